@@ -1,0 +1,110 @@
+//! The only file that reads a clock.
+
+use fencelock_core::{Clock, Moment};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// The clock of production: it goes on while the machine sleeps.
+///
+/// On Linux and Android it is `CLOCK_BOOTTIME`. [`std::time::Instant`] is `CLOCK_MONOTONIC` there, which stands still in
+/// suspend, so a laptop that wakes up would believe in leases that ended hours ago (rust-lang/rust#87906). On other
+/// systems it is the monotonic clock of the system, which counts sleep on macOS.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Moment {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let id = rustix::time::ClockId::Boottime;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let id = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(id);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let micros = u64::try_from(time.tv_nsec).unwrap_or(0) / 1000;
+        Moment::from_micros(seconds * 1_000_000 + micros)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+        let now = SystemTime::now();
+        // A wall clock before 1970 proposes 0, and the server's own clock decides.
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A clock that a test moves by hand.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    micros: AtomicU64,
+}
+
+impl ManualClock {
+    /// It stands at `start` after its own beginning.
+    pub fn at(start: Duration) -> Self {
+        let clock = Self::default();
+        clock.advance(start);
+        clock
+    }
+
+    /// Moves it forward.
+    pub fn advance(&self, span: Duration) {
+        self.micros.fetch_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Moment {
+        Moment::from_micros(self.micros.load(Ordering::SeqCst))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.micros.load(Ordering::SeqCst)
+    }
+}
+
+/// A clock that obeys `tokio::time::pause` and `advance`, so that a test drives timers and leases as one.
+///
+/// It must be read inside a tokio runtime.
+#[derive(Debug, Clone, Copy)]
+pub struct TokioClock {
+    start: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// It begins at one hour, so that a test may also look back.
+    pub fn starting_now() -> Self {
+        Self { start: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment::from_micros(3_600_000_000) + self.start.elapsed()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.now().as_micros()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_clock_does_not_go_back() {
+        let clock = BootClock;
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn the_wall_clock_is_in_this_century() {
+        assert!(BootClock.wall_micros() > 1_700_000_000_000_000);
+    }
+}

@@ -1,0 +1,15 @@
+//! The places where a fencelock lock can live. Each is a [`Backend`](fencelock_core::Backend); none knows another.
+//!
+//! | backend | for | what frees a crashed holder | line of waiters |
+//! |---|---|---|---|
+//! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
+//! | [`File`] | processes of one machine | the kernel | whoever asks first after a release |
+//! | [`Redis`] | machines that share one Redis | the lease's TTL | first come, first served |
+#![forbid(unsafe_code)]
+
+mod clock;
+mod memory;
+mod sinks;
+
+pub use clock::{BootClock, ManualClock, TokioClock};
+pub use memory::Memory;

@@ -1,0 +1,73 @@
+use crate::{Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Release, Renew, Renewal, Sink, Unknown};
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An answer, or "could not tell".
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
+
+/// What differs between places where a lock can live, as data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
+pub struct Capabilities {
+    /// Holds end by themselves when nobody renews them.
+    pub expires: bool,
+    /// Waiters are served in the order of their arrival, and a release names the next holder.
+    pub queues: bool,
+    /// A hold can be passed to another process by its holder id.
+    pub portable: bool,
+    /// Locks are seen by other processes.
+    pub shared: bool,
+    /// [`Backend::evict`] can end another's hold.
+    pub evicts: bool,
+}
+
+/// A place where locks live. This is the whole contract; everything comfortable stands on top of it.
+///
+/// Promises of an implementation, each checked by the conformance suite:
+///
+/// - At most one holder has a key, from [`Acquire::Granted`] until its release, its expiry, or its eviction.
+/// - Contention is an answer, not an error; the only error is [`Unknown`], and it means "maybe carried out".
+/// - A claim that is repeated by its holder gets the same answer and changes nothing, or gives it more time.
+/// - Fencing tokens of one key grow with every grant.
+/// - A renewal neither creates, nor shortens, nor frees.
+/// - A release frees only what its holder has, and gives up its place in line.
+/// - Dropping any of the futures leaves the backend sound; what was sent may still be carried out.
+pub trait Backend: Debug + Send + Sync + 'static {
+    /// The facts about this place. They do not change.
+    fn capabilities(&self) -> Capabilities;
+
+    /// A name for messages, without secrets: `redis://localhost:6379`, `file:/run/locks`.
+    fn name(&self) -> String;
+
+    /// From now on, events go to `sink` too, for as long as somebody else keeps it alive.
+    fn listen(&self, sink: Arc<dyn Sink>);
+
+    /// Asks for a key.
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
+
+    /// Renews many leases at once. The answers are in the order of the renewals, and as many.
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>>;
+
+    /// Gives up a hold or a place in line.
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release>;
+
+    /// Who has a key; `None` if it is free.
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>>;
+
+    /// The keys held now, in no order. A key taken or freed meanwhile may or may not be there.
+    fn list(&self) -> Answer<'_, Vec<Holding>>;
+
+    /// Ends the hold that was seen, if it is still that one.
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
+
+    /// Looks at everything that the promises rest on.
+    fn examine(&self) -> BoxFuture<'_, Vec<Finding>>;
+}
+
+/// The contract must stay usable behind a pointer: a quorum is a backend made of backends.
+const _: Option<&dyn Backend> = None;

@@ -1,0 +1,118 @@
+use crate::{Expiry, FencingToken, Holder, HolderId, Holding, Key, Occupant, Ttl};
+
+/// What a claim asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// Take the key if it is free and nobody waits for it; else leave nothing behind.
+    Try,
+    /// Take the key if it is free and nobody waits for it; else stand in line.
+    Enqueue,
+    /// The same holder again: confirms a grant, answers a hand-off, keeps a place in line alive.
+    Poll,
+}
+
+/// One holder's request for a key.
+///
+/// Sending a claim twice is harmless: a holder that has the key gets the same answer again.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Claim {
+    /// What is claimed.
+    pub key: Key,
+    /// By whom.
+    pub holder: Holder,
+    /// For how long, counted by the backend from when it grants.
+    pub ttl: Ttl,
+    /// How.
+    pub intent: Intent,
+}
+
+impl Claim {
+    /// A claim of the whole key for one holder.
+    pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
+        Self { key, holder, ttl, intent }
+    }
+
+    /// The same claim with another intent.
+    #[must_use]
+    pub fn with_intent(&self, intent: Intent) -> Self {
+        Self { intent, ..self.clone() }
+    }
+}
+
+/// The answer to a [`Claim`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acquire {
+    /// The key is the holder's for the TTL asked for.
+    Granted {
+        /// Greater than that of every earlier grant of this key.
+        fence: FencingToken,
+    },
+    /// Somebody else has the key, and the claim left nothing behind.
+    Busy(Occupied),
+    /// Somebody else has the key, and the holder stands in line.
+    Queued {
+        /// How many waiters stand before it.
+        ahead: u32,
+        /// Who has the key.
+        occupied: Occupied,
+    },
+    /// A [`Intent::Poll`] from a holder that neither has the key nor a place in line, any more or at all.
+    Gone,
+}
+
+/// Who stands in the way, and for how long at least.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occupied {
+    /// Who.
+    pub by: Occupant,
+    /// When the hold ends if nobody renews it.
+    pub expiry: Expiry,
+}
+
+/// One lease to renew.
+#[derive(Debug, Clone)]
+pub struct Renewal {
+    /// What is held.
+    pub key: Key,
+    /// The proof.
+    pub holder: HolderId,
+    /// The lease runs at least this long from when the backend renews it; a renewal never shortens.
+    pub ttl: Ttl,
+}
+
+/// The answer to a [`Renewal`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renew {
+    /// The lease runs on.
+    Renewed {
+        /// How many stand in line for the key.
+        waiters: u32,
+    },
+    /// The key is free: it expired or was deleted. It was not taken again.
+    Absent,
+    /// Somebody else has the key.
+    TakenBy(Occupant),
+}
+
+/// The answer to a release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Release {
+    /// The holder had the key, and now it is free or handed to the next in line.
+    Released,
+    /// The key was already free. A place in line, if there was one, is given up.
+    Absent,
+    /// Somebody else has the key, and keeps it. A place in line, if there was one, is given up.
+    TakenBy(Occupant),
+}
+
+/// The answer to a forced release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eviction {
+    /// The hold that was named is ended.
+    Evicted,
+    /// By now the key is free, or somebody else's: nothing was done.
+    Changed(Option<Box<Holding>>),
+    /// This backend cannot end another's hold; the text says what can.
+    Refused(String),
+}

@@ -1,0 +1,50 @@
+use std::fmt;
+
+/// How much a [`Finding`] matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// As it should be.
+    Fine,
+    /// Works, but slower or with a lesser promise.
+    Note,
+    /// A promise may break.
+    Warning,
+    /// It does not work.
+    Failure,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fine => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Failure => "FAILED",
+        })
+    }
+}
+
+/// One line of an examination: what was looked at, what was seen, what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub level: Level,
+    /// What was looked at, in a word or two.
+    pub subject: &'static str,
+    /// What was seen, and what follows from it.
+    pub text: String,
+    /// What to do about it; empty if nothing.
+    pub advice: String,
+}
+
+impl Finding {
+    /// A finding that asks for nothing.
+    pub fn fine(subject: &'static str, text: impl Into<String>) -> Self {
+        Self { level: Level::Fine, subject, text: text.into(), advice: String::new() }
+    }
+
+    /// A finding with advice.
+    pub fn new(level: Level, subject: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { level, subject, text: text.into(), advice: advice.into() }
+    }
+}

@@ -1,0 +1,215 @@
+use crate::Invalid;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Proof of a hold: 128 random bits, written as 32 lowercase hexadecimal digits.
+///
+/// Whoever knows it may renew and release. It is fresh for every attempt, never reused: a late release of an earlier
+/// attempt must not free a later one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HolderId([u8; 16]);
+
+impl HolderId {
+    /// Length of the text form.
+    pub const HEX_LEN: usize = 32;
+
+    /// The caller brings 128 bits from a cryptographic source.
+    pub const fn from_bytes(random: [u8; 16]) -> Self {
+        Self(random)
+    }
+
+    /// The text form as ASCII bytes, without an allocation.
+    pub fn hex(&self) -> [u8; Self::HEX_LEN] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut out = [0; Self::HEX_LEN];
+        for (i, byte) in self.0.iter().enumerate() {
+            out[2 * i] = DIGITS[usize::from(byte >> 4)];
+            out[2 * i + 1] = DIGITS[usize::from(byte & 15)];
+        }
+        out
+    }
+}
+
+impl fmt::Display for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0 {
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for HolderId {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let invalid = || Invalid::new(format!("a holder is 32 lowercase hexadecimal digits, not {text:?}"));
+        let digits = text.as_bytes();
+        if digits.len() != Self::HEX_LEN {
+            return Err(invalid());
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let [high, low] = [pair[0], pair[1]].map(nibble);
+            *byte = high.zip(low).map(|(h, l)| h << 4 | l).ok_or_else(invalid)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// Who stands behind a hold, for people to read: nothing is decided by it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    text: Arc<str>,
+}
+
+impl Owner {
+    /// Longest label in bytes; longer ones are refused rather than cut.
+    pub const LABEL_MAX_BYTES: usize = 128;
+
+    /// `host` and `pid` say where; `label` says what for.
+    ///
+    /// # Errors
+    /// [`Invalid`] if the label is too long or has a control character.
+    pub fn new(host: &str, pid: u32, label: Option<&str>) -> Result<Self, Invalid> {
+        let host: String = host.chars().map(|c| if c.is_control() || c == ' ' { '_' } else { c }).take(64).collect();
+        let text = match label {
+            None | Some("") => format!("{host}:{pid}"),
+            Some(label) if label.len() > Self::LABEL_MAX_BYTES => {
+                return Err(Invalid::new(format!(
+                    "a label has at most {} bytes; this one has {}",
+                    Self::LABEL_MAX_BYTES,
+                    label.len()
+                )));
+            }
+            Some(label) if label.chars().any(char::is_control) => {
+                return Err(Invalid::new(format!("a label must not contain control characters: {label:?}")));
+            }
+            Some(label) => format!("{host}:{pid} {label}"),
+        };
+        Ok(Self { text: text.into() })
+    }
+
+    /// Takes the text as another process wrote it.
+    pub fn from_text(text: &str) -> Self {
+        Self { text: text.into() }
+    }
+
+    /// `host:pid label`, or `host:pid` without a label.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// `host:pid`.
+    pub fn place(&self) -> &str {
+        self.text.split_once(' ').map_or(&*self.text, |(place, _)| place)
+    }
+
+    /// What its owner said the hold is for.
+    pub fn label(&self) -> Option<&str> {
+        self.text.split_once(' ').map(|(_, label)| label)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.place())?;
+        match self.label() {
+            Some(label) => write!(f, " ({label})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One attempt to hold a key: its proof and its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// The proof.
+    pub id: HolderId,
+    /// For people.
+    pub owner: Owner,
+}
+
+impl Holder {
+    /// The value on the wire: the proof, a space, the owner.
+    ///
+    /// Other libraries compare the whole value byte for byte, which makes any distinct text safe beside theirs.
+    pub fn wire(&self) -> String {
+        format!("{} {}", self.id, self.owner.as_str())
+    }
+
+    /// Reads a value from the wire; `None` if another program wrote it.
+    pub fn from_wire(value: &str) -> Option<Self> {
+        let (id, owner) = value.split_at_checked(HolderId::HEX_LEN)?;
+        let owner = owner.strip_prefix(' ')?;
+        Some(Self { id: id.parse().ok()?, owner: Owner::from_text(owner) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(byte: u8) -> HolderId {
+        HolderId::from_bytes([byte; 16])
+    }
+
+    #[test]
+    fn the_text_form_reads_back() {
+        let id = HolderId::from_bytes([0x00, 0x0f, 0xf0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(id.to_string(), "000ff0ff0102030405060708090a0b0c");
+        assert_eq!(id.to_string().as_bytes(), id.hex());
+        assert_eq!(id.to_string().parse::<HolderId>().unwrap(), id);
+    }
+
+    #[test]
+    fn anything_but_32_lowercase_digits_is_refused() {
+        for text in ["", "ab", &"A".repeat(32), &"g".repeat(32), &"0".repeat(33), "锁锁锁锁锁锁锁锁锁锁12"] {
+            assert!(text.parse::<HolderId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wire_value_keeps_its_owner_and_label() {
+        let owner = Owner::new("web-1", 4242, Some("nightly report")).unwrap();
+        let holder = Holder { id: id(0xab), owner };
+        assert_eq!(holder.wire(), format!("{} web-1:4242 nightly report", "ab".repeat(16)));
+        let back = Holder::from_wire(&holder.wire()).unwrap();
+        assert_eq!(back, holder);
+        assert_eq!(back.owner.label(), Some("nightly report"));
+        assert_eq!(back.owner.to_string(), "web-1:4242 (nightly report)");
+    }
+
+    #[test]
+    fn values_of_other_libraries_are_not_ours() {
+        for value in ["", "1", "5f3b", &"ab".repeat(16), "b2c5c8d9-53f7-4d67-a9f5-0a6f2a3c1e77", &"锁".repeat(20)] {
+            assert_eq!(Holder::from_wire(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_label_with_a_line_break_is_refused() {
+        assert!(Owner::new("h", 1, Some("a\nb")).is_err());
+        assert!(Owner::new("h", 1, Some(&"x".repeat(129))).is_err());
+    }
+
+    #[test]
+    fn a_host_name_cannot_smuggle_in_a_label() {
+        assert_eq!(Owner::new("a b\nc", 1, None).unwrap().as_str(), "a_b_c:1");
+    }
+}

@@ -1,0 +1,109 @@
+use crate::Invalid;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The name of what is locked: 1 to 512 bytes of UTF-8 without control characters.
+///
+/// The bytes go on the wire as they are, so any other program that uses the same name on the same server shares the
+/// lock. Spaces, braces and any script are fine; a line break or a NUL is refused, because a name must fit on one
+/// line of a log and of a lock file.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// A longer name belongs into the value it names: a lock's key is repeated in every message and side key.
+    pub const MAX_BYTES: usize = 512;
+    /// Names of the lock's own side keys begin like this; locking one would corrupt another lock.
+    pub const RESERVED: &'static str = "fencelock:{";
+
+    /// # Errors
+    /// [`Invalid`] if the name is empty, too long, reserved, or has a control character.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, Invalid> {
+        let name = name.as_ref();
+        if name.is_empty() {
+            return Err(Invalid::new("a lock's key must not be empty"));
+        }
+        if name.len() > Self::MAX_BYTES {
+            return Err(Invalid::new(format!(
+                "a lock's key has at most {} bytes; this one has {}: {:.40}...",
+                Self::MAX_BYTES,
+                name.len(),
+                name
+            )));
+        }
+        if let Some(c) = name.chars().find(|c| c.is_control()) {
+            return Err(Invalid::new(format!("a lock's key must not contain {c:?} (control character): {name:?}")));
+        }
+        if name.starts_with(Self::RESERVED) {
+            return Err(Invalid::new(format!(
+                "keys that begin with {:?} are fencelock's own: {name:?}",
+                Self::RESERVED
+            )));
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The name as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Key {
+    type Err = Invalid;
+
+    fn from_str(name: &str) -> Result<Self, Invalid> {
+        Self::new(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_name_is_refused() {
+        assert!(Key::new("").is_err());
+    }
+
+    #[test]
+    fn five_hundred_and_twelve_bytes_are_the_limit() {
+        assert!(Key::new("k".repeat(512)).is_ok());
+        assert!(Key::new("k".repeat(513)).is_err());
+        assert!(Key::new("锁".repeat(171)).is_err(), "the limit counts bytes, not characters");
+    }
+
+    #[test]
+    fn line_breaks_and_nul_are_refused_and_named() {
+        for name in ["a\nb", "a\rb", "a\0b", "a\u{85}b"] {
+            let error = Key::new(name).unwrap_err().to_string();
+            assert!(error.contains("control character"), "{error}");
+        }
+    }
+
+    #[test]
+    fn spaces_braces_and_other_scripts_are_kept_byte_for_byte() {
+        for name in [" ", "a b", "{user}:1", "}{", "订单:42", "a/../b", "%41"] {
+            assert_eq!(Key::new(name).unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn the_names_of_side_keys_are_refused() {
+        assert!(Key::new("fencelock:{a}:fence").is_err());
+        assert!(Key::new("fencelock:a").is_ok());
+    }
+}

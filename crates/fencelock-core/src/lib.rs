@@ -1,0 +1,63 @@
+//! The ground floor of fencelock: its words, its decisions, and the contract of a backend.
+//!
+//! Nothing here reads a clock, opens a socket or throws dice: the time, the answers of servers and every random number
+//! come in as arguments. That is what lets one set of rules serve production, table tests, property tests and
+//! exhaustive models alike.
+//!
+//! | word | meaning | where |
+//! |---|---|---|
+//! | key | what is locked, a name that all parties agree on | [`Key`] |
+//! | holder | one attempt to hold a key; fresh and random for every attempt | [`HolderId`], [`Holder`] |
+//! | owner | who stands behind a holder, for people to read | [`Owner`] |
+//! | ttl | how long a lease outlives a holder that stops renewing it | [`Ttl`] |
+//! | drift | how far two clocks may part while a lease runs | [`Drift`] |
+//! | lease | until when its holder may believe that it holds | [`Lease`] |
+//! | fencing token | a number that grows with every grant of a key | [`FencingToken`] |
+//! | claim | one holder's request for a key | [`Claim`] |
+//! | holding | what a backend knows of a held key | [`Holding`] |
+//! | event | a hint from a backend to whoever waits or holds | [`Event`] |
+//! | fault | why a backend could not tell | [`Unknown`] |
+//!
+//! ```
+//! use fencelock_core::{Drift, Lease, Moment, Ttl};
+//! use std::time::Duration;
+//!
+//! // A lease counts from just before its request was sent, and ends early by the drift of the clocks.
+//! let sent = Moment::from_micros(1_000_000);
+//! let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+//! let lease = Lease::granted(sent, ttl.get(), Drift::default());
+//! assert_eq!(lease.remaining(sent), Duration::from_millis(10_000 - 102));
+//! ```
+#![forbid(unsafe_code)]
+
+mod backend;
+mod claim;
+mod event;
+mod fault;
+mod fence;
+mod finding;
+mod holder;
+mod holding;
+mod invalid;
+mod key;
+mod lease;
+mod renewal;
+mod retry;
+mod side_key;
+mod time;
+
+pub use backend::{Answer, Backend, BoxFuture, Capabilities};
+pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
+pub use event::{Event, Sink};
+pub use fault::{Fault, NodeFault, Unknown};
+pub use fence::{FencingToken, next_fence};
+pub use finding::{Finding, Level};
+pub use holder::{Holder, HolderId, Owner};
+pub use holding::{Expiry, Holding, Occupant};
+pub use invalid::Invalid;
+pub use key::Key;
+pub use lease::Lease;
+pub use renewal::{Due, LossReason, RenewalPlan};
+pub use retry::{RetryPlan, jitter};
+pub use side_key::side_key;
+pub use time::{Clock, Drift, Moment, Ttl};

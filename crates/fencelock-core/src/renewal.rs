@@ -1,0 +1,190 @@
+use crate::{Drift, Lease, Moment, Occupant, Ttl, jitter};
+use std::fmt;
+use std::time::Duration;
+
+/// Why a hold ended that nobody released.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LossReason {
+    /// The lease ran out before a renewal was confirmed: servers out of reach, or this process was paused.
+    Expired,
+    /// The key is gone though its time had not come: somebody deleted it, or the server forgot.
+    Deleted,
+    /// Somebody else has the key.
+    TakenBy(Occupant),
+    /// The longest hold that its owner allowed is over.
+    MaxHold,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => f.write_str("its lease ran out before it could be renewed"),
+            Self::Deleted => f.write_str("the key is gone, deleted or forgotten by the server"),
+            Self::TakenBy(occupant) => write!(f, "it is held by {occupant} now"),
+            Self::MaxHold => f.write_str("the longest hold allowed is over"),
+        }
+    }
+}
+
+/// What a lease needs now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing before this moment.
+    At(Moment),
+    /// A renewal, at once.
+    Renew,
+    /// It is over, for the lease ran out.
+    Lapsed,
+    /// It is over, for the longest hold is reached.
+    MaxHold,
+}
+
+/// The brain of the watchdog for one lease: when to renew, and when it is lost.
+///
+/// A lease is renewed after a third of its TTL, so two renewals may fail before the third decides. A failed one is
+/// tried again soon, for as long as the lease would have run, and not a moment longer: an outage shorter than the
+/// lease costs nothing.
+#[derive(Debug, Clone)]
+pub struct RenewalPlan {
+    lease: Lease,
+    ttl: Ttl,
+    drift: Drift,
+    next: Moment,
+    ends: Moment,
+}
+
+impl RenewalPlan {
+    /// `first` is the first renewal; a lease from a hand-off has only its claim TTL and needs one soon.
+    /// At `ends` the hold is over even if it could be renewed.
+    pub fn new(lease: Lease, ttl: Ttl, drift: Drift, first: Moment, ends: Moment) -> Self {
+        Self { lease, ttl, drift, next: first, ends }
+    }
+
+    /// Until when the holder may believe: the lease, or the longest hold if that comes first.
+    pub fn until(&self) -> Moment {
+        self.lease.until().min(self.ends)
+    }
+
+    /// What to do at `now`.
+    pub fn due(&self, now: Moment) -> Due {
+        if now >= self.ends {
+            Due::MaxHold
+        } else if self.lease.lapsed(now) {
+            Due::Lapsed
+        } else if self.lease.until() == Moment::NEVER {
+            Due::At(self.ends)
+        } else if now >= self.next {
+            Due::Renew
+        } else {
+            Due::At(self.next.min(self.until()))
+        }
+    }
+
+    /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had lapsed by then: it stays lost.
+    pub fn renewed(&mut self, sent: Moment, now: Moment, dice: u64) -> Result<(), LossReason> {
+        self.lease = self.lease.renewed(sent, self.ttl.get(), self.drift, now).ok_or(LossReason::Expired)?;
+        self.next = sent + jitter(self.ttl.get() / 3, dice);
+        Ok(())
+    }
+
+    /// A renewal failed with "could not tell": try again soon.
+    pub fn failed(&mut self, now: Moment, dice: u64) {
+        // A sixtieth of the TTL gives some forty tries in the two thirds that are left, and 1 s bounds the wait after
+        // an outage that has ended.
+        let pause = (self.ttl.get() / 60).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        self.next = now + jitter(pause, dice);
+    }
+
+    /// A hint says that something happened to the key: look at once.
+    pub fn hurry(&mut self, now: Moment) {
+        self.next = self.next.min(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_micros(ms * MS)
+    }
+
+    fn plan() -> RenewalPlan {
+        let ttl = Ttl::new(Duration::from_secs(3)).unwrap();
+        let lease = Lease::granted(at(0), ttl.get(), Drift::default());
+        RenewalPlan::new(lease, ttl, Drift::default(), at(1000), Moment::NEVER)
+    }
+
+    #[test]
+    fn nothing_is_due_before_a_third_of_the_ttl() {
+        assert_eq!(plan().due(at(999)), Due::At(at(1000)));
+        assert_eq!(plan().due(at(1000)), Due::Renew);
+    }
+
+    #[test]
+    fn three_failures_and_a_success_before_the_end_keep_the_lease() {
+        let mut plan = plan();
+        for ms in [1000, 1500, 2900] {
+            plan.failed(at(ms), 0);
+            assert_ne!(plan.due(at(ms + 60)), Due::Lapsed);
+        }
+        plan.renewed(at(2960), at(2967), 0).unwrap();
+        assert_eq!(plan.until(), at(2960 + 3000 - 32));
+    }
+
+    #[test]
+    fn a_confirmation_after_the_end_does_not_revive() {
+        let mut plan = plan();
+        assert_eq!(plan.renewed(at(1000), at(2968), 0), Err(LossReason::Expired));
+        assert_eq!(plan.due(at(2968)), Due::Lapsed);
+    }
+
+    #[test]
+    fn failures_never_postpone_the_end() {
+        let mut plan = plan();
+        plan.failed(at(2960), u64::MAX);
+        assert_eq!(plan.due(at(2961)), Due::At(at(2968)), "the end of the lease comes before the next try");
+    }
+
+    #[test]
+    fn the_longest_hold_ends_it_however_often_it_was_renewed() {
+        let ttl = Ttl::default();
+        let lease = Lease::granted(at(0), ttl.get(), Drift::default());
+        let plan = RenewalPlan::new(lease, ttl, Drift::default(), at(10_000), at(5000));
+        assert_eq!(plan.until(), at(5000));
+        assert_eq!(plan.due(at(4999)), Due::At(at(5000)));
+        assert_eq!(plan.due(at(5000)), Due::MaxHold);
+    }
+
+    #[test]
+    fn an_endless_hold_needs_nothing() {
+        let plan = RenewalPlan::new(Lease::endless(), Ttl::default(), Drift::default(), at(0), Moment::NEVER);
+        assert_eq!(plan.due(at(u64::MAX / MS - 1)), Due::At(Moment::NEVER));
+    }
+
+    #[test]
+    fn a_hint_makes_it_due_at_once() {
+        let mut plan = plan();
+        plan.hurry(at(5));
+        assert_eq!(plan.due(at(5)), Due::Renew);
+    }
+
+    proptest! {
+        #[test]
+        fn a_lost_lease_stays_lost(steps in prop::collection::vec((0u64..2000, any::<bool>(), any::<u64>()), 1..40)) {
+            let mut plan = plan();
+            let mut now = at(0);
+            let mut lost = false;
+            for (wait, confirmed, dice) in steps {
+                let sent = now;
+                now = now + Duration::from_millis(wait);
+                lost |= plan.due(now) == Due::Lapsed;
+                if confirmed { let _ = plan.renewed(sent, now, dice); } else { plan.failed(now, dice); }
+                prop_assert!(!lost || plan.due(now) == Due::Lapsed);
+            }
+        }
+    }
+}

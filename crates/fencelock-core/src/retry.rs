@@ -1,0 +1,88 @@
+use crate::Expiry;
+use std::time::Duration;
+
+/// `span` less up to a tenth, chosen by `dice`: neighbours that began together should not knock together for ever.
+pub fn jitter(span: Duration, dice: u64) -> Duration {
+    let tenth = u64::try_from(span.as_micros() / 10).unwrap_or(u64::MAX);
+    let less = if tenth == 0 { 0 } else { dice % (tenth + 1) };
+    span.saturating_sub(Duration::from_micros(less))
+}
+
+/// When a waiter asks again if nobody wakes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPlan {
+    /// The first pause where nobody is told of a release; each further one is half as long again.
+    pub first: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+}
+
+impl RetryPlan {
+    /// Where a wake-up comes with the release: asking is only a heartbeat and a net below lost messages.
+    pub const WOKEN: Self = Self { first: Duration::from_secs(1), longest: Duration::from_secs(1) };
+    /// Where nobody tells: quick at first, then four times a second at least.
+    pub const BLIND: Self = Self { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
+
+    /// Always the same pause, less the jitter.
+    pub const fn every(pause: Duration) -> Self {
+        Self { first: pause, longest: pause }
+    }
+
+    /// The pause before asking again for the `asked`-th time (from 0), when the holder's lease ends after `expiry`.
+    ///
+    /// A lease about to end is worth waiting for exactly; 1 ms more lets the server see it end too. A holder without
+    /// an end of its own says nothing about when to come back.
+    pub fn pause(self, asked: u32, expiry: Expiry, dice: u64) -> Duration {
+        let mut pause = self.first;
+        for _ in 0..asked.min(64) {
+            pause = (pause + pause / 2).min(self.longest);
+        }
+        let pause = jitter(pause.min(self.longest), dice);
+        match expiry {
+            Expiry::In(left) => pause.min(left + Duration::from_millis(1)),
+            Expiry::Never => pause,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_woken_waiter_asks_at_the_end_of_the_holders_lease_or_after_a_second() {
+        assert_eq!(RetryPlan::WOKEN.pause(0, Expiry::In(ms(300)), 0), ms(301));
+        assert_eq!(RetryPlan::WOKEN.pause(7, Expiry::In(ms(30_000)), 0), ms(1000));
+    }
+
+    #[test]
+    fn a_holder_without_expiry_does_not_make_a_waiter_spin() {
+        assert!(RetryPlan::WOKEN.pause(0, Expiry::Never, u64::MAX) >= ms(900));
+    }
+
+    #[test]
+    fn a_blind_waiter_slows_down_to_four_times_a_second() {
+        assert_eq!(RetryPlan::BLIND.pause(0, Expiry::Never, 0), ms(2));
+        assert_eq!(RetryPlan::BLIND.pause(1, Expiry::Never, 0), ms(3));
+        assert_eq!(RetryPlan::BLIND.pause(u32::MAX, Expiry::Never, 0), ms(250));
+    }
+
+    #[test]
+    fn a_pause_of_zero_is_allowed_and_stays_zero() {
+        assert_eq!(RetryPlan::every(Duration::ZERO).pause(3, Expiry::Never, u64::MAX), Duration::ZERO);
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_takes_at_most_a_tenth(span in 0u64..1u64 << 40, dice: u64) {
+            let span = Duration::from_micros(span);
+            let pause = jitter(span, dice);
+            prop_assert!(pause <= span && pause >= span - span / 10);
+        }
+    }
+}
