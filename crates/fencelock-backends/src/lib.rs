@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod file;
 mod memory;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
+pub use file::File;
 pub use memory::Memory;
