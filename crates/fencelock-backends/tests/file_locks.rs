@@ -182,25 +182,25 @@ fn a_record_without_a_lock_is_no_hold() {
 #[test]
 fn looking_never_makes_a_free_lock_seem_busy() {
     let scratch = Scratch::new();
-    let (locks, stop, looks) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
+    let (locks, done, glances) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let locks = scratch.locks();
-                while !stop.load(Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     now(locks.inspect(&key("k"))).unwrap();
-                    looks.fetch_add(1, Ordering::Relaxed);
+                    glances.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         // A thread that panics would leave the others running: look at the answers afterwards.
         let mut answers = Vec::new();
-        while answers.len() < 500 || looks.load(Ordering::Relaxed) < 20_000 {
+        while answers.len() < 500 || glances.load(Ordering::Relaxed) < 20_000 {
             let claim = claim("k", Intent::Try);
             answers.push(ask(&locks, &claim));
             free(&locks, &claim);
         }
-        stop.store(true, Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
         for answer in answers {
             fence(answer);
         }

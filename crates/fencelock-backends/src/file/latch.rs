@@ -140,7 +140,7 @@ fn share(file: &fs::File, path: &Path) {
     let Some(Ok(directory)) = path.parent().map(fs::metadata) else { return };
     let mode = directory.mode() & 0o666 | 0o600;
     if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
-        tracing::debug!(path = %path.display(), %error, "the permissions of a new lock file stay as the umask made them");
+        tracing::debug!(path = %path.display(), %error, "a new lock file keeps the permissions of the umask");
     }
 }
 

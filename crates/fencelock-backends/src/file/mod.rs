@@ -21,6 +21,7 @@
 //! - **Fork**: a child that is forked without `exec` has a copy of the open files, and while it lives the kernel keeps
 //!   its parent's locks. The child itself holds nothing: in it, its parent's keys answer "busy". Programs started with
 //!   `exec` inherit nothing.
+//! - **Small directories**: every key that was ever locked keeps its file. Use names of things, not of requests.
 //! - **First come, first served** among processes: whoever asks first after a release has the key.
 
 mod contend;
@@ -88,7 +89,7 @@ impl File {
         Self::open_with_clock(dir, Arc::new(BootClock))
     }
 
-    /// The same with another clock, of which only the wall time is used: for fencing tokens, and how long a key is held.
+    /// The same with another clock. Only its wall time is used: for fencing tokens, and for how long a key is held.
     ///
     /// # Errors
     /// As [`File::open`].

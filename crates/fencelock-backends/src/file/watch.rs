@@ -21,8 +21,8 @@ use std::time::Duration;
 /// a dead holder's file just before it frees the lock.
 const LOOKS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
 
-/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then whoever
-/// still waits asks anew.
+/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then
+/// whoever still waits asks anew.
 type Wanted = Arc<Mutex<Option<HashMap<String, Key>>>>;
 
 /// One background thread, from the first claim that waits until this value is dropped.
@@ -43,20 +43,25 @@ impl Watch {
     /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
     /// not told, and the caller should look once more.
     pub(super) fn want(&self, key: &Key) -> bool {
-        let name = file_name(key);
-        let mut wanted = lock(&self.wanted);
-        if let Some(wanted) = &mut *wanted {
-            return wanted.insert(name, key.clone()).is_none();
+        // One at a time, so that nobody starts a second thread.
+        let mut stop = lock(&self.stop);
+        if let Some(wanted) = &mut *lock(&self.wanted) {
+            return wanted.insert(file_name(key), key.clone()).is_none();
         }
-        if let Err(error) = self.start() {
-            tracing::debug!(directory = %self.directory.name(), %error, "no wake-ups from other processes: waiters poll");
-            return false;
+        match self.start(key) {
+            Ok(stopper) => {
+                *stop = Some(stopper);
+                true
+            }
+            Err(error) => {
+                let directory = self.directory.name();
+                tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
+                false
+            }
         }
-        *wanted = Some(HashMap::from([(name, key.clone())]));
-        true
     }
 
-    fn start(&self) -> io::Result<()> {
+    fn start(&self, key: &Key) -> io::Result<PipeWriter> {
         let (stop, stopper) = io::pipe()?;
         let watcher = Watcher {
             inotify: watched(&self.directory)?,
@@ -66,9 +71,10 @@ impl Watch {
             wanted: self.wanted.clone(),
             doubts: HashMap::new(),
         };
+        // From here on the watcher takes it back when it ends, even if it never begins.
+        *lock(&self.wanted) = Some(HashMap::from([(file_name(key), key.clone())]));
         thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
-        *lock(&self.stop) = Some(stopper);
-        Ok(())
+        Ok(stopper)
     }
 }
 
