@@ -5,5 +5,9 @@ mod places;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fencelock_conformance::run(vec![places::memory::site(), places::memory_leases::site()])
+    fencelock_conformance::run(vec![
+        places::memory::site(),
+        places::memory_leases::site(),
+        places::memory_clocked::site(),
+    ])
 }

@@ -1,4 +1,5 @@
 //! A file for each place where the suite runs.
 
 pub(crate) mod memory;
+pub(crate) mod memory_clocked;
 pub(crate) mod memory_leases;
