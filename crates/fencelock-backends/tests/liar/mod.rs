@@ -59,7 +59,7 @@ impl Liar {
         let name = key.as_str();
         match self.lie {
             Lie::IgnoresCase => Key::new(name.to_lowercase()).unwrap(),
-            Lie::CutsNames => Key::new(&name[..name.floor_char_boundary(255)]).unwrap(),
+            Lie::CutsNames => Key::new(name.chars().take(255).collect::<String>()).unwrap(),
             Lie::OneLockForAll => Key::new("the one").unwrap(),
             _ => key.clone(),
         }
