@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::identity::{dice, fresh_holder};
+use crate::identity::dice;
 use crate::janitor::Chore;
 use crate::lock::{Request, Waiting};
 use crate::telemetry;
@@ -156,7 +156,7 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     fn new(core: &'a Arc<Core>, request: &Request) -> Result<Self, Error> {
-        let holder = Holder { id: fresh_holder()?, owner: request.owner.clone() };
+        let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id);
         let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);

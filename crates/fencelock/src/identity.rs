@@ -1,19 +1,31 @@
 use fencelock_core::{HolderId, Invalid, Owner};
+use std::sync::{Mutex, PoisonError};
 
 /// Who this process is to others: host and process id.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Identity {
     host: String,
     pid: u32,
     /// Most locks have no label.
     unlabelled: Owner,
+    randoms: Mutex<Randoms>,
+}
+
+/// Random bytes from the operating system, drawn ahead: a system call for each attempt would cost a tenth of it.
+#[derive(Debug)]
+struct Randoms {
+    bytes: [u8; 1024],
+    used: usize,
+    /// A child made by fork has a copy of what is left, and must not use it.
+    pid: u32,
 }
 
 impl Identity {
     pub(crate) fn of_this_process() -> Result<Self, Invalid> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let pid = std::process::id();
-        Ok(Self { unlabelled: Owner::new(&host, pid, None)?, host, pid })
+        let randoms = Randoms { bytes: [0; 1024], used: 1024, pid };
+        Ok(Self { unlabelled: Owner::new(&host, pid, None)?, host, pid, randoms: Mutex::new(randoms) })
     }
 
     pub(crate) fn owner(&self, label: Option<&str>) -> Result<Owner, Invalid> {
@@ -27,14 +39,27 @@ impl Identity {
     pub(crate) fn is_this_process(&self) -> bool {
         self.pid == std::process::id()
     }
+
+    /// A proof that nobody can guess, from the operating system's source. Fresh for every attempt.
+    pub(crate) fn fresh_holder(&self) -> Result<HolderId, Invalid> {
+        self.randoms.lock().unwrap_or_else(PoisonError::into_inner).take().map(HolderId::from_bytes)
+    }
 }
 
-/// A proof that nobody can guess, from the operating system's source. Fresh for every attempt.
-pub(crate) fn fresh_holder() -> Result<HolderId, Invalid> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Invalid::new(format!("the operating system gave no random numbers: {error}")))?;
-    Ok(HolderId::from_bytes(bytes))
+impl Randoms {
+    fn take(&mut self) -> Result<[u8; 16], Invalid> {
+        let pid = std::process::id();
+        if self.used == self.bytes.len() || self.pid != pid {
+            getrandom::fill(&mut self.bytes)
+                .map_err(|error| Invalid::new(format!("the operating system gave no random numbers: {error}")))?;
+            (self.used, self.pid) = (0, pid);
+        }
+        let mut taken = [0; 16];
+        taken.copy_from_slice(&self.bytes[self.used..self.used + 16]);
+        self.bytes[self.used..self.used + 16].fill(0);
+        self.used += 16;
+        Ok(taken)
+    }
 }
 
 /// Spreads timers. If the system has no dice to throw, the jitter is nil and nothing else suffers.

@@ -30,13 +30,20 @@ struct Table {
     holds: BTreeMap<(Key, HolderId), Arc<Hold>>,
     timers: BTreeMap<(Moment, HolderId), Arc<Hold>>,
     asleep_until: Moment,
+    /// Holds came and went since the last look.
+    busy: bool,
     stopped: bool,
 }
 
 impl Watchdog {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let table =
-            Table { holds: BTreeMap::new(), timers: BTreeMap::new(), asleep_until: Moment::NEVER, stopped: false };
+        let table = Table {
+            holds: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            asleep_until: Moment::NEVER,
+            busy: false,
+            stopped: false,
+        };
         Arc::new(Self { backend, clock, table: Mutex::new(table), wake: Notify::new() })
     }
 
@@ -44,6 +51,7 @@ impl Watchdog {
     pub(crate) fn watch(&self, hold: &Arc<Hold>) {
         let mut table = self.table();
         table.holds.insert((hold.key.clone(), hold.holder), Arc::clone(hold));
+        table.busy = true;
         table.set_timer(hold);
         self.wake_for(&mut table, hold.scheduled());
     }
@@ -144,7 +152,12 @@ impl Watchdog {
             return None;
         }
         let now = self.clock.now();
-        let next = table.timers.first_key_value().map_or(Moment::NEVER, |((moment, _), _)| *moment);
+        let mut next = table.timers.first_key_value().map_or(Moment::NEVER, |((moment, _), _)| *moment);
+        if std::mem::take(&mut table.busy) {
+            // Where one short hold follows another, the next needs no look before this; waking this task for each of
+            // them would cost as much as the hold.
+            next = next.min(now + FIRST_LOOK);
+        }
         table.asleep_until = next;
         // Without a hold there is nothing to look at when the machine wakes up.
         Some(if next == Moment::NEVER { Duration::from_hours(1) } else { next.since(now).min(LONGEST_NAP) })
