@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod connect;
 mod memory;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
+pub use connect::{ConnectError, connect};
 pub use memory::Memory;

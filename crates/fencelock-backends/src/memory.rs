@@ -88,8 +88,7 @@ impl Memory {
             let mut slots = self.lock();
             let slot = slots.entry(key.clone()).or_default();
             slot.expire(now);
-            let context =
-                Step { key, now, wall: self.clock.wall_micros(), leases: self.leases, events: &mut events };
+            let context = Step { key, now, wall: self.clock.wall_micros(), leases: self.leases, events: &mut events };
             step(slot, context)
         };
         for event in &events {
@@ -206,10 +205,7 @@ impl Slot {
     }
 
     fn occupied(&self, now: Moment) -> Option<Occupied> {
-        self.held.as_ref().map(|held| Occupied {
-            by: Occupant::Holder(held.holder.clone()),
-            expiry: held.expiry(now),
-        })
+        self.held.as_ref().map(|held| Occupied { by: Occupant::Holder(held.holder.clone()), expiry: held.expiry(now) })
     }
 
     fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {

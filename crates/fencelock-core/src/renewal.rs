@@ -71,8 +71,6 @@ impl RenewalPlan {
             Due::MaxHold
         } else if self.lease.lapsed(now) {
             Due::Lapsed
-        } else if self.lease.until() == Moment::NEVER {
-            Due::At(self.ends)
         } else if now >= self.next {
             Due::Renew
         } else {
@@ -160,9 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_hold_needs_nothing() {
-        let plan = RenewalPlan::new(Lease::endless(), Ttl::default(), Drift::default(), at(0), Moment::NEVER);
-        assert_eq!(plan.due(at(u64::MAX / MS - 1)), Due::At(Moment::NEVER));
+    fn an_endless_hold_is_looked_after_but_never_lapses() {
+        let ttl = Ttl::default();
+        let mut plan = RenewalPlan::new(Lease::endless(), ttl, Drift::default(), at(0), Moment::NEVER);
+        assert_eq!(plan.due(at(1 << 40)), Due::Renew);
+        plan.renewed(at(0), at(1 << 40), 0).unwrap();
+        assert_eq!(plan.until(), Moment::NEVER);
     }
 
     #[test]

@@ -1,1 +1,53 @@
-//! x
+//! Distributed locks that hold: among tasks, processes, or machines.
+//!
+//! ```
+//! # async fn demo() -> Result<(), fencelock::Error> {
+//! use std::time::Duration;
+//!
+//! let client = fencelock::Client::connect("memory:").await?; // or file:DIR, redis://host
+//!
+//! let guard = client.lock("sku:0001").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5)).await?;
+//! println!("writing under token {}", guard.fencing_token());
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+//! ```
+//!
+//! What it promises:
+//!
+//! - **One holder at a time**, while clocks run at the same rate within the [`Drift`] and no server forgets what it
+//!   acknowledged.
+//! - **Loss is told** by [`Guard::lost`] before a server lets anybody else in, and at once when the key is deleted or
+//!   taken over, where the server can tell.
+//! - **Waiters are served in order**, and woken by the release itself, where the place has a line.
+//! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, beyond the TTL at the very worst.
+//!
+//! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
+//! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
+//! greatest it has seen.
+#![forbid(unsafe_code)]
+
+mod acquiring;
+pub mod blocking;
+mod client;
+mod core;
+mod error;
+mod guard;
+mod hold;
+mod identity;
+mod janitor;
+mod lock;
+mod telemetry;
+mod waiters;
+mod watchdog;
+
+pub use client::Client;
+pub use error::{Error, Span};
+pub use fencelock_backends as backends;
+pub use fencelock_core::{
+    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FencingToken, Finding, HolderId, Holding, Invalid,
+    Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Ttl, Unknown,
+};
+pub use guard::{Guard, Held, Released};
+pub use lock::{Finished, Lock, Waiting};

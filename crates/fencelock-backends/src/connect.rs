@@ -1,0 +1,55 @@
+use crate::memory::Memory;
+use fencelock_core::{Backend, Invalid, Unknown};
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a URL gave no backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The URL cannot be used.
+    Url(Invalid),
+    /// Nobody answers there, or whoever does refuses.
+    Unknown(Unknown),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(invalid) => invalid.fmt(f),
+            Self::Unknown(unknown) => unknown.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl From<Invalid> for ConnectError {
+    fn from(invalid: Invalid) -> Self {
+        Self::Url(invalid)
+    }
+}
+
+impl From<Unknown> for ConnectError {
+    fn from(unknown: Unknown) -> Self {
+        Self::Unknown(unknown)
+    }
+}
+
+/// Makes the backend that a URL names. The first connection is made before it returns, so a wrong address or password
+/// is known at once.
+///
+/// # Errors
+/// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a server or
+/// directory that does not answer.
+pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| unknown_scheme(url))?;
+    match scheme {
+        "memory" if rest.is_empty() => Ok(Arc::new(Memory::new())),
+        "memory" => Ok(Memory::named(rest)),
+        _ => Err(unknown_scheme(scheme).into()),
+    }
+}
+
+fn unknown_scheme(scheme: &str) -> Invalid {
+    Invalid::new(format!("locks live at memory:, file:DIR, redis://HOST or rediss://HOST; {scheme:?} is none of these"))
+}

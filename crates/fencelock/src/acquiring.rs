@@ -1,0 +1,299 @@
+//! The waiter's side: ask, stand in line, be woken, ask again, and leave nothing behind.
+
+use crate::client::unreachable;
+use crate::core::Core;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::hold::Hold;
+use crate::identity::{dice, fresh_holder};
+use crate::janitor::Chore;
+use crate::lock::{Request, Waiting};
+use crate::telemetry;
+use crate::waiters::Waiter;
+use crate::watchdog::FIRST_LOOK;
+use fencelock_core::{
+    Acquire, Claim, Expiry, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupant, Occupied,
+    RenewalPlan, RetryPlan, Unknown,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Attempts in a row that may find themselves out of the line before the next one waits a moment.
+const HASTY_ATTEMPTS: u32 = 3;
+
+pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Guard, Error> {
+    let mut search = Search::new(core, request);
+    loop {
+        core.check_open()?;
+        let attempt = Attempt::new(core, request)?;
+        if let Some(guard) = attempt.run(&mut search).await? {
+            return Ok(guard);
+        }
+        search.out_of_line += 1;
+        if search.out_of_line > HASTY_ATTEMPTS {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
+    core.check_open()?;
+    let holder = Holder { id: holder, owner: request.owner.clone() };
+    let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Poll);
+    let sent = core.clock.now();
+    match core.backend.acquire(&claim).await {
+        Ok(Acquire::Granted { fence }) => {
+            let lease = lease_of(core, request, sent);
+            Ok(hold(core, request, claim.holder.id, fence, lease))
+        }
+        Ok(_) => Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
+        Err(cause) => Err(unreachable(cause, core.clock.now().since(sent), 1)),
+    }
+}
+
+/// One search for a lock: everything that outlives a single attempt.
+struct Search<'a> {
+    core: &'a Arc<Core>,
+    request: &'a Request,
+    started: Moment,
+    deadline: Moment,
+    attempts: u32,
+    out_of_line: u32,
+    failing_since: Option<Moment>,
+    occupied: Option<Occupied>,
+}
+
+impl<'a> Search<'a> {
+    fn new(core: &'a Arc<Core>, request: &'a Request) -> Self {
+        let started = core.clock.now();
+        let deadline = request.wait.map_or(Moment::NEVER, |wait| started + wait);
+        Self { core, request, started, deadline, attempts: 0, out_of_line: 0, failing_since: None, occupied: None }
+    }
+
+    fn waited(&self) -> Duration {
+        self.core.clock.now().since(self.started)
+    }
+
+    fn is_over(&self) -> bool {
+        self.core.clock.now() >= self.deadline || self.request.retry.is_some_and(|retry| self.attempts >= retry.times)
+    }
+
+    /// Whether a place in line is worth having.
+    fn lines_up(&self) -> bool {
+        self.core.backend.capabilities().queues
+            && self.request.retry.is_none()
+            && self.request.wait != Some(Duration::ZERO)
+    }
+
+    fn told(&mut self, ahead: Option<u32>, occupied: Occupied) {
+        self.failing_since = None;
+        if let Some(on_wait) = &self.request.on_wait {
+            on_wait(&Waiting {
+                key: self.request.key.clone(),
+                ahead,
+                holder: occupied.by.clone(),
+                expiry: occupied.expiry,
+                waited: self.waited(),
+            });
+        }
+        self.occupied = Some(occupied);
+    }
+
+    /// Nobody answered. `Err` if that is reason enough to give up: it cannot get better, it was the only try, or it
+    /// has lasted as long as a lease would.
+    fn unanswered(&mut self, cause: Unknown) -> Result<(), Error> {
+        let now = self.core.clock.now();
+        let since = *self.failing_since.get_or_insert(now);
+        let hopeless = cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over();
+        if hopeless {
+            return Err(unreachable(cause, self.waited(), self.attempts));
+        }
+        tracing::debug!(key = %self.request.key, %cause, "no answer, trying again");
+        Ok(())
+    }
+
+    fn busy(&self) -> Error {
+        let waited = self.waited();
+        telemetry::busy(&self.request.key, waited);
+        // Before the first answer nothing is known about who has it; the deadline came first.
+        let occupied = self
+            .occupied
+            .clone()
+            .unwrap_or(Occupied { by: Occupant::Foreign("no answer yet".into()), expiry: Expiry::Never });
+        Error::Busy {
+            key: self.request.key.clone(),
+            holder: occupied.by,
+            expires_in: occupied.expiry,
+            waited,
+            attempts: self.attempts,
+        }
+    }
+
+    fn pause(&self, asked: u32) -> Duration {
+        let plan = match self.request.retry {
+            Some(retry) => RetryPlan::every(retry.pause),
+            None if self.failing_since.is_some() || !self.lines_up() => RetryPlan::BLIND,
+            None => RetryPlan::WOKEN,
+        };
+        let expiry = self.occupied.as_ref().map_or(Expiry::Never, |occupied| occupied.expiry);
+        let expiry = if self.request.retry.is_some() { Expiry::Never } else { expiry };
+        plan.pause(asked, expiry, dice()).min(self.deadline.since(self.core.clock.now()))
+    }
+}
+
+/// One attempt under one fresh holder. Dropping it gives up whatever it may have got.
+struct Attempt {
+    core: Arc<Core>,
+    claim: Claim,
+    waiter: Arc<Waiter>,
+    /// The sending of the last claim that was answered with a place in line: a hand-off came after it.
+    answered: Option<Moment>,
+    /// Something of this holder may be on the server.
+    left_behind: bool,
+    /// A request was sent whose answer has not come.
+    in_flight: bool,
+    asked: u32,
+}
+
+impl Attempt {
+    fn new(core: &Arc<Core>, request: &Request) -> Result<Self, Error> {
+        let holder = Holder { id: fresh_holder()?, owner: request.owner.clone() };
+        let waiter = core.waiters.join(&request.key, holder.id);
+        let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
+        telemetry::waiting(&claim.key);
+        Ok(Self {
+            core: Arc::clone(core),
+            claim,
+            waiter,
+            answered: None,
+            left_behind: false,
+            in_flight: false,
+            asked: 0,
+        })
+    }
+
+    /// `None` if the attempt came to nothing and another should begin.
+    async fn run(mut self, search: &mut Search<'_>) -> Result<Option<Guard>, Error> {
+        self.claim.intent = if search.lines_up() { Intent::Enqueue } else { Intent::Try };
+        loop {
+            let sent = self.core.clock.now();
+            match self.ask(search).await {
+                Ok(Acquire::Granted { fence }) => {
+                    let lease = lease_of(&self.core, search.request, sent);
+                    return Ok(self.granted(search, fence, lease, false));
+                }
+                Ok(Acquire::Gone) => {
+                    self.left_behind = false;
+                    return Ok(None);
+                }
+                Ok(Acquire::Busy(occupied)) => {
+                    self.left_behind = false;
+                    search.told(None, occupied);
+                }
+                Ok(Acquire::Queued { ahead, occupied }) => {
+                    self.answered = Some(sent);
+                    self.claim.intent = Intent::Poll;
+                    search.told(Some(ahead), occupied);
+                }
+                // It may have been carried out. Only a poll can tell without doing it twice.
+                Err(cause) => {
+                    self.claim.intent = Intent::Poll;
+                    search.unanswered(cause)?;
+                }
+            }
+            self.core.check_open()?;
+            if search.is_over() {
+                self.leave().await;
+                return Err(search.busy());
+            }
+            self.sleep(search).await;
+            if let Some(guard) = self.handed(search) {
+                return Ok(Some(guard));
+            }
+        }
+    }
+
+    async fn ask(&mut self, search: &mut Search<'_>) -> Result<Acquire, Unknown> {
+        search.attempts += 1;
+        self.asked += 1;
+        self.left_behind = true;
+        self.in_flight = true;
+        let answer = self.core.backend.acquire(&self.claim).await;
+        self.in_flight = answer.is_err();
+        answer
+    }
+
+    /// Until somebody rings, or it is time to ask without.
+    async fn sleep(&self, search: &Search<'_>) {
+        let pause = search.pause(self.asked.saturating_sub(1));
+        tokio::select! {
+            biased;
+            () = self.waiter.bell.notified() => {}
+            () = tokio::time::sleep(pause) => telemetry::fallback_poll(&self.claim.key),
+        }
+    }
+
+    /// Begins at once on a hand-off message.
+    ///
+    /// The key was handed over after the last answered claim had been carried out, so after that was sent. Counting the
+    /// claim TTL from there is therefore safe however late the message is. The first look of the watchdog makes it a
+    /// full lease. A message that comes late in its claim TTL is left to a poll.
+    fn handed(&mut self, search: &Search<'_>) -> Option<Guard> {
+        let handed = self.waiter.take_handed()?;
+        let lease = Lease::granted(self.answered?, handed.claim_ttl, self.core.drift);
+        if lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
+            return None;
+        }
+        self.granted(search, handed.fence, lease, true)
+    }
+
+    fn granted(&mut self, search: &Search<'_>, fence: FencingToken, lease: Lease, handed: bool) -> Option<Guard> {
+        if lease.lapsed(self.core.clock.now()) {
+            tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
+            return None;
+        }
+        let guard = hold(&self.core, search.request, self.claim.holder.id, fence, lease);
+        self.left_behind = false;
+        telemetry::acquired(guard.hold(), search.waited(), handed);
+        Some(guard)
+    }
+
+    /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing.
+    async fn leave(&mut self) {
+        if self.left_behind && self.core.backend.release(&self.claim.key, &self.claim.holder.id).await.is_ok() {
+            self.left_behind = self.in_flight;
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.core.waiters.leave(&self.waiter);
+        telemetry::waited();
+        if self.left_behind {
+            self.core.janitor.take(Chore {
+                key: self.claim.key.clone(),
+                holder: self.claim.holder.id,
+                until: self.core.clock.now() + self.claim.ttl.get(),
+                unanswered: self.in_flight,
+            });
+        }
+    }
+}
+
+fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {
+    if core.backend.capabilities().expires {
+        Lease::granted(sent, request.ttl.get(), core.drift)
+    } else {
+        Lease::endless()
+    }
+}
+
+fn hold(core: &Arc<Core>, request: &Request, holder: HolderId, fence: FencingToken, lease: Lease) -> Guard {
+    let now = core.clock.now();
+    let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| now + max_hold);
+    let first = now + FIRST_LOOK.min(lease.remaining(now) / 3);
+    let plan = RenewalPlan::new(lease, request.ttl, core.drift, first, ends);
+    let hold = Hold::new(request.key.clone(), holder, fence, request.ttl, plan, Arc::clone(&core.clock));
+    Guard::new(Arc::clone(core), Arc::new(hold))
+}

@@ -1,0 +1,181 @@
+use crate::core::Core;
+use crate::error::Error;
+use crate::guard::Released;
+use crate::janitor::Janitor;
+use crate::lock::Lock;
+use fencelock_backends::BootClock;
+use fencelock_core::{
+    Backend, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl,
+    Unknown,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where locks come from: one place where they live, and the two tasks that look after those held here.
+///
+/// It is cheap to clone, and clones share everything. It lives on the tokio runtime it was made on; guards may be
+/// used and dropped anywhere.
+#[derive(Debug, Clone)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+impl Client {
+    /// Connects to the place that `url` names.
+    ///
+    /// | URL | locks live in |
+    /// |---|---|
+    /// | `memory:` or `memory:NAME` | this process; the same name gives the same locks |
+    /// | `file:DIR` | files below `DIR`, for the processes of one machine |
+    /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL that cannot be used or credentials that are refused; [`Error::Unreachable`] if
+    /// nobody answers there.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let backend = fencelock_backends::connect(url).await.map_err(|error| match error {
+            fencelock_backends::ConnectError::Url(invalid) => Error::Config(invalid),
+            fencelock_backends::ConnectError::Unknown(cause) => unreachable_once(cause),
+        })?;
+        Self::with_backend(backend)
+    }
+
+    /// Uses a backend that was made by hand, with the clock of production and the usual drift.
+    ///
+    /// # Errors
+    /// [`Error::Config`] outside a tokio runtime.
+    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
+        Self::with_clock(backend, Arc::new(BootClock), Drift::default())
+    }
+
+    /// Uses another clock, which must go like that of the backend, and another allowance for drift. For tests that
+    /// drive time, and for machines whose clocks are known to be worse or better than a hundredth.
+    ///
+    /// # Errors
+    /// [`Error::Config`] outside a tokio runtime.
+    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
+        Ok(Self { core: Core::start(backend, clock, drift)? })
+    }
+
+    /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
+    pub fn lock(&self, key: impl AsRef<str>) -> Lock {
+        Lock::new(Arc::clone(&self.core), key.as_ref())
+    }
+
+    pub(crate) fn janitor(&self) -> Arc<Janitor> {
+        Arc::clone(&self.core.janitor)
+    }
+
+    /// The place, without secrets, for messages.
+    pub fn name(&self) -> String {
+        self.core.backend.name()
+    }
+
+    /// What the place can and cannot do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.core.backend.capabilities()
+    }
+
+    /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
+    pub async fn inspect(&self, key: &str) -> Result<Option<Holding>, Error> {
+        let key = Key::new(key)?;
+        self.core.backend.inspect(&key).await.map_err(unreachable_once)
+    }
+
+    /// The keys held now, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub async fn list(&self) -> Result<Vec<Holding>, Error> {
+        self.core.backend.list().await.map_err(unreachable_once)
+    }
+
+    /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
+    /// take up to a third of its TTL to hear of it; only the fencing token stops it in between.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
+        self.core.backend.evict(seen).await.map_err(unreachable_once)
+    }
+
+    /// Releases by proof, for whoever took the proof out of a guard with [`crate::Guard::into_holder`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// It may or may not have been released; calling it again is harmless.
+    pub async fn release(&self, key: &str, holder: HolderId) -> Result<Released, Error> {
+        let key = Key::new(key)?;
+        let outcome = self.core.backend.release(&key, &holder).await.map_err(unreachable_once)?;
+        Ok(Released::from_answer(outcome, LossReason::Expired))
+    }
+
+    /// Renews by proof, once. The lease then runs for at least `ttl`.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
+    /// [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// It may or may not have been renewed; calling it again is harmless.
+    pub async fn renew(&self, key: &str, holder: HolderId, ttl: Duration) -> Result<(), Error> {
+        let key = Key::new(key)?;
+        let ttl = Ttl::new(ttl)?;
+        self.core.drift.check(ttl)?;
+        let renewal = [Renewal { key: key.clone(), holder, ttl }];
+        let answer = self.core.backend.renew(&renewal).await.pop();
+        let reason = match answer {
+            Some(Ok(Renew::Renewed { .. })) => return Ok(()),
+            Some(Ok(Renew::Absent)) => LossReason::Expired,
+            Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
+            Some(Err(cause)) => return Err(unreachable_once(cause)),
+            None => return Err(unreachable_once(Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer"))),
+        };
+        Err(Error::Lost { key, reason })
+    }
+
+    /// Looks at everything that the promises of this place rest on.
+    pub async fn examine(&self) -> Vec<Finding> {
+        self.core.backend.examine().await
+    }
+
+    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until every guard is
+    /// released and every release confirmed, for at most `within`.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
+    ///
+    /// # Cancel safety
+    /// The client stays closed; the waiting is all that is given up.
+    pub async fn close(self, within: Duration) -> Result<(), Error> {
+        self.core.close();
+        let drained = async {
+            // Guards may be anywhere, so their end is looked for, not told.
+            while self.core.watchdog.holds() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            self.core.janitor.idle().await;
+        };
+        tokio::time::timeout(within, drained).await.map_err(|_| self.core.closed_error())
+    }
+}
+
+/// Wrong credentials are a matter of configuration; anything else may pass.
+pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    if cause.is_permanent() {
+        return Error::Config(fencelock_core::Invalid::new(cause.to_string()));
+    }
+    Error::Unreachable { cause, waited, attempts }
+}
+
+fn unreachable_once(cause: Unknown) -> Error {
+    unreachable(cause, Duration::ZERO, 1)
+}

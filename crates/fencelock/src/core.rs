@@ -1,0 +1,109 @@
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::janitor::Janitor;
+use crate::waiters::{Handed, Waiters};
+use crate::watchdog::Watchdog;
+use fencelock_core::{Backend, Clock, Drift, Event, Invalid, Sink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// What the clones of a client, its locks and its guards share. The last of them to go ends the client's tasks.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) drift: Drift,
+    pub(crate) identity: Identity,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) janitor: Arc<Janitor>,
+    closed: AtomicBool,
+    /// Backends hold their listeners weakly.
+    _listener: Arc<dyn Sink>,
+}
+
+impl Core {
+    /// Starts the client's two tasks on the current runtime.
+    pub(crate) fn start(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Arc<Self>, Error> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+            Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
+        })?;
+        let waiters = Arc::new(Waiters::default());
+        let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock));
+        let (janitor, chores) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
+        let listener: Arc<dyn Sink> = Arc::new(Listener {
+            waiters: Arc::clone(&waiters),
+            watchdog: Arc::downgrade(&watchdog),
+            janitor: Arc::downgrade(&janitor),
+        });
+        backend.listen(Arc::clone(&listener));
+        runtime.spawn(Arc::clone(&watchdog).run());
+        runtime.spawn(Janitor::run(Arc::downgrade(&janitor), chores));
+        Ok(Arc::new(Self {
+            backend,
+            clock,
+            drift,
+            identity: Identity::of_this_process(),
+            waiters,
+            watchdog,
+            janitor,
+            closed: AtomicBool::new(false),
+            _listener: listener,
+        }))
+    }
+
+    /// Refuses new claims from now on and ends the waiting ones.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.waiters.nudge_all();
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::SeqCst) { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    pub(crate) fn closed_error(&self) -> Error {
+        Error::Closed { held: self.watchdog.holds(), pending: self.janitor.pending() }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.watchdog.stop();
+    }
+}
+
+/// Brings the backend's events to whom they concern.
+#[derive(Debug)]
+struct Listener {
+    waiters: Arc<Waiters>,
+    watchdog: Weak<Watchdog>,
+    janitor: Weak<Janitor>,
+}
+
+impl Sink for Listener {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Handed { key, holder, fence, claim_ttl } => {
+                let handed = Handed { fence: *fence, claim_ttl: *claim_ttl };
+                if !self.waiters.hand(key, *holder, handed)
+                    && let Some(janitor) = self.janitor.upgrade()
+                {
+                    janitor.handed_to_nobody(key, *holder);
+                }
+            }
+            Event::Changed { key } => {
+                self.waiters.nudge(key);
+                if let Some(watchdog) = self.watchdog.upgrade() {
+                    watchdog.hurry(key);
+                }
+            }
+            Event::Reset => {
+                self.waiters.nudge_all();
+                if let Some(watchdog) = self.watchdog.upgrade() {
+                    watchdog.hurry_all();
+                }
+            }
+        }
+    }
+}

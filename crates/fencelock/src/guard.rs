@@ -1,0 +1,213 @@
+use crate::client::unreachable;
+use crate::core::Core;
+use crate::error::Error;
+use crate::hold::{End, Hold};
+use crate::janitor::Chore;
+use crate::telemetry;
+use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A held lock. It is renewed for as long as it lives, and given back when it goes.
+///
+/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release, from wherever it is
+/// dropped, and never blocks; if the process ends before that is done, the lease ends by itself.
+#[must_use = "the lock is released when its guard is dropped"]
+#[derive(Debug)]
+pub struct Guard {
+    core: Arc<Core>,
+    held: Held,
+    armed: bool,
+}
+
+/// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
+#[derive(Debug, Clone)]
+pub struct Held {
+    hold: Arc<Hold>,
+}
+
+/// How a release went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Released {
+    /// The lock was held until now, and is free or handed to the next in line.
+    Released,
+    /// The lock had been lost before. Nothing of another holder was touched.
+    AlreadyLost {
+        /// How.
+        why: LossReason,
+    },
+}
+
+impl Released {
+    pub(crate) fn from_answer(answer: Release, if_absent: LossReason) -> Self {
+        match answer {
+            Release::Released => Self::Released,
+            Release::Absent => Self::AlreadyLost { why: if_absent },
+            Release::TakenBy(occupant) => Self::AlreadyLost { why: LossReason::TakenBy(occupant) },
+        }
+    }
+}
+
+/// A release is sent this often before it is left to the background.
+const RELEASE_TRIES: u32 = 3;
+
+impl Guard {
+    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>) -> Self {
+        core.watchdog.watch(&hold);
+        Self { core, held: Held { hold }, armed: true }
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.held.hold
+    }
+
+    /// What is locked.
+    pub fn key(&self) -> &Key {
+        self.held.key()
+    }
+
+    /// The proof of this hold, which [`crate::Client::release`] and [`crate::Lock::resume`] take.
+    pub fn holder(&self) -> HolderId {
+        self.held.hold.holder
+    }
+
+    /// The number to send with every write to what the lock protects; see [`FencingToken`].
+    pub fn fencing_token(&self) -> FencingToken {
+        self.held.fencing_token()
+    }
+
+    /// How long the lock is certainly held from now on if no renewal succeeds; zero once it is lost, and
+    /// [`Duration::MAX`] where holds do not end by themselves.
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Whether the lock is held. Once this has been `false` it stays so.
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// # Errors
+    /// [`Error::Lost`] if the lock is not held any more.
+    pub fn check(&self) -> Result<(), Error> {
+        self.held.check()
+    }
+
+    /// Waits until the lock is lost, and says why. It is told no later than at the end of the lease, before a server
+    /// lets anybody else in; and at once when the server reports that the key was deleted or taken over.
+    ///
+    /// # Cancel safety
+    /// It only looks.
+    pub async fn lost(&self) -> LossReason {
+        self.held.lost().await
+    }
+
+    /// A view to pass on.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// Gives the lock back and waits for the server's word.
+    ///
+    /// A lock that was lost before is no error: the answer says so, and the key's present holder is not touched.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if the server did not answer a few tries. The release then goes on in the background
+    /// until the lease would have ended, and [`crate::Client::release`] may be called with the holder's id.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(mut self) -> Result<Released, Error> {
+        let before = self.let_go();
+        let core = Arc::clone(&self.core);
+        let started = core.clock.now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match core.backend.release(self.key(), &self.held.hold.holder).await {
+                Ok(answer) => {
+                    self.armed = false;
+                    return Ok(match before {
+                        // The server may still have had the key, for its clock runs a little longer.
+                        Some(End::Lost(why)) => Released::AlreadyLost { why },
+                        Some(End::LetGo) | None => Released::from_answer(answer, LossReason::Deleted),
+                    });
+                }
+                Err(cause) if cause.is_permanent() || attempts == RELEASE_TRIES => {
+                    return Err(unreachable(cause, core.clock.now().since(started), attempts));
+                }
+                Err(cause) => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
+            }
+        }
+    }
+
+    /// Stops looking after the hold, which goes on until its lease ends: whoever gets the id may
+    /// [`crate::Lock::resume`] it.
+    pub fn into_holder(mut self) -> HolderId {
+        self.let_go();
+        self.armed = false;
+        self.holder()
+    }
+
+    fn let_go(&self) -> Option<End> {
+        let hold = &self.held.hold;
+        let before = hold.let_go();
+        // Whoever takes it off the watchdog's list tells how it ended, so that it is told once.
+        if self.core.watchdog.forget(hold) {
+            match &before {
+                Some(End::Lost(reason)) => telemetry::lost(hold, reason, self.core.clock.now()),
+                Some(End::LetGo) | None => telemetry::let_go(hold, self.core.clock.now()),
+            }
+        }
+        before
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // A child made by fork has a copy of the guard, but the lock is its parent's.
+        if !self.armed || !self.core.identity.is_this_process() {
+            return;
+        }
+        self.let_go();
+        let hold = &self.held.hold;
+        let until = self.core.clock.now() + hold.ttl.get();
+        self.core.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered: false });
+    }
+}
+
+impl Held {
+    /// What is locked.
+    pub fn key(&self) -> &Key {
+        &self.hold.key
+    }
+
+    /// As [`Guard::fencing_token`].
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.fence
+    }
+
+    /// As [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// As [`Guard::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.hold.end().is_none()
+    }
+
+    /// # Errors
+    /// [`Error::Lost`] if the lock is not held any more.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.hold.loss() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Lost { key: self.key().clone(), reason }),
+        }
+    }
+
+    /// As [`Guard::lost`]. It never ends if the lock is released instead.
+    pub async fn lost(&self) -> LossReason {
+        self.hold.lost().await
+    }
+}

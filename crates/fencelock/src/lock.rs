@@ -1,0 +1,219 @@
+use crate::acquiring;
+use crate::core::Core;
+use crate::error::Error;
+use crate::guard::{Guard, Held, Released};
+use fencelock_core::{Expiry, HolderId, Invalid, Key, Occupant, Owner, Ttl};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lock described, not yet held. Await it, or call [`Lock::try_acquire`] or [`Lock::run`].
+///
+/// Settings that cannot be used are reported by whichever of these is called.
+#[must_use = "a lock does nothing until it is awaited"]
+#[derive(Clone)]
+pub struct Lock {
+    core: Arc<Core>,
+    key: String,
+    ttl: Duration,
+    wait: Option<Duration>,
+    retry: Option<Retry>,
+    label: Option<String>,
+    max_hold: Option<Duration>,
+    on_wait: Option<OnWait>,
+}
+
+pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
+
+/// Asking a number of times at equal distances, instead of standing in line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retry {
+    pub(crate) times: u32,
+    pub(crate) pause: Duration,
+}
+
+/// What a waiter was last told.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// What it waits for.
+    pub key: Key,
+    /// How many stand before it; `None` where there is no line.
+    pub ahead: Option<u32>,
+    /// Who has the key.
+    pub holder: Occupant,
+    /// When that hold ends unless it is renewed.
+    pub expiry: Expiry,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+/// A lock whose settings are checked.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) ttl: Ttl,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) owner: Owner,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_wait: Option<OnWait>,
+}
+
+impl Lock {
+    pub(crate) fn new(core: Arc<Core>, key: &str) -> Self {
+        let ttl = Ttl::default().get();
+        Self { core, key: key.into(), ttl, wait: None, retry: None, label: None, max_hold: None, on_wait: None }
+    }
+
+    /// How long the lease outlives this process if it dies: 10 ms to 24 h, 30 s unless set.
+    ///
+    /// While the guard lives the lease is renewed every third of it, so it need not cover the work. Shorter means a
+    /// crash costs less waiting; longer survives longer outages of the server.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Waits at most this long; without it, as long as it takes. Zero asks once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Asks at most `times` times (at least once), `pause` apart, and never stands in line. Others that do stand in
+    /// line come first.
+    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
+        self.retry = Some(Retry { times: times.max(1), pause });
+        self
+    }
+
+    /// What the lock is for, shown to those who wait for it: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Lets the lock go, as lost, after this long even if the guard lives: a bound for work that hangs.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Calls `told` after each answer while it waits. It must return quickly.
+    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(told));
+        self
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when the wait is over, [`Error::Unreachable`] when the place has not answered for as long as
+    /// the TTL (or the wait, or at once if it asks only once), [`Error::Config`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in line; if the lock was granted meanwhile it is released in the
+    /// background. Nothing stays behind.
+    pub async fn acquire(self) -> Result<Guard, Error> {
+        let request = self.check()?;
+        acquiring::acquire(&self.core, &request).await
+    }
+
+    /// Takes the lock if it is free and nobody waits for it; `None` if not.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Config`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// As for [`Lock::acquire`].
+    pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
+        match self.wait(Duration::ZERO).acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Continues a hold that [`Guard::into_holder`] let go of, here or in another process.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if that holder does not have the key any more, [`Error::Unreachable`], [`Error::Config`].
+    ///
+    /// # Cancel safety
+    /// The hold goes on, unwatched, until its lease ends or it is resumed again.
+    pub async fn resume(self, holder: HolderId) -> Result<Guard, Error> {
+        let request = self.check()?;
+        acquiring::resume(&self.core, &request, holder).await
+    }
+
+    /// Runs `body` while the lock is held, and releases it afterwards.
+    ///
+    /// If the lock is lost, `body` is dropped at its next await point. Once `body` has ended its value is always
+    /// returned, also if the release fails.
+    ///
+    /// # Errors
+    /// Those of [`Lock::acquire`], and [`Error::Lost`] if the lock was lost before `body` had ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `body` and releases in the background.
+    pub async fn run<F, B>(self, body: F) -> Result<Finished<B::Output>, Error>
+    where
+        F: FnOnce(Held) -> B,
+        B: Future,
+    {
+        let guard = self.acquire().await?;
+        tokio::select! {
+            biased;
+            value = body(guard.held()) => Ok(Finished { value, release: guard.release().await }),
+            reason = guard.lost() => Err(Error::Lost { key: guard.key().clone(), reason }),
+        }
+    }
+
+    fn check(&self) -> Result<Request, Invalid> {
+        let ttl = Ttl::new(self.ttl)?;
+        self.core.drift.check(ttl)?;
+        Ok(Request {
+            key: Key::new(&self.key)?,
+            ttl,
+            wait: self.wait,
+            retry: self.retry,
+            owner: self.core.identity.owner(self.label.as_deref())?,
+            max_hold: self.max_hold,
+            on_wait: self.on_wait.clone(),
+        })
+    }
+}
+
+/// What came of [`Lock::run`]: the body's value, and how the release went.
+#[derive(Debug)]
+pub struct Finished<T> {
+    /// What the body returned.
+    pub value: T,
+    /// How the lock was given back. A release that failed goes on in the background until the lease ends.
+    pub release: Result<Released, Error>,
+}
+
+impl IntoFuture for Lock {
+    type Output = Result<Guard, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("key", &self.key)
+            .field("ttl", &self.ttl)
+            .field("wait", &self.wait)
+            .field("retry", &self.retry)
+            .field("label", &self.label)
+            .field("max_hold", &self.max_hold)
+            .finish_non_exhaustive()
+    }
+}

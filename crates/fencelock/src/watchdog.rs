@@ -1,0 +1,223 @@
+//! One task renews every lease of a client: in the order of their deadlines, in batches, none waiting for another.
+
+use crate::hold::{Duty, Hold};
+use crate::identity::dice;
+use crate::telemetry;
+use fencelock_core::{Backend, Clock, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown, jitter};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// A hold that has lasted this long is looked at for the first time: a hand-off gets its full lease, and the server is
+/// asked to tell of changes. Shorter holds, the common ones, cost nothing of it.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(25);
+/// Timers stand still while the machine sleeps, so no nap is longer than this.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// Renewals in one batch: enough to make the round trip cheap, few enough to answer in milliseconds.
+const BATCH: usize = 1000;
+
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    table: Mutex<Table>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct Table {
+    holds: HashMap<Key, Vec<Arc<Hold>>>,
+    timers: BTreeMap<(Moment, HolderId), Arc<Hold>>,
+    asleep_until: Moment,
+    stopped: bool,
+}
+
+impl Watchdog {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let table =
+            Table { holds: HashMap::new(), timers: BTreeMap::new(), asleep_until: Moment::NEVER, stopped: false };
+        Arc::new(Self { backend, clock, table: Mutex::new(table), wake: Notify::new() })
+    }
+
+    /// Looks after a hold until it is forgotten or lost.
+    pub(crate) fn watch(&self, hold: &Arc<Hold>) {
+        let mut table = self.table();
+        table.holds.entry(hold.key.clone()).or_default().push(Arc::clone(hold));
+        table.set_timer(hold);
+        self.wake_for(&mut table, hold.scheduled());
+    }
+
+    /// The hold was let go, so nothing is to be done about it any more. Says whether it was looked after.
+    pub(crate) fn forget(&self, hold: &Hold) -> bool {
+        self.table().remove(hold)
+    }
+
+    /// Something happened to this key: look at once.
+    pub(crate) fn hurry(&self, key: &Key) {
+        let mut table = self.table();
+        for hold in table.holds.get(key).cloned().unwrap_or_default() {
+            self.move_forward(&mut table, &hold, Duration::ZERO);
+        }
+    }
+
+    /// Something may have happened to any key: look at all soon, spread over a while so as not to storm a server that
+    /// has just come back.
+    pub(crate) fn hurry_all(&self) {
+        let mut table = self.table();
+        let holds: Vec<_> = table.holds.values().flatten().cloned().collect();
+        let spread = Duration::from_micros(holds.len() as u64 * 10).min(Duration::from_secs(1));
+        for hold in holds {
+            let after =
+                if spread < Duration::from_millis(1) { Duration::ZERO } else { spread - jitter(spread, dice()) };
+            self.move_forward(&mut table, &hold, after);
+        }
+    }
+
+    /// How many holds it looks after.
+    pub(crate) fn holds(&self) -> usize {
+        self.table().holds.values().map(Vec::len).sum()
+    }
+
+    /// Ends the task.
+    pub(crate) fn stop(&self) {
+        self.table().stopped = true;
+        self.wake.notify_one();
+    }
+
+    /// The task. It ends after [`Watchdog::stop`].
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            self.renew(self.due());
+            let Some(nap) = self.nap() else { return };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(nap) => {}
+            }
+        }
+    }
+
+    fn move_forward(&self, table: &mut Table, hold: &Arc<Hold>, after: Duration) {
+        if hold.hurry(after) {
+            table.timers.remove(&(hold.scheduled(), hold.holder));
+            table.set_timer(hold);
+            self.wake_for(table, hold.scheduled());
+        }
+    }
+
+    fn wake_for(&self, table: &mut Table, moment: Moment) {
+        if moment < table.asleep_until {
+            table.asleep_until = moment;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes out of the timers what is due, and says which leases need a renewal.
+    fn due(&self) -> Vec<Arc<Hold>> {
+        let mut renew = Vec::new();
+        let mut table = self.table();
+        // Whatever is due in the same millisecond goes into the same batch.
+        let horizon = self.clock.now() + Duration::from_millis(1);
+        while let Some(entry) = table.timers.first_entry() {
+            if entry.key().0 >= horizon {
+                break;
+            }
+            let hold = entry.remove();
+            match hold.duty() {
+                Duty::Nothing => {}
+                Duty::Sleep => {
+                    let moment = hold.schedule().max(horizon);
+                    table.timers.insert((hold.postpone(moment), hold.holder), hold);
+                }
+                Duty::Renew => renew.push(hold),
+                Duty::Ended(reason) => {
+                    table.remove(&hold);
+                    telemetry::lost(&hold, &reason, self.clock.now());
+                }
+            }
+        }
+        renew
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        let mut table = self.table();
+        if table.stopped {
+            return None;
+        }
+        let now = self.clock.now();
+        let next = table.timers.first_key_value().map_or(Moment::NEVER, |((moment, _), _)| *moment);
+        table.asleep_until = next;
+        // Without a hold there is nothing to look at when the machine wakes up.
+        Some(if next == Moment::NEVER { Duration::from_hours(1) } else { next.since(now).min(LONGEST_NAP) })
+    }
+
+    fn renew(self: &Arc<Self>, holds: Vec<Arc<Hold>>) {
+        for batch in holds.chunks(BATCH) {
+            // A task of its own: a server that does not answer must not delay the next batch.
+            tokio::spawn(Arc::clone(self).renew_batch(batch.to_vec()));
+        }
+    }
+
+    async fn renew_batch(self: Arc<Self>, holds: Vec<Arc<Hold>>) {
+        let renewals: Vec<_> =
+            holds.iter().map(|h| Renewal { key: h.key.clone(), holder: h.holder, ttl: h.ttl }).collect();
+        let sent = self.clock.now();
+        let answers = self.backend.renew(&renewals).await;
+        debug_assert_eq!(answers.len(), holds.len(), "an answer for every renewal");
+        for (hold, answer) in holds.iter().zip(answers) {
+            self.take_answer(hold, sent, answer);
+        }
+    }
+
+    fn take_answer(&self, hold: &Arc<Hold>, sent: Moment, answer: Result<Renew, Unknown>) {
+        telemetry::renewed(hold, self.clock.now().since(sent), &answer);
+        match answer {
+            Ok(Renew::Renewed { .. }) => hold.renewed(sent, dice()),
+            Ok(Renew::Absent) => hold.lose(LossReason::Deleted),
+            Ok(Renew::TakenBy(occupant)) => hold.lose(LossReason::TakenBy(occupant)),
+            Err(_) => hold.not_renewed(dice()),
+        }
+        let mut table = self.table();
+        match hold.end() {
+            None if table.has(hold) => {
+                table.set_timer(hold);
+                self.wake_for(&mut table, hold.scheduled());
+            }
+            None => {}
+            Some(end) => {
+                let known = table.remove(hold);
+                drop(table);
+                if let (true, crate::hold::End::Lost(reason)) = (known, end) {
+                    telemetry::lost(hold, &reason, self.clock.now());
+                }
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn set_timer(&mut self, hold: &Arc<Hold>) {
+        self.timers.insert((hold.schedule(), hold.holder), Arc::clone(hold));
+    }
+
+    fn has(&self, hold: &Hold) -> bool {
+        self.holds.get(&hold.key).is_some_and(|holds| holds.iter().any(|h| h.holder == hold.holder))
+    }
+
+    /// Says whether it was there.
+    fn remove(&mut self, hold: &Hold) -> bool {
+        self.timers.remove(&(hold.scheduled(), hold.holder));
+        let Some(holds) = self.holds.get_mut(&hold.key) else { return false };
+        let before = holds.len();
+        holds.retain(|h| h.holder != hold.holder);
+        let after = holds.len();
+        if after == 0 {
+            self.holds.remove(&hold.key);
+        }
+        after < before
+    }
+}
