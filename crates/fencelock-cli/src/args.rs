@@ -105,16 +105,16 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
     /// Keep the lock for at least this long, even if the command ends earlier; a signal ends it.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, next_help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) hold_for: Option<Duration>,
     /// End the command after this long (exit 76).
-    #[arg(long, value_name = "DURATION", value_parser = span::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
     /// Time between TERM and KILL, before the lease ends. [default: a third of the TTL, at most 10s]
-    #[arg(long, value_name = "DURATION", value_parser = span::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) grace: Option<Duration>,
     /// What to do when the lock is lost: end the command, or only say so.
-    #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT")]
+    #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT", help_heading = "Holding")]
     pub(crate) on_lost: OnLost,
 }
 

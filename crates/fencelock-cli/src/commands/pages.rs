@@ -23,7 +23,6 @@ pub(super) fn man(command: Option<&str>) -> Result<Exit, Failure> {
         Some(name) => program
             .find_subcommand(name)
             .cloned()
-            .map(|command| command.name(format!("fencelock-{name}")))
             .ok_or_else(|| Failure::new(Exit::Usage, format!("there is no command {name:?} to write a page about")))?,
     };
     let mut page = Vec::new();
