@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A lock has a name, the KEY, and lives in a place, the URL. Whoever holds it is the only one, until it is released or
 /// its lease ends; a fencing token tells each holder from all later ones.
 #[derive(Debug, Parser)]
-#[command(name = "fencelock", version, propagate_version = true, max_term_width = 100, after_help = PLACES)]
+#[command(name = "fencelock", version, max_term_width = 100, after_help = PLACES)]
 #[command(subcommand_required = true, arg_required_else_help = false, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -19,9 +19,9 @@ pub(crate) struct Arguments {
 
 const PLACES: &str = "\
 Places where a lock can live:
-  file:DIR                            processes of this machine; the kernel frees the lock of a crashed holder
-  redis://HOST[:PORT][/DB]            machines that share one Redis
-  rediss://HOST[:PORT][/DB]           the same over TLS
+  file:DIR                     processes of this machine; a crashed holder frees its lock at once
+  redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
+  rediss://HOST[:PORT][/DB]    the same over TLS
 
 Examples:
   fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
@@ -51,21 +51,14 @@ pub(crate) struct Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Hold KEY while a command runs.
     Run(Run),
-    /// Take KEY and keep it after the end of this program; prints the holder, the proof that `release` wants.
     Acquire(Acquire),
-    /// Keep KEY for longer.
     Renew(Renew),
-    /// Give KEY back.
     Release(Release),
-    /// Tell whether KEY is free (exit 0), or who has it (exit 75).
     Status(Status),
     /// Show every key that is held now.
     List,
-    /// Wait until KEY is free, without taking it.
     Wait(Wait),
-    /// End somebody else's hold of KEY.
     Break(Break),
     /// Look at everything that the locks of this place rest on.
     Doctor,
@@ -87,7 +80,7 @@ pub(crate) enum Command {
 /// standard streams and its terminal are untouched, signals reach it, and it does not outlive this program. The lock is
 /// renewed while the command runs; should that fail, the command is ended before anybody else can get the lock.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = exit::RUN)]
+#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
     /// Name of the lock.
     pub(crate) key: String,
@@ -95,6 +88,7 @@ pub(crate) struct Run {
     ///
     /// It finds the key in FENCELOCK_KEY, the proof of the hold in FENCELOCK_HOLDER and the fencing token in
     /// FENCELOCK_FENCE.
+    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
@@ -110,7 +104,7 @@ pub(crate) struct Run {
     /// End the command after this long (exit 76).
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
-    /// Time between TERM and KILL, before the lease ends. [default: a third of the TTL, at most 10s]
+    /// Time between TERM and KILL, before the lease ends [default: a third of the TTL, at most 10s]
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) grace: Option<Duration>,
     /// What to do when the lock is lost: end the command, or only say so.
@@ -133,7 +127,7 @@ pub(crate) struct Patience {
     /// Do not wait.
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m. [default: as long as it takes]
+    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
     #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
     pub(crate) wait: Option<Duration>,
 }
@@ -156,7 +150,7 @@ pub(crate) struct LeaseArguments {
     pub(crate) label: Option<String>,
 }
 
-/// Take KEY and keep it after the end of this program.
+/// Take KEY and keep it after the end of this program, for scripts.
 ///
 /// Prints the holder, 32 hexadecimal digits: the proof that `renew` and `release` want. Nobody renews the lease
 /// meanwhile, so choose a TTL longer than the work, or renew in time. Locks in files end with their process: use `run`.
@@ -212,7 +206,7 @@ pub(crate) struct Status {
 pub(crate) struct Wait {
     /// Name of the lock.
     pub(crate) key: String,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m. [default: as long as it takes]
+    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
     #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
     pub(crate) wait: Option<Duration>,
 }

@@ -1,6 +1,7 @@
 use crate::exit::Exit;
 use crate::text::plain;
 use fencelock::Error;
+use std::fmt;
 
 /// Why the program ends without having done what it was asked to: a number, and a line for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,12 +11,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(exit: Exit, message: impl ToString) -> Self {
-        Self { exit, message: plain(message) }
+    pub(crate) fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        Self { exit, message: plain(&message) }
     }
 
     /// The answer of an operating system that refused something that always works.
-    pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Self {
+    pub(crate) fn system(what: &str, error: impl fmt::Display) -> Self {
         Self::new(Exit::System, format!("cannot {what}: {error}"))
     }
 }

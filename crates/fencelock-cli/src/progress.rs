@@ -53,7 +53,8 @@ fn hidden_bar() -> ProgressBar {
 }
 
 fn show(bar: &ProgressBar, waiting: &Waiting, place: &str) {
-    if let Ok(style) = ProgressStyle::with_template("{spinner} waiting for {prefix} for {elapsed_precise}, {wide_msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} waiting for {prefix} for {elapsed_precise}, {wide_msg}")
+    {
         bar.set_style(style);
     }
     bar.set_prefix(plain(&waiting.key));

@@ -21,25 +21,52 @@ pub(crate) struct Reporter {
 pub(crate) enum Event<'a> {
     Waiting(&'a Waiting),
     Acquired(&'a Guard),
-    Started { pid: i32 },
+    Started {
+        pid: i32,
+    },
     Passed(Signal),
     /// The command is asked to end.
-    Terminating { key: &'a str, cause: &'a Cause, grace: Duration },
+    Terminating {
+        key: &'a str,
+        cause: &'a Cause,
+        grace: Duration,
+    },
     /// The command is killed.
-    Killing { key: &'a str, cause: Option<&'a Cause> },
+    Killing {
+        key: &'a str,
+        cause: Option<&'a Cause>,
+    },
     /// The lock is lost, and the command goes on.
-    Warning { key: &'a str, cause: &'a Cause },
-    Exited { code: u8 },
-    Killed { signal: i32 },
+    Warning {
+        key: &'a str,
+        cause: &'a Cause,
+    },
+    Exited {
+        code: u8,
+    },
+    Killed {
+        signal: i32,
+    },
     /// The command has ended before the least hold was over.
-    Keeping { left: Duration },
+    Keeping {
+        left: Duration,
+    },
     Released,
     /// The release was not confirmed.
-    NotReleased { key: &'a str, why: String },
+    NotReleased {
+        key: &'a str,
+        why: String,
+    },
     /// The lock was lost after the end of the command, within the least hold.
-    NotKept { key: &'a str, why: String },
+    NotKept {
+        key: &'a str,
+        why: String,
+    },
     /// The lock had been lost when it was to be given back.
-    WasLost { key: &'a str, why: String },
+    WasLost {
+        key: &'a str,
+        why: String,
+    },
     /// A signal ended the wait.
     GivenUp(Signal),
 }
@@ -53,16 +80,16 @@ enum Weight {
 
 impl Reporter {
     /// Tells an event, in the way that was asked for.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn tell(self, event: &Event<'_>) {
         if self.json {
             line(&event.json().to_string());
         } else if self.verbose || event.weight() == Weight::Notice {
-            line(&format!("fencelock: {}", plain(event.text())));
+            line(&format!("fencelock: {}", plain(&event.text())));
         }
     }
 
     /// Tells why the program ends.
-    pub(crate) fn fail(&self, failure: &Failure) {
+    pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
         if self.json {
             line(&json!({ "event": "error", "exit": exit.code(), "message": message }).to_string());
@@ -157,5 +184,5 @@ impl Event<'_> {
 /// `2nd in line, held by web-1:4242 (nightly)`
 pub(crate) fn place(waiting: &Waiting) -> String {
     let line = waiting.ahead.map(|ahead| format!("{} in line, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
-    plain(format!("{line}held by {}", waiting.holder))
+    plain(&format!("{line}held by {}", waiting.holder))
 }

@@ -1,3 +1,4 @@
+use crate::terminal::{has_job_control, stop_self};
 use rustix::process::Signal;
 use std::future::poll_fn;
 use std::io;
@@ -48,6 +49,10 @@ impl Signals {
             let signal = self.next().await;
             if ENDING.contains(&signal) {
                 return signal;
+            }
+            // ^Z, which would have stopped this process if it were not taken.
+            if signal == Signal::TSTP && has_job_control() {
+                stop_self();
             }
         }
     }

@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_by_value() {
-        for text in ["", " ", "-1", "+1", "nan", "inf", "1e9", "5x", "s", "1m5", "1..5", "5 s", "9999999999999999999d"] {
+        for text in ["", " ", "-1", "+1", "nan", "inf", "1e9", "5x", "s", "1m5", "1..5", "5 s", "9999999999999999999d"]
+        {
             let error = parse(text).unwrap_err();
             assert!(error.contains(&format!("{text:?}")), "{error}");
         }

@@ -61,6 +61,11 @@ impl Terminal {
         }
     }
 
+    /// Takes it back after a command for which it was meant could not be started.
+    pub(crate) fn reclaim(&self) {
+        let _ = tcsetpgrp(&self.tty, self.own);
+    }
+
     /// Undoes what a command that was killed left behind: no echo, no line editing.
     pub(crate) fn repair(&self) {
         if let Some(settings) = &self.settings
@@ -69,19 +74,23 @@ impl Terminal {
             let _ = tcsetattr(&self.tty, OptionalActions::Drain, settings);
         }
     }
+}
 
-    /// Whether a shell stands above that can bring a stopped job back. It puts jobs into groups other than its own.
-    pub(crate) fn has_job_control(&self) -> bool {
-        getsid(None).and_then(|leader| getpgid(Some(leader))).is_ok_and(|group| group != self.own)
-    }
+/// Whether a shell stands above that can bring a stopped job back. It puts jobs into groups other than its own.
+pub(crate) fn has_job_control() -> bool {
+    getsid(None).and_then(|leader| getpgid(Some(leader))).is_ok_and(|group| group != getpgrp())
+}
 
-    /// Stops this process, and with it the job of which it is a part; returns when the shell lets it go on.
-    pub(crate) fn stop_job(&self) {
-        // The others of the job (a script, a pipeline) are stopped as ^Z would, this process in the one way that a
-        // handler cannot take.
-        let _ = kill_current_process_group(Signal::TSTP);
-        let _ = kill_process(getpid(), Signal::STOP);
-    }
+/// Stops the job of which this process is a part; returns when the shell lets it go on.
+pub(crate) fn stop_job() {
+    // The others of the job (a script, a pipeline) are stopped as ^Z would.
+    let _ = kill_current_process_group(Signal::TSTP);
+    stop_self();
+}
+
+/// Stops this process alone, in the one way that a handler cannot take.
+pub(crate) fn stop_self() {
+    let _ = kill_process(getpid(), Signal::STOP);
 }
 
 fn keep_ttou_out() -> nix::Result<()> {

@@ -1,10 +1,11 @@
 //! Words for people.
 
 use fencelock::{Expiry, Holding, Span};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// `text` without control characters: keys, labels and values come from other programs, and a terminal obeys them.
-pub(crate) fn plain(text: impl ToString) -> String {
+pub(crate) fn plain(text: &(impl ToString + ?Sized)) -> String {
     let text = text.to_string();
     if !text.chars().any(char::is_control) {
         return text;
@@ -28,15 +29,15 @@ pub(crate) fn ordinal(n: u32) -> String {
 pub(crate) fn holding(holding: &Holding) -> String {
     let mut text = format!("held by {}", holding.occupant);
     if let Some(held_for) = holding.held_for {
-        text.push_str(&format!(" for {}", Span(held_for)));
+        let _ = write!(text, " for {}", Span(held_for));
     }
     if let Expiry::In(left) = holding.expiry {
-        text.push_str(&format!(", ends in {} unless renewed", Span(left)));
+        let _ = write!(text, ", ends in {} unless renewed", Span(left));
     }
     if holding.waiters > 0 {
-        text.push_str(&format!(", {} waiting", holding.waiters));
+        let _ = write!(text, ", {} waiting", holding.waiters);
     }
-    plain(text)
+    plain(&text)
 }
 
 /// Whole milliseconds, as JSON has them.

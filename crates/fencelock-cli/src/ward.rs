@@ -4,7 +4,7 @@ use crate::exit::Exit;
 use crate::plan::Rules;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::Guard;
 use rustix::process::Signal;
 use std::io;
@@ -161,10 +161,10 @@ impl<'a> Ward<'a> {
         }
         if wants_terminal && terminal.is_ours() {
             self.resume();
-        } else if terminal.has_job_control() {
+        } else if has_job_control() {
             terminal.take_from(self.child.group());
             self.own_stop = true;
-            terminal.stop_job();
+            stop_job();
             self.resume();
         } else if signal == Signal::TSTP.as_raw() {
             // The kernel lets ^Z pass where no shell could bring the job back. So do we.

@@ -14,10 +14,10 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
         .with_client(async |client| {
             let findings = client.examine().await;
             let answer = if context.report.json {
-                let findings = Value::from_iter(findings.iter().map(describe));
+                let findings: Value = findings.iter().map(describe).collect();
                 format!("{}\n", json!({ "backend": client.name(), "findings": findings }))
             } else {
-                format!("{}\n{}", plain(client.name()), in_columns(&findings, may_colour()))
+                format!("{}\n{}", plain(&client.name()), in_columns(&findings, may_colour()))
             };
             print(&answer)?;
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
@@ -69,8 +69,10 @@ mod tests {
 
     #[test]
     fn advice_stands_below_what_was_seen() {
-        let findings =
-            [Finding::fine("scripts", "work"), Finding::new(Level::Warning, "eviction", "allkeys-lru", "set noeviction")];
+        let findings = [
+            Finding::fine("scripts", "work"),
+            Finding::new(Level::Warning, "eviction", "allkeys-lru", "set noeviction"),
+        ];
         assert_eq!(
             in_columns(&findings, false),
             "  ok       scripts   work\n  warning  eviction  allkeys-lru\n                     -> set noeviction\n"

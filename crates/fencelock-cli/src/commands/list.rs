@@ -13,7 +13,7 @@ pub(super) async fn list(context: &Context) -> Result<Exit, Failure> {
             let mut holdings = client.list().await?;
             holdings.sort_by(|a, b| a.key.cmp(&b.key));
             let answer = if context.report.json {
-                format!("{}\n", Value::from_iter(holdings.iter().map(describe)))
+                format!("{}\n", holdings.iter().map(describe).collect::<Value>())
             } else {
                 in_columns(&holdings)
             };

@@ -123,8 +123,12 @@ impl Shift<'_> {
             ("FENCELOCK_HOLDER", self.guard.holder().to_string()),
             ("FENCELOCK_FENCE", self.guard.fencing_token().to_string()),
         ];
-        Child::start(&self.plan.command, &environment, terminal.and_then(Terminal::for_start)).map_err(|error| {
-            // The terminal may have been handed to a process that is no more.
+        let given = terminal.and_then(Terminal::for_start);
+        Child::start(&self.plan.command, &environment, given).map_err(|error| {
+            // The new process may have had the terminal already when it failed.
+            if let (Some(_), Some(terminal)) = (given, terminal) {
+                terminal.reclaim();
+            }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
                 io::ErrorKind::NotFound => (Exit::NotFound, "no such command".to_owned()),
