@@ -1,4 +1,5 @@
 use crate::memory::Memory;
+use crate::redis::Redis;
 use fencelock_core::{Backend, Invalid, Unknown};
 use std::fmt;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     match scheme {
         "memory" if rest.is_empty() => Ok(Arc::new(Memory::new())),
         "memory" => Ok(Memory::named(rest)),
+        "redis" | "rediss" => Ok(Arc::new(Redis::open(url).await?)),
         _ => Err(unknown_scheme(scheme).into()),
     }
 }

@@ -10,8 +10,10 @@
 mod clock;
 mod connect;
 mod memory;
+mod redis;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect};
 pub use memory::Memory;
+pub use redis::Redis;

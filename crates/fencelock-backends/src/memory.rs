@@ -201,7 +201,11 @@ impl Slot {
             }
         };
         let ahead = u32::try_from(place).unwrap_or(u32::MAX);
-        Ok(self.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued { ahead, occupied }))
+        Ok(self.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued {
+            ahead,
+            last_fence: self.fence,
+            occupied,
+        }))
     }
 
     fn occupied(&self, now: Moment) -> Option<Occupied> {

@@ -54,6 +54,8 @@ pub enum Acquire {
     Queued {
         /// How many waiters stand before it.
         ahead: u32,
+        /// The greatest fencing token given so far; 0 if none. A hand-off message with a token up to this is an old one.
+        last_fence: u64,
         /// Who has the key.
         occupied: Occupied,
     },

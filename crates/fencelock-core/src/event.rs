@@ -7,8 +7,11 @@ use std::time::Duration;
 pub enum Event {
     /// The key was handed to this waiter, after the backend had last answered it.
     ///
-    /// It is the one hint that carries a fact: from the sending of the waiter's last *answered* claim, the key is its
-    /// own for at least `claim_ttl`, unless a claim answered meanwhile says [`crate::Acquire::Gone`].
+    /// It is the one hint that carries a fact. If `fence` is greater than the `last_fence` of the waiter's last answered
+    /// claim, the key is its own for at least `claim_ttl` from the sending of that claim, unless a claim answered
+    /// meanwhile says [`crate::Acquire::Gone`]. An older `fence` is that of a hand-off that has ended since.
+    ///
+    /// The models in `tests/handoff_model` show that this suffices, and what breaks without each part of it.
     Handed {
         /// What was handed.
         key: Key,

@@ -20,6 +20,15 @@ pub fn side_key(key: &Key, what: &str) -> String {
     }
 }
 
+/// The lock that a side key belongs to; `None` if it is none, or belongs to another purpose.
+pub fn key_of_side_key(side: &str, what: &str) -> Option<Key> {
+    let rest = side.strip_prefix(Key::RESERVED)?;
+    let plain = rest.strip_suffix(what).and_then(|rest| rest.strip_suffix("}:"));
+    let with_tag = rest.split_once(&format!("}}:{what}:")).map(|(_, name)| name);
+    // Whatever it looks like, it is the right one if it leads back here.
+    plain.into_iter().chain(with_tag).filter_map(|name| Key::new(name).ok()).find(|key| side_key(key, what) == side)
+}
+
 fn tag(name: &str) -> Option<&str> {
     let (_, rest) = name.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
@@ -86,6 +95,13 @@ mod tests {
             let lock = key(&name);
             prop_assert_eq!(slot(&side_key(&lock, "fence")), slot(&name), "{}", name);
             prop_assert_eq!(slot(&side_key(&lock, "queue")), slot(&name), "{}", name);
+        }
+
+        #[test]
+        fn a_side_key_leads_back_to_its_lock(name in "[a-c{}:]{1,8}(:fence)?") {
+            let lock = key(&name);
+            prop_assert_eq!(key_of_side_key(&side_key(&lock, "fence"), "fence"), Some(lock.clone()));
+            prop_assert_eq!(key_of_side_key(&side_key(&lock, "line"), "fence"), None);
         }
     }
 }

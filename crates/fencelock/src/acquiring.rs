@@ -146,8 +146,8 @@ struct Attempt {
     core: Arc<Core>,
     claim: Claim,
     waiter: Arc<Waiter>,
-    /// The sending of the last claim that was answered with a place in line: a hand-off came after it.
-    answered: Option<Moment>,
+    /// The last claim that was answered with a place in line: when it was sent, and the greatest fencing token then.
+    answered: Option<(Moment, u64)>,
     /// Something of this holder may be on the server.
     left_behind: bool,
     /// A request was sent whose answer has not come.
@@ -190,8 +190,8 @@ impl Attempt {
                     self.left_behind = false;
                     search.told(None, occupied);
                 }
-                Ok(Acquire::Queued { ahead, occupied }) => {
-                    self.answered = Some(sent);
+                Ok(Acquire::Queued { ahead, last_fence, occupied }) => {
+                    self.answered = Some((sent, last_fence));
                     self.claim.intent = Intent::Poll;
                     search.told(Some(ahead), occupied);
                 }
@@ -235,13 +235,15 @@ impl Attempt {
 
     /// Begins at once on a hand-off message.
     ///
-    /// The key was handed over after the last answered claim had been carried out, so after that was sent. Counting the
-    /// claim TTL from there is therefore safe however late the message is. The first look of the watchdog makes it a
-    /// full lease. A message that comes late in its claim TTL is left to a poll.
+    /// A token greater than the greatest at the last answered claim means that the key was handed over after that claim
+    /// was carried out, so after it was sent. Counting the claim TTL from there is therefore safe however late the
+    /// message is. The first look of the watchdog makes it a full lease. A message that comes late in its claim TTL is
+    /// left to a poll.
     fn handed(&mut self, search: &Search<'_>) -> Option<Guard> {
         let handed = self.waiter.take_handed()?;
-        let lease = Lease::granted(self.answered?, handed.claim_ttl, self.core.drift);
-        if lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
+        let (sent, last_fence) = self.answered?;
+        let lease = Lease::granted(sent, handed.claim_ttl, self.core.drift);
+        if handed.fence.get() <= last_fence || lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
             return None;
         }
         self.granted(search, handed.fence, lease, true)

@@ -1,0 +1,130 @@
+use super::feed::Feed;
+use super::script::Call;
+use super::session::Session;
+use super::target::Target;
+use fencelock_core::{Moment, Unknown};
+use redis::{RedisError, ServerErrorKind, Value};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Keeps one session alive, on demand: the next request after a break dials again.
+///
+/// That is enough of a reconnect loop, for whoever waits asks every second and whoever holds renews; and it is the only
+/// one. The driver's own would connect to another server behind our back, and repeat commands it cannot know to be
+/// repeatable.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) target: Target,
+    pub(crate) feed: Arc<Feed>,
+    channel: String,
+    live: Mutex<Option<Session>>,
+    dial: tokio::sync::Mutex<Dial>,
+}
+
+#[derive(Debug, Default)]
+struct Dial {
+    sessions: u64,
+    /// The last attempt that failed, and when it ended.
+    failed: Option<(Moment, Unknown)>,
+    /// What was already said about the server in the log.
+    told: Vec<String>,
+}
+
+impl Link {
+    pub(crate) fn new(target: Target) -> Result<Self, fencelock_core::Invalid> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| {
+            fencelock_core::Invalid::new(format!("the operating system gave no random numbers: {error}"))
+        })?;
+        let mut channel = String::from("fencelock:wake:");
+        for byte in random {
+            // Writing to a string cannot fail.
+            let _ = write!(channel, "{byte:02x}");
+        }
+        let feed = Arc::new(Feed::new(&target));
+        Ok(Self { target, feed, channel, live: Mutex::new(None), dial: tokio::sync::Mutex::default() })
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        &self.target.name
+    }
+
+    /// The live session, or a new one. However many ask while the server is away, one dials, and its failure is
+    /// everybody's answer: a hundred callers do not wait for a hundred timeouts.
+    pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Session, Unknown> {
+        if let Some(session) = self.live() {
+            return Ok(session);
+        }
+        let asked = now();
+        let mut dial = self.dial.lock().await;
+        if let Some(session) = self.live() {
+            return Ok(session);
+        }
+        if let Some((ended, unknown)) = &dial.failed
+            && *ended >= asked
+        {
+            return Err(unknown.clone());
+        }
+        dial.sessions += 1;
+        match Session::open(&self.target, dial.sessions, &self.channel, &self.feed).await {
+            Ok(session) => {
+                dial.failed = None;
+                dial.tell(&self.target.name, &session);
+                *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
+                Ok(session)
+            }
+            Err(unknown) => {
+                dial.failed = Some((now(), unknown.clone()));
+                Err(unknown)
+            }
+        }
+    }
+
+    /// Sends a script by its digest, and in full if the server does not know it: after a restart, a fail-over or
+    /// `SCRIPT FLUSH`. "No such script" means that nothing was carried out.
+    pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
+        let answer = match session.send(&call.by_digest()).await {
+            Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
+            answer => answer,
+        };
+        self.check(session);
+        answer
+    }
+
+    /// Gives a dead session up, so that the next request dials, and tells everybody that messages may be missed.
+    pub(crate) fn check(&self, session: &Session) {
+        if !session.is_dead() {
+            return;
+        }
+        let dropped = {
+            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            live.take_if(|live| live.number == session.number)
+        };
+        if dropped.is_some() {
+            tracing::info!(node = %self.target.name, "connection lost");
+            self.feed.reset();
+        }
+    }
+
+    fn live(&self) -> Option<Session> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).as_ref().filter(|session| !session.is_dead()).cloned()
+    }
+}
+
+impl Dial {
+    /// Says once what a server cannot do.
+    fn tell(&mut self, node: &str, session: &Session) {
+        let facts = &session.facts;
+        tracing::info!(node, run_id = facts.run_id, version = facts.version, resp3 = facts.resp3, "connected");
+        for lack in &facts.lacks {
+            if !self.told.contains(lack) {
+                tracing::warn!(node, "{lack}");
+                self.told.push(lack.clone());
+            }
+        }
+    }
+}
+
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+}

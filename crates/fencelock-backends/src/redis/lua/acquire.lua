@@ -1,0 +1,47 @@
+-- Takes the lock, or stands in line for it, or asks after either.
+--
+-- ARGV  1 intent: "try", "enqueue" or "poll"      2 holder id      3 value to write: "<holder id> <owner>"
+--       4 ttl, ms      5 proposed fence, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
+--       8 channel that wakes this waiter, or "-"
+-- Reply {"granted", fence}
+--       {"yours"}                               it is the holder's already; a poll confirms it and gives full time
+--       {"queued", ahead, last fence, pttl, value, type}
+--       {"busy", pttl, value, type}
+--       {"gone"}                                a poll by somebody who has neither lock nor place
+
+local intent, id, mine, ttl, proposal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local value, kind = occupant()
+
+if is_holder(value, id) then
+  -- Only a poll changes the time: an enqueue that arrives twice must not stretch a lease that nobody wants any more.
+  if intent ~= 'poll' then return {'yours'} end
+  if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[1], ttl) end
+  return {'granted', redis.call('GET', KEYS[2]) or next_fence(proposal)}
+end
+
+if not value then
+  local first = advance(id, proposal, ARGV[7])
+  value = redis.call('GET', KEYS[1]) or nil
+  if not value and (first or intent ~= 'poll') then
+    local fence = next_fence(proposal)
+    redis.call('SET', KEYS[1], mine, 'PX', ttl)
+    return {'granted', fence}
+  end
+  if not value then return {'gone'} end
+end
+
+local ahead = redis.call('ZRANK', KEYS[3], id)
+if intent == 'try' then return {'busy', redis.call('PTTL', KEYS[1]), value, kind or ''} end
+if not ahead then
+  if intent == 'poll' then return {'gone'} end
+  local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  redis.call('ZADD', KEYS[3], last[2] and last[2] + 1 or 1, id)
+  ahead = redis.call('ZCARD', KEYS[3]) - 1
+end
+local alive = math.floor(clock(proposal) / 1000) + ARGV[6]
+redis.call('HSET', KEYS[4], id, string.format('%.0f %s %s %s', alive, ttl, ARGV[8], mine))
+if ahead == 0 then
+  redis.call('PEXPIRE', KEYS[3], LINE_TTL)
+  redis.call('PEXPIRE', KEYS[4], LINE_TTL)
+end
+return {'queued', ahead, redis.call('GET', KEYS[2]) or '0', redis.call('PTTL', KEYS[1]), value, kind or ''}

@@ -1,0 +1,266 @@
+//! One typed function for each script.
+
+use super::target::Names;
+use fencelock_core::{
+    Acquire, Claim, Expiry, Fault, FencingToken, HolderId, Holding, Intent, Key, Occupant, Occupied, Release, Renew,
+    Unknown,
+};
+use redis::{Cmd, Script, Value};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Until a hand-off is confirmed. A waiter that is alive confirms within milliseconds; one that hangs costs the others
+/// this long. Long enough for a waiter whose last sign of life is a second old to begin at once.
+pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
+/// A waiter shows signs of life every second; after three without one it is passed over.
+const WAITER_LIFE: Duration = Duration::from_secs(3);
+
+/// A script with its digest.
+#[derive(Debug)]
+pub(crate) struct Lua {
+    source: String,
+    digest: String,
+}
+
+impl Lua {
+    fn new(body: &str) -> Self {
+        let source = format!("{}{body}", include_str!("lua/line.lua"));
+        let digest = Script::new(&source).get_hash().to_owned();
+        Self { source, digest }
+    }
+}
+
+pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/acquire.lua")));
+pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/release.lua")));
+pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/renew.lua")));
+pub(crate) static INSPECT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/inspect.lua")));
+pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/evict.lua")));
+
+/// A call of a script, to be sent by digest first and in full if the server does not know it.
+#[derive(Debug)]
+pub(crate) struct Call {
+    lua: &'static Lua,
+    names: Names,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    fn new<A: AsRef<[u8]>, const N: usize>(lua: &'static LazyLock<Lua>, names: Names, args: [A; N]) -> Self {
+        Self { lua, names, args: args.iter().map(|arg| arg.as_ref().to_vec()).collect() }
+    }
+
+    pub(crate) fn by_digest(&self) -> Cmd {
+        self.command("EVALSHA", &self.lua.digest)
+    }
+
+    pub(crate) fn in_full(&self) -> Cmd {
+        self.command("EVAL", &self.lua.source)
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(verb);
+        command.arg(script).arg(self.names.all().len()).arg(self.names.all()).arg(&self.args);
+        command
+    }
+}
+
+fn millis(span: Duration) -> String {
+    span.as_millis().to_string()
+}
+
+pub(crate) fn acquire(names: Names, claim: &Claim, wall_micros: u64, channel: &str) -> Call {
+    let intent = match claim.intent {
+        Intent::Try => "try",
+        Intent::Enqueue => "enqueue",
+        Intent::Poll => "poll",
+    };
+    let args: [&str; 8] = [
+        intent,
+        &claim.holder.id.to_string(),
+        &claim.holder.wire(),
+        &millis(claim.ttl.get()),
+        &wall_micros.to_string(),
+        &millis(WAITER_LIFE),
+        &millis(CLAIM_TTL),
+        channel,
+    ];
+    Call::new(&ACQUIRE, names, args)
+}
+
+pub(crate) fn release(names: Names, holder: &HolderId, wall_micros: u64) -> Call {
+    Call::new(&RELEASE, names, [holder.to_string(), wall_micros.to_string(), millis(CLAIM_TTL)])
+}
+
+pub(crate) fn renew(names: Names, holder: &HolderId, ttl: Duration) -> Call {
+    Call::new(&RENEW, names, [holder.to_string(), millis(ttl)])
+}
+
+pub(crate) fn inspect(names: Names) -> Call {
+    Call::new::<[u8; 0], 0>(&INSPECT, names, [])
+}
+
+pub(crate) fn evict(names: Names, seen: &Seen, wall_micros: u64) -> Call {
+    let (proposal, claim_ttl) = (wall_micros.to_string(), millis(CLAIM_TTL));
+    let args: [&[u8]; 4] = [&seen.value, seen.kind.as_bytes(), proposal.as_bytes(), claim_ttl.as_bytes()];
+    Call::new(&EVICT, names, args)
+}
+
+/// A lock as it stands on the server, byte for byte.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    value: Vec<u8>,
+    kind: String,
+    expiry: Expiry,
+    fence: Option<FencingToken>,
+    waiters: u32,
+}
+
+impl Seen {
+    pub(crate) fn occupant(&self) -> Occupant {
+        occupant(&self.value, &self.kind)
+    }
+
+    pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
+        let occupant = self.occupant();
+        // The fence of a hold of ours is the time it was granted; that of a foreign hold is an older grant's.
+        let fence = self.fence.filter(|_| occupant.holder_id().is_some());
+        let held_for = fence.map(|fence| Duration::from_micros(wall_micros.saturating_sub(fence.get())));
+        Holding { key: key.clone(), occupant, expiry: self.expiry, fence, held_for, waiters: self.waiters }
+    }
+}
+
+/// What a script answered, read word by word.
+struct Reply<'a> {
+    node: &'a str,
+    words: std::vec::IntoIter<Value>,
+}
+
+impl<'a> Reply<'a> {
+    fn new(node: &'a str, value: Value) -> Result<Self, Unknown> {
+        match value {
+            Value::Array(words) => Ok(Self { node, words: words.into_iter() }),
+            other => Err(not_understood(node, &other)),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<Vec<u8>, Unknown> {
+        match self.words.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
+            other => Err(not_understood(self.node, &other.unwrap_or(Value::Nil))),
+        }
+    }
+
+    fn text(&mut self) -> Result<String, Unknown> {
+        Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
+    }
+
+    fn number(&mut self) -> Result<i64, Unknown> {
+        match self.words.next() {
+            Some(Value::Int(number)) => Ok(number),
+            other => Err(not_understood(self.node, &other.unwrap_or(Value::Nil))),
+        }
+    }
+
+    fn count(&mut self) -> Result<u32, Unknown> {
+        Ok(u32::try_from(self.number()?).unwrap_or(0))
+    }
+
+    /// `PTTL`: -1 means that there is no end.
+    fn expiry(&mut self) -> Result<Expiry, Unknown> {
+        Ok(u64::try_from(self.number()?).map_or(Expiry::Never, |ms| Expiry::In(Duration::from_millis(ms))))
+    }
+
+    fn fence(&mut self) -> Result<FencingToken, Unknown> {
+        let node = self.node;
+        self.text()?.parse().map_err(|error| Unknown::new(node, Fault::Other, format!("{error}")))
+    }
+
+    fn occupant(&mut self) -> Result<Occupant, Unknown> {
+        let value = self.bytes()?;
+        Ok(occupant(&value, &self.text()?))
+    }
+
+    fn occupied(&mut self) -> Result<Occupied, Unknown> {
+        let expiry = self.expiry()?;
+        Ok(Occupied { by: self.occupant()?, expiry })
+    }
+}
+
+fn occupant(value: &[u8], kind: &str) -> Occupant {
+    if !kind.is_empty() {
+        return Occupant::Foreign(format!("a value of type {kind}"));
+    }
+    Occupant::from_wire(&String::from_utf8_lossy(value))
+}
+
+fn not_understood(node: &str, value: &Value) -> Unknown {
+    Unknown::new(node, Fault::Other, format!("answer not understood: {value:?}"))
+}
+
+/// The answer of `acquire.lua`; `None` if it is the holder's already and a poll must confirm it.
+pub(crate) fn read_acquire(node: &str, value: Value) -> Result<Option<Acquire>, Unknown> {
+    let mut reply = Reply::new(node, value)?;
+    Ok(Some(match reply.text()?.as_str() {
+        "granted" => Acquire::Granted { fence: reply.fence()? },
+        "queued" => Acquire::Queued {
+            ahead: reply.count()?,
+            // A fence that is no number belongs to nobody; then no message is newer, and the waiter polls.
+            last_fence: reply.text()?.parse().unwrap_or(u64::MAX),
+            occupied: reply.occupied()?,
+        },
+        "busy" => Acquire::Busy(reply.occupied()?),
+        "gone" => Acquire::Gone,
+        "yours" => return Ok(None),
+        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
+    }))
+}
+
+pub(crate) fn read_release(node: &str, value: Value) -> Result<Release, Unknown> {
+    let mut reply = Reply::new(node, value)?;
+    Ok(match reply.text()?.as_str() {
+        "released" => Release::Released,
+        "absent" => Release::Absent,
+        "taken" => Release::TakenBy(reply.occupant()?),
+        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
+    })
+}
+
+pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
+    let mut reply = Reply::new(node, value)?;
+    Ok(match reply.text()?.as_str() {
+        "renewed" => Renew::Renewed { waiters: reply.count()? },
+        "absent" => Renew::Absent,
+        "taken" => Renew::TakenBy(reply.occupant()?),
+        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
+    })
+}
+
+pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<Seen>, Unknown> {
+    if value == Value::Nil {
+        return Ok(None);
+    }
+    let mut reply = Reply::new(node, value)?;
+    let (value, kind, expiry) = (reply.bytes()?, reply.text()?, reply.expiry()?);
+    let fence = reply.text()?.parse().ok();
+    Ok(Some(Seen { value, kind, expiry, fence, waiters: reply.count()? }))
+}
+
+pub(crate) fn read_evict(node: &str, value: Value) -> Result<Evicted, Unknown> {
+    match value {
+        Value::Int(1) => Ok(Evicted::Yes),
+        Value::Int(0) => Ok(Evicted::AnotherByNow),
+        other => Err(not_understood(node, &other)),
+    }
+}
+
+/// The answer of `evict.lua`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evicted {
+    Yes,
+    AnotherByNow,
+}
