@@ -1,1 +1,45 @@
-//! x
+//! What every [`Backend`](fencelock_core::Backend) must do, and the servers that tests run against.
+//!
+//! The suite speaks to a backend through its contract alone. Each case is an `async fn` that states a fact; it gets a
+//! [`Place`] and asks it for as many clients as it needs. A place that lacks something a case is about is skipped by
+//! name, with the reason in the report.
+//!
+//! ```no_run
+//! use fencelock_conformance::{Place, Site, run};
+//! use fencelock_core::{Backend, BoxFuture};
+//! use std::sync::Arc;
+//!
+//! # async fn a_new_client_of_the_same_locks() -> Arc<dyn Backend> { std::future::pending().await }
+//! struct MyPlace;
+//!
+//! impl Place for MyPlace {
+//!     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+//!         Box::pin(a_new_client_of_the_same_locks())
+//!     }
+//! }
+//!
+//! // In a test target with `harness = false`.
+//! fn main() -> std::process::ExitCode {
+//!     run(vec![Site::new("mine", || Ok(Box::new(MyPlace)))])
+//! }
+//! ```
+//!
+//! | for tests of | there is |
+//! |---|---|
+//! | a backend's promises | [`run`], [`Place`], [`Site`] |
+//! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`] |
+#![forbid(unsafe_code)]
+
+mod case;
+mod cases;
+mod ear;
+mod place;
+mod redis;
+mod rival;
+mod run;
+mod site;
+
+pub use place::{Foreign, ForeignTry, Place};
+pub use redis::{RedisForeign, RedisOptions, RedisServer, Reply, RespClient, StartError, TlsFiles, redis_or_skip};
+pub use run::{run, trials};
+pub use site::Site;

@@ -1,0 +1,30 @@
+use fencelock_backends::{ManualClock, Memory};
+use fencelock_conformance::{Place, Site};
+use fencelock_core::{Backend, BoxFuture};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Leases on a clock that the case moves, so each case has its own.
+pub(crate) fn site() -> Site {
+    Site::new("memory_leases", || {
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
+        let locks = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
+        Ok(Box::new(Leases { clock, locks }))
+    })
+}
+
+struct Leases {
+    clock: Arc<ManualClock>,
+    locks: Arc<dyn Backend>,
+}
+
+impl Place for Leases {
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+        Box::pin(async { Arc::clone(&self.locks) })
+    }
+
+    fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
+        self.clock.advance(span);
+        Box::pin(async {})
+    }
+}

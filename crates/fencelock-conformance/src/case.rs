@@ -1,0 +1,109 @@
+use crate::Place;
+use fencelock_core::{BoxFuture, Capabilities};
+use futures_util::FutureExt;
+use std::any::type_name;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A fact that must hold at every place that has what the fact is about.
+pub(crate) struct Case {
+    /// The name of the function, which is the fact.
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    /// In how much real time it must be over to say anything.
+    bound: Duration,
+    body: Box<dyn for<'a> Body<'a>>,
+}
+
+/// How often a case is played on a machine that is too slow for its bound.
+const TRIES: u32 = 5;
+
+impl Case {
+    /// Plays it. A failure after the bound says only that the machine was slow, so it is played again.
+    pub(crate) async fn play(&self, place: &dyn Place) {
+        for _ in 1..TRIES {
+            let begun = Instant::now();
+            match AssertUnwindSafe(self.body.play(place)).catch_unwind().await {
+                Ok(()) => return,
+                Err(failure) if begun.elapsed() < self.bound => resume_unwind(failure),
+                Err(_) => {}
+            }
+        }
+        self.body.play(place).await;
+    }
+
+    /// The case says something only if it is over within `bound` of real time, for a hold or a waiter lasts no longer.
+    pub(crate) fn within(self, bound: Duration) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// Why the case says nothing about this place; `None` if it does.
+    pub(crate) fn skipped(&self, place: &dyn Place, facts: Capabilities) -> Option<String> {
+        self.needs.iter().find_map(|need| need.missing(place, facts)).map(|why| format!("skipped: {why}"))
+    }
+}
+
+/// A case that makes sense everywhere.
+pub(crate) fn case(body: impl for<'a> Body<'a> + 'static) -> Case {
+    case_for(&[], body)
+}
+
+/// A case for places that have all of `needs`.
+pub(crate) fn case_for<B: for<'a> Body<'a> + 'static>(needs: &'static [Need], body: B) -> Case {
+    let path = type_name::<B>();
+    let name = path.rsplit("::").next().unwrap_or(path);
+    Case { name, needs, bound: Duration::MAX, body: Box::new(body) }
+}
+
+/// An `async fn(&dyn Place)`, which cannot be named as a function pointer.
+pub(crate) trait Body<'a>: Send + Sync {
+    fn play(&self, place: &'a dyn Place) -> BoxFuture<'a, ()>;
+}
+
+impl<'a, F, Played> Body<'a> for F
+where
+    F: Fn(&'a dyn Place) -> Played + Send + Sync,
+    Played: Future<Output = ()> + Send + 'a,
+{
+    fn play(&self, place: &'a dyn Place) -> BoxFuture<'a, ()> {
+        Box::pin(self(place))
+    }
+}
+
+/// What a case is about, beyond what every place has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Holds end when nobody renews them.
+    Expires,
+    /// Holds never end by themselves.
+    Endless,
+    /// There is a line of waiters.
+    Queues,
+    /// A holder id is enough to go on elsewhere.
+    Portable,
+    /// Another's hold can be ended.
+    Evicts,
+    /// Another's hold cannot be ended.
+    NeverEvicts,
+    /// Other programs use the same names.
+    Foreign,
+}
+
+impl Need {
+    fn missing(self, place: &dyn Place, facts: Capabilities) -> Option<String> {
+        let (there, why) = match self {
+            Self::Expires => (facts.expires, "locks never expire here"),
+            Self::Endless => (!facts.expires, "locks expire here"),
+            Self::Queues => (facts.queues, "there is no line of waiters here"),
+            Self::Portable => (facts.portable, "a hold cannot be passed to another process here"),
+            Self::Evicts => (facts.evicts, "another's hold cannot be ended here"),
+            Self::NeverEvicts => (!facts.evicts, "another's hold can be ended here"),
+            Self::Foreign => match place.foreign() {
+                Ok(_) => (true, ""),
+                Err(why) => (false, why),
+            },
+        };
+        (!there).then(|| why.to_owned())
+    }
+}

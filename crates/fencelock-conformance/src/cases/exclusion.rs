@@ -1,0 +1,179 @@
+//! At most one holder has a key.
+
+use crate::Place;
+use crate::case::{Case, Need, case, case_for};
+use crate::ear::Ear;
+use crate::rival::{LONG, Rival, fresh_key, rivals, rivals_for};
+use fencelock_core::{Acquire, Event, Expiry, Intent, Key, Release};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case(a_free_key_is_granted_at_once),
+        case(a_busy_key_is_busy_for_everybody_else),
+        case(a_new_attempt_of_the_same_client_is_a_rival),
+        case(a_busy_answer_names_the_occupant_and_its_end),
+        case_for(&[Need::Queues], a_queued_answer_names_the_occupant_and_its_end),
+        case(a_try_at_a_busy_key_leaves_nothing_behind),
+        case(of_many_who_try_at_once_one_wins),
+        case(keys_do_not_stand_in_each_others_way),
+        case(sixty_four_tasks_count_without_losing_one),
+        case(threads_with_runtimes_of_their_own_count_without_losing_one),
+    ]
+}
+
+async fn a_free_key_is_granted_at_once(place: &dyn Place) {
+    for intent in [Intent::Try, Intent::Enqueue] {
+        let [a] = rivals(place).await;
+        let answer = a.claims(intent).await;
+        assert!(matches!(answer, Acquire::Granted { .. }), "{intent:?}: {answer:?}");
+    }
+}
+
+async fn a_busy_key_is_busy_for_everybody_else(place: &dyn Place) {
+    let [a, b, c] = rivals(place).await;
+    a.takes().await;
+    b.finds_it_busy().await;
+    c.finds_it_busy().await;
+}
+
+async fn a_new_attempt_of_the_same_client_is_a_rival(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    a.takes().await;
+    a.afresh().finds_it_busy().await;
+}
+
+async fn a_busy_answer_names_the_occupant_and_its_end(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.takes().await;
+    let occupied = b.finds_it_busy().await;
+    assert_eq!(occupied.by, a.occupant(), "holder, owner and label");
+    check_end(&a, occupied.expiry);
+}
+
+async fn a_queued_answer_names_the_occupant_and_its_end(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.takes().await;
+    let occupied = b.stands_in_line(0).await;
+    assert_eq!(occupied.by, a.occupant(), "holder, owner and label");
+    check_end(&a, occupied.expiry);
+}
+
+fn check_end(holder: &Rival, end: Expiry) {
+    match end {
+        Expiry::In(left) => assert!(!left.is_zero() && left <= holder.ttl, "{left:?} left of {:?}", holder.ttl),
+        Expiry::Never => assert!(!holder.backend.capabilities().expires, "holds expire here, so there is an end"),
+    }
+}
+
+async fn a_try_at_a_busy_key_leaves_nothing_behind(place: &dyn Place) {
+    let [a, ghost, c] = rivals(place).await;
+    a.takes().await;
+    ghost.finds_it_busy().await;
+    assert_eq!(a.seen().await.waiters, 0);
+    assert_eq!(a.releases().await, Release::Released);
+    assert_eq!(c.inspects().await, None, "nobody was in line for it");
+    c.takes().await;
+}
+
+async fn of_many_who_try_at_once_one_wins(place: &dyn Place) {
+    let rivals: [Rival; 16] = rivals(place).await;
+    let answers = join_all(rivals.iter().map(Rival::tries)).await;
+    let granted = answers.iter().filter(|answer| matches!(answer, Acquire::Granted { .. })).count();
+    let busy = answers.iter().filter(|answer| matches!(answer, Acquire::Busy(_))).count();
+    assert_eq!((granted, busy), (1, 15), "{answers:?}");
+}
+
+async fn keys_do_not_stand_in_each_others_way(place: &dyn Place) {
+    let [first] = rivals(place).await;
+    let others: Vec<_> = (0..20).map(|_| first.elsewhere()).collect();
+    first.takes().await;
+    for other in &others {
+        other.takes().await;
+    }
+    assert_eq!(first.releases().await, Release::Released);
+    for other in &others {
+        assert_eq!(other.releases().await, Release::Released, "{} was not the one that was freed", other.key);
+    }
+}
+
+/// A number that loses increments unless one task at a time adds to it.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Counter {
+    async fn add_one(&self) {
+        let seen = self.0.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.0.store(seen + 1, Ordering::SeqCst);
+    }
+}
+
+const TASKS: u64 = 64;
+const THREADS: u64 = 8;
+const ROUNDS: u64 = 8;
+
+async fn sixty_four_tasks_count_without_losing_one(place: &dyn Place) {
+    let counter = Arc::new(Counter::default());
+    // As in life: many tasks share a client, and there is more than one client.
+    let clients: [Rival; 4] = rivals(place).await;
+    let tasks = (0..TASKS).zip(clients.iter().cycle()).map(|(_, client)| {
+        let (client, counter) = (client.clone(), Arc::clone(&counter));
+        tokio::spawn(async move { count(&client, &counter).await })
+    });
+    for task in join_all(tasks).await {
+        task.expect("a task that counts");
+    }
+    assert_eq!(counter.0.load(Ordering::SeqCst), TASKS * ROUNDS);
+}
+
+async fn threads_with_runtimes_of_their_own_count_without_losing_one(place: &dyn Place) {
+    let (counter, key) = (Counter::default(), fresh_key());
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| count_in_a_thread(place, &key, &counter));
+            }
+        });
+    });
+    assert_eq!(counter.0.load(Ordering::SeqCst), THREADS * ROUNDS);
+}
+
+fn count_in_a_thread(place: &dyn Place, key: &Key, counter: &Counter) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let [client] = rivals_for(place, key).await;
+        count(&client, counter).await;
+    });
+}
+
+async fn count(client: &Rival, counter: &Counter) {
+    let ear = Ear::new();
+    client.backend.listen(ear.clone());
+    for _ in 0..ROUNDS {
+        let turn = wait_for_a_turn(client, &ear).await;
+        counter.add_one().await;
+        assert_eq!(turn.releases().await, Release::Released, "held for much less than {LONG:?}");
+    }
+}
+
+/// Stands in line where there is one, else asks again and again.
+async fn wait_for_a_turn(client: &Rival, ear: &Ear) -> Rival {
+    let mut turn = client.afresh();
+    let mut intent = Intent::Enqueue;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match turn.claims(intent).await {
+            Acquire::Granted { .. } => return turn,
+            Acquire::Queued { .. } => intent = Intent::Poll,
+            Acquire::Busy(_) => intent = Intent::Enqueue,
+            Acquire::Gone => (turn, intent) = (client.afresh(), Intent::Enqueue),
+        }
+        let handed = |event: &Event| matches!(event, Event::Handed { holder, .. } if *holder == turn.holder.id);
+        ear.hears(pause, |event| handed(event).then_some(())).await;
+        pause = (pause * 2).min(Duration::from_millis(64));
+    }
+}

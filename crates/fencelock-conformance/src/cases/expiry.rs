@@ -1,0 +1,71 @@
+//! A hold ends with its TTL, not before and not later; or never, and then it says so.
+
+use crate::Place;
+use crate::case::{Case, Need, case_for};
+use crate::rival::{PAST_SHORT, SHORT, rivals};
+use fencelock_core::{Acquire, Expiry, Ttl};
+use std::time::Duration;
+
+const ONE_SECOND: Duration = Duration::from_secs(1);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case_for(&[Need::Expires], a_hold_that_nobody_renews_ends),
+        case_for(&[Need::Expires], a_hold_does_not_end_before_its_ttl).within(ONE_SECOND),
+        case_for(&[Need::Expires], an_expired_hold_is_nowhere_to_be_seen),
+        case_for(&[Need::Expires], an_expired_holder_polls_in_vain),
+        case_for(&[Need::Expires], every_hold_lasts_as_long_as_it_asked_for),
+        case_for(&[Need::Endless], a_hold_without_an_end_says_so_and_stays),
+    ]
+}
+
+async fn a_hold_that_nobody_renews_ends(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.for_ttl(SHORT).takes().await;
+    place.let_time_pass(PAST_SHORT).await;
+    b.takes().await;
+}
+
+async fn a_hold_does_not_end_before_its_ttl(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.for_ttl(ONE_SECOND).takes().await;
+    place.let_time_pass(ONE_SECOND * 8 / 10).await;
+    b.finds_it_busy().await;
+}
+
+async fn an_expired_hold_is_nowhere_to_be_seen(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    let a = a.for_ttl(SHORT);
+    a.takes().await;
+    place.let_time_pass(PAST_SHORT).await;
+    assert_eq!(a.inspects().await, None);
+    assert_eq!(a.lists().await, None);
+}
+
+async fn an_expired_holder_polls_in_vain(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    let a = a.for_ttl(SHORT);
+    a.takes().await;
+    place.let_time_pass(PAST_SHORT).await;
+    assert_eq!(a.polls().await, Acquire::Gone);
+    assert_eq!(b.inspects().await, None, "the late poll took nothing");
+}
+
+async fn every_hold_lasts_as_long_as_it_asked_for(place: &dyn Place) {
+    let [long] = rivals(place).await;
+    let short = long.elsewhere().for_ttl(SHORT);
+    long.takes().await;
+    short.takes().await;
+    place.let_time_pass(PAST_SHORT).await;
+    assert_eq!(short.inspects().await, None);
+    long.afresh().finds_it_busy().await;
+}
+
+async fn a_hold_without_an_end_says_so_and_stays(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    let a = a.for_ttl(Ttl::MIN);
+    let fence = a.takes().await;
+    place.let_time_pass(Ttl::MIN * 5).await;
+    assert_eq!(b.finds_it_busy().await.expiry, Expiry::Never);
+    assert_eq!(a.has_it().await, fence);
+}

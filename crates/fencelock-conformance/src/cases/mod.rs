@@ -1,0 +1,29 @@
+//! The facts, a file for each part of the contract.
+
+mod claims;
+mod exclusion;
+mod expiry;
+mod release;
+
+use crate::case::Case;
+
+/// Every case there is.
+pub(crate) fn all() -> Vec<Case> {
+    [exclusion::cases(), claims::cases(), release::cases(), expiry::cases()].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_case_is_named_by_its_fact_and_only_once() {
+        let mut names = HashSet::new();
+        for case in all() {
+            assert!(case.name.matches('_').count() >= 2 && !case.name.contains(['{', '<', ':']), "{}", case.name);
+            assert!(names.insert(case.name), "twice: {}", case.name);
+        }
+        assert!(!names.is_empty());
+    }
+}

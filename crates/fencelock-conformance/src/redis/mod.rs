@@ -1,0 +1,17 @@
+//! Real Redis servers for tests.
+
+mod foreign;
+mod options;
+mod port;
+mod resp;
+mod server;
+mod spawner;
+mod start_error;
+mod tls;
+
+pub use foreign::RedisForeign;
+pub use options::RedisOptions;
+pub use resp::{Reply, RespClient};
+pub use server::RedisServer;
+pub use start_error::{StartError, redis_or_skip};
+pub use tls::TlsFiles;

@@ -1,0 +1,61 @@
+use super::tls::TlsFiles;
+use crate::{RedisServer, StartError};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// How to start a [`RedisServer`].
+#[derive(Debug, Clone, Default)]
+pub struct RedisOptions {
+    pub(super) args: Vec<String>,
+    pub(super) password: Option<String>,
+    pub(super) tls: bool,
+}
+
+impl RedisOptions {
+    /// More arguments of `redis-server`; later ones override earlier ones and the defaults.
+    ///
+    /// An ACL user is an argument too: `["--user", "app", "on", ">secret", "~*", "&*", "+@all"]`.
+    #[must_use]
+    pub fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Self {
+        self.args.extend(args.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// `requirepass`.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// A second port that speaks TLS, with a certificate for `localhost` and `127.0.0.1`.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    pub fn start(self) -> Result<RedisServer, StartError> {
+        RedisServer::start_with(self)
+    }
+
+    pub(super) fn command_line(&self, port: u16, tls: Option<(u16, &TlsFiles)>, dir: &Path) -> Vec<OsString> {
+        let mut line: Vec<OsString> = Vec::new();
+        line.extend(["--port", &port.to_string(), "--bind", "127.0.0.1"].map(OsString::from));
+        line.extend(["--save", "", "--appendonly", "no", "--daemonize", "no", "--dir"].map(OsString::from));
+        line.push(dir.into());
+        if let Some(password) = &self.password {
+            line.extend(["--requirepass", password].map(OsString::from));
+        }
+        if let Some((port, files)) = tls {
+            line.extend(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"].map(OsString::from));
+            for (name, file) in [("cert", &files.certificate), ("key", &files.key), ("ca-cert", &files.ca)] {
+                line.push(format!("--tls-{name}-file").into());
+                line.push(file.into());
+            }
+        }
+        line.extend(self.args.iter().map(OsString::from));
+        line
+    }
+}

@@ -1,0 +1,105 @@
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A server on this machine that does not answer for so long is gone or frozen.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a Redis server says, in the old protocol. Errors are values: a test looks at them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// `+OK`.
+    Simple(String),
+    /// `-ERR ...`.
+    Error(String),
+    /// `:1`.
+    Int(i64),
+    /// A string; bytes that are no UTF-8 are replaced.
+    Text(String),
+    /// No value.
+    Nil,
+    /// Several replies.
+    Array(Vec<Reply>),
+    /// The server did not answer; the text says how.
+    NoAnswer(String),
+}
+
+impl Reply {
+    /// The words of a simple or a text reply.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Simple(text) | Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// The foreign client: it speaks to a server without any of the code under test.
+#[derive(Debug)]
+pub struct RespClient {
+    stream: BufReader<TcpStream>,
+}
+
+impl RespClient {
+    /// Connects to a port of this machine.
+    pub fn connect(port: u16) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends one command and reads one reply.
+    pub fn command(&mut self, words: &[&str]) -> Reply {
+        self.send(words).and_then(|()| self.read()).unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))
+    }
+
+    /// Sends a command and leaves its reply for [`RespClient::next`].
+    pub fn send(&mut self, words: &[&str]) -> Result<()> {
+        let mut line = format!("*{}\r\n", words.len());
+        for word in words {
+            line.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.stream.get_mut().write_all(line.as_bytes())
+    }
+
+    /// Reads the next reply: of a command sent before, or what a subscription brings.
+    pub fn next(&mut self) -> Reply {
+        self.read().unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))
+    }
+
+    fn read(&mut self) -> Result<Reply> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
+        }
+        let line = line.trim_end();
+        let Some((kind, rest)) = line.split_at_checked(1) else { return Err(odd(line)) };
+        match kind {
+            "+" => Ok(Reply::Simple(rest.to_owned())),
+            "-" => Ok(Reply::Error(rest.to_owned())),
+            ":" => rest.parse().map(Reply::Int).map_err(|_| odd(line)),
+            "$" => self.read_text(rest.parse().map_err(|_| odd(line))?),
+            "*" => self.read_array(rest.parse().map_err(|_| odd(line))?),
+            _ => Err(odd(line)),
+        }
+    }
+
+    fn read_text(&mut self, length: i64) -> Result<Reply> {
+        let Ok(length) = usize::try_from(length) else { return Ok(Reply::Nil) };
+        let mut bytes = vec![0; length + 2];
+        self.stream.read_exact(&mut bytes)?;
+        bytes.truncate(length);
+        Ok(Reply::Text(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn read_array(&mut self, length: i64) -> Result<Reply> {
+        let Ok(length) = usize::try_from(length) else { return Ok(Reply::Nil) };
+        (0..length).map(|_| self.read()).collect::<Result<_>>().map(Reply::Array)
+    }
+}
+
+fn odd(line: &str) -> Error {
+    Error::new(ErrorKind::InvalidData, format!("not a reply of Redis: {line:?}"))
+}

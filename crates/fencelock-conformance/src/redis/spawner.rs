@@ -1,0 +1,47 @@
+use std::io::{Error, Result};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+type Order = (Command, Sender<Result<Child>>);
+
+/// Starts a child that the kernel kills when this process ends, however it ends.
+///
+/// Linux sends the signal when the *thread* that started the child ends, and a test's thread ends with the test. So
+/// one thread that never ends starts them all.
+pub(super) fn spawn(command: Command) -> Result<Child> {
+    static THREAD: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    let (answer, answered) = channel();
+    let orders = THREAD.get_or_init(|| Mutex::new(start_thread())).lock().unwrap_or_else(PoisonError::into_inner);
+    orders.send((command, answer)).map_err(Error::other)?;
+    drop(orders);
+    answered.recv().map_err(Error::other)?
+}
+
+fn start_thread() -> Sender<Order> {
+    let (orders, incoming) = channel::<Order>();
+    std::thread::spawn(move || {
+        for (mut command, answer) in incoming {
+            let _ = answer.send(command.spawn());
+        }
+    });
+    orders
+}
+
+/// A command that dies with us where the system has `setpriv` (util-linux), else a plain one.
+///
+/// `setpriv` replaces itself by the program, so the child's process id is the program's.
+pub(super) fn mortal(program: &str) -> Command {
+    static SETPRIV: OnceLock<bool> = OnceLock::new();
+    let there = *SETPRIV.get_or_init(|| {
+        let mut probe = Command::new("setpriv");
+        probe.args(["--pdeathsig", "KILL", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        probe.status().is_ok_and(|status| status.success())
+    });
+    if !there {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}

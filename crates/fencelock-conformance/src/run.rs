@@ -1,0 +1,66 @@
+use crate::Site;
+use crate::case::Case;
+use crate::cases;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::any::Any;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A case sleeps a few seconds at most; a machine that is this slow has stopped.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Runs every case at every site, as `cargo test` does: same arguments, same report.
+pub fn run(sites: Vec<Site>) -> ExitCode {
+    libtest_mimic::run(&Arguments::from_args(), trials(sites)).exit_code()
+}
+
+/// One trial for each case and site, named `site::fact`.
+pub fn trials(sites: Vec<Site>) -> Vec<Trial> {
+    let cases: Vec<_> = cases::all().into_iter().map(Arc::new).collect();
+    let mut trials = Vec::new();
+    for site in sites.into_iter().map(Arc::new) {
+        for case in &cases {
+            let (name, site, case) = (format!("{}::{}", site.name(), case.name), Arc::clone(&site), Arc::clone(case));
+            trials.push(Trial::ignorable_test(name, move || play(&site, &case)));
+        }
+    }
+    trials
+}
+
+/// Plays one case in a runtime of its own, so that a case that hangs or blocks hurts no other.
+fn play(site: &Site, case: &Arc<Case>) -> Result<Completion, Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let place = {
+        let _inside = runtime.enter();
+        match site.open() {
+            Ok(place) => place,
+            Err(why) => return Ok(Completion::ignored_with(format!("not here: {why}"))),
+        }
+    };
+    let case = Arc::clone(case);
+    let played = runtime.block_on(async {
+        let task = tokio::spawn(async move {
+            let facts = place.backend().await.capabilities();
+            if let Some(why) = case.skipped(&*place, facts) {
+                return Completion::ignored_with(why);
+            }
+            case.play(&*place).await;
+            Completion::Completed
+        });
+        tokio::time::timeout(DEADLINE, task).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match played {
+        Ok(Ok(completion)) => Ok(completion),
+        Ok(Err(failure)) => {
+            Err(failure.try_into_panic().map_or_else(|stop| stop.into(), |panic| words(&*panic).into()))
+        }
+        Err(_) => Err(format!("not over after {DEADLINE:?}").into()),
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked").to_owned()
+}
