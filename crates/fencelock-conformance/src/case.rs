@@ -1,10 +1,8 @@
 use crate::Place;
+use crate::in_time::{again_if_too_slow, in_time};
 use fencelock_core::{BoxFuture, Capabilities};
-use futures_util::FutureExt;
 use std::any::type_name;
-use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A fact that must hold at every place that has what the fact is about.
 pub(crate) struct Case {
@@ -16,24 +14,13 @@ pub(crate) struct Case {
     body: Box<dyn for<'a> Body<'a>>,
 }
 
-/// How often a case is played on a machine that is too slow for its bound.
-const TRIES: u32 = 5;
-
 impl Case {
-    /// Plays it. A failure after the bound says only that the machine was slow, so it is played again.
+    /// Plays it, again if the machine was too slow for it to say anything.
     pub(crate) async fn play(&self, place: &dyn Place) {
-        for _ in 1..TRIES {
-            let begun = Instant::now();
-            match AssertUnwindSafe(self.body.play(place)).catch_unwind().await {
-                Ok(()) => return,
-                Err(failure) if begun.elapsed() < self.bound => resume_unwind(failure),
-                Err(_) => {}
-            }
-        }
-        self.body.play(place).await;
+        again_if_too_slow(|| in_time(self.bound, self.body.play(place))).await;
     }
 
-    /// The case says something only if it is over within `bound` of real time, for a hold or a waiter lasts no longer.
+    /// The case says something only if it is over within `bound` of real time; see [`in_time`].
     pub(crate) fn within(self, bound: Duration) -> Self {
         Self { bound, ..self }
     }

@@ -33,6 +33,7 @@
 mod case;
 mod cases;
 mod ear;
+mod in_time;
 mod place;
 mod redis;
 mod rival;

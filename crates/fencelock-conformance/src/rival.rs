@@ -1,4 +1,5 @@
 use crate::Place;
+use crate::in_time::in_time;
 use fencelock_core::{
     Acquire, Backend, Claim, Eviction, Expiry, FencingToken, Holder, HolderId, Holding, Intent, Key, Occupant,
     Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
@@ -12,6 +13,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 /// Longer than [`SHORT`] by more than any server's clock is coarse.
 pub(crate) const PAST_SHORT: Duration = Duration::from_millis(400);
+/// A waiter lives at least so long without a sign, and so does a hand-off of a long lease.
+pub(crate) const ALIVE: Duration = Duration::from_secs(2);
 /// By how much a server's count of milliseconds may differ from ours.
 pub(crate) const GRAIN: Duration = Duration::from_millis(25);
 
@@ -183,12 +186,17 @@ impl Rival {
 
     /// Asks from the line until its turn comes, while time passes.
     pub(crate) async fn waits_its_turn(&self, place: &dyn Place) -> FencingToken {
-        loop {
-            match self.polls().await {
-                Acquire::Queued { .. } => place.let_time_pass(Duration::from_millis(200)).await,
-                answer => return self.granted(answer),
-            }
+        let mut answer = self.polls().await;
+        while matches!(answer, Acquire::Queued { .. }) {
+            answer = in_time(ALIVE, async {
+                place.let_time_pass(Duration::from_millis(200)).await;
+                let answer = self.polls().await;
+                assert_ne!(answer, Acquire::Gone, "it gives signs of life");
+                answer
+            })
+            .await;
         }
+        self.granted(answer)
     }
 
     pub(crate) async fn seen(&self) -> Holding {

@@ -3,7 +3,7 @@
 use crate::hold::{Duty, Hold};
 use crate::identity::dice;
 use crate::telemetry;
-use fencelock_core::{Backend, Clock, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown, jitter};
+use fencelock_core::{Backend, Clock, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -66,10 +66,9 @@ impl Watchdog {
     pub(crate) fn hurry_all(&self) {
         let mut table = self.table();
         let holds: Vec<_> = table.holds.values().flatten().cloned().collect();
-        let spread = Duration::from_micros(holds.len() as u64 * 10).min(Duration::from_secs(1));
+        let spread = (holds.len() as u64 * 10).min(1_000_000);
         for hold in holds {
-            let after =
-                if spread < Duration::from_millis(1) { Duration::ZERO } else { spread - jitter(spread, dice()) };
+            let after = Duration::from_micros(dice() % (spread + 1));
             self.move_forward(&mut table, &hold, after);
         }
     }
@@ -88,7 +87,7 @@ impl Watchdog {
     /// The task. It ends after [`Watchdog::stop`].
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
-            self.renew(self.due());
+            self.renew(&self.due());
             let Some(nap) = self.nap() else { return };
             tokio::select! {
                 () = self.wake.notified() => {}
@@ -151,7 +150,7 @@ impl Watchdog {
         Some(if next == Moment::NEVER { Duration::from_hours(1) } else { next.since(now).min(LONGEST_NAP) })
     }
 
-    fn renew(self: &Arc<Self>, holds: Vec<Arc<Hold>>) {
+    fn renew(self: &Arc<Self>, holds: &[Arc<Hold>]) {
         for batch in holds.chunks(BATCH) {
             // A task of its own: a server that does not answer must not delay the next batch.
             tokio::spawn(Arc::clone(self).renew_batch(batch.to_vec()));

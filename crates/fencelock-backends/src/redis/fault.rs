@@ -44,11 +44,6 @@ fn fault_of_words(error: &RedisError) -> Fault {
     WORDS.iter().find(|(word, _)| text.contains(word)).map_or(Fault::Other, |(_, fault)| *fault)
 }
 
-/// Whether the connection is of no use any more.
-pub(crate) fn breaks_connection(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() && !error.is_timeout()
-}
-
 pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
     let fault = fault_of(error);
     let detail = match fault {

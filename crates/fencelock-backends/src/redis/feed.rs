@@ -36,9 +36,10 @@ impl Feed {
 
     /// A message on the channel of this client.
     pub(crate) fn message(&self, payload: &[u8]) {
-        match std::str::from_utf8(payload).ok().and_then(|text| self.handed(text)) {
-            Some(event) => self.sinks.send(&event),
-            None => tracing::debug!(payload = %String::from_utf8_lossy(payload), "message not understood"),
+        if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.handed(text)) {
+            self.sinks.send(&event);
+        } else {
+            tracing::debug!(payload = %String::from_utf8_lossy(payload), "message not understood");
         }
     }
 

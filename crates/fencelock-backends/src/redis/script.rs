@@ -46,7 +46,7 @@ pub(crate) struct Call {
 
 impl Call {
     fn new<A: AsRef<[u8]>, const N: usize>(lua: &'static LazyLock<Lua>, names: Names, args: [A; N]) -> Self {
-        Self { lua, names, args: args.iter().map(|arg| arg.as_ref().to_vec()).collect() }
+        Self { lua, names, args: args.map(|arg| arg.as_ref().to_vec()).into() }
     }
 
     pub(crate) fn by_digest(&self) -> Cmd {

@@ -1,15 +1,37 @@
 //! The facts, a file for each part of the contract.
 
 mod claims;
+mod dropping;
+mod events;
 mod exclusion;
 mod expiry;
+mod fencing;
+mod foreign;
+mod line;
+mod looking;
+mod names;
 mod release;
+mod renewal;
 
 use crate::case::Case;
 
 /// Every case there is.
 pub(crate) fn all() -> Vec<Case> {
-    [exclusion::cases(), claims::cases(), release::cases(), expiry::cases()].into_iter().flatten().collect()
+    let parts = [
+        exclusion::cases(),
+        claims::cases(),
+        release::cases(),
+        expiry::cases(),
+        renewal::cases(),
+        fencing::cases(),
+        line::cases(),
+        events::cases(),
+        looking::cases(),
+        names::cases(),
+        dropping::cases(),
+        foreign::cases(),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

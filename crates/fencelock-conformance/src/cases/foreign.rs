@@ -1,0 +1,117 @@
+//! Other programs use the same names: what they hold is busy, and what they delete is gone.
+
+use crate::case::{Case, Need, case_for};
+use crate::rival::{ALIVE, LONG, PAST_SHORT, Rival, SHORT, rivals};
+use crate::{Foreign, ForeignTry, Place};
+use fencelock_core::{Acquire, Expiry, Occupant, Release, Renew};
+
+const NEEDS: &[Need] = &[Need::Foreign];
+const LINE: &[Need] = &[Need::Foreign, Need::Queues];
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case_for(NEEDS, what_another_program_holds_is_busy),
+        case_for(NEEDS, what_we_hold_is_busy_for_another_program),
+        case_for(NEEDS, what_another_program_holds_for_ever_never_ends),
+        case_for(NEEDS, what_is_no_lock_at_all_is_busy),
+        case_for(NEEDS, a_hold_that_another_program_deletes_is_absent_and_not_taken_again),
+        case_for(NEEDS, a_hold_that_another_program_replaces_is_taken),
+        case_for(NEEDS, what_another_program_holds_ends_by_its_own_ttl),
+        case_for(LINE, a_waiter_gets_what_another_program_deletes).within(ALIVE),
+        case_for(LINE, a_waiter_behind_what_is_no_lock_stands_in_line).within(ALIVE),
+    ]
+}
+
+fn foreign(place: &dyn Place) -> &dyn Foreign {
+    place.foreign().expect("the case needs it")
+}
+
+fn check_foreign(by: &Occupant) {
+    assert!(matches!(by, Occupant::Foreign(what) if !what.is_empty()), "{by:?}");
+}
+
+async fn what_another_program_holds_is_busy(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    assert_eq!(foreign(place).take(&a.key, "their-token", Some(LONG)).await, ForeignTry::Took);
+    let occupied = a.finds_it_busy().await;
+    check_foreign(&occupied.by);
+    assert!(occupied.expiry.span().is_some_and(|left| left <= LONG), "{occupied:?}");
+    let seen = a.seen().await;
+    check_foreign(&seen.occupant);
+    assert_eq!(seen.fence, None);
+    assert!(matches!(a.renews().await, Renew::TakenBy(Occupant::Foreign(_))));
+    assert!(matches!(a.releases().await, Release::TakenBy(Occupant::Foreign(_))));
+    a.finds_it_busy().await;
+}
+
+async fn what_we_hold_is_busy_for_another_program(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    let theirs = || foreign(place).take(&a.key, "their-token", Some(LONG));
+    let fence = a.takes().await;
+    assert_eq!(theirs().await, ForeignTry::Busy);
+    assert_eq!(a.has_it().await, fence);
+    assert_eq!(a.releases().await, Release::Released);
+    assert_eq!(theirs().await, ForeignTry::Took, "a release leaves nothing under the key");
+}
+
+async fn what_another_program_holds_for_ever_never_ends(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    foreign(place).take(&a.key, "their-token", None).await;
+    assert_eq!(a.finds_it_busy().await.expiry, Expiry::Never);
+    assert_eq!(a.seen().await.expiry, Expiry::Never);
+}
+
+async fn what_is_no_lock_at_all_is_busy(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    foreign(place).put_oddity(&a.key).await;
+    check_foreign(&a.finds_it_busy().await.by);
+    check_foreign(&a.seen().await.occupant);
+    assert!(matches!(a.renews().await, Renew::TakenBy(Occupant::Foreign(_))));
+    assert!(matches!(a.releases().await, Release::TakenBy(Occupant::Foreign(_))));
+    foreign(place).delete(&a.key).await;
+    a.takes().await;
+}
+
+async fn a_hold_that_another_program_deletes_is_absent_and_not_taken_again(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    let earlier = a.takes().await;
+    foreign(place).delete(&a.key).await;
+    assert_eq!(a.renews().await, Renew::Absent);
+    assert_eq!(b.inspects().await, None);
+    assert_eq!(a.releases().await, Release::Absent);
+    assert!(b.takes().await > earlier, "the fence outlives the lock");
+}
+
+async fn a_hold_that_another_program_replaces_is_taken(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    a.takes().await;
+    foreign(place).delete(&a.key).await;
+    assert_eq!(foreign(place).take(&a.key, "their-token", Some(LONG)).await, ForeignTry::Took);
+    assert!(matches!(a.renews().await, Renew::TakenBy(Occupant::Foreign(_))));
+    assert!(matches!(a.releases().await, Release::TakenBy(Occupant::Foreign(_))));
+    assert_eq!(foreign(place).take(&a.key, "another", Some(LONG)).await, ForeignTry::Busy, "theirs is still there");
+}
+
+async fn what_another_program_holds_ends_by_its_own_ttl(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    foreign(place).take(&a.key, "their-token", Some(SHORT)).await;
+    place.let_time_pass(PAST_SHORT).await;
+    a.takes().await;
+}
+
+async fn a_waiter_gets_what_another_program_deletes(place: &dyn Place) {
+    let [a, hasty] = rivals(place).await;
+    foreign(place).take(&a.key, "their-token", Some(LONG)).await;
+    check_foreign(&a.stands_in_line(0).await.by);
+    foreign(place).delete(&a.key).await;
+    assert_eq!(hasty.finds_it_busy().await.by, a.occupant(), "nobody of ours overtakes");
+    a.has_it().await;
+}
+
+async fn a_waiter_behind_what_is_no_lock_stands_in_line(place: &dyn Place) {
+    let [a, b]: [Rival; 2] = rivals(place).await;
+    foreign(place).put_oddity(&a.key).await;
+    check_foreign(&a.stands_in_line(0).await.by);
+    b.stands_in_line(1).await;
+    assert!(matches!(a.polls().await, Acquire::Queued { ahead: 0, .. }));
+}

@@ -1,0 +1,174 @@
+//! What can be seen of a hold, and ending one that was seen.
+
+use crate::Place;
+use crate::case::{Case, Need, case, case_for};
+use crate::in_time::in_time;
+use crate::rival::{ALIVE, GRAIN, PAST_SHORT, Rival, SHORT, rivals, told};
+use fencelock_core::{Eviction, Expiry, Occupant, Release, Renew};
+use std::time::Duration;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case(a_free_key_shows_nothing),
+        case(a_held_key_shows_its_holder_with_owner_label_and_fence),
+        case(a_held_key_shows_when_it_ends),
+        case(looking_does_not_hold_the_key),
+        case(a_hold_shows_for_how_long_where_that_is_known),
+        case_for(&[Need::Queues], a_held_key_shows_how_many_wait).within(ALIVE),
+        case(the_list_has_what_is_held_and_not_what_is_free),
+        case(the_list_shows_what_a_look_shows),
+        case_for(&[Need::Evicts], an_eviction_ends_the_hold_that_was_seen),
+        case_for(&[Need::Evicts], an_eviction_spares_a_later_hold),
+        case_for(&[Need::Evicts], an_eviction_of_a_freed_key_changes_nothing),
+        case_for(&[Need::Evicts, Need::Queues], an_eviction_hands_over_to_the_next_in_line).within(ALIVE),
+        case_for(&[Need::Evicts, Need::Expires], an_eviction_after_the_expiry_changes_nothing),
+        case_for(&[Need::NeverEvicts], an_eviction_is_refused_with_advice_and_spares_the_hold),
+    ]
+}
+
+async fn a_free_key_shows_nothing(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    assert_eq!(a.inspects().await, None);
+    a.takes().await;
+    a.releases().await;
+    assert_eq!(b.inspects().await, None);
+}
+
+async fn a_held_key_shows_its_holder_with_owner_label_and_fence(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    let fence = a.takes().await;
+    let seen = b.seen().await;
+    assert_eq!(seen.key, a.key);
+    assert_eq!(seen.fence, Some(fence));
+    let Occupant::Holder(holder) = seen.occupant else { panic!("not foreign: {seen:?}") };
+    assert_eq!(holder.id, a.holder.id);
+    assert_eq!(holder.owner.place(), a.holder.owner.place());
+    assert_eq!(holder.owner.label(), Some("conformance case"));
+}
+
+async fn a_held_key_shows_when_it_ends(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.takes().await;
+    match b.seen().await.expiry {
+        Expiry::In(left) => assert!(!left.is_zero() && left <= a.ttl, "{left:?}"),
+        Expiry::Never => assert!(!a.backend.capabilities().expires, "holds expire here, so there is an end"),
+    }
+}
+
+async fn looking_does_not_hold_the_key(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    for _ in 0..5 {
+        assert_eq!(b.inspects().await, None);
+        assert_eq!(b.lists().await, None);
+    }
+    a.takes().await;
+    b.seen().await;
+    b.lists().await;
+    assert_eq!(a.releases().await, Release::Released);
+    assert_eq!(b.inspects().await, None);
+}
+
+async fn a_hold_shows_for_how_long_where_that_is_known(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.takes().await;
+    let passed = Duration::from_millis(200);
+    place.let_time_pass(passed).await;
+    if let Some(held_for) = b.seen().await.held_for {
+        assert!(held_for + GRAIN >= passed, "{held_for:?} after {passed:?}");
+        assert!(held_for < Duration::from_secs(60), "{held_for:?}: a case does not last so long");
+    }
+}
+
+async fn a_held_key_shows_how_many_wait(place: &dyn Place) {
+    let [a, b, c] = rivals(place).await;
+    a.takes().await;
+    assert_eq!(a.seen().await.waiters, 0);
+    b.stands_in_line(0).await;
+    c.stands_in_line(1).await;
+    assert_eq!(a.seen().await.waiters, 2);
+    assert_eq!(a.releases().await, Release::Released);
+    assert_eq!(a.seen().await.waiters, 1, "the one whose turn it is does not wait");
+}
+
+async fn the_list_has_what_is_held_and_not_what_is_free(place: &dyn Place) {
+    let [client, other] = rivals(place).await;
+    let held: Vec<_> = (0..10).map(|_| client.elsewhere()).collect();
+    let freed = client.elsewhere();
+    for rival in held.iter().chain([&freed]) {
+        rival.takes().await;
+    }
+    freed.releases().await;
+    let listed = told(other.backend.list().await);
+    let count = |rival: &Rival| listed.iter().filter(|holding| holding.key == rival.key).count();
+    assert_eq!(held.iter().map(count).collect::<Vec<_>>(), vec![1; held.len()], "each once");
+    assert_eq!((count(&freed), count(&other)), (0, 0), "neither a freed key nor one never taken");
+}
+
+async fn the_list_shows_what_a_look_shows(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    a.takes().await;
+    let (looked, listed) = (b.seen().await, b.lists().await.expect("a held key is listed"));
+    assert_eq!(listed.occupant, looked.occupant);
+    assert_eq!(listed.fence, looked.fence);
+    assert_eq!(listed.waiters, looked.waiters);
+    assert_eq!(listed.expiry.span().is_some(), looked.expiry.span().is_some());
+}
+
+async fn an_eviction_ends_the_hold_that_was_seen(place: &dyn Place) {
+    let [a, admin, c] = rivals(place).await;
+    a.takes().await;
+    assert_eq!(admin.evicts(&admin.seen().await).await, Eviction::Evicted);
+    assert_eq!(admin.inspects().await, None);
+    assert_eq!(a.renews().await, Renew::Absent, "the evicted holder finds out");
+    c.takes().await;
+    assert_eq!(a.releases().await, Release::TakenBy(c.occupant()));
+}
+
+async fn an_eviction_spares_a_later_hold(place: &dyn Place) {
+    let [a, admin, c] = rivals(place).await;
+    a.takes().await;
+    let seen = admin.seen().await;
+    assert_eq!(a.releases().await, Release::Released);
+    let fence = c.takes().await;
+    match admin.evicts(&seen).await {
+        Eviction::Changed(Some(now)) => assert_eq!(now.occupant, c.occupant()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(c.has_it().await, fence);
+}
+
+async fn an_eviction_of_a_freed_key_changes_nothing(place: &dyn Place) {
+    let [a, admin] = rivals(place).await;
+    a.takes().await;
+    let seen = admin.seen().await;
+    assert_eq!(a.releases().await, Release::Released);
+    assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
+    assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
+}
+
+async fn an_eviction_hands_over_to_the_next_in_line(place: &dyn Place) {
+    let [a, waiter, admin] = rivals(place).await;
+    let earlier = a.takes().await;
+    waiter.stands_in_line(0).await;
+    assert_eq!(admin.evicts(&admin.seen().await).await, Eviction::Evicted);
+    assert!(waiter.has_it().await > earlier);
+    assert_eq!(a.renews().await, Renew::TakenBy(waiter.occupant()));
+}
+
+async fn an_eviction_after_the_expiry_changes_nothing(place: &dyn Place) {
+    let [a, admin] = rivals(place).await;
+    let a = a.for_ttl(SHORT);
+    let seen = in_time(SHORT, async { (a.takes().await, admin.seen().await).1 }).await;
+    place.let_time_pass(PAST_SHORT).await;
+    assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
+}
+
+async fn an_eviction_is_refused_with_advice_and_spares_the_hold(place: &dyn Place) {
+    let [a, admin] = rivals(place).await;
+    let fence = a.takes().await;
+    match admin.evicts(&admin.seen().await).await {
+        Eviction::Refused(advice) => assert!(!advice.is_empty(), "say what can end it"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(a.has_it().await, fence);
+}

@@ -1,0 +1,186 @@
+//! Every name is a name, and different names are different locks.
+
+use crate::Place;
+use crate::case::{Case, case};
+use crate::rival::{Rival, fresh_id, key, rivals};
+use fencelock_core::{Key, Release};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case(any_name_can_be_held_seen_and_released),
+        case(names_that_look_alike_are_locks_of_their_own),
+        case(names_of_512_bytes_that_differ_in_the_last_are_locks_of_their_own),
+        case(a_name_and_the_names_below_it_are_locks_of_their_own),
+    ]
+}
+
+/// Names that a path, a pattern, a shell, a URL or a hash tag would take for something else.
+const AWKWARD: &[&str] = &[
+    ".",
+    "..",
+    "/",
+    "\\",
+    "//",
+    "a/../b",
+    "/etc/passwd",
+    "../../x",
+    "~",
+    "-",
+    "-n",
+    "--help",
+    " ",
+    "  ",
+    " a",
+    "a ",
+    "a b",
+    "%",
+    "%%",
+    "%2F",
+    "%00",
+    "%s",
+    "*",
+    "?",
+    "[a]",
+    "{",
+    "}",
+    "{}",
+    "}{",
+    "{a}",
+    "{a}b",
+    "a{b}",
+    "{{a}}",
+    "a{b}c{d}",
+    "{}a",
+    "$HOME",
+    "`id`",
+    "'",
+    "\"",
+    "#",
+    ":",
+    "a:b",
+    "|",
+    ";",
+    "&",
+    "<",
+    ">",
+    "=",
+    "+",
+    "!",
+    "@",
+    ",",
+    "订单:42",
+    "锁",
+    "é",
+    "🔒",
+    "\u{200b}",
+    "\u{feff}a",
+    "con",
+    "NUL",
+    "a.lock",
+    ".lock",
+    "a.tmp",
+    "0",
+    "null",
+    "nil",
+    "fencelock:",
+    "fencelock:a",
+    "fence",
+    "queue",
+    "fencelock",
+];
+
+async fn any_name_can_be_held_seen_and_released(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    for name in AWKWARD {
+        check(&a, &b, &key(name)).await;
+    }
+}
+
+async fn check(a: &Rival, b: &Rival, name: &Key) {
+    let a = Rival { key: name.clone(), ..a.afresh() };
+    let b = Rival { key: name.clone(), ..b.afresh() };
+    a.takes().await;
+    assert_eq!(b.finds_it_busy().await.by, a.occupant());
+    assert_eq!(b.seen().await.key, *name, "byte for byte");
+    assert_eq!(b.lists().await.map(|holding| holding.key).as_ref(), Some(name), "byte for byte");
+    assert_eq!(a.releases().await, Release::Released, "{name:?}");
+    assert_eq!(b.inspects().await, None, "{name:?}");
+}
+
+/// Names that some file system, some escape, or some normal form would make one.
+const ALIKE: &[&str] = &[
+    "orders",
+    "Orders",
+    "ORDERS",
+    "orders ",
+    " orders",
+    "orders.",
+    "orders/",
+    "/orders",
+    "orders//",
+    "./orders",
+    "orders%20",
+    "orders+",
+    "orders%2F",
+    "orders%2f",
+    "orders_",
+    "orders%",
+    "orders%25",
+    "orders\\",
+    "{orders}",
+    "orders{}",
+    "{}orders",
+    "é",
+    "e\u{301}",
+    "É",
+    "ﬁ",
+    "fi",
+    "ß",
+    "ss",
+    "İ",
+    "i\u{307}",
+    "Ａ",
+    "A",
+    "a",
+];
+
+async fn names_that_look_alike_are_locks_of_their_own(place: &dyn Place) {
+    let [client] = rivals(place).await;
+    let mark = fresh_id();
+    let names =
+        ALIKE.iter().map(|name| format!("{name}|{mark}")).chain(ALIKE.iter().map(|name| format!("{mark}|{name}")));
+    hold_all_at_once(&client, names).await;
+}
+
+async fn names_of_512_bytes_that_differ_in_the_last_are_locks_of_their_own(place: &dyn Place) {
+    let [client] = rivals(place).await;
+    let mark = fresh_id().to_string();
+    let latin = format!("{mark}{}", "k".repeat(Key::MAX_BYTES - mark.len() - 1));
+    let han = format!("{mark}kk{}", "锁".repeat((Key::MAX_BYTES - mark.len() - 3) / 3));
+    let names: Vec<_> =
+        [&latin, &han].iter().flat_map(|stem| ["x", "y", "X"].map(|end| format!("{stem}{end}"))).collect();
+    assert_eq!(names[0].len(), Key::MAX_BYTES);
+    assert_eq!(names[3].len(), Key::MAX_BYTES);
+    hold_all_at_once(&client, names.into_iter()).await;
+}
+
+async fn a_name_and_the_names_below_it_are_locks_of_their_own(place: &dyn Place) {
+    let [client] = rivals(place).await;
+    let top = fresh_id();
+    hold_all_at_once(&client, ["", "/a", "/a/b", "/a/b/c", ":fence", ":queue"].iter().map(|end| format!("{top}{end}")))
+        .await;
+}
+
+/// All of them are held at the same time, each by its own holder, and each is freed by its own release only.
+async fn hold_all_at_once(client: &Rival, names: impl Iterator<Item = String>) {
+    let holders: Vec<_> = names.map(|name| Rival { key: key(&name), ..client.afresh() }).collect();
+    for holder in &holders {
+        holder.takes().await;
+    }
+    for holder in &holders {
+        assert_eq!(holder.seen().await.occupant, holder.occupant(), "{:?}", holder.key);
+    }
+    for holder in &holders {
+        assert_eq!(holder.releases().await, Release::Released, "{:?} was freed by another's release", holder.key);
+    }
+}
