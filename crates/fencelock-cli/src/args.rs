@@ -79,6 +79,9 @@ pub(crate) enum Command {
 /// The command is started directly, without a shell, once the lock is held. It has a process group of its own, its
 /// standard streams and its terminal are untouched, signals reach it, and it does not outlive this program. The lock is
 /// renewed while the command runs; should that fail, the command is ended before anybody else can get the lock.
+///
+/// TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the command and to everything in its process group; a second INT
+/// or TERM kills them. Before the lock is held, the first four end the wait, and the command is never started.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {

@@ -47,7 +47,7 @@ impl Signals {
     pub(crate) async fn ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if ENDING.contains(&signal) {
+            if asks_to_end(signal) {
                 return signal;
             }
             // ^Z, which would have stopped this process if it were not taken.
@@ -67,6 +67,11 @@ impl Signals {
             () = std::future::ready(()) => None,
         }
     }
+}
+
+/// Whether this signal asks a program to end.
+pub(crate) fn asks_to_end(signal: Signal) -> bool {
+    ENDING.contains(&signal)
 }
 
 /// The set of ignored signals, as bits from signal 1 upwards. Asking the kernel for one signal's disposition needs a

@@ -3,7 +3,7 @@ use crate::custody::{Cause, Custody, Order};
 use crate::exit::Exit;
 use crate::plan::Rules;
 use crate::report::{Event, Reporter};
-use crate::signals::Signals;
+use crate::signals::{Signals, asks_to_end};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::Guard;
 use rustix::process::Signal;
@@ -23,6 +23,8 @@ pub(crate) struct Ward<'a> {
     report: Reporter,
     grace: Duration,
     lost: bool,
+    /// A signal has asked for the end.
+    asked: bool,
     stopped: bool,
     /// The next TSTP is the one that this process has sent to its own job.
     own_stop: bool,
@@ -53,6 +55,7 @@ impl<'a> Ward<'a> {
             report,
             grace: rules.grace,
             lost: false,
+            asked: false,
             stopped: false,
             own_stop: false,
             cause: None,
@@ -67,6 +70,11 @@ impl<'a> Ward<'a> {
         }
         self.sweep().await;
         Ok(self.exit(change))
+    }
+
+    /// Whether a signal has asked for the end of all this.
+    pub(crate) const fn was_asked_to_end(&self) -> bool {
+        self.asked
     }
 
     /// Whether the user was told that the lock is lost.
@@ -136,6 +144,7 @@ impl<'a> Ward<'a> {
             Signal::TSTP if std::mem::take(&mut self.own_stop) => {}
             signal => {
                 self.report.tell(&Event::Passed(signal));
+                self.asked |= asks_to_end(signal);
                 self.send(signal);
             }
         }
@@ -144,7 +153,7 @@ impl<'a> Ward<'a> {
     /// A stopped command takes no signal but KILL, so one that asks it to end must also let it go on.
     fn send(&mut self, signal: Signal) {
         self.child.signal(signal);
-        if self.stopped && matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT) {
+        if self.stopped && asks_to_end(signal) {
             self.child.signal(Signal::CONT);
             self.stopped = false;
         }

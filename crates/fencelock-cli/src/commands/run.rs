@@ -96,7 +96,7 @@ impl Shift<'_> {
         let mut ward = Ward::new(self.guard, child, terminal, self.plan.rules, self.since, self.report);
         let exit = ward.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
         self.loss_told = ward.has_told_loss();
-        if exit != Exit::Lost && !self.loss_told {
+        if exit != Exit::Lost && !self.loss_told && !ward.was_asked_to_end() {
             self.keep(signals).await;
         }
         Ok(exit)

@@ -1,5 +1,5 @@
 use crate::place::Place;
-use crate::running::wait_until;
+use crate::running::{is_alive, wait_until};
 use crate::test::Test;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -26,19 +26,21 @@ fn a_slow_command_is_not_held_up_by_the_least_hold() {
 #[test]
 fn a_signal_ends_the_least_hold_early_with_the_commands_code() {
     let place = Place::files();
-    let mut holder = Test::script(&place, "--json --hold-for 1h k", "exit 4").start();
-    let status = wait_until("the end", || {
-        // Before the command has ended the signal would be its own; it ends at once, so one of these comes later.
-        std::thread::sleep(Duration::from_millis(100));
-        holder.kill("USR1");
-        let ended = Test::new(&place, "-q status k").output().status == 75;
-        ended.then(|| {
-            std::thread::sleep(Duration::from_millis(300));
-            holder.kill("TERM");
-            holder.status()
-        })
-    });
-    assert_eq!(status, 4);
+    let mut holder = Test::script(&place, "--hold-for 1h k", "echo $$; exit 4").start();
+    let child = holder.wait_for("");
+    wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
+    Test::new(&place, "-q status k").status(75).run();
+    holder.kill("TERM");
+    assert_eq!(holder.status(), 4);
+}
+
+#[test]
+fn a_signal_that_ends_the_command_ends_the_least_hold_too() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "--hold-for 1h k", "echo ready; exec sleep 1000").start();
+    holder.wait_for("ready");
+    holder.kill("TERM");
+    assert_eq!(holder.status(), 143);
 }
 
 #[test]

@@ -106,10 +106,10 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal to a process, or to a group if there is a `-` before its number.
+/// Sends a signal to a process.
 pub(crate) fn send(pid: &str, signal: &str) {
-    let sent = Command::new("sh").args(["-c", &format!("kill -{signal} -- {pid}")]).status().unwrap();
-    assert!(sent.success(), "kill -{signal} {pid}");
+    let signal: nix::sys::signal::Signal = format!("SIG{signal}").parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), signal).unwrap();
 }
 
 /// Asks again and again until there is an answer.
