@@ -4,13 +4,15 @@ use crate::failure::Failure;
 use crate::report::Reporter;
 use crate::signals::Signals;
 use fencelock::Client;
+use fencelock::backends::File;
 use std::io::Write;
 use std::time::Duration;
 
 /// What every command is given: where the locks live, and how to talk.
 #[derive(Debug)]
 pub(crate) struct Context {
-    url: String,
+    /// `None` for this user's own directory.
+    url: Option<String>,
     pub(crate) report: Reporter,
 }
 
@@ -21,13 +23,14 @@ impl Context {
     pub(crate) fn new(common: &Common) -> Self {
         let report = Reporter { json: common.json, quiet: common.quiet, verbose: common.verbose > 0 };
         // An empty variable is one that was meant to be unset.
-        let url = common.url.clone().filter(|url| !url.is_empty()).unwrap_or_else(default_url);
+        let url = common.url.clone().filter(|url| !url.is_empty());
         Self { url, report }
     }
 
     /// The place where the locks live. It must be one that other processes see.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        let client = Client::connect(&self.url).await?;
+        let url = self.url.clone().map_or_else(own_directory, Ok)?;
+        let client = Client::connect(&url).await?;
         if client.capabilities().shared {
             return Ok(client);
         }
@@ -71,10 +74,9 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     written.map_err(|error| Failure::new(Exit::Output, format!("cannot write the answer: {error}")))
 }
 
-fn default_url() -> String {
-    let own = std::env::var("XDG_RUNTIME_DIR").ok().filter(|dir| dir.starts_with('/'));
-    match own {
-        Some(dir) => format!("file:{dir}/fencelock"),
-        None => format!("file:/tmp/fencelock-{}", rustix::process::getuid().as_raw()),
+fn own_directory() -> Result<String, Failure> {
+    match File::default_dir() {
+        Ok(directory) => Ok(format!("file:{}", directory.display())),
+        Err(unknown) => Err(Failure::new(Exit::Unreachable, format!("{unknown}; or say where with --url"))),
     }
 }

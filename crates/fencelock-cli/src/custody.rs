@@ -2,6 +2,7 @@
 
 use crate::args::OnLost;
 use crate::plan::Rules;
+use crate::signals::asks_to_end;
 use fencelock::LossReason;
 use rustix::process::Signal;
 use std::fmt;
@@ -15,6 +16,8 @@ pub(crate) struct Custody {
     requests: u32,
     /// The end has begun; KILL comes at this time.
     kill_at: Option<Duration>,
+    /// A signal has asked for the end of all this.
+    asked: bool,
     /// The lock is gone, so the end of the lease says nothing any more.
     lost: bool,
     /// KILL was sent.
@@ -65,11 +68,12 @@ const LATEST_KILL: Duration = Duration::from_millis(100);
 
 impl Custody {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, requests: 0, kill_at: None, lost: false, over: false }
+        Self { rules, requests: 0, kill_at: None, asked: false, lost: false, over: false }
     }
 
     /// A signal came to the wrapper.
     pub(crate) fn signal(&mut self, signal: Signal) -> Order {
+        self.asked |= asks_to_end(signal);
         if signal == Signal::INT || signal == Signal::TERM {
             self.requests += 1;
         }
@@ -111,7 +115,8 @@ impl Custody {
         {
             return self.terminate(now, Cause::MaxHold(max));
         }
-        if self.minds_lease() && remaining <= self.rules.grace {
+        // Nothing left is a loss, which comes with its reason.
+        if self.minds_lease() && remaining <= self.rules.grace && !remaining.is_zero() {
             return self.terminate(now, Cause::Ending);
         }
         None
@@ -132,6 +137,16 @@ impl Custody {
     /// Whether a command without its lock has to end.
     pub(crate) fn ends_on_loss(&self) -> bool {
         self.rules.on_lost == OnLost::Term
+    }
+
+    /// Whether the loss of the lock was told.
+    pub(crate) const fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Whether a signal has asked for the end of all this.
+    pub(crate) const fn was_asked_to_end(&self) -> bool {
+        self.asked
     }
 
     /// Whether KILL was sent, so that nothing more can be done.
@@ -219,6 +234,13 @@ mod tests {
         let mut custody = Custody::new(RULES);
         custody.tick(secs(20), secs(10));
         assert_eq!(custody.lost(secs(30), LossReason::Expired), Some(Order::Finish));
+    }
+
+    #[test]
+    fn a_wrapper_that_slept_through_it_all_waits_for_the_reason() {
+        let mut custody = Custody::new(RULES);
+        assert_eq!(custody.tick(secs(60), Duration::ZERO), None);
+        assert_eq!(custody.nap(secs(60), Duration::ZERO), Some(Duration::ZERO));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod context;
 mod custody;
 mod exit;
 mod failure;
+mod guardian;
 mod logging;
 mod plan;
 mod progress;
@@ -26,6 +27,10 @@ use std::process::ExitCode;
 
 /// The one place where the program ends.
 fn main() -> ExitCode {
+    if let Some(group) = guardian::role() {
+        guardian::guard(group);
+        return Exit::Success.into();
+    }
     match Arguments::try_parse() {
         Ok(arguments) => carry_out(arguments).into(),
         Err(told) => {

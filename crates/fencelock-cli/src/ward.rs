@@ -1,6 +1,7 @@
 use crate::child::{Change, Child};
 use crate::custody::{Cause, Custody, Order};
 use crate::exit::Exit;
+use crate::guardian::Guardian;
 use crate::plan::Rules;
 use crate::report::{Event, Reporter};
 use crate::signals::{Signals, asks_to_end};
@@ -22,9 +23,6 @@ pub(crate) struct Ward<'a> {
     since: Instant,
     report: Reporter,
     grace: Duration,
-    lost: bool,
-    /// A signal has asked for the end.
-    asked: bool,
     stopped: bool,
     /// The next TSTP is the one that this process has sent to its own job.
     own_stop: bool,
@@ -54,8 +52,6 @@ impl<'a> Ward<'a> {
             since,
             report,
             grace: rules.grace,
-            lost: false,
-            asked: false,
             stopped: false,
             own_stop: false,
             cause: None,
@@ -64,22 +60,27 @@ impl<'a> Ward<'a> {
 
     /// Waits for the end of the command, and brings it about if it must be.
     pub(crate) async fn watch(&mut self, signals: &mut Signals) -> io::Result<Exit> {
+        let guardian = Guardian::start(self.child.group());
         let change = self.end(signals).await?;
         if let Some(terminal) = &self.terminal {
             terminal.take_from(self.child.group());
         }
         self.sweep().await;
+        // Without a guardian, as without /proc, the command itself still dies with this process.
+        if let Ok(guardian) = guardian {
+            guardian.dismiss();
+        }
         Ok(self.exit(change))
     }
 
     /// Whether a signal has asked for the end of all this.
     pub(crate) const fn was_asked_to_end(&self) -> bool {
-        self.asked
+        self.custody.was_asked_to_end()
     }
 
     /// Whether the user was told that the lock is lost.
     pub(crate) const fn has_told_loss(&self) -> bool {
-        self.lost
+        self.custody.is_lost()
     }
 
     async fn end(&mut self, signals: &mut Signals) -> io::Result<Change> {
@@ -101,8 +102,7 @@ impl<'a> Ward<'a> {
                     Change::Stopped(signal) => self.stopped(signal),
                     ended => return Ok(ended),
                 },
-                reason = self.guard.lost(), if !self.lost => {
-                    self.lost = true;
+                reason = self.guard.lost(), if !self.custody.is_lost() => {
                     if let Some(order) = self.custody.lost(self.since.elapsed(), reason) {
                         self.obey(order);
                     }
@@ -144,7 +144,6 @@ impl<'a> Ward<'a> {
             Signal::TSTP if std::mem::take(&mut self.own_stop) => {}
             signal => {
                 self.report.tell(&Event::Passed(signal));
-                self.asked |= asks_to_end(signal);
                 self.send(signal);
             }
         }

@@ -130,12 +130,10 @@ fn failures_are_json_too() {
 #[test]
 fn without_a_url_locks_live_in_a_directory_of_this_user() {
     let place = Place::files();
-    let runtime = place.dir().to_str().unwrap();
-    let test = |line: &str| Test::new(&place, line).env("FENCELOCK_URL", "").env("XDG_RUNTIME_DIR", runtime);
-    let mut holder = test("run k -- sh -c").arg("echo ready; read _").start();
-    holder.wait_for("ready");
-    test("-q status k").status(75).run();
-    assert!(place.file("fencelock").is_dir());
+    let output = Test::new(&place, "doctor").env("FENCELOCK_URL", "").output();
+    let user = rustix::process::getuid().as_raw();
+    let name = output.stdout.lines().next().unwrap();
+    assert!(name.starts_with("file:/") && name.ends_with(&format!("/fencelock-{user}")), "{name}{}", output.stderr);
 }
 
 #[test]

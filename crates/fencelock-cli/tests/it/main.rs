@@ -1,5 +1,5 @@
 //! The program as its users meet it: arguments in, streams and an exit code out.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod answers;
 mod child;
