@@ -3,7 +3,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::{JoinHandle, sleep, spawn};
+use std::thread::{sleep, spawn};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ pub(crate) struct Running {
     lines: Receiver<String>,
     /// What was read of stdout so far.
     seen: String,
-    stderr: Option<JoinHandle<String>>,
+    stderr: Receiver<String>,
 }
 
 impl Running {
@@ -27,10 +27,11 @@ impl Running {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).unwrap();
         let mut stderr = child.stderr.take().unwrap();
-        let stderr = spawn(move || {
+        let (errors, all_errors) = channel();
+        spawn(move || {
             let mut text = Vec::new();
             stderr.read_to_end(&mut text).unwrap();
-            String::from_utf8_lossy(&text).into_owned()
+            let _ = errors.send(String::from_utf8_lossy(&text).into_owned());
         });
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
@@ -43,7 +44,7 @@ impl Running {
                 line.clear();
             }
         });
-        Self { child, stdin: Some(stdin), lines, seen: String::new(), stderr: Some(stderr) }
+        Self { child, stdin: Some(stdin), lines, seen: String::new(), stderr: all_errors }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -86,7 +87,7 @@ impl Running {
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.seen.push_str(&line);
         }
-        let stderr = self.stderr.take().unwrap().join().unwrap();
+        let stderr = self.stderr.recv_timeout(PATIENCE).expect("the end of stderr: somebody still has it");
         let status = status.code().or(status.signal().map(|signal| -signal)).unwrap();
         Output { status, stdout: std::mem::take(&mut self.seen), stderr }
     }

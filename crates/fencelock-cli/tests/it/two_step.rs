@@ -1,4 +1,5 @@
 use crate::place::Place;
+use crate::running::wait_until;
 use crate::test::Test;
 use serde_json::Value;
 
@@ -63,6 +64,20 @@ fn the_wrong_proof_releases_nothing_and_says_who_has_it() {
         .status(76)
         .run();
     Test::new(&place, "-q status k").status(75).run();
+}
+
+#[test]
+fn a_lock_that_was_waited_for_is_held_for_the_full_ttl() {
+    let Some(place) = Place::redis() else { return };
+    let first = Test::new(&place, "acquire k").output().stdout;
+    let second = Test::new(&place, "acquire k").start();
+    wait_until("the line", || {
+        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
+    });
+    Test::new(&place, &format!("-q release k --holder {first}")).run();
+    assert_eq!(second.end().status, 0);
+    let status: Value = serde_json::from_str(&Test::new(&place, "status --json k").output().stdout).unwrap();
+    assert!(status["expires_in_ms"].as_u64().unwrap() > 20_000, "not only for the time of a hand-off: {status}");
 }
 
 #[test]
