@@ -1,0 +1,229 @@
+use crate::{exit, span};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Run commands one at a time, on one machine or on fifty.
+///
+/// A lock has a name, the KEY, and lives in a place, the URL. Whoever holds it is the only one, until it is released or
+/// its lease ends; a fencing token tells each holder from all later ones.
+#[derive(Debug, Parser)]
+#[command(name = "fencelock", version, max_term_width = 100, after_help = PLACES)]
+#[command(subcommand_required = true, arg_required_else_help = false, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const PLACES: &str = "\
+Places where a lock can live:
+  file:DIR                     processes of this machine; a crashed holder frees its lock at once
+  redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
+  rediss://HOST[:PORT][/DB]    the same over TLS
+
+Examples:
+  fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
+  fencelock run -n backup -- backup --all            skip if another one runs (exit 75)
+  fencelock run -w 5m --max-hold 2h etl -- make      wait up to 5 minutes, run up to 2 hours
+  fencelock run -n --hold-for 50s tick -- ./tick     at most once a minute from 50 machines' cron
+  fencelock list                                     who holds what";
+
+/// What every command understands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Common {
+    /// Where the lock lives; without it a directory of this user on this machine.
+    // The value of the variable may hold a password, so help must not show it.
+    #[arg(long, global = true, env = "FENCELOCK_URL", hide_env_values = true, value_hint = ValueHint::Url)]
+    pub(crate) url: Option<String>,
+    /// Say nothing but errors.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Tell more; twice tells all.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with_all = ["quiet", "json"])]
+    pub(crate) verbose: u8,
+    /// Write JSON, for programs: answers on stdout, the events of `run` on stderr.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Acquire(Acquire),
+    Renew(Renew),
+    Release(Release),
+    Status(Status),
+    /// Show every key that is held now.
+    List,
+    Wait(Wait),
+    Break(Break),
+    /// Look at everything that the locks of this place rest on.
+    Doctor,
+    /// Write a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page, for `man -l -`.
+    Man {
+        /// The page of one command instead of the whole program's.
+        command: Option<String>,
+    },
+}
+
+/// Hold KEY while a command runs.
+///
+/// The command is started directly, without a shell, once the lock is held. It has a process group of its own, its
+/// standard streams and its terminal are untouched, signals reach it, and it does not outlive this program. The lock is
+/// renewed while the command runs; should that fail, the command is ended before anybody else can get the lock.
+///
+/// TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the command and to everything in its process group; a second INT
+/// or TERM kills them. Before the lock is held, the first four end the wait, and the command is never started.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
+pub(crate) struct Run {
+    /// Name of the lock.
+    pub(crate) key: String,
+    /// The command and its arguments, which are never read as ours.
+    ///
+    /// It finds the key in FENCELOCK_KEY, the proof of the hold in FENCELOCK_HOLDER and the fencing token in
+    /// FENCELOCK_FENCE.
+    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    /// Exit with CODE instead of 75 if somebody else has the lock.
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArguments,
+    /// Keep the lock for at least this long, even if the command ends earlier; a signal ends it.
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
+    pub(crate) hold_for: Option<Duration>,
+    /// End the command after this long (exit 76).
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
+    pub(crate) max_hold: Option<Duration>,
+    /// Time between TERM and KILL, before the lease ends [default: a third of the TTL, at most 10s]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
+    pub(crate) grace: Option<Duration>,
+    /// What to do when the lock is lost: end the command, or only say so.
+    #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT", help_heading = "Holding")]
+    pub(crate) on_lost: OnLost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// TERM before the lease ends, then KILL.
+    Term,
+    /// A message; the command goes on, with the risk of two at a time.
+    Warn,
+}
+
+/// How long to wait for somebody else.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Waiting")]
+pub(crate) struct Patience {
+    /// Do not wait.
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
+    #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
+    pub(crate) wait: Option<Duration>,
+}
+
+impl Patience {
+    /// `None` if there is no limit.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Holding")]
+pub(crate) struct LeaseArguments {
+    /// How long the lock outlives a holder that died. It is renewed long before.
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// What the hold is for, shown to those who wait.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+/// Take KEY and keep it after the end of this program, for scripts.
+///
+/// Prints the holder, 32 hexadecimal digits: the proof that `renew` and `release` want. Nobody renews the lease
+/// meanwhile, so choose a TTL longer than the work, or renew in time. Locks in files end with their process: use `run`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Acquire {
+    /// Name of the lock.
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArguments,
+}
+
+/// Keep KEY for longer.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Renew {
+    /// Name of the lock.
+    pub(crate) key: String,
+    /// What `acquire` printed.
+    #[arg(long)]
+    pub(crate) holder: String,
+    /// At least this long from now; a renewal never shortens.
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
+    pub(crate) ttl: Duration,
+}
+
+/// Give KEY back.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Release {
+    /// Name of the lock.
+    pub(crate) key: String,
+    /// What `acquire` printed.
+    #[arg(long)]
+    pub(crate) holder: String,
+}
+
+/// Tell whether KEY is free (exit 0), or who has it (exit 75).
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Status {
+    /// Name of the lock.
+    pub(crate) key: String,
+}
+
+/// Wait until KEY is free, without taking it.
+///
+/// Somebody else may take it a moment later: to do something while nobody else does, use `run`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Wait {
+    /// Name of the lock.
+    pub(crate) key: String,
+    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
+    #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
+    pub(crate) wait: Option<Duration>,
+}
+
+/// End somebody else's hold of KEY.
+///
+/// Its holder is not asked. If it still works, two work at a time from here on, unless the fencing token is checked.
+/// Without --yes this only shows whose hold would be ended.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Break {
+    /// Name of the lock.
+    pub(crate) key: String,
+    /// Do it.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}

@@ -1,0 +1,81 @@
+use crate::context::{Context, print};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::text::plain;
+use anstyle::{AnsiColor, Style};
+use fencelock::{Finding, Level};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+/// Examines the place where the locks live.
+pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
+    context
+        .with_client(async |client| {
+            let findings = client.examine().await;
+            let answer = if context.report.json {
+                let findings: Value = findings.iter().map(describe).collect();
+                format!("{}\n", json!({ "backend": client.name(), "findings": findings }))
+            } else {
+                format!("{}\n{}", plain(&client.name()), in_columns(&findings, may_colour()))
+            };
+            print(&answer)?;
+            let failed = findings.iter().any(|finding| finding.level == Level::Failure);
+            Ok(if failed { Exit::Unreachable } else { Exit::Success })
+        })
+        .await
+}
+
+/// Colours are for eyes, and not for those who said no (no-color.org).
+fn may_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+fn in_columns(findings: &[Finding], colours: bool) -> String {
+    let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Finding { level, subject, text: seen, advice } in findings {
+        let style = if colours { style(*level) } else { Style::new() };
+        let _ = writeln!(text, "  {style}{level:<7}{style:#}  {subject:<width$}  {}", plain(seen));
+        if !advice.is_empty() {
+            let _ = writeln!(text, "  {:7}  {:width$}  -> {}", "", "", plain(advice));
+        }
+    }
+    text
+}
+
+fn style(level: Level) -> Style {
+    match level {
+        Level::Fine => AnsiColor::Green.on_default(),
+        Level::Note => AnsiColor::Cyan.on_default(),
+        Level::Warning => AnsiColor::Yellow.on_default(),
+        Level::Failure => AnsiColor::Red.on_default().bold(),
+    }
+}
+
+fn describe(finding: &Finding) -> Value {
+    let level = match finding.level {
+        Level::Fine => "fine",
+        Level::Note => "note",
+        Level::Warning => "warning",
+        Level::Failure => "failure",
+    };
+    json!({ "level": level, "subject": finding.subject, "text": finding.text, "advice": finding.advice })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_stands_below_what_was_seen() {
+        let findings = [
+            Finding::fine("scripts", "work"),
+            Finding::new(Level::Warning, "eviction", "allkeys-lru", "set noeviction"),
+        ];
+        assert_eq!(
+            in_columns(&findings, false),
+            "  ok       scripts   work\n  warning  eviction  allkeys-lru\n                     -> set noeviction\n"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+use super::status::describe;
+use crate::context::{Context, print};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::text::{plain, table};
+use fencelock::{Holding, Span};
+use serde_json::Value;
+
+/// Shows every hold.
+pub(super) async fn list(context: &Context) -> Result<Exit, Failure> {
+    context
+        .with_client(async |client| {
+            let mut holdings = client.list().await?;
+            holdings.sort_by(|a, b| a.key.cmp(&b.key));
+            let answer = if context.report.json {
+                format!("{}\n", holdings.iter().map(describe).collect::<Value>())
+            } else {
+                in_columns(&holdings)
+            };
+            print(&answer)?;
+            Ok(Exit::Success)
+        })
+        .await
+}
+
+/// Nothing at all if nothing is held, so that scripts may count lines.
+fn in_columns(holdings: &[Holding]) -> String {
+    if holdings.is_empty() {
+        return String::new();
+    }
+    let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "TOKEN", "HOLDER"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().map(columns)).collect();
+    table(&rows)
+}
+
+fn columns(held: &Holding) -> [String; 6] {
+    let span = |span| Span(span).to_string();
+    [
+        plain(&held.key),
+        held.held_for.map_or_else(|| "?".to_owned(), span),
+        held.expiry.span().map_or_else(|| "-".to_owned(), span),
+        held.waiters.to_string(),
+        held.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
+        plain(&held.occupant),
+    ]
+}

@@ -1,0 +1,34 @@
+//! One file for each thing that the program can do.
+
+mod acquire;
+mod breaking;
+mod doctor;
+mod list;
+mod pages;
+mod release;
+mod renew;
+mod run;
+mod status;
+mod wait;
+
+use crate::args::{Arguments, Command};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Does what the arguments say.
+pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
+    match arguments.command {
+        Command::Run(run) => run::run(run, context).await,
+        Command::Acquire(acquire) => acquire::acquire(acquire, context).await,
+        Command::Renew(renew) => renew::renew(renew, context).await,
+        Command::Release(release) => release::release(release, context).await,
+        Command::Status(status) => status::status(status, context).await,
+        Command::List => list::list(context).await,
+        Command::Wait(wait) => wait::wait(wait, context).await,
+        Command::Break(breaking) => breaking::breaking(breaking, context).await,
+        Command::Doctor => doctor::doctor(context).await,
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { command } => pages::man(command.as_deref()),
+    }
+}

@@ -1,0 +1,72 @@
+use crate::report::{Event, Reporter, place};
+use crate::text::plain;
+use fencelock::Waiting;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Shows whom we wait for: a living line on a terminal, events for programs, nothing for logs. Dropping clears the line.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    report: Reporter,
+    /// What was told last, so that only changes are events.
+    last: Mutex<String>,
+}
+
+/// Fast enough for a clock with seconds, slow enough for a slow line.
+const TICK: Duration = Duration::from_millis(250);
+
+impl Progress {
+    pub(crate) fn new(report: Reporter) -> Self {
+        let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        Self { bar: living.then(hidden_bar), report, last: Mutex::default() }
+    }
+
+    /// Takes what the lock's home answered.
+    pub(crate) fn waiting(&self, waiting: &Waiting) {
+        let place = place(waiting);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last == place {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => show(bar, waiting, &place),
+            None if self.report.quiet => {}
+            None => self.report.tell(&Event::Waiting(waiting)),
+        }
+        *last = place;
+    }
+
+    /// Leaves the terminal as it was.
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// It appears with the first answer, so that a lock that is free leaves no flash on the screen.
+fn hidden_bar() -> ProgressBar {
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+}
+
+fn show(bar: &ProgressBar, waiting: &Waiting, place: &str) {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} waiting for {prefix} for {elapsed_precise}, {wide_msg}")
+    {
+        bar.set_style(style);
+    }
+    bar.set_prefix(plain(&waiting.key));
+    bar.set_message(place.to_owned());
+    if bar.is_hidden() {
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        bar.enable_steady_tick(TICK);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

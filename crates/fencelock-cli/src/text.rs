@@ -1,0 +1,82 @@
+//! Words for people.
+
+use fencelock::{Expiry, Holding, Span};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// `text` without control characters: keys, labels and values come from other programs, and a terminal obeys them.
+pub(crate) fn plain(text: &(impl ToString + ?Sized)) -> String {
+    let text = text.to_string();
+    if !text.chars().any(char::is_control) {
+        return text;
+    }
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// `2nd`
+pub(crate) fn ordinal(n: u32) -> String {
+    let suffix = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{suffix}")
+}
+
+/// `held by web-1:4242 (nightly) for 00:03:10, ends in 12.3 s unless renewed, 2 waiting`
+pub(crate) fn holding(holding: &Holding) -> String {
+    let mut text = format!("held by {}", holding.occupant);
+    if let Some(held_for) = holding.held_for {
+        let _ = write!(text, " for {}", Span(held_for));
+    }
+    if let Expiry::In(left) = holding.expiry {
+        let _ = write!(text, ", ends in {} unless renewed", Span(left));
+    }
+    if holding.waiters > 0 {
+        let _ = write!(text, ", {} waiting", holding.waiters);
+    }
+    plain(&text)
+}
+
+/// Whole milliseconds, as JSON has them.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Lines of columns that begin one below the other. The last one may be as long as it likes.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_cannot_command_the_terminal() {
+        assert_eq!(plain("a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
+        assert_eq!(plain("订单 42"), "订单 42");
+    }
+
+    #[test]
+    fn ordinals_are_english() {
+        let words: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].into_iter().map(ordinal).collect();
+        assert_eq!(words.join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 102nd 111th");
+    }
+
+    #[test]
+    fn columns_begin_one_below_the_other() {
+        let rows = [["KEY", "HOLDER"], ["nightly-report", "a:1"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "KEY             HOLDER\nnightly-report  a:1\n");
+    }
+}

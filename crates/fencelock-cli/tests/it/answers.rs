@@ -1,0 +1,195 @@
+use crate::place::Place;
+use crate::running::wait_until;
+use crate::test::Test;
+use serde_json::Value;
+
+#[test]
+fn a_free_key_is_told_and_0() {
+    let place = Place::files();
+    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&place, "status -q k").run();
+    Test::new(&place, "status --json k").stdout("{\"held\":false,\"key\":\"k\"}\n").run();
+}
+
+#[test]
+fn a_held_key_is_told_with_its_holder_and_75() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    Test::new(&place, "status k").stdout("k: held by *:* (nightly)*\n").status(75).run();
+    let status = Test::new(&place, "status --json k").output();
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!((&status["key"], &status["held"]), (&"k".into(), &true.into()));
+    assert!(status["by"].as_str().unwrap().ends_with(" (nightly)"), "{status}");
+}
+
+#[test]
+fn a_list_of_nothing_is_nothing() {
+    let place = Place::files();
+    Test::new(&place, "list").run();
+    Test::new(&place, "list --json").stdout("[]\n").run();
+}
+
+#[test]
+fn a_list_is_sorted_and_aligned() {
+    let place = Place::files();
+    let hold = |key: &str| {
+        let mut holder = Test::script(&place, key, "echo ready; read _").start();
+        holder.wait_for("ready");
+        holder
+    };
+    let _holders = [hold("nightly-report"), hold("b")];
+    let list = Test::new(&place, "list").output().stdout;
+    let lines: Vec<_> = list.lines().collect();
+    assert_eq!(lines.len(), 3, "{list}");
+    assert!(lines[0].starts_with("KEY             HELD FOR  "), "{list}");
+    assert!(lines[1].starts_with("b               ") && lines[2].starts_with("nightly-report  "), "{list}");
+    let column = lines[0].find("HOLDER").unwrap();
+    for line in &lines[1..] {
+        let pid = line[column..].split(':').nth(1).unwrap();
+        assert!(pid.parse::<u32>().is_ok(), "a holder stands below HOLDER: {list}");
+    }
+    let json = Test::new(&place, "list --json").output().stdout;
+    let keys: Vec<Value> =
+        serde_json::from_str::<Vec<Value>>(&json).unwrap().into_iter().map(|h| h["key"].clone()).collect();
+    assert_eq!(keys, ["b", "nightly-report"]);
+}
+
+#[test]
+fn a_label_from_elsewhere_cannot_command_the_terminal() {
+    let Some(place) = Place::redis() else { return };
+    Test::new(&place, "acquire k").output();
+    let value = format!("{} evil:1 \u{1b}[2Jx", "ab".repeat(16));
+    place.server().command(&["SET", "k", &value]);
+    for line in ["status k", "list", "run -n k -- true", "break k"] {
+        let output = Test::new(&place, line).output();
+        assert!(!output.stdout.contains('\u{1b}') && !output.stderr.contains('\u{1b}'), "{line}");
+        assert!((output.stdout + &output.stderr).contains("\\u{1b}[2Jx"), "{line}");
+    }
+}
+
+#[test]
+fn break_without_yes_only_shows_whose_hold_it_is() {
+    let Some(place) = Place::redis() else { return };
+    Test::new(&place, "acquire --label mine k").output();
+    Test::new(&place, "break k")
+        .stderr("fencelock: k is held by * (mine) for *; nothing was done: add --yes to end this hold\n")
+        .status(64)
+        .run();
+    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&place, "break --yes k").stdout("k: ended the hold that was held by * (mine) for *\n").run();
+    Test::new(&place, "break --yes k").stdout("k: free, so nothing was done\n").run();
+}
+
+#[test]
+fn break_says_what_ends_the_hold_of_a_file() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    let output = Test::new(&place, "break --yes k").output();
+    assert_eq!(output.status, 64);
+    assert!(output.stderr.starts_with("fencelock: k: ") && output.stdout.is_empty(), "{}", output.stderr);
+}
+
+#[test]
+fn doctor_finds_a_sound_place_sound() {
+    let places = [Some(Place::files()), Place::redis()];
+    for place in places.into_iter().flatten() {
+        let output = Test::new(&place, "doctor").output();
+        assert_eq!(output.status, 0, "{}", output.stdout);
+        assert!(output.stdout.starts_with(place.url().split_once(':').unwrap().0), "{}", output.stdout);
+        assert!(!output.stdout.contains('\u{1b}'), "no colours without a terminal: {}", output.stdout);
+        let json: Value = serde_json::from_str(&Test::new(&place, "doctor --json").output().stdout).unwrap();
+        assert!(!json["findings"].as_array().unwrap().is_empty(), "{json}");
+    }
+}
+
+#[test]
+fn doctor_is_69_where_nobody_answers() {
+    let output = Test::new(&Place::files(), "doctor --url redis://127.0.0.1:1").output();
+    assert_eq!(output.status, 69, "{}{}", output.stdout, output.stderr);
+}
+
+#[test]
+fn events_are_json_lines() {
+    let place = Place::files();
+    let output = Test::new(&place, "--json run k -- true").output();
+    let events: Vec<Value> = output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(names, ["acquired", "started", "exited", "released"]);
+    assert_eq!(events[2]["code"], 0);
+}
+
+#[test]
+fn failures_are_json_too() {
+    let output = Test::new(&Place::files(), "--json run k -- no-such-command-here").output();
+    let last: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["exit"]), (&"error".into(), &127.into()), "{}", output.stderr);
+}
+
+#[test]
+fn without_a_url_locks_live_in_a_directory_of_this_user() {
+    let place = Place::files();
+    let output = Test::new(&place, "doctor").env("FENCELOCK_URL", "").output();
+    let user = rustix::process::getuid().as_raw();
+    let name = output.stdout.lines().next().unwrap();
+    assert!(name.starts_with("file:/") && name.ends_with(&format!("/fencelock-{user}")), "{name}{}", output.stderr);
+}
+
+#[test]
+fn the_url_of_the_command_line_wins() {
+    let (here, there) = (Place::files(), Place::files());
+    let mut holder = Test::script(&here, "k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    Test::new(&here, "-q status k").status(75).run();
+    Test::new(&here, &format!("-q status k --url {}", there.url())).run();
+}
+
+#[test]
+fn no_help_shows_a_password() {
+    let place = Place::files();
+    for line in ["--help", "run --help", "run", "man run", "man", "completions bash"] {
+        let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://:sesame@h").output();
+        assert!(!(output.stdout + &output.stderr).contains("sesame"), "{line}");
+    }
+    let output = Test::new(&place, "run k true").env("FENCELOCK_URL", "redis://:sesame@127.0.0.1:1").output();
+    assert!(!output.stderr.contains("sesame"), "{}", output.stderr);
+}
+
+#[test]
+fn completions_and_manual_pages_are_written() {
+    let place = Place::files();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = Test::new(&place, &format!("completions {shell}")).output();
+        assert!(output.status == 0 && output.stdout.contains("max-hold"), "{shell}");
+    }
+    let page = Test::new(&place, "man run").output().stdout;
+    assert!(page.contains(".TH fencelock-run 1") && page.contains(".SH \"EXIT STATUS\""), "{page}");
+    assert!(Test::new(&place, "man").output().stdout.contains("fencelock\\-doctor(1)"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let place = Place::files();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Test::new(&place, "status k").command().stdout(full).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{stderr}");
+    assert!(stderr.starts_with("fencelock: cannot write the answer: "), "{stderr}");
+}
+
+#[test]
+fn a_waiter_is_told_who_is_before_it() {
+    let Some(place) = Place::redis() else { return };
+    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
+    holder.wait_for("ready");
+    let waiter = Test::new(&place, "--json run k -- true").start();
+    wait_until("the line", || {
+        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
+    });
+    holder.say("\n");
+    let output = waiter.end();
+    let first: Value = serde_json::from_str(output.stderr.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["event"], &first["ahead"]), (&"waiting".into(), &0.into()), "{}", output.stderr);
+    assert!(first["holder"].as_str().unwrap().ends_with(" (nightly)"), "{first}");
+}

@@ -1,0 +1,153 @@
+//! One test for each row of the table in `fencelock run --help`.
+
+use crate::place::Place;
+use crate::test::Test;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn success_is_the_commands() {
+    Test::new(&Place::files(), "run k -- true").run();
+}
+
+#[test]
+fn failure_is_the_commands() {
+    let place = Place::files();
+    for code in [1, 2, 3, 64, 75, 76, 127, 128, 200, 255] {
+        Test::script(&place, "k", &format!("exit {code}")).status(code).run();
+    }
+}
+
+#[test]
+fn a_command_that_died_of_a_signal_gives_128_and_its_number() {
+    let place = Place::files();
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("INT", 130), ("SEGV", 139), ("USR1", 138)] {
+        Test::script(&place, "k", &format!("kill -{signal} $$")).status(code).run();
+    }
+}
+
+#[test]
+fn usage_is_64() {
+    let place = Place::files();
+    for line in [
+        "",
+        "run",
+        "run k",
+        "run k --",
+        "nonsense",
+        "run --nonsense k -- true",
+        "run -w nan k -- true",
+        "run -w -1 k -- true",
+        "run -n -w 1 k -- true",
+        "run -E 256 k -- true",
+        "run --ttl 1ms k -- true",
+        "run --ttl 0 k -- true",
+        "run --ttl 400d k -- true",
+        "run --ttl 10s --grace 10s k -- true",
+        "run --hold-for 2s --max-hold 1s k -- true",
+        "run --url nonsense k -- true",
+        "run --url gopher://x k -- true",
+        "run --url memory: k -- true",
+        "renew k --holder nonsense",
+        "release k",
+        "man nonsense",
+        "-q -v list",
+    ] {
+        let output = Test::new(&place, line).output();
+        assert_eq!(output.status, 64, "{line}: {}", output.stderr);
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{line} is explained");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_64_and_named() {
+    Test::new(&Place::files(), "run")
+        .arg("a\nb")
+        .arg("true")
+        .stderr("fencelock: a lock's key must not contain '\\n' (control character): \"a\\nb\"\n")
+        .status(64)
+        .run();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_69() {
+    // Nobody listens on port 1 of this machine; "connection refused" comes at once.
+    let output = Test::new(&Place::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
+    assert_eq!(output.status, 69, "{}", output.stderr);
+    assert!(output.stderr.starts_with("fencelock: cannot reach "), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+}
+
+#[test]
+fn busy_is_75_and_names_the_key_and_its_holder() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    Test::new(&place, "run -n k -- true")
+        .stderr("fencelock: k is held by *:* (nightly), *; wait longer with -w, or ask it to finish\n")
+        .status(75)
+        .run();
+    assert_eq!(holder.end().status, 1, "its read found the end of the input");
+}
+
+#[test]
+fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    Test::new(&place, "run -w 0.2 k -- true")
+        .stderr(
+            "fencelock: k is held by *:*; gave up after 2* ms and * tries; wait longer with -w, or ask it to finish\n",
+        )
+        .status(75)
+        .run();
+}
+
+#[test]
+fn busy_is_another_number_if_asked_for() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    Test::new(&place, "run -q -n -E 0 k -- true").status(0).run();
+    Test::new(&place, "run -q -n -E 3 k -- true").status(3).run();
+    Test::new(&place, "run -q -n k -- true").status(75).run();
+}
+
+#[test]
+fn a_command_that_cannot_be_executed_is_126() {
+    let place = Place::files();
+    fs::write(place.file("plain"), "no program").unwrap();
+    fs::set_permissions(place.file("plain"), fs::Permissions::from_mode(0o644)).unwrap();
+    Test::new(&place, "run k -- ./plain")
+        .stderr("fencelock: cannot run ./plain: Permission denied (os error 13)\n")
+        .status(126)
+        .run();
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_127_and_the_lock_is_free_again() {
+    let place = Place::files();
+    Test::new(&place, "run k -- no-such-command-here")
+        .stderr("fencelock: cannot run no-such-command-here: no such command\n")
+        .status(127)
+        .run();
+    Test::new(&place, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn help_and_version_are_0() {
+    let place = Place::files();
+    for line in ["--help", "-h", "--version", "run --help", "run -h", "list --help", "break --help"] {
+        let output = Test::new(&place, line).output();
+        assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{line}");
+        assert!(!output.stdout.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn the_table_is_in_the_help() {
+    let output = Test::new(&Place::files(), "run --help").output();
+    for row in ["\n  64  ", "\n  69  ", "\n  75  ", "\n  76  ", "\n  126 ", "\n  127 ", "\n  128+N"] {
+        assert!(output.stdout.contains(row), "{row:?} in {}", output.stdout);
+    }
+}

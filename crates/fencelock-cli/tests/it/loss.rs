@@ -1,0 +1,162 @@
+//! What becomes of a command whose lock is lost. Files cannot be lost, so all of this needs a server.
+
+use crate::place::Place;
+use crate::running::{is_alive, send, wait_until};
+use crate::test::Test;
+use fencelock_conformance::Reply;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+/// A command that writes a sign of life fifty times a second and cannot be ended by TERM.
+const STUBBORN: &str = "trap 'echo asked >> asked' TERM; echo $$; while :; do : > beat; sleep 0.02; done";
+
+#[test]
+fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = Test::script(&place, "--ttl 3s k", STUBBORN).start();
+    let child = wrapper.wait_for("");
+    let left = just_renewed(&place, 3000);
+    let lease_ends = place.now() + left;
+    place.server().freeze();
+    let status = wrapper.status();
+    let dead_by = place.now();
+    let alive = is_alive(&child);
+    place.server().thaw();
+    assert_eq!(status, 76);
+    assert!(!alive, "the command outlived its wrapper");
+    let beat = fs::metadata(place.file("beat")).unwrap().modified().unwrap();
+    assert!(beat < lease_ends, "alive {:?} after the end of the lease", beat.duration_since(lease_ends));
+    assert!(fs::exists(place.file("asked")).unwrap(), "TERM came before KILL");
+    assert!(dead_by > lease_ends - Duration::from_millis(1500), "not killed at the first failure");
+    let stderr = wrapper.end().stderr;
+    assert!(stderr.contains("k: its lease is about to end and could not be renewed; ending the command"), "{stderr}");
+    assert!(stderr.contains("k: the command did not end; killing it"), "{stderr}");
+}
+
+#[test]
+fn an_outage_shorter_than_the_lease_costs_nothing() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = Test::script(&place, "--ttl 6s k", "echo ready; read _; echo done").start();
+    wrapper.wait_for("ready");
+    just_renewed(&place, 6000);
+    place.server().freeze();
+    // The renewal that is due after 2 s fails; TERM would come after 4 s.
+    sleep(Duration::from_millis(2500));
+    place.server().thaw();
+    just_renewed(&place, 6000);
+    wrapper.say("\n");
+    let output = wrapper.end();
+    assert_eq!((output.status, output.stdout.as_str()), (0, "ready\ndone\n"), "{}", output.stderr);
+}
+
+#[test]
+fn a_broken_hold_ends_the_command() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = Test::script(&place, "--ttl 3s k", "echo ready; exec sleep 1000").start();
+    wrapper.wait_for("ready");
+    Test::new(&place, "break --yes k").stdout("k: ended the hold that was held by *\n").run();
+    let output = wrapper.end();
+    assert_eq!(output.status, 76);
+    let wanted =
+        "fencelock: k: the key is gone, deleted or forgotten by the server; ending the command (TERM, then KILL";
+    assert!(output.stderr.starts_with(wanted), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+}
+
+#[test]
+fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = Test::script(&place, "--ttl 3s k", "echo ready; exec sleep 1000").start();
+    wrapper.wait_for("ready");
+    place.server().command(&["SET", "k", "theirs"]);
+    let output = wrapper.end();
+    assert_eq!(output.status, 76);
+    assert!(output.stderr.contains("it is held by another program (value \"theirs\") now"), "{}", output.stderr);
+    assert_eq!(place.server().command(&["GET", "k"]), Reply::Text("theirs".into()));
+}
+
+#[test]
+fn a_user_who_wants_a_warning_gets_no_more() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = Test::script(&place, "--ttl 1s --on-lost warn k", "echo ready; read _; exit 5").start();
+    wrapper.wait_for("ready");
+    place.server().command(&["DEL", "k"]);
+    // Longer than the lease: the loss is noticed at its end at the latest.
+    sleep(Duration::from_millis(1200));
+    wrapper.say("\n");
+    let output = wrapper.end();
+    assert_eq!(output.status, 5);
+    assert!(output.stderr.contains("the command goes on, so another one may run beside it"), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+}
+
+#[test]
+fn a_loss_that_only_the_release_found_is_no_success() {
+    let Some(place) = Place::redis() else { return };
+    // It takes its own lock away and is over before anybody can tell.
+    let port = place.server().port().to_string();
+    let script = format!(
+        "redis-cli -p {port} DEL k > /dev/null; kill -STOP $PPID; (sleep 0.2; kill -CONT {}) & exit 0",
+        "$PPID"
+    );
+    let output = Test::script(&place, "--ttl 30s k", &script).output();
+    assert_eq!(output.status, 76, "{}", output.stderr);
+    assert!(output.stderr.starts_with("fencelock: k"), "{}", output.stderr);
+}
+
+#[test]
+fn a_wrapper_that_slept_through_the_lease_kills_at_once() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = Test::script(&place, "--ttl 1s k", STUBBORN).start();
+    let child = wrapper.wait_for("");
+    send(&wrapper.pid().to_string(), "STOP");
+    sleep(Duration::from_millis(1500));
+    assert!(is_alive(&child), "nobody could end it");
+    wrapper.kill("CONT");
+    let output = wrapper.end();
+    assert_eq!(output.status, 76);
+    assert!(!fs::exists(place.file("asked")).unwrap(), "past the end there is no time to ask");
+    assert!(output.stderr.contains("k: its lease ran out before it could be renewed; killing the command"));
+}
+
+#[test]
+fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
+    let Some(place) = Place::redis() else { return };
+    let mut first = Test::script(&place, "k", "echo ready; read _; true").start();
+    first.wait_for("ready");
+    let second = Test::script(&place, "k", "sleep 0.1").start();
+    wait_until("the line", || {
+        let status = Test::new(&place, "--json status k").output().stdout;
+        status.contains("\"waiters\":1").then_some(())
+    });
+    first.say("\n");
+    assert_eq!(first.end().status, 0);
+    let output = second.end();
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""), "the lease of a hand-off is no reason to end");
+}
+
+/// Waits for the moment after a renewal, and returns what is left of the lease.
+fn just_renewed(place: &Place, ttl: u64) -> Duration {
+    let left = || match place.server().command(&["PTTL", "k"]) {
+        Reply::Int(left) => u64::try_from(left).unwrap_or_default(),
+        other => panic!("{other:?}"),
+    };
+    let mut last = left();
+    let left = wait_until("a renewal", || {
+        let now = left();
+        let renewed = now > last && now + 300 > ttl;
+        last = now;
+        renewed.then_some(now)
+    });
+    Duration::from_millis(left)
+}
+
+impl Place {
+    /// The clock by which the file system stamps: a file is written and looked at.
+    fn now(&self) -> SystemTime {
+        let probe = self.file("probe");
+        fs::write(&probe, "").unwrap();
+        fs::metadata(&probe).unwrap().modified().unwrap()
+    }
+}

@@ -1,0 +1,15 @@
+//! The program as its users meet it: arguments in, streams and an exit code out.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod answers;
+mod child;
+mod exit_codes;
+mod holding;
+mod loss;
+mod place;
+mod running;
+mod signals;
+mod terminal;
+mod test;
+mod two_step;
+mod waiting;

@@ -1,0 +1,132 @@
+use crate::test::Output;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Far beyond what anything here takes: a test that gets here has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A program under way. It is killed when this value is dropped.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// What was read of stdout so far.
+    seen: String,
+    stderr: Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command, input: &str) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let (errors, all_errors) = channel();
+        spawn(move || {
+            let mut text = Vec::new();
+            stderr.read_to_end(&mut text).unwrap();
+            let _ = errors.send(String::from_utf8_lossy(&text).into_owned());
+        });
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        spawn(move || {
+            let mut line = Vec::new();
+            while stdout.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
+                if send.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+        Self { child, stdin: Some(stdin), lines, seen: String::new(), stderr: all_errors }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes to its stdin.
+    pub(crate) fn say(&mut self, text: &str) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    /// Reads its stdout up to the line that contains `text`, and returns that line.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+                Ok(line) => {
+                    self.seen.push_str(&line);
+                    if line.contains(text) {
+                        return line.trim_end().to_owned();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("no {text:?} in time, but {:?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => panic!("no {text:?}, but {:?}", self.seen),
+            }
+        }
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn kill(&self, signal: &str) {
+        send(&self.pid().to_string(), signal);
+    }
+
+    /// Closes its stdin and waits for its end, and for that of whoever has its streams.
+    pub(crate) fn end(mut self) -> Output {
+        drop(self.stdin.take());
+        let status = wait_until("the end of the program", || self.child.try_wait().unwrap());
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.seen.push_str(&line);
+        }
+        let stderr = self.stderr.recv_timeout(PATIENCE).expect("the end of stderr: somebody still has it");
+        let status = status.code().or(status.signal().map(|signal| -signal)).unwrap();
+        Output { status, stdout: std::mem::take(&mut self.seen), stderr }
+    }
+
+    /// Waits for its end alone: others may have its streams. Negative for a signal.
+    pub(crate) fn status(&mut self) -> i32 {
+        let status = wait_until("the end of the program", || self.child.try_wait().unwrap());
+        status.code().or(status.signal().map(|signal| -signal)).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it is dead already. Its command dies with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn send(pid: &str, signal: &str) {
+    let signal: nix::sys::signal::Signal = format!("SIG{signal}").parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), signal).unwrap();
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    panic!("{what} did not come within {PATIENCE:?}");
+}
+
+/// Whether a process is alive. One that is dead and not yet reaped by whoever has to is not.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}

@@ -1,0 +1,148 @@
+use crate::place::Place;
+use crate::running::{Running, is_alive, wait_until};
+use crate::test::Test;
+use std::fs;
+
+/// Someone who waits behind a holder, as soon as it does wait.
+fn behind(place: &Place, script: &str) -> (Running, Running) {
+    let mut holder = Test::script(place, "k", "echo ready; read _; true").start();
+    holder.wait_for("ready");
+    let waiter = Test::new(place, "run -v k -- sh -c").arg(script).env("RUST_BACKTRACE", "0").start();
+    (holder, waiter)
+}
+
+#[test]
+fn a_signal_before_the_acquisition_ends_the_wait_and_starts_nothing() {
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
+        let place = Place::files();
+        let (mut holder, waiter) = behind(&place, "touch started");
+        wait_until("the waiter's handlers", || catches(waiter.pid(), 15).then_some(()));
+        waiter.kill(signal);
+        assert_eq!(waiter.end().status, code, "{signal}");
+        holder.say("\n");
+        assert_eq!(holder.end().status, 0);
+        Test::new(&place, "run -n k -- true").run();
+        assert!(!fs::exists(place.file("started")).unwrap(), "{signal}");
+    }
+}
+
+#[test]
+fn a_signal_in_the_line_of_a_server_leaves_no_place_behind() {
+    let Some(place) = Place::redis() else { return };
+    let (mut holder, waiter) = behind(&place, "touch started");
+    wait_until("the waiter's place in line", || (waiters(&place) == 1).then_some(()));
+    waiter.kill("TERM");
+    assert_eq!(waiter.end().status, 143);
+    assert_eq!(waiters(&place), 0);
+    holder.say("\n");
+    assert_eq!(holder.end().status, 0);
+    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_conformance::Reply::Int(0));
+    assert!(!fs::exists(place.file("started")).unwrap());
+}
+
+fn waiters(place: &Place) -> usize {
+    let output = Test::new(place, "status --json k").output();
+    let (_, rest) = output.stdout.split_once("\"waiters\":").unwrap();
+    rest.trim_end().trim_end_matches('}').parse().unwrap()
+}
+
+#[test]
+fn signals_of_no_concern_do_not_end_the_wait() {
+    let place = Place::files();
+    let (mut holder, waiter) = behind(&place, "echo mine");
+    wait_until("the waiter's handlers", || catches(waiter.pid(), 15).then_some(()));
+    for signal in ["USR1", "USR2", "WINCH", "CONT"] {
+        waiter.kill(signal);
+    }
+    holder.say("\n");
+    let output = waiter.end();
+    assert_eq!((output.status, output.stdout.as_str()), (0, "mine\n"));
+}
+
+#[test]
+fn signals_are_passed_to_the_command() {
+    let place = Place::files();
+    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH", "CONT"] {
+        let script = format!("trap 'echo got {signal}; exit 7' {signal}; echo ready; while :; do sleep 0.02; done");
+        let mut wrapper = Test::script(&place, "k", &script).start();
+        wrapper.wait_for("ready");
+        wrapper.kill(signal);
+        let output = wrapper.end();
+        assert_eq!((output.stdout, output.status), (format!("ready\ngot {signal}\n"), 7));
+    }
+}
+
+#[test]
+fn a_signal_reaches_everybody_in_the_commands_group() {
+    let place = Place::files();
+    let mut wrapper = Test::script(&place, "k", "sleep 1000 & echo $!; wait").start();
+    let grandchild = wrapper.wait_for("");
+    wrapper.kill("TERM");
+    assert_eq!(wrapper.status(), 143);
+    wait_until("the grandchild's death", || (!is_alive(&grandchild)).then_some(()));
+}
+
+#[test]
+fn a_second_request_to_end_kills() {
+    let place = Place::files();
+    for (first, second) in [("INT", "INT"), ("TERM", "INT"), ("TERM", "TERM")] {
+        let mut wrapper =
+            Test::script(&place, "k", "trap 'echo no' INT TERM; echo ready; while :; do sleep 0.02; done").start();
+        wrapper.wait_for("ready");
+        wrapper.kill(first);
+        wrapper.wait_for("no");
+        wrapper.kill(second);
+        let output = wrapper.end();
+        assert_eq!(output.status, 137, "{first} {second}");
+        // The shell tells of the end of its sleep.
+        assert!(
+            output.stderr.ends_with("fencelock: k: asked twice to end; killing the command\n"),
+            "{}",
+            output.stderr
+        );
+    }
+}
+
+#[test]
+fn the_lock_is_free_when_a_signal_has_ended_the_command() {
+    let place = Place::files();
+    let mut wrapper = Test::script(&place, "k", "echo ready; sleep 1000").start();
+    wrapper.wait_for("ready");
+    wrapper.kill("TERM");
+    assert_eq!(wrapper.status(), 143);
+    Test::new(&place, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn a_stopped_command_keeps_its_lock_and_goes_on() {
+    let place = Place::files();
+    let mut wrapper = Test::script(&place, "k", "echo $$; read _; echo on").start();
+    let child = wrapper.wait_for("");
+    crate::running::send(&child, "STOP");
+    Test::new(&place, "run -q -n k -- true").status(75).run();
+    wrapper.say("\n");
+    wrapper.kill("CONT");
+    assert_eq!(wrapper.end().stdout, format!("{child}\non\n"));
+}
+
+#[test]
+fn a_stopped_command_can_be_asked_to_end() {
+    let place = Place::files();
+    let mut wrapper = Test::script(&place, "k", "echo $$; exec sleep 1000").start();
+    let child = wrapper.wait_for("");
+    crate::running::send(&child, "STOP");
+    wait_until("the stop", || is_stopped(&child).then_some(()));
+    wrapper.kill("TERM");
+    assert_eq!(wrapper.status(), 143);
+}
+
+fn is_stopped(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ")
+}
+
+/// Whether a process has a handler for a signal.
+fn catches(pid: u32, signal: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
+    u64::from_str_radix(mask, 16).unwrap() >> (signal - 1) & 1 == 1
+}

@@ -1,0 +1,116 @@
+use crate::place::Place;
+use crate::running::Running;
+use std::process::Command;
+
+/// One run of the program. What is not expected must not happen: output is compared whole, and the exit code is 0
+/// unless told otherwise.
+///
+/// A `*` in an expected text stands for anything within a line: times and process numbers.
+#[must_use = "a test does nothing until it is run"]
+pub(crate) struct Test<'a> {
+    place: &'a Place,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    stdin: String,
+    stdout: String,
+    stderr: String,
+    status: i32,
+}
+
+/// The program under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_fencelock");
+
+/// What came out, for those who look closer.
+pub(crate) struct Output {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl<'a> Test<'a> {
+    /// `line` is split at spaces; arguments with spaces are added by [`Test::arg`].
+    pub(crate) fn new(place: &'a Place, line: &str) -> Self {
+        let arguments = line.split_whitespace().map(str::to_owned).collect();
+        let (environment, empty) = (vec![("FENCELOCK_URL", place.url().to_owned())], String::new);
+        Self { place, arguments, environment, stdin: empty(), stdout: empty(), stderr: empty(), status: 0 }
+    }
+
+    /// `fencelock OPTIONS run KEY -- sh -c SCRIPT`.
+    pub(crate) fn script(place: &'a Place, options: &str, script: &str) -> Self {
+        Self::new(place, &format!("run {options} -- sh -c")).arg(script)
+    }
+
+    pub(crate) fn arg(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn stdin(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.stdin);
+        self
+    }
+
+    pub(crate) fn stdout(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.stdout);
+        self
+    }
+
+    pub(crate) fn stderr(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.stderr);
+        self
+    }
+
+    pub(crate) fn status(mut self, status: i32) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Runs it to its end, and compares.
+    pub(crate) fn run(self) -> Output {
+        let (stdout, stderr, status) = (self.stdout.clone(), self.stderr.clone(), self.status);
+        let line = self.arguments.join(" ");
+        let output = self.start().end();
+        assert!(matches(&stdout, &output.stdout), "{line}\nstdout: {:?}\nwanted: {stdout:?}", output.stdout);
+        assert!(matches(&stderr, &output.stderr), "{line}\nstderr: {:?}\nwanted: {stderr:?}", output.stderr);
+        assert_eq!(output.status, status, "exit code of {line}; stderr: {}", output.stderr);
+        output
+    }
+
+    /// Runs it to its end, for tests that look themselves.
+    pub(crate) fn output(self) -> Output {
+        self.start().end()
+    }
+
+    /// Starts it and goes on.
+    pub(crate) fn start(self) -> Running {
+        let stdin = self.stdin.clone();
+        Running::start(self.command(), &stdin)
+    }
+
+    /// The command itself, in a session of its own: without the terminal that the tests may have been started from.
+    pub(crate) fn command(self) -> Command {
+        let mut command = Command::new("setsid");
+        command.arg(BINARY).args(self.arguments).current_dir(self.place.dir());
+        command.env_remove("FENCELOCK_URL").env_remove("XDG_RUNTIME_DIR").envs(self.environment);
+        command
+    }
+}
+
+/// Whether `text` is `pattern`, in which `*` stands for anything but a line break.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(head) else { return false };
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    ends.take_while(|at| !text[..*at].contains('\n')).any(|at| matches(rest, &text[at..]))
+}
+
+#[test]
+fn a_star_stands_for_anything_within_a_line() {
+    assert!(matches("a*c\n", "abbc\n") && matches("*", "") && matches("a*b*c", "a1b2b3c"));
+    assert!(!matches("a*", "a\n") && !matches("a", "ab") && !matches("a*c", "ab") && !matches("", "x"));
+}

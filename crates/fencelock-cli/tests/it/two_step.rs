@@ -1,0 +1,118 @@
+use crate::place::Place;
+use crate::running::wait_until;
+use crate::test::Test;
+use serde_json::Value;
+
+#[test]
+fn what_acquire_prints_is_what_release_takes() {
+    let Some(place) = Place::redis() else { return };
+    let holder = Test::new(&place, "acquire k").output().stdout;
+    assert_eq!(holder.trim_end().len(), 32, "{holder:?}");
+    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&place, &format!("release k --holder {holder}")).stdout("k: released\n").run();
+    Test::new(&place, "-q status k").run();
+}
+
+#[test]
+fn json_has_everything_that_a_script_needs() {
+    let Some(place) = Place::redis() else { return };
+    let output = Test::new(&place, "acquire --json --ttl 20s k").output();
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(answer["key"], "k");
+    assert_eq!(answer["ttl_ms"], 20_000);
+    assert_eq!(answer["holder"].as_str().unwrap().len(), 32);
+    assert!(answer["fence"].as_u64().unwrap() > 0);
+    let left = answer["expires_in_ms"].as_u64().unwrap();
+    assert!(left > 10_000 && left <= 20_000, "{left}");
+}
+
+#[test]
+fn a_renewal_gives_it_more_time() {
+    let Some(place) = Place::redis() else { return };
+    let holder = Test::new(&place, "acquire --ttl 20s k").output().stdout;
+    Test::new(&place, &format!("renew k --ttl 10m --holder {holder}")).stdout("k: held for another 00:10:00\n").run();
+    let status = Test::new(&place, "status --json k").output().stdout;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert!(status["expires_in_ms"].as_u64().unwrap() > 500_000, "{status}");
+}
+
+#[test]
+fn a_hold_that_is_over_cannot_be_renewed_or_released() {
+    let Some(place) = Place::redis() else { return };
+    let holder = Test::new(&place, "acquire k").output().stdout;
+    Test::new(&place, "-q break --yes k").run();
+    Test::new(&place, &format!("renew k --holder {holder}"))
+        .stderr("fencelock: the lock on k is lost: *\n")
+        .status(76)
+        .run();
+    Test::new(&place, &format!("release k --holder {holder}"))
+        .stderr("fencelock: k was lost before its release: *\n")
+        .status(76)
+        .run();
+    let output = Test::new(&place, &format!("--json release k --holder {holder}")).output();
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!((output.status, &answer["released"]), (76, &Value::Bool(false)));
+}
+
+#[test]
+fn the_wrong_proof_releases_nothing_and_says_who_has_it() {
+    let Some(place) = Place::redis() else { return };
+    Test::new(&place, "-q acquire --label mine k").output();
+    let wrong = "0".repeat(32);
+    Test::new(&place, &format!("release k --holder {wrong}"))
+        .stderr("fencelock: k was lost before its release: it is held by * (mine) now\n")
+        .status(76)
+        .run();
+    Test::new(&place, "-q status k").status(75).run();
+}
+
+#[test]
+fn a_lock_that_was_waited_for_is_held_for_the_full_ttl() {
+    let Some(place) = Place::redis() else { return };
+    let first = Test::new(&place, "acquire k").output().stdout;
+    let second = Test::new(&place, "acquire k").start();
+    wait_until("the line", || {
+        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
+    });
+    Test::new(&place, &format!("-q release k --holder {first}")).run();
+    assert_eq!(second.end().status, 0);
+    let status: Value = serde_json::from_str(&Test::new(&place, "status --json k").output().stdout).unwrap();
+    assert!(status["expires_in_ms"].as_u64().unwrap() > 20_000, "not only for the time of a hand-off: {status}");
+}
+
+#[test]
+fn a_busy_key_is_75() {
+    let Some(place) = Place::redis() else { return };
+    Test::new(&place, "-q acquire k").output();
+    Test::new(&place, "acquire -n k").stderr("fencelock: k is held by *\n").status(75).run();
+}
+
+#[test]
+fn acquire_refuses_places_where_nothing_outlives_a_process() {
+    let place = Place::files();
+    Test::new(&place, "acquire k")
+        .stderr(
+            "fencelock: file:*: locks there end with the process that took them, so nothing would be held after \
+             `acquire`; use `fencelock run KEY -- COMMAND`, or a redis:// URL\n",
+        )
+        .status(64)
+        .run();
+    Test::new(&place, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn a_hold_whose_proof_could_not_be_written_is_given_back() {
+    let Some(place) = Place::redis() else { return };
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Test::new(&place, "acquire k").command().stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(74));
+    Test::new(&place, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn a_command_can_release_the_lock_of_its_wrapper_only_at_a_price() {
+    let Some(place) = Place::redis() else { return };
+    let script = format!("{} -q release k --holder $FENCELOCK_HOLDER", crate::test::BINARY);
+    let output = Test::script(&place, "k", &script).output();
+    assert_eq!(output.status, 76, "{}", output.stderr);
+}
