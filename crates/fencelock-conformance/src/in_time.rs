@@ -49,7 +49,13 @@ mod tests {
     fn play(case: impl Future<Output = ()>) -> Option<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let failure = runtime.block_on(AssertUnwindSafe(case).catch_unwind()).err()?;
-        Some(failure.downcast_ref::<&str>().map_or_else(|| *failure.downcast().unwrap(), ToString::to_string))
+        Some(
+            failure
+                .downcast_ref::<&str>()
+                .map(ToString::to_string)
+                .or_else(|| failure.downcast_ref().cloned())
+                .unwrap_or_default(),
+        )
     }
 
     #[test]
