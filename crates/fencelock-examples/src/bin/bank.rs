@@ -63,7 +63,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
     let jobs: Vec<_> = (0..arguments.spend.len())
         .map(|clerk| [vec!["--worker".into(), clerk.to_string()], common.clone()].concat())
         .collect();
-    println!("balance {}, and {:?} are spent at once", arguments.balance, arguments.spend);
+    println!("an account of {}, of which {:?} are spent at once", arguments.balance, arguments.spend);
     run_together(&jobs)?;
     let (balance, expected) = (account.balance()?, arguments.balance - arguments.spend.iter().sum::<i64>());
     println!("  balance   {balance}");
