@@ -8,7 +8,7 @@ use file_kit::*;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 fn lock_file(scratch: &Scratch, name: &str) -> std::path::PathBuf {
@@ -182,26 +182,25 @@ fn a_record_without_a_lock_is_no_hold() {
 #[test]
 fn looking_never_makes_a_free_lock_seem_busy() {
     let scratch = Scratch::new();
-    let (locks, stop) = (scratch.locks(), AtomicBool::new(false));
+    let (locks, done, glances) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let locks = scratch.locks();
-                while !stop.load(Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     now(locks.inspect(&key("k"))).unwrap();
+                    glances.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         // A thread that panics would leave the others running: look at the answers afterwards.
-        let answers: Vec<_> = (0..500)
-            .map(|_| {
-                let claim = claim("k", Intent::Try);
-                let answer = ask(&locks, &claim);
-                free(&locks, &claim);
-                answer
-            })
-            .collect();
-        stop.store(true, Ordering::Relaxed);
+        let mut answers = Vec::new();
+        while answers.len() < 500 || glances.load(Ordering::Relaxed) < 20_000 {
+            let claim = claim("k", Intent::Try);
+            answers.push(ask(&locks, &claim));
+            free(&locks, &claim);
+        }
+        done.store(true, Ordering::Relaxed);
         for answer in answers {
             fence(answer);
         }

@@ -3,7 +3,6 @@
 use super::name::file_name;
 use fencelock_core::{Fault, Key, Unknown};
 use rustix::fs::{Access, AtFlags, CWD};
-use std::env;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -88,14 +87,18 @@ impl Directory {
     }
 }
 
-/// `$XDG_RUNTIME_DIR/fencelock`, else `fencelock-<uid>` in the directory for temporary files; created and checked.
+/// `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place for everybody; created and checked.
+///
+/// It must be the same for a user's shells, cron jobs and services, or they would not exclude each other. So no
+/// variable of the environment names it: `XDG_RUNTIME_DIR` is there in a login session and not in a cron job, and goes
+/// away with the last session; `TMPDIR` is whatever somebody set.
 pub(super) fn default_dir() -> Result<PathBuf, Unknown> {
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let uid = rustix::process::geteuid().as_raw();
-    private_dir(match runtime {
-        Some(runtime) => runtime.join("fencelock"),
-        None => env::temp_dir().join(format!("fencelock-{uid}")),
-    })
+    let everybodys = |dir: &&str| {
+        fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.mode() & STICKY != 0 && meta.mode() & 0o002 != 0)
+    };
+    let parent = Some("/run/lock").filter(everybodys).unwrap_or("/tmp");
+    private_dir(Path::new(parent).join(format!("fencelock-{uid}")))
 }
 
 /// Creates a directory in a place where anybody may have been first, and refuses it unless it is ours alone.

@@ -27,21 +27,23 @@ impl File {
         }
     }
 
+    /// Lets go even if it cannot be told whether the file is still in place: the guard is gone, nobody would ask again.
     pub(super) fn free(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
-        if self.held_here(key)?.is_some()
-            && let Some(hold) = self.table.remove(key, holder)
-        {
+        let here = self.held_here(key);
+        if let Some(hold) = self.table.remove(key, holder) {
             self.let_go(key, &hold)?;
             self.sinks.send(&Event::Changed { key: key.clone() });
-            return Ok(Release::Released);
+            return here.map(|_| Release::Released);
         }
+        here?;
         Ok(self.look(key)?.occupant().map_or(Release::Absent, Release::TakenBy))
     }
 
     /// The record is a courtesy, the lock is the truth: it is let go whatever becomes of the record.
     fn let_go(&self, key: &Key, hold: &Hold) -> Result<(), Unknown> {
         if let Err(error) = hold.latch.write(&hold.record.freed()) {
-            tracing::warn!(%key, directory = %self.directory.name(), %error, "the release could not be noted in the lock file");
+            let directory = self.directory.name();
+            tracing::warn!(%key, %directory, %error, "the release could not be noted in the lock file");
         }
         hold.latch.let_go().map_err(|error| self.trouble("unlock", &self.directory.file_of(key), &error))
     }
@@ -54,7 +56,8 @@ impl File {
             return Ok(Some(hold));
         }
         if self.table.remove(key, &hold.record.holder.id).is_some() {
-            tracing::warn!(%key, directory = %self.directory.name(), "a lock file was deleted or replaced while it was held: the lock is lost");
+            let directory = self.directory.name();
+            tracing::warn!(%key, %directory, "the lock is lost: its file was deleted or replaced while it was held");
             self.sinks.send(&Event::Changed { key: key.clone() });
         }
         Ok(None)

@@ -140,7 +140,7 @@ fn share(file: &fs::File, path: &Path) {
     let Some(Ok(directory)) = path.parent().map(fs::metadata) else { return };
     let mode = directory.mode() & 0o666 | 0o600;
     if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
-        tracing::debug!(path = %path.display(), %error, "the permissions of a new lock file stay as the umask made them");
+        tracing::debug!(path = %path.display(), %error, "a new lock file keeps the permissions of the umask");
     }
 }
 
@@ -175,6 +175,7 @@ mod tests {
     use super::*;
     use crate::file::scratch::Scratch;
     use std::os::unix::fs::symlink;
+    use std::thread;
 
     fn is_free(path: &Path) -> Option<()> {
         matches!(glance(path).unwrap(), Glance::Free).then_some(())
@@ -223,6 +224,26 @@ mod tests {
         assert!(!latch.is_in_place().unwrap());
         fs::write(&path, "").unwrap();
         assert!(!latch.is_in_place().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_its_last_holder_deleted_is_never_locked() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let delete_while_held = || {
+            let mut taken = 0;
+            while taken < 2000 {
+                let Some(latch) = Latch::take(&path).unwrap() else { continue };
+                assert!(latch.is_in_place().unwrap(), "only a holder deletes the file");
+                fs::remove_file(&path).unwrap();
+                taken += 1;
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(delete_while_held);
+            }
+        });
     }
 
     #[test]

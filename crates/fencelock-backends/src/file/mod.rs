@@ -21,6 +21,7 @@
 //! - **Fork**: a child that is forked without `exec` has a copy of the open files, and while it lives the kernel keeps
 //!   its parent's locks. The child itself holds nothing: in it, its parent's keys answer "busy". Programs started with
 //!   `exec` inherit nothing.
+//! - **Small directories**: every key that was ever locked keeps its file. Use names of things, not of requests.
 //! - **First come, first served** among processes: whoever asks first after a release has the key.
 
 mod contend;
@@ -88,7 +89,7 @@ impl File {
         Self::open_with_clock(dir, Arc::new(BootClock))
     }
 
-    /// The same with another clock, of which only the wall time is used: for fencing tokens, and how long a key is held.
+    /// The same with another clock. Only its wall time is used: for fencing tokens, and for how long a key is held.
     ///
     /// # Errors
     /// As [`File::open`].
@@ -99,12 +100,11 @@ impl File {
         Ok(Self { directory, clock, table: Table::new(), sinks, watch })
     }
 
-    /// This user's own lock directory: `$XDG_RUNTIME_DIR/fencelock`, else `fencelock-<uid>` in the directory for
-    /// temporary files. It is created, with mode 0700, and checked.
+    /// This user's own lock directory: `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place;
+    /// created for this user alone if it is missing.
     ///
-    /// A job that cron starts usually has no `XDG_RUNTIME_DIR`, so it does not share this directory with a login
-    /// session; and the runtime directory is removed when its user's last session ends. Jobs that must exclude each
-    /// other across sessions name a directory of their own.
+    /// It is the same for a user's shells, cron jobs and services, so that they exclude each other. Jobs of different
+    /// users that must exclude each other name a directory of their own.
     ///
     /// # Errors
     /// [`Unknown`], permanently, if the directory is a symbolic link, belongs to another user, or can be changed by

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// a dead holder's file just before it frees the lock.
 const LOOKS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
 
-/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then whoever
-/// still waits asks anew.
+/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then
+/// whoever still waits asks anew.
 type Wanted = Arc<Mutex<Option<HashMap<String, Key>>>>;
 
 /// One background thread, from the first claim that waits until this value is dropped.
@@ -43,20 +43,25 @@ impl Watch {
     /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
     /// not told, and the caller should look once more.
     pub(super) fn want(&self, key: &Key) -> bool {
-        let name = file_name(key);
-        let mut wanted = lock(&self.wanted);
-        if let Some(wanted) = &mut *wanted {
-            return wanted.insert(name, key.clone()).is_none();
+        // One at a time, so that nobody starts a second thread.
+        let mut stop = lock(&self.stop);
+        if let Some(wanted) = &mut *lock(&self.wanted) {
+            return wanted.insert(file_name(key), key.clone()).is_none();
         }
-        if let Err(error) = self.start() {
-            tracing::debug!(directory = %self.directory.name(), %error, "no wake-ups from other processes: waiters poll");
-            return false;
+        match self.start(key) {
+            Ok(stopper) => {
+                *stop = Some(stopper);
+                true
+            }
+            Err(error) => {
+                let directory = self.directory.name();
+                tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
+                false
+            }
         }
-        *wanted = Some(HashMap::from([(name, key.clone())]));
-        true
     }
 
-    fn start(&self) -> io::Result<()> {
+    fn start(&self, key: &Key) -> io::Result<PipeWriter> {
         let (stop, stopper) = io::pipe()?;
         let watcher = Watcher {
             inotify: watched(&self.directory)?,
@@ -66,9 +71,10 @@ impl Watch {
             wanted: self.wanted.clone(),
             doubts: HashMap::new(),
         };
+        // From here on the watcher takes it back when it ends, even if it never begins.
+        *lock(&self.wanted) = Some(HashMap::from([(file_name(key), key.clone())]));
         thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
-        *lock(&self.stop) = Some(stopper);
-        Ok(())
+        Ok(stopper)
     }
 }
 
@@ -220,4 +226,64 @@ impl Drop for Watcher {
 /// The key, if it is wanted; from now on it is not. A sink may come back for it, so the mutex is free again.
 fn told(wanted: &Wanted, name: &str) -> Option<Key> {
     lock(wanted).as_mut().and_then(|wanted| wanted.remove(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::latch::Latch;
+    use crate::file::scratch::Scratch;
+    use fencelock_core::Sink;
+
+    #[derive(Debug, Default)]
+    struct Ears(Mutex<Vec<Event>>);
+
+    impl Sink for Ears {
+        fn event(&self, event: &Event) {
+            lock(&self.0).push(event.clone());
+        }
+    }
+
+    fn watcher(directory: Directory, sinks: Arc<Sinks>, wanted: Wanted) -> Watcher {
+        let (stop, _) = io::pipe().unwrap();
+        Watcher { inotify: watched(&directory).unwrap(), stop, directory, sinks, wanted, doubts: HashMap::new() }
+    }
+
+    #[test]
+    fn a_file_that_is_freed_after_its_close_was_reported_is_told_at_a_later_look() {
+        let scratch = Scratch::new();
+        let directory = Directory::open(scratch.path().to_owned()).unwrap();
+        let (key, sinks, ears) = (Key::new("k").unwrap(), Arc::<Sinks>::default(), Arc::<Ears>::default());
+        let sink: Arc<dyn Sink> = ears.clone();
+        sinks.add(&sink);
+        let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, sinks, wanted);
+        assert!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))) == Next::GoOn);
+        watcher.look();
+        assert_eq!(lock(&ears.0)[..], []);
+        drop(latch);
+        watcher.doubts.values_mut().for_each(|doubt| doubt.due = Moment::default());
+        watcher.look();
+        assert_eq!(lock(&ears.0)[..], [Event::Changed { key }]);
+        assert!(watcher.doubts.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_stays_locked_is_looked_at_four_times() {
+        let scratch = Scratch::new();
+        let directory = Directory::open(scratch.path().to_owned()).unwrap();
+        let key = Key::new("k").unwrap();
+        let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let _latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, Arc::default(), wanted.clone());
+        watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key)));
+        for looks in 0..=LOOKS.len() {
+            assert_eq!(watcher.doubts.len(), 1, "after {looks}");
+            watcher.doubts.values_mut().for_each(|doubt| doubt.due = Moment::default());
+            watcher.look();
+        }
+        assert!(watcher.doubts.is_empty());
+        assert!(lock(&wanted).as_ref().unwrap().contains_key(&file_name(&key)), "it is still waited for");
+    }
 }

@@ -157,21 +157,22 @@ fn die(locks: &File, name: &str) -> String {
     unreachable!("killed")
 }
 
-/// How many threads watch a directory while somebody waits, and once the locks are dropped.
+/// Whether a thread watches a directory while somebody waits for a key, and once the locks are dropped.
 fn watchers(dir: &Path, name: &str) -> String {
     let locks = File::open(dir).unwrap();
-    let claim = claim(name, Intent::Enqueue);
-    ask(&locks, &claim);
-    let waiting = watching_threads();
+    let Acquire::Busy(_) = ask(&locks, &claim(name, Intent::Enqueue)) else { return "free".into() };
+    let began = eventually(|| watching_threads() == 1);
     drop(locks);
-    // It ends on its own; the bound is for a machine that is busy elsewhere.
-    for _ in 0..PATIENCE.as_millis() {
-        if watching_threads() == 0 {
-            break;
-        }
+    let ended = eventually(|| watching_threads() == 0);
+    format!("began {began}, ended {ended}")
+}
+
+/// A thread begins, has its name, and ends in its own time.
+fn eventually(fact: impl Fn() -> bool) -> bool {
+    (0..PATIENCE.as_millis()).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-    }
-    format!("{waiting} then {}", watching_threads())
+        fact()
+    })
 }
 
 fn watching_threads() -> usize {
