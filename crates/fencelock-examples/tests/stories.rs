@@ -19,7 +19,7 @@ impl Told {
 }
 
 fn tell(program: &str, arguments: &[&str]) -> Told {
-    let output = Command::new(program).args(arguments).output().unwrap();
+    let output = Command::new(program).args(arguments).output().expect("a program that can be started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let told = Told { out: text(&output.stdout), err: text(&output.stderr) };
     assert!(output.status.success(), "{}{}", told.out, told.err);
