@@ -21,5 +21,16 @@ pub mod crew;
 pub mod door;
 pub mod shop;
 
+/// The code in the pages for people is compiled and run with the tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../README.zh-CN.md")]
+    struct ReadmeInChinese;
+    #[doc = include_str!("../../fencelock/README.md")]
+    struct ReadmeOfTheLibrary;
+}
+
 /// Whatever ends a story early, in words.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
