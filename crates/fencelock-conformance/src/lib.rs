@@ -24,10 +24,14 @@
 //! }
 //! ```
 //!
+//! A new fact is an `async fn` in `cases/` with a line in the list above it. A fact that a backend could break without
+//! anybody noticing is worth a lie in `fencelock-backends/tests/lies.rs`, which checks that the suite catches it.
+//!
 //! | for tests of | there is |
 //! |---|---|
-//! | a backend's promises | [`run`], [`Place`], [`Site`] |
+//! | a backend's promises | [`run`], [`Site`], [`Place`], [`broken_facts`] |
 //! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`] |
+//! | what a network does to us | [`Proxy`] |
 #![forbid(unsafe_code)]
 
 mod case;
@@ -35,12 +39,15 @@ mod cases;
 mod ear;
 mod in_time;
 mod place;
+mod port;
+mod proxy;
 mod redis;
 mod rival;
 mod run;
 mod site;
 
 pub use place::{Foreign, ForeignTry, Place};
+pub use proxy::{Proxy, Then};
 pub use redis::{RedisForeign, RedisOptions, RedisServer, Reply, RespClient, StartError, TlsFiles, redis_or_skip};
-pub use run::{run, trials};
+pub use run::{broken_facts, run, trials};
 pub use site::Site;

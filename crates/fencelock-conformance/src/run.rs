@@ -4,7 +4,8 @@ use crate::cases;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::any::Any;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A case sleeps a few seconds at most; a machine that is this slow has stopped.
@@ -33,6 +34,25 @@ pub fn trials(sites: Vec<Site>) -> Vec<Trial> {
     trials
 }
 
+/// Which of the `wanted` facts do not hold at a site, in no order: to see that the suite catches a backend that lies.
+pub fn broken_facts(site: &Site, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let cases: Vec<_> = cases::all().into_iter().filter(|case| wanted(case.name)).map(Arc::new).collect();
+    let (next, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    // Most of the time a case that fails waits for something that does not come.
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    if play(site, case).is_err() {
+                        broken.lock().unwrap_or_else(PoisonError::into_inner).push(case.name);
+                    }
+                }
+            });
+        }
+    });
+    broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Plays one case in a runtime of its own, so that a case that hangs or blocks hurts no other.
 fn play(site: &Site, case: &Arc<Case>) -> Result<Completion, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -58,14 +78,13 @@ fn play(site: &Site, case: &Arc<Case>) -> Result<Completion, Failed> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     match played {
         Ok(Ok(completion)) => Ok(completion),
-        Ok(Err(failure)) => {
-            Err(failure.try_into_panic().map_or_else(|stop| stop.into(), |panic| words(&*panic).into()))
-        }
+        Ok(Err(failure)) => Err(failure.try_into_panic().map_or_else(Failed::from, |panic| words(&*panic).into())),
         Err(_) => Err(format!("not over after {DEADLINE:?}").into()),
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked").to_owned()
 }
