@@ -35,9 +35,9 @@ struct Arguments {
     /// Milliseconds between reading and writing.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     think: u64,
-    /// Milliseconds that the lock outlives a holder that sleeps.
-    #[arg(long, value_name = "MS", default_value_t = 1500)]
-    ttl: u64,
+    /// Milliseconds that the lock outlives a holder that sleeps [default: 30000, with --overrun 1500]
+    #[arg(long, value_name = "MS")]
+    ttl: Option<u64>,
     /// Tell another story: one buyer falls asleep before writing, for longer than its lease; another one buys meanwhile.
     #[arg(long)]
     overrun: bool,
@@ -56,6 +56,13 @@ struct Arguments {
     /// That job's buyer stops the process before writing.
     #[arg(long, hide = true)]
     sleepy: bool,
+}
+
+impl Arguments {
+    /// Long, for no ordinary pause to end it; but whoever waits for a sleeper should not have to wait for long.
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl.unwrap_or(if self.overrun { 1500 } else { 30_000 }))
+    }
 }
 
 fn main() -> ExitCode {
@@ -100,7 +107,12 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
 fn job(arguments: &Arguments, database: &Path, lock: &str, buyers: u32, name: &str) -> Vec<String> {
     let mut job: Vec<String> =
         ["--worker", &buyers.to_string(), "--name", name, "--lock", lock].map(str::to_owned).into();
-    job.extend(["--think".into(), arguments.think.to_string(), "--ttl".into(), arguments.ttl.to_string()]);
+    job.extend([
+        "--think".into(),
+        arguments.think.to_string(),
+        "--ttl".into(),
+        arguments.ttl().as_millis().to_string(),
+    ]);
     job.extend(["--database".into(), database.display().to_string()]);
     job.extend(arguments.no_fence.then(|| "--no-fence".into()));
     job
@@ -143,7 +155,7 @@ fn work(arguments: &Arguments, buyers: u32) -> Result<(), Failure> {
             door: Door::of(arguments.lock.as_deref().unwrap_or_default()).await?,
             name: arguments.name.clone(),
             think: Duration::from_millis(arguments.think),
-            ttl: Duration::from_millis(arguments.ttl),
+            ttl: arguments.ttl(),
             fenced: !arguments.no_fence,
             sleepy: arguments.sleepy,
         });
