@@ -141,8 +141,8 @@ impl<'a> Search<'a> {
 }
 
 /// One attempt under one fresh holder. Dropping it gives up whatever it may have got.
-struct Attempt {
-    core: Arc<Core>,
+struct Attempt<'a> {
+    core: &'a Arc<Core>,
     claim: Claim,
     waiter: Arc<Waiter>,
     /// The last claim that was answered with a place in line: when it was sent, and the greatest fencing token then.
@@ -154,21 +154,13 @@ struct Attempt {
     asked: u32,
 }
 
-impl Attempt {
-    fn new(core: &Arc<Core>, request: &Request) -> Result<Self, Error> {
+impl<'a> Attempt<'a> {
+    fn new(core: &'a Arc<Core>, request: &Request) -> Result<Self, Error> {
         let holder = Holder { id: fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id);
         let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);
-        Ok(Self {
-            core: Arc::clone(core),
-            claim,
-            waiter,
-            answered: None,
-            left_behind: false,
-            in_flight: false,
-            asked: 0,
-        })
+        Ok(Self { core, claim, waiter, answered: None, left_behind: false, in_flight: false, asked: 0 })
     }
 
     /// `None` if the attempt came to nothing and another should begin.
@@ -178,7 +170,7 @@ impl Attempt {
             let sent = self.core.clock.now();
             match self.ask(search).await {
                 Ok(Acquire::Granted { fence }) => {
-                    let lease = lease_of(&self.core, search.request, sent);
+                    let lease = lease_of(self.core, search.request, sent);
                     return Ok(self.granted(search, fence, lease, false));
                 }
                 Ok(Acquire::Gone) => {
@@ -253,7 +245,7 @@ impl Attempt {
             tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
             return None;
         }
-        let guard = hold(&self.core, search.request, self.claim.holder.id, fence, lease);
+        let guard = hold(self.core, search.request, self.claim.holder.id, fence, lease);
         self.left_behind = false;
         telemetry::acquired(guard.hold(), search.waited(), handed);
         Some(guard)
@@ -267,7 +259,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.core.waiters.leave(&self.waiter);
         telemetry::waited();
