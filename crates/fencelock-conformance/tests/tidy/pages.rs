@@ -1,0 +1,102 @@
+//! What the pages for people must be.
+
+use crate::tree::{Source, files, root};
+use std::fs;
+
+/// The lines of a page that are not in a block of code, with their numbers.
+fn prose(page: &Source) -> Vec<(usize, &str)> {
+    let mut in_code = false;
+    let mut lines = Vec::new();
+    for (number, line) in page.text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            lines.push((number + 1, line));
+        }
+    }
+    lines
+}
+
+/// The targets of `[text](target)`.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// The name that a heading gets in a link, as the usual renderers make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_are_there() {
+    let pages = files(".md");
+    let mut broken = Vec::new();
+    for page in &pages {
+        let dir = page.path.parent().expect("a file in a directory");
+        for (number, link) in prose(page).iter().flat_map(|(n, line)| links(line).map(move |link| (n, link))) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { root().join(&page.path) } else { root().join(dir).join(file) };
+            let is_there = target.exists()
+                && (heading.is_empty()
+                    || fs::read_to_string(&target)
+                        .is_ok_and(|text| text.lines().any(|line| line.starts_with('#') && anchor(line) == heading)));
+            if !is_there {
+                broken.push(format!("{}:{number}: {link}", page.path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn every_row_of_a_table_has_as_many_cells_as_its_head() {
+    let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+    let mut uneven = Vec::new();
+    for page in files(".md") {
+        let mut head = None;
+        for (number, line) in prose(&page) {
+            if !line.starts_with('|') {
+                head = None;
+            } else if *head.get_or_insert(cells(line)) != cells(line) {
+                uneven.push(format!("{}:{number}", page.path.display()));
+            }
+        }
+    }
+    assert!(uneven.is_empty(), "{uneven:#?}");
+}
+
+#[test]
+fn pages_name_no_directory_of_one_machine() {
+    let mut found = Vec::new();
+    for page in files(".md") {
+        for (number, line) in page.text.lines().enumerate() {
+            if ["/home/", "/root/", "/work/", "/Users/", "C:\\"].iter().any(|dir| line.contains(dir)) {
+                found.push(format!("{}:{}: {line}", page.path.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_changelog_names_this_version() {
+    let changelog = fs::read_to_string(root().join("CHANGELOG.md")).expect("a changelog");
+    let heading = format!("## {}", env!("CARGO_PKG_VERSION"));
+    assert!(changelog.lines().any(|line| line.starts_with(&heading)), "no {heading:?} in CHANGELOG.md");
+}
+
+#[test]
+fn both_languages_of_the_readme_have_the_same_sections() {
+    let levels = |name: &str| -> Vec<usize> {
+        let text = fs::read_to_string(root().join(name)).expect("a readme");
+        let page = Source { path: name.into(), text };
+        let headings = prose(&page).into_iter().filter(|(_, line)| line.starts_with('#'));
+        headings.map(|(_, line)| line.chars().take_while(|c| *c == '#').count()).collect()
+    };
+    assert_eq!(levels("README.md"), levels("README.zh-CN.md"));
+}
