@@ -2,9 +2,9 @@
 //!
 //! | workload | against |
 //! |---|---|
-//! | [`uncontended`] | the same two scripts sent with the bare `redis` client |
-//! | [`handoff`] | the round trip of a `PING` |
-//! | [`hot_key`] | two ways of waking waiters by pub/sub, and polling |
+//! | `uncontended` | the same two scripts sent with the bare `redis` client |
+//! | `handoff` | the round trip of a `PING` |
+//! | `hot_key` | two ways of waking waiters by pub/sub, and polling |
 //!
 //! The server is started for the run on a free port, without persistence, and ended with it.
 #![forbid(unsafe_code)]
