@@ -44,12 +44,13 @@ fn was_too_slow(failure: &(dyn Any + Send)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::words;
     use std::cell::Cell;
 
     fn play(case: impl Future<Output = ()>) -> Option<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let failure = runtime.block_on(AssertUnwindSafe(case).catch_unwind()).err()?;
-        Some(failure.downcast_ref::<&str>().map_or_else(|| *failure.downcast().unwrap(), ToString::to_string))
+        Some(words(&*failure))
     }
 
     #[test]

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | a backend's promises | [`run`], [`Place`], [`Site`] |
 //! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`] |
+//! | what a network does to us | [`Proxy`] |
 #![forbid(unsafe_code)]
 
 mod case;
@@ -35,12 +36,15 @@ mod cases;
 mod ear;
 mod in_time;
 mod place;
+mod port;
+mod proxy;
 mod redis;
 mod rival;
 mod run;
 mod site;
 
 pub use place::{Foreign, ForeignTry, Place};
+pub use proxy::{Proxy, Then};
 pub use redis::{RedisForeign, RedisOptions, RedisServer, Reply, RespClient, StartError, TlsFiles, redis_or_skip};
 pub use run::{run, trials};
 pub use site::Site;

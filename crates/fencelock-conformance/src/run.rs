@@ -53,14 +53,13 @@ fn play(site: &Site, case: &Arc<Case>) -> Result<Completion, Failed> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     match played {
         Ok(Ok(completion)) => Ok(completion),
-        Ok(Err(failure)) => {
-            Err(failure.try_into_panic().map_or_else(|stop| stop.into(), |panic| words(&*panic).into()))
-        }
+        Ok(Err(failure)) => Err(failure.try_into_panic().map_or_else(Failed::from, |panic| words(&*panic).into())),
         Err(_) => Err(format!("not over after {DEADLINE:?}").into()),
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked").to_owned()
 }

@@ -111,7 +111,7 @@ fn a_frozen_server_answers_after_the_thaw() {
     let mut client = server.connect().unwrap();
     server.freeze();
     client.send(&["PING"]).unwrap();
-    let asked = std::thread::spawn(move || client.next());
+    let asked = std::thread::spawn(move || client.receive());
     std::thread::sleep(Duration::from_millis(200));
     assert!(!asked.is_finished(), "it answered while frozen");
     server.thaw();

@@ -2,7 +2,6 @@
 
 mod foreign;
 mod options;
-mod port;
 mod resp;
 mod server;
 mod spawner;

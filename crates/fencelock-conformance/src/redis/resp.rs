@@ -50,22 +50,27 @@ impl RespClient {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// How long it waits for a reply; 5 s at first.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        self.stream.get_ref().set_read_timeout(Some(patience))
+    }
+
     /// Sends one command and reads one reply.
     pub fn command(&mut self, words: &[&str]) -> Reply {
         self.send(words).and_then(|()| self.read()).unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))
     }
 
-    /// Sends a command and leaves its reply for [`RespClient::next`].
+    /// Sends a command and leaves its reply for [`RespClient::receive`].
     pub fn send(&mut self, words: &[&str]) -> Result<()> {
-        let mut line = format!("*{}\r\n", words.len());
+        let mut message = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
-            line.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+            write!(message, "${}\r\n{word}\r\n", word.len())?;
         }
-        self.stream.get_mut().write_all(line.as_bytes())
+        self.stream.get_mut().write_all(&message)
     }
 
     /// Reads the next reply: of a command sent before, or what a subscription brings.
-    pub fn next(&mut self) -> Reply {
+    pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))
     }
 

@@ -1,5 +1,5 @@
-use super::{foreign::RedisForeign, options::RedisOptions, port, resp::RespClient, spawner, tls::TlsFiles};
-use crate::{Reply, StartError};
+use super::{foreign::RedisForeign, options::RedisOptions, resp::RespClient, spawner, tls::TlsFiles};
+use crate::{Reply, StartError, port};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;

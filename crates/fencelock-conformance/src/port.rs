@@ -9,7 +9,7 @@ const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
 /// A port on which nobody listens now. By the time it is used somebody may: whoever uses it must try again.
-pub(super) fn free() -> Result<u16> {
+pub(crate) fn free() -> Result<u16> {
     for _ in 0..100 {
         let mut dice = [0; 2];
         getrandom::fill(&mut dice).map_err(Error::other)?;
