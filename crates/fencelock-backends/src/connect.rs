@@ -1,7 +1,9 @@
+use crate::file::File;
 use crate::memory::Memory;
 use crate::redis::Redis;
 use fencelock_core::{Backend, Invalid, Unknown};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Why a URL gave no backend.
@@ -47,9 +49,19 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     match scheme {
         "memory" if rest.is_empty() => Ok(Arc::new(Memory::new())),
         "memory" => Ok(Memory::named(rest)),
+        "file" => Ok(Arc::new(File::open(directory(rest)?)?)),
         "redis" | "rediss" => Ok(Arc::new(Redis::open(url).await?)),
         _ => Err(unknown_scheme(scheme).into()),
     }
+}
+
+/// `file:DIR`, and `file:///DIR` as others write it.
+fn directory(rest: &str) -> Result<PathBuf, Invalid> {
+    let directory = rest.strip_prefix("//").unwrap_or(rest);
+    if directory.is_empty() {
+        return Err(Invalid::new("file: needs a directory, as in file:/run/lock/fencelock"));
+    }
+    Ok(PathBuf::from(directory))
 }
 
 fn unknown_scheme(scheme: &str) -> Invalid {

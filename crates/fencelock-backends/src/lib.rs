@@ -9,11 +9,13 @@
 
 mod clock;
 mod connect;
+mod file;
 mod memory;
 mod redis;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect};
+pub use file::File;
 pub use memory::Memory;
 pub use redis::Redis;

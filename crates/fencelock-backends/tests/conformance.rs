@@ -5,5 +5,11 @@ mod places;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fencelock_conformance::run(vec![places::memory::site(), places::memory_leases::site()])
+    fencelock_conformance::run(vec![
+        places::memory::site(),
+        places::memory_leases::site(),
+        places::file::site(),
+        places::redis::site("redis", ""),
+        places::redis::site("redis_resp2", "?protocol=resp2"),
+    ])
 }

@@ -44,13 +44,18 @@ fn was_too_slow(failure: &(dyn Any + Send)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::words;
     use std::cell::Cell;
 
     fn play(case: impl Future<Output = ()>) -> Option<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let failure = runtime.block_on(AssertUnwindSafe(case).catch_unwind()).err()?;
-        Some(words(&*failure))
+        Some(
+            failure
+                .downcast_ref::<&str>()
+                .map(ToString::to_string)
+                .or_else(|| failure.downcast_ref().cloned())
+                .unwrap_or_default(),
+        )
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Rival {
     /// Stands in line, or already does, with this many before it.
     pub(crate) async fn stands_in_line(&self, expected: u32) -> Occupied {
         match self.enqueues().await {
-            Acquire::Queued { ahead, occupied } if ahead == expected => occupied,
+            Acquire::Queued { ahead, occupied, .. } if ahead == expected => occupied,
             other => panic!("{} should stand behind {expected}: {other:?}", self.holder.id),
         }
     }

@@ -10,9 +10,14 @@ use std::time::Duration;
 /// A case sleeps a few seconds at most; a machine that is this slow has stopped.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Cases spend their time waiting for leases to end, not computing.
+const AT_ONCE: usize = 24;
+
 /// Runs every case at every site, as `cargo test` does: same arguments, same report.
 pub fn run(sites: Vec<Site>) -> ExitCode {
-    libtest_mimic::run(&Arguments::from_args(), trials(sites)).exit_code()
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    libtest_mimic::run(&arguments, trials(sites)).exit_code()
 }
 
 /// One trial for each case and site, named `site::fact`.

@@ -78,11 +78,10 @@ impl<'a> Search<'a> {
         self.core.clock.now() >= self.deadline || self.request.retry.is_some_and(|retry| self.attempts >= retry.times)
     }
 
-    /// Whether a place in line is worth having.
+    /// Whether it waits for a release, rather than asking once or at set times. Where there is no line, the claim tells
+    /// the backend that somebody here is worth waking.
     fn lines_up(&self) -> bool {
-        self.core.backend.capabilities().queues
-            && self.request.retry.is_none()
-            && self.request.wait != Some(Duration::ZERO)
+        self.request.retry.is_none() && self.request.wait != Some(Duration::ZERO)
     }
 
     fn told(&mut self, ahead: Option<u32>, occupied: Occupied) {
@@ -132,7 +131,7 @@ impl<'a> Search<'a> {
     fn pause(&self, asked: u32) -> Duration {
         let plan = match self.request.retry {
             Some(retry) => RetryPlan::every(retry.pause),
-            None if self.failing_since.is_some() || !self.lines_up() => RetryPlan::BLIND,
+            None if self.failing_since.is_some() || !self.core.backend.capabilities().queues => RetryPlan::BLIND,
             None => RetryPlan::WOKEN,
         };
         let expiry = self.occupied.as_ref().map_or(Expiry::Never, |occupied| occupied.expiry);

@@ -1,0 +1,65 @@
+//! From grant to release: what this process holds, as long as its files stay in place.
+
+use super::File;
+use super::contend::busy;
+use super::table::Hold;
+use fencelock_core::{Acquire, Claim, Event, HolderId, Intent, Key, Occupant, Release, Renew, Renewal, Unknown};
+use std::sync::Arc;
+
+impl File {
+    pub(super) fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        match self.held_here(&claim.key)? {
+            Some(hold) if hold.record.holder.id == claim.holder.id => {
+                return Ok(Acquire::Granted { fence: hold.record.fence });
+            }
+            _ if claim.intent == Intent::Poll => return Ok(Acquire::Gone),
+            Some(hold) => return Ok(busy(Occupant::Holder(hold.record.holder.clone()))),
+            None => {}
+        }
+        self.contend(claim)
+    }
+
+    pub(super) fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
+        match self.held_here(&renewal.key)? {
+            Some(hold) if hold.record.holder.id == renewal.holder => Ok(Renew::Renewed { waiters: 0 }),
+            Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()))),
+            None => Ok(self.look(&renewal.key)?.occupant().map_or(Renew::Absent, Renew::TakenBy)),
+        }
+    }
+
+    /// Lets go even if it cannot be told whether the file is still in place: the guard is gone, nobody would ask again.
+    pub(super) fn free(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
+        let here = self.held_here(key);
+        if let Some(hold) = self.table.remove(key, holder) {
+            self.let_go(key, &hold)?;
+            self.sinks.send(&Event::Changed { key: key.clone() });
+            return here.map(|_| Release::Released);
+        }
+        here?;
+        Ok(self.look(key)?.occupant().map_or(Release::Absent, Release::TakenBy))
+    }
+
+    /// The record is a courtesy, the lock is the truth: it is let go whatever becomes of the record.
+    fn let_go(&self, key: &Key, hold: &Hold) -> Result<(), Unknown> {
+        if let Err(error) = hold.latch.write(&hold.record.freed()) {
+            let directory = self.directory.name();
+            tracing::warn!(%key, %directory, %error, "the release could not be noted in the lock file");
+        }
+        hold.latch.let_go().map_err(|error| self.trouble("unlock", &self.directory.file_of(key), &error))
+    }
+
+    /// This process's hold of a key, if its file is still the one that others would lock.
+    fn held_here(&self, key: &Key) -> Result<Option<Arc<Hold>>, Unknown> {
+        let Some(hold) = self.table.get(key) else { return Ok(None) };
+        let in_place = hold.latch.is_in_place();
+        if in_place.map_err(|error| self.trouble("look at", &self.directory.file_of(key), &error))? {
+            return Ok(Some(hold));
+        }
+        if self.table.remove(key, &hold.record.holder.id).is_some() {
+            let directory = self.directory.name();
+            tracing::warn!(%key, %directory, "the lock is lost: its file was deleted or replaced while it was held");
+            self.sinks.send(&Event::Changed { key: key.clone() });
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,294 @@
+//! The kernel's lock on one lock file, and the look at it from outside.
+
+use super::record::{Damage, LONGEST, Record};
+use std::fs::{self, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// How often a record is read until two readings agree; a write of one line is far shorter than that.
+const READINGS: u32 = 8;
+
+/// An exclusive lock on a lock file that its path named when it was taken. Dropping it lets go.
+///
+/// The file is open for writing, so the kernel reports its end to whoever watches the directory, whatever ended it.
+#[derive(Debug)]
+pub(super) struct Latch {
+    file: fs::File,
+    path: PathBuf,
+    inode: (u64, u64),
+    pid: u32,
+    /// This very call created the file: there is no earlier record to miss.
+    pub(super) created: bool,
+}
+
+/// What stands at a path, seen without disturbing anybody for longer than it takes to look.
+#[derive(Debug)]
+pub(super) enum Glance {
+    /// No exclusive lock, or no file at all.
+    Free,
+    /// Somebody has the exclusive lock; the record may still be that of an earlier holder.
+    Held(Result<Record, Damage>),
+}
+
+impl Latch {
+    /// Takes the lock, creating the file if it is missing; `None` if anybody has a lock on it, or just replaced it.
+    pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
+        let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let latch =
+            Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), pid: std::process::id(), created };
+        Ok(latch.is_in_place()?.then_some(latch))
+    }
+
+    /// Whether the path still names the file that is locked. If not, the next one to come locks another file.
+    pub(super) fn is_in_place(&self) -> io::Result<bool> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(meta) => Ok((meta.dev(), meta.ino()) == self.inode),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The record of the last hold.
+    pub(super) fn read(&self) -> io::Result<Result<Record, Damage>> {
+        Ok(Record::from_bytes(&first_bytes(&self.file)?))
+    }
+
+    /// Writes the record over the old one, in one piece.
+    pub(super) fn write(&self, record: &Record) -> io::Result<()> {
+        let line = record.to_line();
+        let length = line.len() as u64;
+        self.file.write_all_at(line.as_bytes(), 0)?;
+        if self.file.metadata()?.len() > length {
+            self.file.set_len(length)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go at once, even if a child between fork and exec has a copy of the file for a moment.
+    pub(super) fn let_go(&self) -> io::Result<()> {
+        self.file.unlock()
+    }
+}
+
+impl Drop for Latch {
+    fn drop(&mut self) {
+        // A forked child has a copy of this value; the lock is its parent's.
+        if self.pid == std::process::id() {
+            let _ = self.let_go();
+        }
+    }
+}
+
+/// Looks whether anybody has the lock, by asking for a shared one and giving it back.
+///
+/// It is the only look that is right everywhere: `/proc/locks` hides the locks of other containers and numbers devices
+/// its own way on btrfs. While it lasts, an exclusive lock is refused; so nobody may answer "busy" because of a refused
+/// exclusive lock, only because of a refused shared one. The file is opened for reading, which wakes no watcher.
+pub(super) fn glance(path: &Path) -> io::Result<Glance> {
+    let file = match options().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Glance::Free),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => file.unlock().map(|()| Glance::Free),
+        Err(TryLockError::WouldBlock) => read_settled(&file).map(Glance::Held),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Neither follows a link that somebody planted, nor waits for the other end of a pipe.
+fn options() -> OpenOptions {
+    use rustix::fs::OFlags;
+    let mut options = OpenOptions::new();
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    options
+}
+
+/// `None` if the file came or went in between.
+///
+/// It is never opened with `O_CREAT` once it is there: in a sticky directory like `/tmp`, Linux refuses that for files
+/// of other users (`fs.protected_regular`).
+fn open_or_create(path: &Path) -> io::Result<Option<(fs::File, bool)>> {
+    match options().read(true).write(true).open(path) {
+        Ok(file) => return Ok(Some((file, false))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    match options().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => {
+            share(&file, path);
+            Ok(Some((file, true)))
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who may write to the directory may use its locks, whatever the umask of the process that came first.
+fn share(file: &fs::File, path: &Path) {
+    let Some(Ok(directory)) = path.parent().map(fs::metadata) else { return };
+    let mode = directory.mode() & 0o666 | 0o600;
+    if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
+        tracing::debug!(path = %path.display(), %error, "a new lock file keeps the permissions of the umask");
+    }
+}
+
+/// Reads beside a holder that may be writing: until two readings agree.
+fn read_settled(file: &fs::File) -> io::Result<Result<Record, Damage>> {
+    let mut last = first_bytes(file)?;
+    for _ in 0..READINGS {
+        let again = first_bytes(file)?;
+        if again == last {
+            break;
+        }
+        last = again;
+    }
+    Ok(Record::from_bytes(&last))
+}
+
+/// The file system gives a regular file's bytes in one go, as many as there are.
+fn first_bytes(file: &fs::File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; LONGEST];
+    let length = loop {
+        match file.read_at(&mut bytes, 0) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::scratch::Scratch;
+    use std::os::unix::fs::symlink;
+    use std::thread;
+
+    fn is_free(path: &Path) -> Option<()> {
+        matches!(glance(path).unwrap(), Glance::Free).then_some(())
+    }
+
+    #[test]
+    fn a_locked_file_is_not_locked_again() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let latch = Latch::take(&path).unwrap().unwrap();
+        assert!(latch.created && Latch::take(&path).unwrap().is_none());
+        drop(latch);
+        assert!(!Latch::take(&path).unwrap().unwrap().created);
+    }
+
+    #[test]
+    fn letting_go_frees_the_lock_even_if_the_file_has_been_inherited() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let latch = Latch::take(&path).unwrap().unwrap();
+        let _inherited = latch.file.try_clone().unwrap();
+        drop(latch);
+        is_free(&path).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_does_not_free_its_parents_lock() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let mut latch = Latch::take(&path).unwrap().unwrap();
+        let parents = latch.file.try_clone().unwrap();
+        latch.pid += 1;
+        drop(latch);
+        assert!(is_free(&path).is_none());
+        drop(parents);
+        is_free(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_not_in_place() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let latch = Latch::take(&path).unwrap().unwrap();
+        assert!(latch.is_in_place().unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(!latch.is_in_place().unwrap());
+        fs::write(&path, "").unwrap();
+        assert!(!latch.is_in_place().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_its_last_holder_deleted_is_never_locked() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let delete_while_held = || {
+            let mut taken = 0;
+            while taken < 2000 {
+                let Some(latch) = Latch::take(&path).unwrap() else { continue };
+                assert!(latch.is_in_place().unwrap(), "only a holder deletes the file");
+                fs::remove_file(&path).unwrap();
+                taken += 1;
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(delete_while_held);
+            }
+        });
+    }
+
+    #[test]
+    fn a_link_or_a_directory_in_its_place_is_an_error() {
+        let scratch = Scratch::new();
+        let (path, target) = (scratch.path().join("a.lock"), scratch.path().join("target"));
+        symlink(&target, &path).unwrap();
+        assert!(Latch::take(&path).is_err() && !target.exists());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(Latch::take(&path).is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_an_error_and_nobody_waits_for_its_other_end() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        is_free(&path).unwrap();
+        assert!(Latch::take(&path).is_err());
+    }
+
+    #[test]
+    fn who_may_write_to_the_directory_may_use_its_locks() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        for (directory, file) in [(0o700, 0o600), (0o755, 0o644), (0o2770, 0o660), (0o1777, 0o666)] {
+            fs::set_permissions(scratch.path(), Permissions::from_mode(directory)).unwrap();
+            drop(Latch::take(&path).unwrap());
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, file);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_shorter_record_leaves_nothing_of_a_longer_one() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        fs::write(&path, "x".repeat(9000)).unwrap();
+        let latch = Latch::take(&path).unwrap().unwrap();
+        assert!(latch.read().unwrap().is_err());
+        let line = r#"{"state":"free","key":"a","owner":"h:1","fence":7,"since":7,"pid":1,"holder":"<id>"}"#;
+        let line = line.replace("<id>", &"0".repeat(32)) + "\n";
+        let record = Record::from_bytes(line.as_bytes()).unwrap();
+        latch.write(&record).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), line);
+    }
+}

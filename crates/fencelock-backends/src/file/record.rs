@@ -1,0 +1,182 @@
+//! What is written inside a lock file: one line of JSON, for the next holder's fence and for people.
+
+use fencelock_core::{Expiry, FencingToken, Holder, Holding, Key, Occupant, Owner};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// No record is longer: a key has at most 512 bytes, an owner is cut, and JSON at most doubles them.
+pub(super) const LONGEST: usize = 4096;
+
+/// Longer owners than [`Owner::new`] makes may come from elsewhere; people need no more of them.
+const OWNER_LONGEST: usize = 1024;
+
+/// Whether the record's holder still wanted the lock when it was written. The kernel knows whether it has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Held,
+    Free,
+}
+
+/// The last hold of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) state: State,
+    pub(super) key: Key,
+    pub(super) holder: Holder,
+    pub(super) fence: FencingToken,
+    /// The wall clock at the grant, in microseconds.
+    pub(super) since: u64,
+    /// The holder's process, as its own process namespace numbers it.
+    pub(super) pid: u32,
+}
+
+/// A record that cannot be used; the text says why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Damage(pub(super) String);
+
+/// The line as it is written. `state` comes first and both states are as long, so that a release rewrites one word.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    state: State,
+    key: String,
+    owner: String,
+    fence: u64,
+    since: u64,
+    pid: u32,
+    holder: String,
+}
+
+impl Record {
+    /// The line, with its line break.
+    pub(super) fn to_line(&self) -> String {
+        let owner = self.holder.owner.as_str();
+        let line = Line {
+            state: self.state,
+            key: self.key.as_str().to_owned(),
+            owner: cut(owner, OWNER_LONGEST).to_owned(),
+            fence: self.fence.get(),
+            since: self.since,
+            pid: self.pid,
+            holder: self.holder.id.to_string(),
+        };
+        // A struct of numbers and text always has a JSON form.
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    }
+
+    /// Reads the first line. What follows it is the tail of a longer record that is being overwritten.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let damage = |what: &str| Damage(what.to_owned());
+        if bytes.is_empty() {
+            return Err(damage("it is empty"));
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(|| damage("its line is cut off"))?;
+        let line: Line = serde_json::from_slice(&bytes[..end]).map_err(|error| Damage(error.to_string()))?;
+        let bad = |error: fencelock_core::Invalid| Damage(error.to_string());
+        let fence = FencingToken::new(line.fence).map_err(bad)?;
+        if fence.get() == FencingToken::MAX {
+            // No clock proposes it for two centuries, and no fence could follow it: the key would be stuck for ever.
+            return Err(damage("its fence is the last number there is"));
+        }
+        Ok(Self {
+            state: line.state,
+            key: Key::new(&line.key).map_err(bad)?,
+            holder: Holder { id: line.holder.parse().map_err(bad)?, owner: Owner::from_text(&line.owner) },
+            fence,
+            since: line.since,
+            pid: line.pid,
+        })
+    }
+
+    /// The same hold, given up.
+    pub(super) fn freed(&self) -> Self {
+        Self { state: State::Free, ..self.clone() }
+    }
+
+    /// The hold, as seen at `wall` microseconds.
+    pub(super) fn holding(self, wall: u64) -> Holding {
+        Holding {
+            key: self.key,
+            occupant: Occupant::Holder(self.holder),
+            expiry: Expiry::Never,
+            fence: Some(self.fence),
+            held_for: Some(Duration::from_micros(wall.saturating_sub(self.since))),
+            waiters: 0,
+        }
+    }
+}
+
+/// At most `longest` bytes, and whole characters.
+fn cut(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::HolderId;
+    use proptest::prelude::*;
+
+    fn record() -> Record {
+        Record {
+            state: State::Held,
+            key: Key::new("orders").unwrap(),
+            holder: Holder {
+                id: HolderId::from_bytes([0xab; 16]),
+                owner: Owner::new("web-1", 42, Some("night \"run\"")).unwrap(),
+            },
+            fence: FencingToken::new(1_780_000_000_000_000).unwrap(),
+            since: 1_780_000_000_000_000,
+            pid: 42,
+        }
+    }
+
+    #[test]
+    fn a_record_is_one_line_that_reads_back() {
+        let line = record().to_line();
+        assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
+        assert_eq!(Record::from_bytes(line.as_bytes()), Ok(record()));
+    }
+
+    #[test]
+    fn giving_up_changes_no_length() {
+        assert_eq!(record().freed().to_line().len(), record().to_line().len());
+    }
+
+    #[test]
+    fn the_tail_of_a_longer_record_does_not_matter() {
+        let line = record().to_line() + "44\",\"fence\":1}\n";
+        assert_eq!(Record::from_bytes(line.as_bytes()), Ok(record()));
+    }
+
+    #[test]
+    fn a_record_with_the_longest_names_fits() {
+        let mut long = record();
+        long.key = Key::new("\"".repeat(512)).unwrap();
+        long.holder.owner = Owner::from_text(&"\"".repeat(9000));
+        let line = long.to_line();
+        assert!(line.len() <= LONGEST, "{}", line.len());
+        assert!(Record::from_bytes(line.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn the_last_fence_of_all_counts_as_damage() {
+        let line = record().to_line().replace("1780000000000000", &FencingToken::MAX.to_string());
+        assert!(Record::from_bytes(line.as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_record_is_damage_and_no_panic(cut in 0usize..200) {
+            let line = record().to_line();
+            let cut = cut.min(line.len() - 1);
+            prop_assert!(Record::from_bytes(&line.as_bytes()[..cut]).is_err());
+        }
+
+        #[test]
+        fn garbage_is_damage_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(Record::from_bytes(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The holds of this process.
+
+use super::latch::Latch;
+use super::record::Record;
+use fencelock_core::{HolderId, Key};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One hold: the open, locked file, and what is written in it.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) record: Record,
+    pub(super) latch: Latch,
+}
+
+/// At most one hold a key. Its mutex is never kept over a file operation.
+#[derive(Debug)]
+pub(super) struct Table(Mutex<Holds>);
+
+#[derive(Debug)]
+struct Holds {
+    pid: u32,
+    by_key: HashMap<Key, Arc<Hold>>,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Holds { pid: std::process::id(), by_key: HashMap::new() }))
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Hold>> {
+        self.holds().by_key.get(key).cloned()
+    }
+
+    pub(super) fn insert(&self, hold: Hold) {
+        let key = hold.record.key.clone();
+        let before = self.holds().by_key.insert(key, Arc::new(hold));
+        // Its file was replaced, or the kernel would not have given us another; it is closed outside the mutex.
+        drop(before);
+    }
+
+    /// Takes the hold out, if it is still this holder's.
+    pub(super) fn remove(&self, key: &Key, holder: &HolderId) -> Option<Arc<Hold>> {
+        let mut holds = self.holds();
+        if holds.by_key.get(key).is_some_and(|hold| hold.record.holder.id == *holder) {
+            return holds.by_key.remove(key);
+        }
+        None
+    }
+
+    /// A forked child begins with an empty table: the locks are its parent's, and it closes its copies of the files.
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = std::process::id();
+        if holds.pid != pid {
+            *holds = Holds { pid, by_key: HashMap::new() };
+        }
+        holds
+    }
+}

@@ -1,0 +1,25 @@
+//! Where the kernel has no inotify: waiters poll.
+
+use super::directory::Directory;
+use crate::sinks::Sinks;
+use fencelock_core::Key;
+use std::io;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Watch;
+
+impl Watch {
+    pub(super) fn new(_: Directory, _: Arc<Sinks>) -> Self {
+        Self
+    }
+
+    #[expect(clippy::unused_self, reason = "the same form as where there is something to watch")]
+    pub(super) fn want(&self, _: &Key) -> bool {
+        false
+    }
+}
+
+pub(super) fn watched(_: &Directory) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

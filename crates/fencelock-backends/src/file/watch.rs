@@ -1,0 +1,289 @@
+//! Tells waiting tasks when a lock file is let go by another process. A hint: without it, they poll.
+
+use super::directory::Directory;
+use super::latch::{Glance, glance};
+use super::name::{file_name, key_of};
+use crate::clock::BootClock;
+use crate::sinks::Sinks;
+use fencelock_core::{Clock, Event, Key, Moment};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// When a file is looked at again after its close was reported and it was still locked: the kernel reports the close of
+/// a dead holder's file just before it frees the lock.
+const LOOKS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
+
+/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then
+/// whoever still waits asks anew.
+type Wanted = Arc<Mutex<Option<HashMap<String, Key>>>>;
+
+/// One background thread, from the first claim that waits until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    directory: Directory,
+    sinks: Arc<Sinks>,
+    wanted: Wanted,
+    /// The thread ends when this end of its pipe does.
+    stop: Mutex<Option<PipeWriter>>,
+}
+
+impl Watch {
+    pub(super) fn new(directory: Directory, sinks: Arc<Sinks>) -> Self {
+        Self { directory, sinks, wanted: Wanted::default(), stop: Mutex::default() }
+    }
+
+    /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
+    /// not told, and the caller should look once more.
+    pub(super) fn want(&self, key: &Key) -> bool {
+        // One at a time, so that nobody starts a second thread.
+        let mut stop = lock(&self.stop);
+        if let Some(wanted) = &mut *lock(&self.wanted) {
+            return wanted.insert(file_name(key), key.clone()).is_none();
+        }
+        match self.start(key) {
+            Ok(stopper) => {
+                *stop = Some(stopper);
+                true
+            }
+            Err(error) => {
+                let directory = self.directory.name();
+                tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
+                false
+            }
+        }
+    }
+
+    fn start(&self, key: &Key) -> io::Result<PipeWriter> {
+        let (stop, stopper) = io::pipe()?;
+        let watcher = Watcher {
+            inotify: watched(&self.directory)?,
+            stop,
+            directory: self.directory.clone(),
+            sinks: self.sinks.clone(),
+            wanted: self.wanted.clone(),
+            doubts: HashMap::new(),
+        };
+        // From here on the watcher takes it back when it ends, even if it never begins.
+        *lock(&self.wanted) = Some(HashMap::from([(file_name(key), key.clone())]));
+        thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
+        Ok(stopper)
+    }
+}
+
+/// Whether the kernel can watch this directory for us.
+pub(super) fn watched(directory: &Directory) -> io::Result<OwnedFd> {
+    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let events = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::MOVE;
+    let end = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+    inotify::add_watch(&inotify, directory.path(), events | end)?;
+    Ok(inotify)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread owns.
+struct Watcher {
+    inotify: OwnedFd,
+    stop: PipeReader,
+    directory: Directory,
+    sinks: Arc<Sinks>,
+    wanted: Wanted,
+    doubts: HashMap<String, Doubt>,
+}
+
+/// A wanted file whose close was reported.
+struct Doubt {
+    looks: usize,
+    due: Moment,
+}
+
+/// What is to be done after a wait, or after an event.
+#[derive(PartialEq, Eq)]
+enum Next {
+    GoOn,
+    /// The owner of this thread is gone.
+    Stop,
+    /// The directory is gone, and nothing more will be told of it.
+    Lost,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        let last = loop {
+            match self.step() {
+                Next::GoOn => self.look(),
+                last => break last,
+            }
+        };
+        let sinks = self.sinks.clone();
+        // Whoever is told that the watch is lost starts a new one, so this one must have ended first.
+        drop(self);
+        if last == Next::Lost {
+            sinks.send(&Event::Reset);
+        }
+    }
+
+    fn step(&mut self) -> Next {
+        match self.wait() {
+            Next::GoOn => self.read(),
+            last => last,
+        }
+    }
+
+    /// Until something happened or a look is due.
+    fn wait(&self) -> Next {
+        let now = BootClock.now();
+        let timeout = self.doubts.values().map(|doubt| doubt.due.since(now)).min();
+        // A span of a few milliseconds always fits.
+        let timeout = timeout.and_then(|span| Timespec::try_from(span).ok());
+        let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) if !fds[1].revents().is_empty() => Next::Stop,
+            Ok(_) | Err(Errno::INTR) => Next::GoOn,
+            Err(_) => Next::Lost,
+        }
+    }
+
+    fn read(&mut self) -> Next {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = Vec::new();
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
+            events.push((event.events(), name));
+        }
+        events.into_iter().fold(
+            Next::GoOn,
+            |next, (what, name)| {
+                if next == Next::GoOn { self.happened(what, name) } else { next }
+            },
+        )
+    }
+
+    fn happened(&mut self, what: ReadFlags, name: Option<String>) -> Next {
+        let end = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED | ReadFlags::UNMOUNT;
+        if what.intersects(end) {
+            return Next::Lost;
+        }
+        if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            self.sinks.send(&Event::Reset);
+        }
+        let Some(name) = name else { return Next::GoOn };
+        if !what.contains(ReadFlags::CLOSE_WRITE) {
+            self.replaced(&name);
+        } else if lock(&self.wanted).as_ref().is_some_and(|wanted| wanted.contains_key(&name)) {
+            self.doubts.insert(name, Doubt { looks: 0, due: BootClock.now() });
+        }
+        Next::GoOn
+    }
+
+    /// A lock file was deleted or moved: its holder has lost it, and a waiter may have it.
+    fn replaced(&self, name: &str) {
+        let key = told(&self.wanted, name);
+        if let Some(key) = key.or_else(|| key_of(name)) {
+            self.sinks.send(&Event::Changed { key });
+        }
+    }
+
+    fn look(&mut self) {
+        let now = BootClock.now();
+        let (directory, wanted, sinks) = (&self.directory, &self.wanted, &self.sinks);
+        self.doubts.retain(|name, doubt| {
+            if doubt.due > now {
+                return true;
+            }
+            if let Ok(Glance::Held(_)) = glance(&directory.path().join(name)) {
+                let again = LOOKS.get(doubt.looks);
+                doubt.looks += 1;
+                doubt.due = now + again.copied().unwrap_or_default();
+                return again.is_some();
+            }
+            if let Some(key) = told(wanted, name) {
+                sinks.send(&Event::Changed { key });
+            }
+            false
+        });
+    }
+}
+
+/// A dead watch must not look alive, even if a sink panicked.
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        *lock(&self.wanted) = None;
+    }
+}
+
+/// The key, if it is wanted; from now on it is not. A sink may come back for it, so the mutex is free again.
+fn told(wanted: &Wanted, name: &str) -> Option<Key> {
+    lock(wanted).as_mut().and_then(|wanted| wanted.remove(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::latch::Latch;
+    use crate::file::scratch::Scratch;
+    use fencelock_core::Sink;
+
+    #[derive(Debug, Default)]
+    struct Ears(Mutex<Vec<Event>>);
+
+    impl Sink for Ears {
+        fn event(&self, event: &Event) {
+            lock(&self.0).push(event.clone());
+        }
+    }
+
+    fn watcher(directory: Directory, sinks: Arc<Sinks>, wanted: Wanted) -> Watcher {
+        let (stop, _) = io::pipe().unwrap();
+        Watcher { inotify: watched(&directory).unwrap(), stop, directory, sinks, wanted, doubts: HashMap::new() }
+    }
+
+    #[test]
+    fn a_file_that_is_freed_after_its_close_was_reported_is_told_at_a_later_look() {
+        let scratch = Scratch::new();
+        let directory = Directory::open(scratch.path().to_owned()).unwrap();
+        let (key, sinks, ears) = (Key::new("k").unwrap(), Arc::<Sinks>::default(), Arc::<Ears>::default());
+        let sink: Arc<dyn Sink> = ears.clone();
+        sinks.add(&sink);
+        let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, sinks, wanted);
+        assert!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))) == Next::GoOn);
+        watcher.look();
+        assert_eq!(lock(&ears.0)[..], []);
+        drop(latch);
+        watcher.doubts.values_mut().for_each(|doubt| doubt.due = Moment::default());
+        watcher.look();
+        assert_eq!(lock(&ears.0)[..], [Event::Changed { key }]);
+        assert!(watcher.doubts.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_stays_locked_is_looked_at_four_times() {
+        let scratch = Scratch::new();
+        let directory = Directory::open(scratch.path().to_owned()).unwrap();
+        let key = Key::new("k").unwrap();
+        let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let _latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, Arc::default(), wanted.clone());
+        watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key)));
+        for looks in 0..=LOOKS.len() {
+            assert_eq!(watcher.doubts.len(), 1, "after {looks}");
+            watcher.doubts.values_mut().for_each(|doubt| doubt.due = Moment::default());
+            watcher.look();
+        }
+        assert!(watcher.doubts.is_empty());
+        assert!(lock(&wanted).as_ref().unwrap().contains_key(&file_name(&key)), "it is still waited for");
+    }
+}

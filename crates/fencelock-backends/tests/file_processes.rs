@@ -1,0 +1,175 @@
+//! Lock files between processes, and what the kernel does when one of them ends.
+
+mod file_kit;
+
+use fencelock_core::{Backend, Eviction, FencingToken, Intent, Occupant};
+use file_kit::process::{self, Process, wait};
+use file_kit::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+
+#[test]
+fn obey() {
+    process::obey();
+}
+
+#[test]
+fn two_processes_exclude_each_other_until_the_release() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let mut other = Process::start(scratch.path());
+    other.take("k");
+    let claim = claim("k", Intent::Try);
+    assert!(busy_with(ask(&locks, &claim)).to_string().contains(&format!("box:{}", other.pid())));
+    assert_eq!(other.ask("free k"), "Released");
+    fence(ask(&locks, &claim));
+    assert!(other.ask("try k").starts_with("busy"));
+}
+
+#[test]
+fn another_process_sees_who_holds_and_whom_to_end() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let mut other = Process::start(scratch.path());
+    let fence = other.take("k");
+    let holding = now(locks.inspect(&key("k"))).unwrap().unwrap();
+    assert_eq!(holding.fence, Some(fence));
+    assert!(holding.held_for.unwrap() < PATIENCE);
+    let Occupant::Holder(holder) = &holding.occupant else { panic!("foreign: {holding:?}") };
+    assert_eq!(holder.owner.place(), format!("box:{}", other.pid()));
+    let Eviction::Refused(text) = now(locks.evict(&holding)).unwrap() else { panic!("not refused") };
+    assert!(text.contains(&format!("process {}", other.pid())), "{text}");
+}
+
+#[test]
+fn a_killed_holder_is_free_at_once() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let mut other = Process::start(scratch.path());
+    let before = other.take("k");
+    other.kill();
+    let (_, after) = take(&locks, "k");
+    assert!(after > before, "{after} after {before}");
+}
+
+#[test]
+fn the_end_of_a_killed_holder_is_told_to_whoever_waits() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_ears, events) = listen(&locks);
+    for _ in 0..5 {
+        let mut other = Process::start(scratch.path());
+        other.take("k");
+        let waiter = claim("k", Intent::Enqueue);
+        busy_with(ask(&locks, &waiter));
+        other.kill();
+        hear(&events, "k");
+        fence(ask(&locks, &waiter));
+        free(&locks, &waiter);
+    }
+}
+
+#[test]
+fn a_release_is_told_to_whoever_waits_in_another_process() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_ears, events) = listen(&locks);
+    let mut other = Process::start(scratch.path());
+    other.take("k");
+    let waiter = claim("k", Intent::Enqueue);
+    busy_with(ask(&locks, &waiter));
+    other.ask("free k");
+    hear(&events, "k");
+    fence(ask(&locks, &waiter));
+}
+
+#[test]
+fn an_executed_program_does_not_keep_the_lock_of_its_dead_parent() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let mut other = Process::start(scratch.path());
+    other.take("k");
+    let sleeper = other.ask("sleeper").parse().unwrap();
+    other.kill();
+    let answer = ask(&locks, &claim("k", Intent::Try));
+    // It must have been alive all the while, or nothing was shown; and it must not stay.
+    kill_process(Pid::from_raw(sleeper).unwrap(), Signal::KILL).expect("the executed program still ran");
+    fence(answer);
+}
+
+#[test]
+fn the_watching_thread_ends_with_its_locks() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    take(&locks, "k");
+    let mut other = Process::start(scratch.path());
+    assert_eq!(other.ask("watchers k"), "began true, ended true");
+}
+
+#[test]
+fn fences_grow_over_processes_that_are_killed() {
+    let scratch = Scratch::new();
+    let mut last = None;
+    for round in 0..6 {
+        let mut other = Process::start(scratch.path());
+        for _ in 0..20 {
+            let fence = Some(other.take("k"));
+            assert!(fence > last, "{fence:?} after {last:?}");
+            last = fence;
+            other.ask("free k");
+        }
+        if round % 2 == 0 {
+            other.order("die k");
+            assert_eq!(other.answer(), None);
+        }
+    }
+}
+
+#[test]
+fn eight_processes_count_to_1600_although_some_die_holding_the_lock() {
+    let scratch = Scratch::new();
+    let counter = scratch.path().join("counter.txt");
+    fs::write(&counter, "0").unwrap();
+    std::thread::scope(|scope| {
+        for slot in 0..8 {
+            let (scratch, counter) = (&scratch, counter.display());
+            scope.spawn(move || {
+                // 200 in all; the first two of three processes die in possession, at places that differ.
+                let first = 10 + 7 * slot;
+                for (times, dies) in [(first, true), (50, true), (150 - first, false)] {
+                    let mut other = Process::start(scratch.path());
+                    assert_eq!(other.ask(&format!("count {counter} {times}")), format!("counted {times}"));
+                    if dies {
+                        other.order("die counter");
+                        assert_eq!(other.answer(), None);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_to_string(&counter).unwrap(), "1600");
+}
+
+#[test]
+fn every_waiter_is_served_although_each_dies_with_the_lock() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let mut first = Process::start(scratch.path());
+    let mut fences = vec![first.take("k")];
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let mut other = Process::start(scratch.path());
+            other.order("wait k");
+            std::thread::spawn(move || {
+                let answer = other.answer().unwrap();
+                other.kill();
+                answer.strip_prefix("granted ").unwrap().parse::<FencingToken>().unwrap()
+            })
+        })
+        .collect();
+    first.kill();
+    fences.extend(waiting.into_iter().map(|waiting| waiting.join().unwrap()));
+    fences[1..].sort();
+    fences.push(wait(&locks, "k").1);
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+}
