@@ -147,8 +147,8 @@ impl Client {
         self.core.backend.examine().await
     }
 
-    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until every guard is
-    /// released and every release confirmed, for at most `within`.
+    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
+    /// every guard is released and every release confirmed, for at most `within`.
     ///
     /// # Errors
     /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
@@ -159,7 +159,7 @@ impl Client {
         self.core.close();
         let drained = async {
             // Guards may be anywhere, so their end is looked for, not told.
-            while self.core.watchdog.holds() > 0 {
+            while self.core.watchdog.holds() > 0 || !self.core.waiters.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             self.core.janitor.idle().await;

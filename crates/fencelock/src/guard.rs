@@ -126,17 +126,23 @@ impl Guard {
             attempts += 1;
             match core.backend.release(self.key(), &self.held.hold.holder).await {
                 Ok(answer) => {
-                    self.armed = false;
+                    self.armed = self.is_stray_due();
                     return Ok(match before {
                         // The server may still have had the key, for its clock runs a little longer.
                         Some(End::Lost(why)) => Released::AlreadyLost { why },
+                        // It was an earlier try that did it; only its reply got lost.
+                        Some(End::LetGo) | None if attempts > 1 => Released::Released,
                         Some(End::LetGo) | None => Released::from_answer(answer, LossReason::Deleted),
                     });
                 }
-                Err(cause) if cause.is_permanent() || attempts == RELEASE_TRIES => {
-                    return Err(unreachable(cause, core.clock.now().since(started), attempts));
-                }
-                Err(cause) => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
+                Err(cause) => match &before {
+                    // Whatever the server would say, it is over. The rest is done in the background.
+                    Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
+                    _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
+                        return Err(unreachable(cause, core.clock.now().since(started), attempts));
+                    }
+                    _ => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
+                },
             }
         }
     }
@@ -147,6 +153,11 @@ impl Guard {
         self.let_go();
         self.armed = false;
         self.holder()
+    }
+
+    /// Whether a request of this holder may still be on its way, and would take the key again.
+    fn is_stray_due(&self) -> bool {
+        self.core.clock.now() < self.held.hold.stray_until
     }
 
     fn let_go(&self) -> Option<End> {
@@ -172,7 +183,8 @@ impl Drop for Guard {
         self.let_go();
         let hold = &self.held.hold;
         let until = self.core.clock.now() + hold.ttl.get();
-        self.core.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered: false });
+        let unanswered = self.is_stray_due();
+        self.core.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered });
     }
 }
 

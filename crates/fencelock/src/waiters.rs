@@ -16,6 +16,8 @@ pub(crate) struct Waiter {
     pub(crate) key: Key,
     pub(crate) holder: HolderId,
     pub(crate) bell: Notify,
+    /// Whether it wants to know of changes; one that asks at times of its own does not.
+    wakes: bool,
     handed: Mutex<Option<Handed>>,
 }
 
@@ -33,8 +35,9 @@ impl Waiter {
 }
 
 impl Waiters {
-    pub(crate) fn join(&self, key: &Key, holder: HolderId) -> Arc<Waiter> {
-        let waiter = Arc::new(Waiter { key: key.clone(), holder, bell: Notify::new(), handed: Mutex::new(None) });
+    pub(crate) fn join(&self, key: &Key, holder: HolderId, wakes: bool) -> Arc<Waiter> {
+        let handed = Mutex::new(None);
+        let waiter = Arc::new(Waiter { key: key.clone(), holder, bell: Notify::new(), wakes, handed });
         self.lines().entry(key.clone()).or_default().push_back(Arc::clone(&waiter));
         waiter
     }
@@ -62,7 +65,7 @@ impl Waiters {
 
     /// Wakes the first in line for a key: one asks, the others are served when it is done.
     pub(crate) fn nudge(&self, key: &Key) {
-        if let Some(waiter) = self.lines().get(key).and_then(VecDeque::front) {
+        if let Some(waiter) = self.lines().get(key).and_then(|line| line.iter().find(|w| w.wakes)) {
             waiter.bell.notify_one();
         }
     }
@@ -72,6 +75,11 @@ impl Waiters {
         for waiter in self.lines().values().flatten() {
             waiter.bell.notify_one();
         }
+    }
+
+    /// Whether nobody waits or asks.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines().is_empty()
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<Arc<Waiter>>>> {
