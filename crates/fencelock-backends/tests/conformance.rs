@@ -8,6 +8,7 @@ fn main() -> ExitCode {
     fencelock_conformance::run(vec![
         places::memory::site(),
         places::memory_leases::site(),
+        places::memory_clocked::site(),
         places::file::site(),
         places::redis::site("redis", ""),
         places::redis::site("redis_resp2", "?protocol=resp2"),

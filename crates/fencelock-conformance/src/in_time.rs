@@ -44,18 +44,13 @@ fn was_too_slow(failure: &(dyn Any + Send)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::words;
     use std::cell::Cell;
 
     fn play(case: impl Future<Output = ()>) -> Option<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let failure = runtime.block_on(AssertUnwindSafe(case).catch_unwind()).err()?;
-        Some(
-            failure
-                .downcast_ref::<&str>()
-                .map(ToString::to_string)
-                .or_else(|| failure.downcast_ref().cloned())
-                .unwrap_or_default(),
-        )
+        Some(words(&*failure))
     }
 
     #[test]
@@ -63,7 +58,7 @@ mod tests {
         let played = Cell::new(0);
         let failure = play(again_if_too_slow(async || {
             played.set(played.get() + 1);
-            in_time(Duration::from_secs(60), async { panic!("wrong") }).await
+            in_time(Duration::from_secs(60), async { panic!("wrong") }).await;
         }));
         assert_eq!((failure.as_deref(), played.get()), (Some("wrong"), 1));
     }

@@ -24,9 +24,12 @@
 //! }
 //! ```
 //!
+//! A new fact is an `async fn` in `cases/` with a line in the list above it. A fact that a backend could break without
+//! anybody noticing is worth a lie in `fencelock-backends/tests/lies.rs`, which checks that the suite catches it.
+//!
 //! | for tests of | there is |
 //! |---|---|
-//! | a backend's promises | [`run`], [`Place`], [`Site`] |
+//! | a backend's promises | [`run`], [`Site`], [`Place`], [`broken_facts`] |
 //! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`] |
 //! | what a network does to us | [`Proxy`] |
 #![forbid(unsafe_code)]
@@ -46,5 +49,5 @@ mod site;
 pub use place::{Foreign, ForeignTry, Place};
 pub use proxy::{Proxy, Then};
 pub use redis::{RedisForeign, RedisOptions, RedisServer, Reply, RespClient, StartError, TlsFiles, redis_or_skip};
-pub use run::{run, trials};
+pub use run::{broken_facts, run, trials};
 pub use site::Site;

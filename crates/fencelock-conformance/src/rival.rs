@@ -15,6 +15,8 @@ pub(crate) const SHORT: Duration = Duration::from_millis(300);
 pub(crate) const PAST_SHORT: Duration = Duration::from_millis(400);
 /// A waiter lives at least so long without a sign, and so does a hand-off of a long lease.
 pub(crate) const ALIVE: Duration = Duration::from_secs(2);
+/// How often a waiter asks for its turn: a dead one or two before it cost some seconds each.
+const TURNS: u32 = 80;
 /// By how much a server's count of milliseconds may differ from ours.
 pub(crate) const GRAIN: Duration = Duration::from_millis(25);
 
@@ -186,17 +188,19 @@ impl Rival {
 
     /// Asks from the line until its turn comes, while time passes.
     pub(crate) async fn waits_its_turn(&self, place: &dyn Place) -> FencingToken {
-        let mut answer = self.polls().await;
-        while matches!(answer, Acquire::Queued { .. }) {
-            answer = in_time(ALIVE, async {
+        for _ in 0..TURNS {
+            let answer = in_time(ALIVE, async {
                 place.let_time_pass(Duration::from_millis(200)).await;
                 let answer = self.polls().await;
                 assert_ne!(answer, Acquire::Gone, "it gives signs of life");
                 answer
             })
             .await;
+            if !matches!(answer, Acquire::Queued { .. }) {
+                return self.granted(answer);
+            }
         }
-        self.granted(answer)
+        panic!("the turn of {} has not come after {TURNS} times 200 ms", self.holder.id)
     }
 
     pub(crate) async fn seen(&self) -> Holding {

@@ -4,7 +4,8 @@ use crate::cases;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::any::Any;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A case sleeps a few seconds at most; a machine that is this slow has stopped.
@@ -31,6 +32,25 @@ pub fn trials(sites: Vec<Site>) -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// Which of the `wanted` facts do not hold at a site, in no order: to see that the suite catches a backend that lies.
+pub fn broken_facts(site: &Site, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let cases: Vec<_> = cases::all().into_iter().filter(|case| wanted(case.name)).map(Arc::new).collect();
+    let (next, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    // Most of the time a case that fails waits for something that does not come.
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    if play(site, case).is_err() {
+                        broken.lock().unwrap_or_else(PoisonError::into_inner).push(case.name);
+                    }
+                }
+            });
+        }
+    });
+    broken.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Plays one case in a runtime of its own, so that a case that hangs or blocks hurts no other.

@@ -1,13 +1,14 @@
 //! The servers that other tests stand on, each started for real.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_conformance::{Foreign, ForeignTry, RedisServer, Reply, redis_or_skip};
+use fencelock_core::Key;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,6 +177,53 @@ fn the_tls_port_shows_a_certificate_that_its_authority_signed() {
         assert_eq!(&reply, b"+PONG\r\n");
     }
     assert_eq!(server.command(&["PING"]), Reply::Simple("PONG".into()), "the plain port is there too");
+}
+
+/// Runs another test of this file where there is no `redis-server`.
+fn without_redis(required: Option<&str>) -> Output {
+    let mut inner = Command::new(std::env::current_exe().unwrap());
+    inner.args(["--exact", "an_error_is_a_value"]).env("PATH", "/nowhere");
+    for name in ["CI", "FENCELOCK_REQUIRE_REDIS"] {
+        inner.env_remove(name);
+    }
+    inner.envs(required.map(|name| (name, "1"))).output().unwrap()
+}
+
+#[test]
+fn a_missing_server_is_a_loud_skip() {
+    let output = without_redis(None);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("SKIPPED an_error_is_a_value: there is no redis-server in PATH"), "{said}");
+}
+
+#[test]
+fn a_missing_server_is_a_failure_where_it_is_required() {
+    for name in ["CI", "FENCELOCK_REQUIRE_REDIS"] {
+        let output = without_redis(Some(name));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains(&format!("{name} is set, so this is a failure")), "{said}");
+    }
+}
+
+#[test]
+fn the_foreign_client_takes_only_what_is_free() {
+    let Some(server) = redis_or_skip() else { return };
+    let (foreign, key) = (server.foreign(), Key::new("k").unwrap());
+    let minute = Some(Duration::from_secs(60));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        assert_eq!(foreign.take(&key, "theirs", minute).await, ForeignTry::Took);
+        assert_eq!(foreign.take(&key, "again", None).await, ForeignTry::Busy);
+        assert_eq!(server.command(&["GET", "k"]), text("theirs"));
+        assert!(matches!(server.command(&["PTTL", "k"]), Reply::Int(1..=60_000)));
+        foreign.delete(&key).await;
+        assert_eq!(foreign.take(&key, "for ever", None).await, ForeignTry::Took);
+        assert_eq!(server.command(&["PTTL", "k"]), Reply::Int(-1));
+        foreign.put_oddity(&key).await;
+        assert_eq!(server.command(&["TYPE", "k"]), Reply::Simple("hash".into()));
+    });
 }
 
 #[test]

@@ -59,5 +59,5 @@ pub use key::Key;
 pub use lease::Lease;
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
-pub use side_key::{key_of_side_key, side_key};
+pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use time::{Clock, Drift, Moment, Ttl};

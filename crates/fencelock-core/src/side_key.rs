@@ -3,7 +3,7 @@ use crate::Key;
 /// Redis Cluster spreads keys over this many slots.
 const SLOTS: u16 = 16_384;
 
-/// The name of something that belongs to a lock and must live on the same node of a Redis Cluster as its key.
+/// The names of what belongs to one lock and must live on the same node of a Redis Cluster as its key.
 ///
 /// The cluster places a key by what stands between its first `{` and the next `}`, or by the whole key if there is
 /// nothing. So `orders` has `fencelock:{orders}:fence`, and `{user:1}:cart` has `fencelock:{user:1}:fence:{user:1}:cart`.
@@ -11,22 +11,56 @@ const SLOTS: u16 = 16_384;
 /// its slot.
 ///
 /// Source: "Redis cluster specification", hash tags.
-pub fn side_key(key: &Key, what: &str) -> String {
-    let name = key.as_str();
-    match tag(name) {
-        Some(tag) => format!("fencelock:{{{tag}}}:{what}:{name}"),
-        None if !name.contains('}') => format!("fencelock:{{{name}}}:{what}"),
-        None => format!("fencelock:{{{}}}:{what}:{name}", number_in_slot(slot(name))),
+#[derive(Debug, Clone)]
+pub struct SideKeys {
+    /// Ends where the purpose is to be written.
+    name: String,
+    before: usize,
+    /// What follows the purpose; empty for most keys.
+    after: String,
+}
+
+impl SideKeys {
+    /// The names for the lock that is called `name` on the wire.
+    pub fn of(name: &str) -> Self {
+        let (before, after) = match tag(name) {
+            Some(tag) => (format!("fencelock:{{{tag}}}:"), format!(":{name}")),
+            None if name.contains('}') => {
+                (format!("fencelock:{{{}}}:", number_in_slot(slot(name))), format!(":{name}"))
+            }
+            None => {
+                // Room for the purpose, so that the names of most keys are written without another allocation.
+                let mut before = String::with_capacity(name.len() + 24);
+                before.push_str("fencelock:{");
+                before.push_str(name);
+                before.push_str("}:");
+                (before, String::new())
+            }
+        };
+        Self { before: before.len(), name: before, after }
+    }
+
+    /// The name for one purpose. It stands until the next call.
+    pub fn name(&mut self, what: &str) -> &str {
+        self.name.truncate(self.before);
+        self.name.push_str(what);
+        self.name.push_str(&self.after);
+        &self.name
     }
 }
 
-/// The lock that a side key belongs to; `None` if it is none, or belongs to another purpose.
-pub fn key_of_side_key(side: &str, what: &str) -> Option<Key> {
+/// The name of what belongs to a lock for one purpose; see [`SideKeys`].
+pub fn side_key(name: &str, what: &str) -> String {
+    SideKeys::of(name).name(what).to_owned()
+}
+
+/// The wire name of the lock that a side key belongs to; `None` if it is none, or belongs to another purpose.
+pub fn key_of_side_key<'a>(side: &'a str, what: &str) -> Option<&'a str> {
     let rest = side.strip_prefix(Key::RESERVED)?;
     let plain = rest.strip_suffix(what).and_then(|rest| rest.strip_suffix("}:"));
     let with_tag = rest.split_once(&format!("}}:{what}:")).map(|(_, name)| name);
     // Whatever it looks like, it is the right one if it leads back here.
-    plain.into_iter().chain(with_tag).filter_map(|name| Key::new(name).ok()).find(|key| side_key(key, what) == side)
+    plain.into_iter().chain(with_tag).find(|name| side_key(name, what) == side)
 }
 
 fn tag(name: &str) -> Option<&str> {
@@ -57,10 +91,6 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    fn key(name: &str) -> Key {
-        Key::new(name).unwrap()
-    }
-
     #[test]
     fn the_checksum_is_the_one_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
@@ -68,12 +98,12 @@ mod tests {
 
     #[test]
     fn a_plain_key_is_its_own_tag() {
-        assert_eq!(side_key(&key("orders"), "fence"), "fencelock:{orders}:fence");
+        assert_eq!(side_key("orders", "fence"), "fencelock:{orders}:fence");
     }
 
     #[test]
     fn a_key_with_a_tag_lends_its_tag() {
-        assert_eq!(side_key(&key("{user:1}:cart"), "queue"), "fencelock:{user:1}:queue:{user:1}:cart");
+        assert_eq!(side_key("{user:1}:cart", "queue"), "fencelock:{user:1}:queue:{user:1}:cart");
     }
 
     #[test]
@@ -85,23 +115,29 @@ mod tests {
     #[test]
     fn names_that_look_alike_have_side_keys_of_their_own() {
         let names = ["a", "{a}", "{a}a", "a{a}", "}a{", "{}a", "a}", "{a", "a{", "{{a}}", "{a}{b}", ":", "fence:a"];
-        let side: HashSet<String> = names.iter().map(|name| side_key(&key(name), "fence")).collect();
+        let side: HashSet<String> = names.iter().map(|name| side_key(name, "fence")).collect();
         assert_eq!(side.len(), names.len());
+    }
+
+    #[test]
+    fn one_value_names_every_purpose() {
+        let mut keys = SideKeys::of("{a}b");
+        assert_eq!(keys.name("line"), "fencelock:{a}:line:{a}b");
+        assert_eq!(keys.name("fence"), "fencelock:{a}:fence:{a}b");
     }
 
     proptest! {
         #[test]
         fn a_side_key_lives_where_its_lock_lives(name in "[a-c{}:]{1,8}") {
-            let lock = key(&name);
-            prop_assert_eq!(slot(&side_key(&lock, "fence")), slot(&name), "{}", name);
-            prop_assert_eq!(slot(&side_key(&lock, "queue")), slot(&name), "{}", name);
+            prop_assert_eq!(slot(&side_key(&name, "fence")), slot(&name), "{}", name);
+            prop_assert_eq!(slot(&side_key(&name, "line")), slot(&name), "{}", name);
         }
 
         #[test]
         fn a_side_key_leads_back_to_its_lock(name in "[a-c{}:]{1,8}(:fence)?") {
-            let lock = key(&name);
-            prop_assert_eq!(key_of_side_key(&side_key(&lock, "fence"), "fence"), Some(lock.clone()));
-            prop_assert_eq!(key_of_side_key(&side_key(&lock, "line"), "fence"), None);
+            let (fence, line) = (side_key(&name, "fence"), side_key(&name, "line"));
+            prop_assert_eq!(key_of_side_key(&fence, "fence"), Some(name.as_str()));
+            prop_assert_eq!(key_of_side_key(&line, "fence"), None);
         }
     }
 }

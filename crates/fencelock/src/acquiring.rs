@@ -141,8 +141,8 @@ impl<'a> Search<'a> {
 }
 
 /// One attempt under one fresh holder. Dropping it gives up whatever it may have got.
-struct Attempt {
-    core: Arc<Core>,
+struct Attempt<'a> {
+    core: &'a Arc<Core>,
     claim: Claim,
     waiter: Arc<Waiter>,
     /// The last claim that was answered with a place in line: when it was sent, and the greatest fencing token then.
@@ -156,14 +156,14 @@ struct Attempt {
     asked: u32,
 }
 
-impl Attempt {
-    fn new(core: &Arc<Core>, request: &Request) -> Result<Self, Error> {
+impl<'a> Attempt<'a> {
+    fn new(core: &'a Arc<Core>, request: &Request) -> Result<Self, Error> {
         let holder = Holder { id: fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
         let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);
         Ok(Self {
-            core: Arc::clone(core),
+            core,
             claim,
             waiter,
             answered: None,
@@ -183,10 +183,10 @@ impl Attempt {
             self.core.check_open()?;
             match answer {
                 Ok(Acquire::Granted { fence }) => {
-                    let lease = lease_of(&self.core, search.request, sent);
+                    let lease = lease_of(self.core, search.request, sent);
                     let guard = self.granted(search, fence, lease, false);
                     if guard.is_none() {
-                        search.unanswered(too_late(&self.core))?;
+                        search.unanswered(too_late(self.core))?;
                     }
                     return Ok(guard);
                 }
@@ -262,7 +262,7 @@ impl Attempt {
     fn handed(&mut self, search: &Search<'_>) -> Option<Guard> {
         let handed = self.waiter.take_handed()?;
         let (sent, last_fence) = self.answered?;
-        let lease = lease_for(&self.core, handed.claim_ttl, sent);
+        let lease = lease_for(self.core, handed.claim_ttl, sent);
         if handed.fence.get() <= last_fence || lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
             return None;
         }
@@ -274,7 +274,7 @@ impl Attempt {
             tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
             return None;
         }
-        let guard = hold(&self.core, search.request, self.claim.holder.id, fence, lease, self.stray_until);
+        let guard = hold(self.core, search.request, self.claim.holder.id, fence, lease, self.stray_until);
         // From here on the guard sees to both.
         self.left_behind = false;
         self.stray_until = Moment::default();
@@ -290,7 +290,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.core.waiters.leave(&self.waiter);
         telemetry::waited();

@@ -43,7 +43,7 @@ impl Core {
             backend,
             clock,
             drift,
-            identity: Identity::of_this_process(),
+            identity: Identity::of_this_process()?,
             waiters,
             watchdog,
             janitor,

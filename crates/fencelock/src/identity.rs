@@ -5,16 +5,22 @@ use fencelock_core::{HolderId, Invalid, Owner};
 pub(crate) struct Identity {
     host: String,
     pid: u32,
+    /// Most locks have no label.
+    unlabelled: Owner,
 }
 
 impl Identity {
-    pub(crate) fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Result<Self, Invalid> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self { host, pid: std::process::id() }
+        let pid = std::process::id();
+        Ok(Self { unlabelled: Owner::new(&host, pid, None)?, host, pid })
     }
 
     pub(crate) fn owner(&self, label: Option<&str>) -> Result<Owner, Invalid> {
-        Owner::new(&self.host, self.pid, label)
+        match label {
+            None => Ok(self.unlabelled.clone()),
+            label => Owner::new(&self.host, self.pid, label),
+        }
     }
 
     /// Whether this is still the process that made it: a child after `fork` has the memory, but holds nothing.

@@ -1,5 +1,6 @@
 use fencelock_core::{FencingToken, HolderId, Key};
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -7,17 +8,19 @@ use tokio::sync::Notify;
 /// The waiting attempts of one client, by key and in the order of their arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    lines: Mutex<HashMap<Key, VecDeque<Arc<Waiter>>>>,
+    lines: Mutex<BTreeMap<(Key, u64), Arc<Waiter>>>,
+    arrivals: AtomicU64,
 }
 
 /// One waiting attempt: a bell to wake it, and what it was handed.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(crate) key: Key,
     pub(crate) holder: HolderId,
     pub(crate) bell: Notify,
     /// Whether it wants to know of changes; one that asks at times of its own does not.
     wakes: bool,
+    /// Its place in the lines.
+    place: (Key, u64),
     handed: Mutex<Option<Handed>>,
 }
 
@@ -36,27 +39,21 @@ impl Waiter {
 
 impl Waiters {
     pub(crate) fn join(&self, key: &Key, holder: HolderId, wakes: bool) -> Arc<Waiter> {
-        let handed = Mutex::new(None);
-        let waiter = Arc::new(Waiter { key: key.clone(), holder, bell: Notify::new(), wakes, handed });
-        self.lines().entry(key.clone()).or_default().push_back(Arc::clone(&waiter));
+        let place = (key.clone(), self.arrivals.fetch_add(1, Ordering::Relaxed));
+        let (bell, handed) = (Notify::new(), Mutex::new(None));
+        let waiter = Arc::new(Waiter { holder, bell, wakes, place: place.clone(), handed });
+        self.lines().insert(place, Arc::clone(&waiter));
         waiter
     }
 
     pub(crate) fn leave(&self, waiter: &Waiter) {
-        let mut lines = self.lines();
-        let Some(line) = lines.get_mut(&waiter.key) else { return };
-        // Served in order, so the one that leaves mostly stands in front.
-        if let Some(place) = line.iter().position(|w| w.holder == waiter.holder) {
-            line.remove(place);
-        }
-        if line.is_empty() {
-            lines.remove(&waiter.key);
-        }
+        self.lines().remove(&waiter.place);
     }
 
     /// Says whether anybody here waits under that holder.
     pub(crate) fn hand(&self, key: &Key, holder: HolderId, handed: Handed) -> bool {
-        let waiter = self.lines().get(key).and_then(|line| line.iter().find(|w| w.holder == holder).cloned());
+        // Served in order, so whoever is handed the key mostly stands in front.
+        let waiter = line(&self.lines(), key).find(|waiter| waiter.holder == holder).cloned();
         let Some(waiter) = waiter else { return false };
         *waiter.handed.lock().unwrap_or_else(PoisonError::into_inner) = Some(handed);
         waiter.bell.notify_one();
@@ -65,14 +62,14 @@ impl Waiters {
 
     /// Wakes the first in line for a key: one asks, the others are served when it is done.
     pub(crate) fn nudge(&self, key: &Key) {
-        if let Some(waiter) = self.lines().get(key).and_then(|line| line.iter().find(|w| w.wakes)) {
+        if let Some(waiter) = line(&self.lines(), key).find(|waiter| waiter.wakes) {
             waiter.bell.notify_one();
         }
     }
 
     /// Wakes everybody.
     pub(crate) fn nudge_all(&self) {
-        for waiter in self.lines().values().flatten() {
+        for waiter in self.lines().values() {
             waiter.bell.notify_one();
         }
     }
@@ -82,7 +79,11 @@ impl Waiters {
         self.lines().is_empty()
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<Arc<Waiter>>>> {
+    fn lines(&self) -> MutexGuard<'_, BTreeMap<(Key, u64), Arc<Waiter>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn line<'a>(lines: &'a BTreeMap<(Key, u64), Arc<Waiter>>, key: &Key) -> impl Iterator<Item = &'a Arc<Waiter>> {
+    lines.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|(_, waiter)| waiter)
 }

@@ -4,7 +4,7 @@ use crate::hold::{Duty, Hold};
 use crate::identity::dice;
 use crate::telemetry;
 use fencelock_core::{Backend, Clock, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -27,7 +27,7 @@ pub(crate) struct Watchdog {
 
 #[derive(Debug)]
 struct Table {
-    holds: HashMap<Key, Vec<Arc<Hold>>>,
+    holds: BTreeMap<(Key, HolderId), Arc<Hold>>,
     timers: BTreeMap<(Moment, HolderId), Arc<Hold>>,
     asleep_until: Moment,
     stopped: bool,
@@ -36,14 +36,14 @@ struct Table {
 impl Watchdog {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let table =
-            Table { holds: HashMap::new(), timers: BTreeMap::new(), asleep_until: Moment::NEVER, stopped: false };
+            Table { holds: BTreeMap::new(), timers: BTreeMap::new(), asleep_until: Moment::NEVER, stopped: false };
         Arc::new(Self { backend, clock, table: Mutex::new(table), wake: Notify::new() })
     }
 
     /// Looks after a hold until it is forgotten or lost.
     pub(crate) fn watch(&self, hold: &Arc<Hold>) {
         let mut table = self.table();
-        table.holds.entry(hold.key.clone()).or_default().push(Arc::clone(hold));
+        table.holds.insert((hold.key.clone(), hold.holder), Arc::clone(hold));
         table.set_timer(hold);
         self.wake_for(&mut table, hold.scheduled());
     }
@@ -56,7 +56,7 @@ impl Watchdog {
     /// Something happened to this key: look at once.
     pub(crate) fn hurry(&self, key: &Key) {
         let mut table = self.table();
-        for hold in table.holds.get(key).cloned().unwrap_or_default() {
+        for hold in table.of_key(key) {
             self.move_forward(&mut table, &hold, Duration::ZERO);
         }
     }
@@ -65,7 +65,7 @@ impl Watchdog {
     /// has just come back.
     pub(crate) fn hurry_all(&self) {
         let mut table = self.table();
-        let holds: Vec<_> = table.holds.values().flatten().cloned().collect();
+        let holds: Vec<_> = table.holds.values().cloned().collect();
         let spread = (holds.len() as u64 * 10).min(1_000_000);
         for hold in holds {
             let after = Duration::from_micros(dice() % (spread + 1));
@@ -75,7 +75,7 @@ impl Watchdog {
 
     /// How many holds it looks after.
     pub(crate) fn holds(&self) -> usize {
-        self.table().holds.values().map(Vec::len).sum()
+        self.table().holds.len()
     }
 
     /// Ends the task.
@@ -203,20 +203,19 @@ impl Table {
         self.timers.insert((hold.schedule(), hold.holder), Arc::clone(hold));
     }
 
+    fn of_key(&self, key: &Key) -> Vec<Arc<Hold>> {
+        let first = (key.clone(), HolderId::from_bytes([0; 16]));
+        let last = (key.clone(), HolderId::from_bytes([u8::MAX; 16]));
+        self.holds.range(first..=last).map(|(_, hold)| Arc::clone(hold)).collect()
+    }
+
     fn has(&self, hold: &Hold) -> bool {
-        self.holds.get(&hold.key).is_some_and(|holds| holds.iter().any(|h| h.holder == hold.holder))
+        self.holds.contains_key(&(hold.key.clone(), hold.holder))
     }
 
     /// Says whether it was there.
     fn remove(&mut self, hold: &Hold) -> bool {
         self.timers.remove(&(hold.scheduled(), hold.holder));
-        let Some(holds) = self.holds.get_mut(&hold.key) else { return false };
-        let before = holds.len();
-        holds.retain(|h| h.holder != hold.holder);
-        let after = holds.len();
-        if after == 0 {
-            self.holds.remove(&hold.key);
-        }
-        after < before
+        self.holds.remove(&(hold.key.clone(), hold.holder)).is_some()
     }
 }

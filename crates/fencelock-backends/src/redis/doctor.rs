@@ -76,11 +76,7 @@ fn uptime(info: &HashMap<String, String>) -> String {
 }
 
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    let key = match fencelock_core::Key::new("fencelock:doctor") {
-        Ok(key) => key,
-        Err(error) => return Finding::new(Level::Failure, "scripts", error.to_string(), ""),
-    };
-    let call = super::script::inspect(redis.link.target.names(&key));
+    let call = super::script::inspect("fencelock:doctor");
     match redis.link.call(session, &call).await {
         Ok(_) => Finding::fine("scripts", "Lua scripts run"),
         Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),

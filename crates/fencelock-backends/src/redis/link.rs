@@ -17,7 +17,7 @@ pub(crate) struct Link {
     pub(crate) target: Target,
     pub(crate) feed: Arc<Feed>,
     channel: String,
-    live: Mutex<Option<Session>>,
+    live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
 }
 
@@ -51,7 +51,7 @@ impl Link {
 
     /// The live session, or a new one. However many ask while the server is away, one dials, and its failure is
     /// everybody's answer: a hundred callers do not wait for a hundred timeouts.
-    pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Session, Unknown> {
+    pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
         if let Some(session) = self.live() {
             return Ok(session);
         }
@@ -68,9 +68,10 @@ impl Link {
         dial.sessions += 1;
         match Session::open(&self.target, dial.sessions, &self.channel, &self.feed).await {
             Ok(session) => {
+                let session = Arc::new(session);
                 dial.failed = None;
                 dial.tell(&self.target.name, &session);
-                *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
+                *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
                 Ok(session)
             }
             Err(unknown) => {
@@ -83,7 +84,7 @@ impl Link {
     /// Sends a script by its digest, and in full if the server does not know it: after a restart, a fail-over or
     /// `SCRIPT FLUSH`. "No such script" means that nothing was carried out.
     pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
-        let answer = match session.send(&call.by_digest()).await {
+        let answer = match session.send(call.by_digest()).await {
             Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
             answer => answer,
         };
@@ -106,7 +107,7 @@ impl Link {
         }
     }
 
-    fn live(&self) -> Option<Session> {
+    fn live(&self) -> Option<Arc<Session>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).as_ref().filter(|session| !session.is_dead()).cloned()
     }
 }

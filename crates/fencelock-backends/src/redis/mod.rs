@@ -66,7 +66,7 @@ impl Redis {
         Ok(Self { link: Link::new(Target::parse(url)?)?, clock: Arc::new(BootClock) })
     }
 
-    async fn session(&self) -> Result<Session, Unknown> {
+    async fn session(&self) -> Result<Arc<Session>, Unknown> {
         self.link.session(|| self.clock.now()).await
     }
 
@@ -81,28 +81,28 @@ impl Redis {
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let session = self.session().await?;
-        let names = self.link.target.names(&claim.key);
-        let call = script::acquire(names.clone(), claim, self.clock.wall_micros(), &session.facts.channel);
+        let wire = self.link.target.wire(&claim.key);
+        let call = script::acquire(&wire, claim, self.clock.wall_micros(), &session.facts.channel);
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
         if let Some(answer) = script::read_acquire(self.link.node(), answer)? {
-            self.watch_foreign(&session, &call, &claim.key, &answer).await;
+            self.watch_foreign(&session, &claim.key, &answer).await;
             return Ok(answer);
         }
         let poll = claim.with_intent(Intent::Poll);
-        let call = script::acquire(names, &poll, self.clock.wall_micros(), &session.facts.channel);
+        let call = script::acquire(&wire, &poll, self.clock.wall_micros(), &session.facts.channel);
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
         // Between the two the lease may have ended.
         Ok(script::read_acquire(self.link.node(), answer)?.unwrap_or(Acquire::Gone))
     }
 
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
-    async fn watch_foreign(&self, session: &Session, call: &Call, key: &Key, answer: &Acquire) {
+    async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
         let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
         if !session.facts.tracking || !matches!(occupied.by, Occupant::Foreign(_)) {
             return;
         }
         let mut watch = redis::pipe();
-        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(call.names().lock());
+        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
         let answers = session.send_all(&watch).await.unwrap_or_default();
         if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
             self.link.feed.changed(key);
@@ -116,7 +116,7 @@ impl Redis {
         };
         let calls: Vec<Call> = renewals
             .iter()
-            .map(|renewal| script::renew(self.link.target.names(&renewal.key), &renewal.holder, renewal.ttl.get()))
+            .map(|renewal| script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get()))
             .collect();
         let answers = send_batch(&session, &calls).await;
         self.link.check(&session);
@@ -133,7 +133,7 @@ impl Redis {
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let answer = self.call(script::inspect(self.link.target.names(key))).await?;
+        let answer = self.call(script::inspect(&self.link.target.wire(key))).await?;
         script::read_inspect(self.link.node(), answer)
     }
 
@@ -160,7 +160,7 @@ impl Redis {
 
     fn key_of(&self, fence: &[u8]) -> Option<Key> {
         let wire = key_of_side_key(std::str::from_utf8(fence).ok()?, "fence")?;
-        Key::new(wire.as_str().strip_prefix(&self.link.target.prefix)?).ok()
+        Key::new(wire.strip_prefix(&self.link.target.prefix)?).ok()
     }
 }
 
@@ -187,7 +187,7 @@ async fn send_each<'a>(
         if session.facts.tracking {
             commands.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        commands.add_command(call.by_digest());
+        commands.add_command(call.by_digest().clone());
     }
     if commands.is_empty() {
         return Ok(Vec::new());
@@ -220,7 +220,7 @@ impl Backend for Redis {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async move {
-            let call = script::release(self.link.target.names(key), holder, self.clock.wall_micros());
+            let call = script::release(&self.link.target.wire(key), holder, self.clock.wall_micros());
             script::read_release(self.link.node(), self.call(call).await?)
         })
     }
@@ -236,7 +236,7 @@ impl Backend for Redis {
         Box::pin(async move {
             let keys = self.keys().await?;
             let session = self.session().await?;
-            let calls: Vec<_> = keys.iter().map(|key| script::inspect(self.link.target.names(key))).collect();
+            let calls: Vec<_> = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
             let mut held = Vec::new();
             for (keys, calls) in keys.chunks(SCAN_COUNT as usize).zip(calls.chunks(SCAN_COUNT as usize)) {
                 let answers = send_batch(&session, calls).await.map_err(|error| self.unknown(&error))?;
@@ -255,8 +255,8 @@ impl Backend for Redis {
             let key = &holding.key;
             let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
             if seen.occupant() == holding.occupant {
-                let names = self.link.target.names(key);
-                let answer = self.call(script::evict(names, &seen, self.clock.wall_micros())).await?;
+                let wire = self.link.target.wire(key);
+                let answer = self.call(script::evict(&wire, &seen, self.clock.wall_micros())).await?;
                 if script::read_evict(self.link.node(), answer)? == Evicted::Yes {
                     // The server does not tell the connection that made a change of its own change.
                     self.link.feed.changed(key);

@@ -1,11 +1,10 @@
 //! One typed function for each script.
 
-use super::target::Names;
 use fencelock_core::{
     Acquire, Claim, Expiry, Fault, FencingToken, HolderId, Holding, Intent, Key, Occupant, Occupied, Release, Renew,
-    Unknown,
+    SideKeys, Unknown,
 };
-use redis::{Cmd, Script, Value};
+use redis::{Arg, Cmd, Script, ToRedisArgs, Value};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -40,73 +39,79 @@ pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!(
 #[derive(Debug)]
 pub(crate) struct Call {
     lua: &'static Lua,
-    names: Names,
-    args: Vec<Vec<u8>>,
+    by_digest: Cmd,
 }
 
 impl Call {
-    fn new<A: AsRef<[u8]>, const N: usize>(lua: &'static LazyLock<Lua>, names: Names, args: [A; N]) -> Self {
-        Self { lua, names, args: args.map(|arg| arg.as_ref().to_vec()).into() }
+    /// `wire` is the lock's name; its side keys follow it, as the scripts expect.
+    fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+        // Room for the digest, four names and the arguments: one allocation each, whatever the call.
+        let mut by_digest = Cmd::with_capacity(16, 320 + 4 * wire.len());
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(4).arg(wire);
+        let mut side = SideKeys::of(wire);
+        for what in ["fence", "line", "waiters"] {
+            by_digest.arg(side.name(what));
+        }
+        Self { lua, by_digest }
     }
 
-    pub(crate) fn by_digest(&self) -> Cmd {
-        self.command("EVALSHA", &self.lua.digest)
+    fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.by_digest.arg(arg);
+        self
+    }
+
+    pub(crate) fn by_digest(&self) -> &Cmd {
+        &self.by_digest
     }
 
     pub(crate) fn in_full(&self) -> Cmd {
-        self.command("EVAL", &self.lua.source)
-    }
-
-    pub(crate) fn names(&self) -> &Names {
-        &self.names
-    }
-
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.names.all().len()).arg(self.names.all()).arg(&self.args);
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.lua.source);
+        for arg in self.by_digest.args_iter().skip(2) {
+            // A cursor is an argument of SCAN only.
+            if let Arg::Simple(arg) = arg {
+                command.arg(arg);
+            }
+        }
         command
     }
 }
 
-fn millis(span: Duration) -> String {
-    span.as_millis().to_string()
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn acquire(names: Names, claim: &Claim, wall_micros: u64, channel: &str) -> Call {
+pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str) -> Call {
     let intent = match claim.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
-    let args: [&str; 8] = [
-        intent,
-        &claim.holder.id.to_string(),
-        &claim.holder.wire(),
-        &millis(claim.ttl.get()),
-        &wall_micros.to_string(),
-        &millis(WAITER_LIFE),
-        &millis(CLAIM_TTL),
-        channel,
-    ];
-    Call::new(&ACQUIRE, names, args)
+    Call::new(&ACQUIRE, wire)
+        .arg(intent)
+        .arg(&claim.holder.id.hex())
+        .arg(claim.holder.wire())
+        .arg(claim.ttl.as_millis())
+        .arg(wall_micros)
+        .arg(millis(WAITER_LIFE))
+        .arg(millis(CLAIM_TTL))
+        .arg(channel)
 }
 
-pub(crate) fn release(names: Names, holder: &HolderId, wall_micros: u64) -> Call {
-    Call::new(&RELEASE, names, [holder.to_string(), wall_micros.to_string(), millis(CLAIM_TTL)])
+pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64) -> Call {
+    Call::new(&RELEASE, wire).arg(&holder.hex()).arg(wall_micros).arg(millis(CLAIM_TTL))
 }
 
-pub(crate) fn renew(names: Names, holder: &HolderId, ttl: Duration) -> Call {
-    Call::new(&RENEW, names, [holder.to_string(), millis(ttl)])
+pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration) -> Call {
+    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl))
 }
 
-pub(crate) fn inspect(names: Names) -> Call {
-    Call::new::<[u8; 0], 0>(&INSPECT, names, [])
+pub(crate) fn inspect(wire: &str) -> Call {
+    Call::new(&INSPECT, wire)
 }
 
-pub(crate) fn evict(names: Names, seen: &Seen, wall_micros: u64) -> Call {
-    let (proposal, claim_ttl) = (wall_micros.to_string(), millis(CLAIM_TTL));
-    let args: [&[u8]; 4] = [&seen.value, seen.kind.as_bytes(), proposal.as_bytes(), claim_ttl.as_bytes()];
-    Call::new(&EVICT, names, args)
+pub(crate) fn evict(wire: &str, seen: &Seen, wall_micros: u64) -> Call {
+    Call::new(&EVICT, wire).arg(&seen.value).arg(&seen.kind).arg(wall_micros).arg(millis(CLAIM_TTL))
 }
 
 /// A lock as it stands on the server, byte for byte.

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinHandle;
 
 /// One connection, from its handshake to its end. Nothing reconnects it: what was true of it dies with it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Session {
     connection: MultiplexedConnection,
     pub(crate) number: u64,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) facts: Facts,
     /// Answers missed in a row. A connection that swallows requests without breaking must be given up too.
-    missed: Arc<AtomicU32>,
+    missed: AtomicU32,
 }
 
 /// What the handshake found out.
@@ -68,7 +68,7 @@ impl Session {
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
         let facts = Facts::learn(connection.clone(), target, resp3, channel, feed).await?;
-        Ok(Self { connection, number, facts: Arc::new(facts), missed: Arc::default() })
+        Ok(Self { connection, number, facts, missed: AtomicU32::new(0) })
     }
 
     async fn dial(target: &Target, resp3: bool, feed: &Arc<Feed>) -> RedisResult<MultiplexedConnection> {

@@ -1,5 +1,6 @@
-use fencelock_core::{Invalid, Key, side_key};
+use fencelock_core::{Invalid, Key};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// What a `redis://` URL says.
@@ -18,10 +19,6 @@ pub(crate) struct Target {
     /// Whether to have wake-ups at all.
     pub(crate) push: bool,
 }
-
-/// The names of one lock on the wire, in the order of the scripts' KEYS.
-#[derive(Debug, Clone)]
-pub(crate) struct Names([String; 4]);
 
 /// A second is a thousand round trips in a data centre and five around the world.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -67,36 +64,9 @@ impl Target {
         client(info, self.certificates.as_deref())
     }
 
-    pub(crate) fn names(&self, key: &Key) -> Names {
-        if self.prefix.is_empty() {
-            return Names::of(key);
-        }
-        // A prefix and a key are short enough and were both checked; if the two together make a name that a key of its
-        // own could not have, it is still a name for Redis.
-        match Key::new(format!("{}{key}", self.prefix)) {
-            Ok(wire) => Names::of(&wire),
-            Err(_) => Names::of(key).with_lock(format!("{}{key}", self.prefix)),
-        }
-    }
-}
-
-impl Names {
-    fn of(wire: &Key) -> Self {
-        let side = |what| side_key(wire, what);
-        Self([wire.as_str().to_owned(), side("fence"), side("line"), side("waiters")])
-    }
-
-    fn with_lock(mut self, lock: String) -> Self {
-        self.0[0] = lock;
-        self
-    }
-
-    pub(crate) fn lock(&self) -> &str {
-        &self.0[0]
-    }
-
-    pub(crate) fn all(&self) -> &[String; 4] {
-        &self.0
+    /// The name of a lock on the wire.
+    pub(crate) fn wire<'a>(&self, key: &'a Key) -> Cow<'a, str> {
+        if self.prefix.is_empty() { Cow::Borrowed(key.as_str()) } else { Cow::Owned(format!("{}{key}", self.prefix)) }
     }
 }
 
@@ -121,7 +91,7 @@ impl Options {
         let value = percent_decoded(value)?;
         match (name, value.as_str()) {
             ("prefix", _) => {
-                if value.len() > 128 || value.chars().any(char::is_control) {
+                if value.len() > 128 || value.chars().any(char::is_control) || value.starts_with(Key::RESERVED) {
                     return Err(Invalid::new("prefix= takes at most 128 bytes without control characters"));
                 }
                 self.prefix = value;
@@ -221,11 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_goes_before_the_key_and_stays_in_its_slot() {
+    fn a_prefix_goes_before_the_key() {
         let target = Target::parse("redis://h?prefix=redlock%3A").unwrap();
-        let names = target.names(&Key::new("orders").unwrap());
-        assert_eq!(names.lock(), "redlock:orders");
-        assert_eq!(names.all()[1], "fencelock:{redlock:orders}:fence");
+        assert_eq!(target.wire(&Key::new("orders").unwrap()), "redlock:orders");
     }
 
     #[test]

@@ -2,5 +2,6 @@
 
 pub(crate) mod file;
 pub(crate) mod memory;
+pub(crate) mod memory_clocked;
 pub(crate) mod memory_leases;
 pub(crate) mod redis;

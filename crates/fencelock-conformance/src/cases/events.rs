@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A hint comes within milliseconds, or it is lost.
-const PATIENCE: Duration = Duration::from_secs(4);
-const CHANCES: u32 = 5;
+const PATIENCE: Duration = Duration::from_secs(2);
+const CHANCES: u32 = 4;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -174,6 +174,6 @@ async fn wait_for_a_turn(client: &Rival, ear: &Ear) -> Rival {
         }
         let handed = |event: &Event| matches!(event, Event::Handed { holder, .. } if *holder == turn.holder.id);
         ear.hears(pause, |event| handed(event).then_some(())).await;
-        pause = (pause * 2).min(Duration::from_millis(64));
+        pause = (pause * 2).min(Duration::from_millis(16));
     }
 }

@@ -1,0 +1,220 @@
+//! The suite catches a backend that lies: each lie is told over the memory backend, which is right.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod liar;
+
+use fencelock_backends::{ManualClock, Memory};
+use fencelock_conformance::{Place, Site, broken_facts};
+use fencelock_core::{Backend, BoxFuture};
+use liar::{Liar, Lie};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+struct House {
+    clock: Arc<ManualClock>,
+    liar: Arc<dyn Backend>,
+}
+
+impl Place for House {
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+        Box::pin(async { Arc::clone(&self.liar) })
+    }
+
+    fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
+        self.clock.advance(span);
+        Box::pin(async {})
+    }
+}
+
+fn liars_house(lie: Lie) -> Site {
+    Site::new("liar", move || {
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
+        let truth = match lie {
+            Lie::LocksNeverExpire => Memory::with_leases(Arc::new(ManualClock::at(Duration::from_secs(3600)))),
+            _ => Memory::with_leases(Arc::clone(&clock) as _),
+        };
+        Ok(Box::new(House { clock, liar: Arc::new(Liar::new(truth, lie)) }))
+    })
+}
+
+/// The panics of cases that are meant to fail are no news; those of this file's own tests are.
+fn keep_the_cases_quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() != Some("tokio-rt-worker") {
+                loud(info);
+            }
+        }));
+    });
+}
+
+fn caught(lie: Lie, by: &[&str]) {
+    keep_the_cases_quiet();
+    let broken = broken_facts(&liars_house(lie), |fact| by.contains(&fact));
+    for fact in by {
+        assert!(broken.contains(fact), "{lie:?} passed {fact}");
+    }
+}
+
+#[test]
+fn the_truth_breaks_nothing() {
+    assert_eq!(broken_facts(&liars_house(Lie::None), |_| true), Vec::<&str>::new());
+}
+
+#[test]
+fn two_holders_of_one_key_are_caught() {
+    caught(Lie::BusyIsGranted, &["a_busy_key_is_busy_for_everybody_else", "sixty_four_tasks_count_without_losing_one"]);
+}
+
+#[test]
+fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
+    caught(Lie::OneInAHundredIsGranted, &["sixty_four_tasks_count_without_losing_one"]);
+}
+
+#[test]
+fn contention_that_is_an_error_is_caught() {
+    caught(Lie::BusyIsAnError, &["a_busy_key_is_busy_for_everybody_else"]);
+}
+
+#[test]
+fn a_release_that_frees_anybodys_hold_is_caught() {
+    caught(
+        Lie::ReleaseFreesAnybodys,
+        &["a_late_release_does_not_free_the_next_holder", "a_release_by_a_rival_frees_nothing_and_names_the_holder"],
+    );
+}
+
+#[test]
+fn a_release_that_is_always_content_is_caught() {
+    caught(Lie::ReleaseSaysReleased, &["a_second_release_finds_the_key_absent"]);
+}
+
+#[test]
+fn a_renewal_that_takes_the_key_again_is_caught() {
+    caught(
+        Lie::RenewalTakesAgain,
+        &[
+            "a_renewal_after_the_expiry_does_not_take_it_again",
+            "a_renewal_of_a_free_key_finds_it_absent_and_does_not_take_it",
+        ],
+    );
+}
+
+#[test]
+fn a_renewal_that_renews_anybodys_hold_is_caught() {
+    caught(Lie::RenewalOfAnybodys, &["a_renewal_after_a_takeover_changes_nothing_for_the_new_holder"]);
+}
+
+#[test]
+fn a_renewal_that_does_nothing_is_caught() {
+    caught(
+        Lie::RenewalDoesNothing,
+        &["a_renewal_runs_its_whole_ttl_from_when_it_is_made", "a_hold_that_is_renewed_outlives_its_first_ttl"],
+    );
+}
+
+#[test]
+fn answers_out_of_order_are_caught() {
+    caught(Lie::RenewalsBackwards, &["renewals_in_one_batch_are_answered_in_their_order"]);
+}
+
+#[test]
+fn a_try_that_stays_in_line_is_caught() {
+    caught(Lie::TryStandsInLine, &["a_try_at_a_busy_key_leaves_nothing_behind"]);
+}
+
+#[test]
+fn a_poll_that_takes_is_caught() {
+    caught(Lie::PollTakes, &["a_poll_by_a_stranger_takes_no_free_key", "a_poll_by_a_stranger_does_not_join_the_line"]);
+}
+
+#[test]
+fn a_fence_that_stands_still_is_caught() {
+    caught(
+        Lie::FenceStandsStill,
+        &["a_fence_grows_with_every_release_and_grant", "a_fence_grows_over_expiries", "a_fence_grows_over_hand_offs"],
+    );
+}
+
+#[test]
+fn a_fence_that_moves_with_every_answer_is_caught() {
+    caught(Lie::FenceMovesOnRepeat, &["a_repeated_claim_gets_the_same_grant"]);
+}
+
+#[test]
+fn locks_that_never_expire_are_caught() {
+    caught(Lie::LocksNeverExpire, &["a_hold_that_nobody_renews_ends", "an_expired_hold_is_nowhere_to_be_seen"]);
+}
+
+#[test]
+fn a_lease_of_half_the_ttl_is_caught() {
+    caught(Lie::HalfTheTtl, &["a_hold_does_not_end_before_its_ttl"]);
+}
+
+#[test]
+fn a_lease_of_twice_the_ttl_is_caught() {
+    caught(Lie::TwiceTheTtl, &["a_hold_that_nobody_renews_ends", "five_renewals_of_five_seconds_leave_at_most_five"]);
+}
+
+#[test]
+fn a_forgotten_label_is_caught() {
+    caught(Lie::ForgetsLabels, &["a_held_key_shows_its_holder_with_owner_label_and_fence"]);
+}
+
+#[test]
+fn names_that_fall_together_are_caught() {
+    caught(Lie::IgnoresCase, &["names_that_look_alike_are_locks_of_their_own"]);
+    caught(Lie::CutsNames, &["names_of_512_bytes_that_differ_in_the_last_are_locks_of_their_own"]);
+}
+
+#[test]
+fn an_eviction_of_whatever_is_there_is_caught() {
+    caught(Lie::EvictsWhateverIsThere, &["an_eviction_spares_a_later_hold"]);
+}
+
+#[test]
+fn a_list_without_an_end_is_caught() {
+    caught(Lie::ListsNothing, &["the_list_has_what_is_held_and_not_what_is_free"]);
+}
+
+#[test]
+fn a_backend_that_tells_nobody_is_caught() {
+    caught(Lie::TellsNobody, &["a_release_tells_the_next_in_line_its_grant"]);
+}
+
+#[test]
+fn a_line_that_nobody_leaves_is_caught() {
+    caught(Lie::KeepsPlaces, &["a_release_from_the_line_gives_up_the_place", "a_waiter_that_gave_up_is_skipped"]);
+}
+
+#[test]
+fn a_late_comer_that_overtakes_is_caught() {
+    caught(Lie::TryOvertakes, &["a_try_does_not_overtake_a_waiter"]);
+}
+
+#[test]
+fn a_dropped_claim_that_comes_later_is_caught() {
+    caught(Lie::CarriesOutLater, &["a_dropped_claim_can_be_released"]);
+}
+
+#[test]
+fn one_lock_for_all_keys_is_caught() {
+    caught(Lie::OneLockForAll, &["keys_do_not_stand_in_each_others_way"]);
+}
+
+#[test]
+fn a_release_that_is_only_said_is_caught() {
+    caught(Lie::ReleaseDoesNothing, &["a_release_frees_the_key", "an_eviction_spares_a_later_hold"]);
+}
+
+#[test]
+fn a_claim_that_is_made_before_it_is_awaited_is_caught() {
+    caught(Lie::ClaimsEagerly, &["a_claim_dropped_before_its_first_poll_does_nothing"]);
+}
+
+#[test]
+fn a_look_that_takes_is_caught() {
+    caught(Lie::LookTakes, &["a_free_key_shows_nothing", "looking_does_not_hold_the_key"]);
+}

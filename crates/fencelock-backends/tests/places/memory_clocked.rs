@@ -1,0 +1,18 @@
+use fencelock_backends::{BootClock, Memory};
+use fencelock_conformance::{Place, Site};
+use fencelock_core::{Backend, BoxFuture};
+use std::sync::Arc;
+
+/// Leases in real time, shared by all cases: the suite behaves as it does with a server.
+pub(crate) fn site() -> Site {
+    let locks: Arc<dyn Backend> = Arc::new(Memory::with_leases(Arc::new(BootClock)));
+    Site::new("memory_clocked", move || Ok(Box::new(Clocked(Arc::clone(&locks)))))
+}
+
+struct Clocked(Arc<dyn Backend>);
+
+impl Place for Clocked {
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+        Box::pin(async { Arc::clone(&self.0) })
+    }
+}

@@ -1,0 +1,79 @@
+//! Measures fencelock on one Redis: each figure is a ratio of two things measured in turn, in one run, on one machine.
+//!
+//! | workload | against |
+//! |---|---|
+//! | [`uncontended`] | the same two scripts sent with the bare `redis` client |
+//! | [`handoff`] | the round trip of a `PING` |
+//! | [`hot_key`] | two ways of waking waiters by pub/sub, and polling |
+//!
+//! The server is started for the run on a free port, without persistence, and ended with it.
+#![forbid(unsafe_code)]
+
+mod bare;
+mod handoff;
+mod hot_key;
+mod report;
+mod uncontended;
+mod worker;
+
+use fencelock_conformance::RedisServer;
+use report::Report;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    /// One measurement.
+    span: Duration,
+    /// Pairs of measurements, of which the median counts.
+    pairs: usize,
+}
+
+impl Effort {
+    const FULL: Self = Self { span: Duration::from_secs(3), pairs: 5 };
+    const QUICK: Self = Self { span: Duration::from_millis(500), pairs: 3 };
+}
+
+/// Runs the workloads that the arguments name, all of them if none is named, and prints a table or JSON.
+pub fn main() -> ExitCode {
+    if let Some(code) = worker::run_if_asked() {
+        return code;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
+    if let Some(unknown) = arguments.iter().find(|a| !["--json", "--quick"].contains(&a.as_str())) {
+        eprintln!("{unknown} is not known; there are --json and --quick");
+        return ExitCode::from(64);
+    }
+    let effort = if has("--quick") { Effort::QUICK } else { Effort::FULL };
+    match measure(effort) {
+        Ok(report) if has("--json") => println!("{}", report.json()),
+        Ok(report) => print!("{report}"),
+        Err(error) => {
+            eprintln!("the measurement failed: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn measure(effort: Effort) -> Result<Report, Failure> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let mut report = Report::of_this_machine(&server);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        for tasks in [1, 256] {
+            report.uncontended.push(uncontended::measure(&url, tasks, effort).await?);
+        }
+        Ok::<_, Failure>(())
+    })?;
+    report.handoff = Some(handoff::measure(&url, effort)?);
+    for scheme in hot_key::Scheme::ALL {
+        report.hot_key.push(hot_key::measure(&url, scheme, effort)?);
+    }
+    Ok(report)
+}

@@ -1,0 +1,152 @@
+use fencelock_conformance::RedisServer;
+use serde::Serialize;
+use std::fmt;
+
+/// All figures of one run.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    machine: Machine,
+    pub(crate) uncontended: Vec<Uncontended>,
+    pub(crate) handoff: Option<HandOff>,
+    pub(crate) hot_key: Vec<HotKey>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Machine {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    redis: String,
+    fencelock: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Uncontended {
+    pub(crate) tasks: usize,
+    pub(crate) fencelock_per_s: f64,
+    pub(crate) bare_per_s: f64,
+    pub(crate) ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct HandOff {
+    pub(crate) handoffs: usize,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) ping_p50_us: f64,
+    pub(crate) ping_p99_us: f64,
+    pub(crate) ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct HotKey {
+    pub(crate) scheme: &'static str,
+    pub(crate) grants_per_s: f64,
+    pub(crate) wait_p50_us: f64,
+    pub(crate) wait_p99_us: f64,
+    pub(crate) wait_max_us: f64,
+    pub(crate) max_over_median: f64,
+    pub(crate) jain: f64,
+}
+
+impl Report {
+    pub(crate) fn of_this_machine(server: &RedisServer) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let cpu = read("/proc/cpuinfo");
+        let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let info = format!("{:?}", server.command(&["INFO", "server"]));
+        let redis = info.split("redis_version:").nth(1).and_then(|rest| rest.split(['\\', '\r', '\n']).next());
+        let machine = Machine {
+            cpu: cpu.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned()),
+            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            redis: redis.unwrap_or("unknown").to_owned(),
+            fencelock: env!("CARGO_PKG_VERSION"),
+        };
+        Self { machine, ..Self::default() }
+    }
+
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cpu, cores, kernel, redis, fencelock } = &self.machine;
+        writeln!(f, "fencelock {fencelock}, Redis {redis}, {cores} cores ({cpu}), Linux {kernel}\n")?;
+        writeln!(f, "Acquire + release, nobody else wants the key, cycles per second")?;
+        writeln!(f, "| tasks | fencelock | bare client, same scripts | ratio |\n|---:|---:|---:|---:|")?;
+        for row in &self.uncontended {
+            writeln!(f, "| {} | {:.0} | {:.0} | {:.2} |", row.tasks, row.fencelock_per_s, row.bare_per_s, row.ratio)?;
+        }
+        if let Some(row) = &self.handoff {
+            writeln!(f, "\nHand-off between two processes, {} times", row.handoffs)?;
+            writeln!(f, "| | p50, us | p99, us |\n|---|---:|---:|")?;
+            writeln!(f, "| release called -> lock returned | {:.0} | {:.0} |", row.p50_us, row.p99_us)?;
+            writeln!(f, "| PING | {:.0} | {:.0} |", row.ping_p50_us, row.ping_p99_us)?;
+            writeln!(f, "| ratio of the p50 | {:.2} | |", row.ratio)?;
+        }
+        writeln!(f, "\nOne key, 4 processes x 64 tasks, nothing done under the lock")?;
+        writeln!(f, "| waiting | grants/s | wait p50, ms | p99, ms | longest, ms | longest / p50 | Jain fairness |")?;
+        writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
+        for row in &self.hot_key {
+            writeln!(
+                f,
+                "| {} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.3} |",
+                row.scheme,
+                row.grants_per_s,
+                row.wait_p50_us / 1e3,
+                row.wait_p99_us / 1e3,
+                row.wait_max_us / 1e3,
+                row.max_over_median,
+                row.jain
+            )?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The value that `percent` of the values do not exceed.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "microseconds and counts, far below 2^53"
+)]
+pub(crate) fn percentile(values: &mut [u64], percent: f64) -> f64 {
+    values.sort_unstable();
+    let rank = ((values.len() as f64) * percent / 100.0).ceil() as usize;
+    values.get(rank.clamp(1, values.len().max(1)) - 1).map_or(f64::NAN, |value| *value as f64)
+}
+
+/// 1 if all have the same, 1/n if one has everything. Source: Jain, Chiu and Hawe, DEC TR-301, 1984.
+#[expect(clippy::cast_precision_loss, reason = "a few hundred tasks")]
+pub(crate) fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_is_one_for_equal_shares_and_a_quarter_for_one_of_four() {
+        assert!((jain(&[2.0; 4]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[8.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let mut values: Vec<u64> = (1..=100).rev().collect();
+        for (percent, expected) in [(50.0, 50.0), (99.0, 99.0), (100.0, 100.0), (0.0, 1.0)] {
+            assert!((percentile(&mut values, percent) - expected).abs() < 1e-9);
+        }
+    }
+}
