@@ -1,5 +1,5 @@
 //! What the tests of the client share.
-#![allow(dead_code, reason = "no test target uses everything")]
+#![allow(dead_code, unused_imports, reason = "no test target uses everything")]
 
 mod faulty;
 mod scene;

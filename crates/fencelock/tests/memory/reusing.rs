@@ -1,6 +1,6 @@
 //! One lock object, many holds; one hold, many processes.
 
-use crate::common::{Scene, Verb, ms, secs};
+use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Error, LossReason, Released};
 
 #[tokio::test(start_paused = true)]
@@ -84,4 +84,19 @@ async fn tokens_grow_from_hold_to_hold() {
         last = guard.fencing_token().get();
         guard.release().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_from_before_the_journey_does_not_trouble_the_hold_that_arrived() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Slow(ms(200)));
+    let renewals = scene.net.calls(Verb::Renew);
+    while scene.net.calls(Verb::Renew) == renewals {
+        scene.pass(ms(10)).await;
+    }
+    let holder = guard.into_holder();
+    let guard = scene.client.lock("k").ttl(secs(9)).resume(holder).await.unwrap();
+    scene.pass(secs(100)).await;
+    assert!(guard.is_held(), "it is looked after");
 }
