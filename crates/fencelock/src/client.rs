@@ -8,6 +8,7 @@ use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl,
     Unknown,
 };
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,15 @@ use std::time::Duration;
 ///
 /// It is cheap to clone, and clones share everything. It lives on the tokio runtime it was made on; guards may be
 /// used and dropped anywhere.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.name()).finish_non_exhaustive()
+    }
 }
 
 impl Client {
@@ -63,6 +70,11 @@ impl Client {
     /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.core), key.as_ref())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     pub(crate) fn janitor(&self) -> Arc<Janitor> {

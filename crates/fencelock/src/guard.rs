@@ -5,6 +5,7 @@ use crate::hold::{End, Hold};
 use crate::janitor::Chore;
 use crate::telemetry;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use std::time::Duration;
 /// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release, from wherever it is
 /// dropped, and never blocks; if the process ends before that is done, the lease ends by itself.
 #[must_use = "the lock is released when its guard is dropped"]
-#[derive(Debug)]
 pub struct Guard {
     core: Arc<Core>,
     held: Held,
@@ -21,7 +21,7 @@ pub struct Guard {
 }
 
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Held {
     hold: Arc<Hold>,
 }
@@ -221,5 +221,28 @@ impl Held {
     /// As [`Guard::lost`]. It never ends if the lock is released instead.
     pub async fn lost(&self) -> LossReason {
         self.hold.lost().await
+    }
+}
+
+/// Without the holder's id, which is a proof.
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.write("Guard", f)
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write("Held", f)
+    }
+}
+
+impl Held {
+    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("key", self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }

@@ -92,6 +92,12 @@ impl Janitor {
         self.office.pending.load(Ordering::SeqCst)
     }
 
+    /// How many attempts that were given up are remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.office.abandoned.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Waits until nothing is pending.
     pub(crate) async fn idle(&self) {
         loop {

@@ -78,6 +78,12 @@ impl Watchdog {
         self.table().holds.len()
     }
 
+    /// How many timers it has.
+    #[cfg(test)]
+    pub(crate) fn timers(&self) -> usize {
+        self.table().timers.len()
+    }
+
     /// Ends the task.
     pub(crate) fn stop(&self) {
         self.table().stopped = true;

@@ -48,6 +48,23 @@ async fn wrong_and_missing_passwords_are_configuration_errors_that_do_not_repeat
 }
 
 #[tokio::test]
+async fn what_is_written_for_debugging_is_short_and_keeps_secrets() {
+    let Some(server) = server_with(RedisServer::options().password("s3cret")) else { return };
+    let client = client(&server.url()).await;
+    let guard = client.lock("k").await.unwrap();
+    for text in
+        [format!("{client:?}"), format!("{guard:?}"), format!("{:?}", guard.held()), format!("{:?}", client.lock("k"))]
+    {
+        assert!(text.len() < 300 && !text.contains("s3cret"), "{text}");
+        assert!(!text.contains(&guard.holder().to_string()), "the proof is a secret too: {text}");
+    }
+    let blocking =
+        std::thread::spawn(move || fencelock::blocking::Client::connect(&server.url()).map(|c| format!("{c:?}")));
+    let text = blocking.join().unwrap().unwrap();
+    assert!(text.len() < 600 && !text.contains("s3cret"), "{text}");
+}
+
+#[tokio::test]
 async fn a_password_that_is_changed_ends_a_wait_at_the_next_connection() {
     let Some(server) = server() else { return };
     let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);

@@ -4,9 +4,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocking;
+mod child;
 mod config;
 mod foreign;
+mod line;
 mod lost_replies;
 mod outages;
+mod processes;
+mod protocols;
+mod refusals;
 mod support;
 mod wire;

@@ -26,7 +26,7 @@ async fn nothing_without_an_end_is_ever_left() {
     let Some(server) = server() else { return };
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
     let held = a.lock("k").await.unwrap();
-    let served = waiting(&server, "k", b.lock("k")).await;
+    let next = waiting(&server, "k", b.lock("k")).await;
     let given_up = waiting(&server, "k", b.lock("k")).await;
     for key in keys(&server) {
         assert!(number(&server, &["PTTL", &key]) > 0, "{key} has no end while it is used");
@@ -36,7 +36,7 @@ async fn nothing_without_an_end_is_ever_left() {
     given_up.abort();
     eventually("out of line", async || in_line(&server, "k") == 1).await;
     held.release().await.unwrap();
-    drop(served.await.unwrap());
+    drop(next.await.unwrap());
     eventually("free", async || is_free(&server, "k")).await;
     assert_eq!(keys(&server), ["fencelock:{k}:fence"], "only the number");
     assert!(number(&server, &["PTTL", "fencelock:{k}:fence"]) > 0, "for a day");
