@@ -6,14 +6,14 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::identity::dice;
-use crate::janitor::Chore;
+use crate::janitor::{Chore, STRAGGLER};
 use crate::lock::{Request, Waiting};
 use crate::telemetry;
 use crate::waiters::Waiter;
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
-    Acquire, Claim, Expiry, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupant, Occupied,
-    RenewalPlan, RetryPlan, Unknown,
+    Acquire, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupant,
+    Occupied, RenewalPlan, RetryPlan, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId
     match core.backend.acquire(&claim).await {
         Ok(Acquire::Granted { fence }) => {
             let lease = lease_of(core, request, sent);
-            Ok(hold(core, request, claim.holder.id, fence, lease))
+            Ok(hold(core, request, claim.holder.id, fence, lease, Moment::default()))
         }
         Ok(_) => Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => Err(unreachable(cause, core.clock.now().since(sent), 1)),
@@ -151,16 +151,27 @@ struct Attempt<'a> {
     left_behind: bool,
     /// A request was sent whose answer has not come.
     in_flight: bool,
+    /// Until then, a request whose answer never came may still arrive, also after later ones were answered.
+    stray_until: Moment,
     asked: u32,
 }
 
 impl<'a> Attempt<'a> {
     fn new(core: &'a Arc<Core>, request: &Request) -> Result<Self, Error> {
         let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
-        let waiter = core.waiters.join(&request.key, holder.id);
+        let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
         let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);
-        Ok(Self { core, claim, waiter, answered: None, left_behind: false, in_flight: false, asked: 0 })
+        Ok(Self {
+            core,
+            claim,
+            waiter,
+            answered: None,
+            left_behind: false,
+            in_flight: false,
+            stray_until: Moment::default(),
+            asked: 0,
+        })
     }
 
     /// `None` if the attempt came to nothing and another should begin.
@@ -168,10 +179,16 @@ impl<'a> Attempt<'a> {
         self.claim.intent = if search.lines_up() { Intent::Enqueue } else { Intent::Try };
         loop {
             let sent = self.core.clock.now();
-            match self.ask(search).await {
+            let answer = self.ask(search).await;
+            self.core.check_open()?;
+            match answer {
                 Ok(Acquire::Granted { fence }) => {
                     let lease = lease_of(self.core, search.request, sent);
-                    return Ok(self.granted(search, fence, lease, false));
+                    let guard = self.granted(search, fence, lease, false);
+                    if guard.is_none() {
+                        search.unanswered(too_late(self.core))?;
+                    }
+                    return Ok(guard);
                 }
                 Ok(Acquire::Gone) => {
                     self.left_behind = false;
@@ -186,18 +203,20 @@ impl<'a> Attempt<'a> {
                     self.claim.intent = Intent::Poll;
                     search.told(Some(ahead), occupied);
                 }
-                // It may have been carried out. Only a poll can tell without doing it twice.
+                // It may have been carried out. A poll can tell, without a second place in line.
                 Err(cause) => {
-                    self.claim.intent = Intent::Poll;
+                    if self.claim.intent == Intent::Enqueue {
+                        self.claim.intent = Intent::Poll;
+                    }
                     search.unanswered(cause)?;
                 }
             }
-            self.core.check_open()?;
             if search.is_over() {
                 self.leave().await;
                 return Err(search.busy());
             }
             self.sleep(search).await;
+            self.core.check_open()?;
             if let Some(guard) = self.handed(search) {
                 return Ok(Some(guard));
             }
@@ -210,16 +229,26 @@ impl<'a> Attempt<'a> {
         self.left_behind = true;
         self.in_flight = true;
         let answer = self.core.backend.acquire(&self.claim).await;
-        self.in_flight = answer.is_err();
+        self.in_flight = false;
+        if answer.is_err() {
+            self.stray_until = self.core.clock.now() + STRAGGLER;
+        }
         answer
     }
 
     /// Until somebody rings, or it is time to ask without.
     async fn sleep(&self, search: &Search<'_>) {
         let pause = search.pause(self.asked.saturating_sub(1));
+        let woken = async {
+            self.waiter.bell.notified().await;
+            // Who asks at times of its own is woken by the end of the client only.
+            while search.request.retry.is_some() && self.core.check_open().is_ok() {
+                self.waiter.bell.notified().await;
+            }
+        };
         tokio::select! {
             biased;
-            () = self.waiter.bell.notified() => {}
+            () = woken => {}
             () = tokio::time::sleep(pause) => telemetry::fallback_poll(&self.claim.key),
         }
     }
@@ -233,7 +262,7 @@ impl<'a> Attempt<'a> {
     fn handed(&mut self, search: &Search<'_>) -> Option<Guard> {
         let handed = self.waiter.take_handed()?;
         let (sent, last_fence) = self.answered?;
-        let lease = Lease::granted(sent, handed.claim_ttl, self.core.drift);
+        let lease = lease_for(self.core, handed.claim_ttl, sent);
         if handed.fence.get() <= last_fence || lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
             return None;
         }
@@ -245,8 +274,10 @@ impl<'a> Attempt<'a> {
             tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
             return None;
         }
-        let guard = hold(self.core, search.request, self.claim.holder.id, fence, lease);
+        let guard = hold(self.core, search.request, self.claim.holder.id, fence, lease, self.stray_until);
+        // From here on the guard sees to both.
         self.left_behind = false;
+        self.stray_until = Moment::default();
         telemetry::acquired(guard.hold(), search.waited(), handed);
         Some(guard)
     }
@@ -254,7 +285,7 @@ impl<'a> Attempt<'a> {
     /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing.
     async fn leave(&mut self) {
         if self.left_behind && self.core.backend.release(&self.claim.key, &self.claim.holder.id).await.is_ok() {
-            self.left_behind = self.in_flight;
+            self.left_behind = false;
         }
     }
 }
@@ -263,30 +294,47 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.core.waiters.leave(&self.waiter);
         telemetry::waited();
-        if self.left_behind {
+        let now = self.core.clock.now();
+        let unanswered = self.in_flight || now < self.stray_until;
+        if self.left_behind || unanswered {
             self.core.janitor.take(Chore {
                 key: self.claim.key.clone(),
                 holder: self.claim.holder.id,
-                until: self.core.clock.now() + self.claim.ttl.get(),
-                unanswered: self.in_flight,
+                until: now + self.claim.ttl.get(),
+                unanswered,
             });
         }
     }
 }
 
-fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {
-    if core.backend.capabilities().expires {
-        Lease::granted(sent, request.ttl.get(), core.drift)
-    } else {
-        Lease::endless()
-    }
+fn too_late(core: &Core) -> Unknown {
+    Unknown::new(
+        core.backend.name(),
+        Fault::Timeout,
+        "the lock was granted, but the lease was over when the answer came",
+    )
 }
 
-fn hold(core: &Arc<Core>, request: &Request, holder: HolderId, fence: FencingToken, lease: Lease) -> Guard {
+fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {
+    lease_for(core, request.ttl.get(), sent)
+}
+
+fn lease_for(core: &Core, ttl: Duration, sent: Moment) -> Lease {
+    if core.backend.capabilities().expires { Lease::granted(sent, ttl, core.drift) } else { Lease::endless() }
+}
+
+fn hold(
+    core: &Arc<Core>,
+    request: &Request,
+    holder: HolderId,
+    fence: FencingToken,
+    lease: Lease,
+    stray_until: Moment,
+) -> Guard {
     let now = core.clock.now();
     let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| now + max_hold);
     let first = now + FIRST_LOOK.min(lease.remaining(now) / 3);
     let plan = RenewalPlan::new(lease, request.ttl, core.drift, first, ends);
-    let hold = Hold::new(request.key.clone(), holder, fence, request.ttl, plan, Arc::clone(&core.clock));
+    let hold = Hold::new(request.key.clone(), holder, fence, request.ttl, plan, stray_until, Arc::clone(&core.clock));
     Guard::new(Arc::clone(core), Arc::new(hold))
 }

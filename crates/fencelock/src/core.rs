@@ -30,7 +30,7 @@ impl Core {
         })?;
         let waiters = Arc::new(Waiters::default());
         let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock));
-        let (janitor, chores) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
+        let (janitor, desk) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
         let listener: Arc<dyn Sink> = Arc::new(Listener {
             waiters: Arc::clone(&waiters),
             watchdog: Arc::downgrade(&watchdog),
@@ -38,7 +38,7 @@ impl Core {
         });
         backend.listen(Arc::clone(&listener));
         runtime.spawn(Arc::clone(&watchdog).run());
-        runtime.spawn(Janitor::run(Arc::downgrade(&janitor), chores));
+        runtime.spawn(desk.run());
         Ok(Arc::new(Self {
             backend,
             clock,

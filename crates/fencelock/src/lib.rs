@@ -38,6 +38,8 @@ mod hold;
 mod identity;
 mod janitor;
 mod lock;
+#[cfg(test)]
+mod soak;
 mod telemetry;
 mod waiters;
 mod watchdog;

@@ -86,6 +86,12 @@ impl Watchdog {
         self.table().holds.len()
     }
 
+    /// How many timers it has.
+    #[cfg(test)]
+    pub(crate) fn timers(&self) -> usize {
+        self.table().timers.len()
+    }
+
     /// Ends the task.
     pub(crate) fn stop(&self) {
         self.table().stopped = true;
@@ -223,12 +229,24 @@ impl Table {
     }
 
     fn has(&self, hold: &Hold) -> bool {
-        self.holds.contains_key(&(hold.key.clone(), hold.holder))
+        self.holds.get(&(hold.key.clone(), hold.holder)).is_some_and(|known| is(known, hold))
     }
 
     /// Says whether it was there.
     fn remove(&mut self, hold: &Hold) -> bool {
-        self.timers.remove(&(hold.scheduled(), hold.holder));
-        self.holds.remove(&(hold.key.clone(), hold.holder)).is_some()
+        let timer = (hold.scheduled(), hold.holder);
+        if self.timers.get(&timer).is_some_and(|known| is(known, hold)) {
+            self.timers.remove(&timer);
+        }
+        let there = self.has(hold);
+        if there {
+            self.holds.remove(&(hold.key.clone(), hold.holder));
+        }
+        there
     }
+}
+
+/// A hold that was resumed has the key and the holder of the one before it, but is another.
+fn is(known: &Arc<Hold>, hold: &Hold) -> bool {
+    std::ptr::eq(Arc::as_ptr(known), hold)
 }
