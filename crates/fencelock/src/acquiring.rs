@@ -92,6 +92,7 @@ impl<'a> Search<'a> {
                 ahead,
                 holder: occupied.by.clone(),
                 expiry: occupied.expiry,
+                held_for: occupied.held_for,
                 waited: self.waited(),
             });
         }
@@ -115,10 +116,11 @@ impl<'a> Search<'a> {
         let waited = self.waited();
         telemetry::busy(&self.request.key, waited);
         // Before the first answer nothing is known about who has it; the deadline came first.
-        let occupied = self
-            .occupied
-            .clone()
-            .unwrap_or(Occupied { by: Occupant::Foreign("no answer yet".into()), expiry: Expiry::Never });
+        let occupied = self.occupied.clone().unwrap_or(Occupied {
+            by: Occupant::Foreign("no answer yet".into()),
+            expiry: Expiry::Never,
+            held_for: None,
+        });
         Error::Busy {
             key: self.request.key.clone(),
             holder: occupied.by,

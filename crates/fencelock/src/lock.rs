@@ -46,6 +46,8 @@ pub struct Waiting {
     pub holder: Occupant,
     /// When that hold ends unless it is renewed.
     pub expiry: Expiry,
+    /// How long that hold has lasted, where it is known.
+    pub held_for: Option<Duration>,
     /// How long it has waited.
     pub waited: Duration,
 }

@@ -84,7 +84,7 @@ impl Redis {
         let wire = self.link.target.wire(&claim.key);
         let call = script::acquire(&wire, claim, self.clock.wall_micros(), &session.facts.channel);
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-        if let Some(answer) = script::read_acquire(self.link.node(), answer)? {
+        if let Some(answer) = script::read_acquire(self.link.node(), answer, self.clock.wall_micros())? {
             self.watch_foreign(&session, &claim.key, &answer).await;
             return Ok(answer);
         }
@@ -92,7 +92,7 @@ impl Redis {
         let call = script::acquire(&wire, &poll, self.clock.wall_micros(), &session.facts.channel);
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
         // Between the two the lease may have ended.
-        Ok(script::read_acquire(self.link.node(), answer)?.unwrap_or(Acquire::Gone))
+        Ok(script::read_acquire(self.link.node(), answer, self.clock.wall_micros())?.unwrap_or(Acquire::Gone))
     }
 
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
