@@ -18,6 +18,8 @@ use fencelock_core::{
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
+const LAST_WORD: Duration = Duration::from_millis(50);
 /// Attempts in a row that may find themselves out of the line before the next one waits a moment.
 const HASTY_ATTEMPTS: u32 = 3;
 
@@ -104,8 +106,11 @@ impl<'a> Search<'a> {
     fn unanswered(&mut self, cause: Unknown) -> Result<(), Error> {
         let now = self.core.clock.now();
         let since = *self.failing_since.get_or_insert(now);
-        let hopeless = cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over();
-        if hopeless {
+        if self.is_over() && self.occupied.is_some() && !cause.is_permanent() {
+            // Who has it was told before.
+            return Err(self.busy());
+        }
+        if cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over() {
             return Err(unreachable(cause, self.waited(), self.attempts));
         }
         tracing::debug!(key = %self.request.key, %cause, "no answer, trying again");
@@ -230,12 +235,24 @@ impl<'a> Attempt<'a> {
         self.asked += 1;
         self.left_behind = true;
         self.in_flight = true;
-        let answer = self.core.backend.acquire(&self.claim).await;
+        let answer = self.in_time(search).await;
         self.in_flight = false;
         if answer.is_err() {
             self.stray_until = self.core.clock.now() + STRAGGLER;
         }
         answer
+    }
+
+    /// An answer that is under way when the wait ends is hardly waited for. Who asks only once leaves that to the backend.
+    async fn in_time(&self, search: &Search<'_>) -> Result<Acquire, Unknown> {
+        let answer = self.core.backend.acquire(&self.claim);
+        let left = search.deadline.since(self.core.clock.now());
+        if left == Duration::MAX || search.request.wait == Some(Duration::ZERO) {
+            return answer.await;
+        }
+        tokio::time::timeout(left.max(LAST_WORD), answer).await.unwrap_or_else(|_| {
+            Err(Unknown::new(self.core.backend.name(), Fault::Timeout, "the wait was over before an answer came"))
+        })
     }
 
     /// Until somebody rings, or it is time to ask without.

@@ -28,6 +28,7 @@ impl Core {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
         })?;
+        let identity = Identity::of_this_process()?;
         let waiters = Arc::new(Waiters::default());
         let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock));
         let (janitor, desk) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
@@ -43,7 +44,7 @@ impl Core {
             backend,
             clock,
             drift,
-            identity: Identity::of_this_process()?,
+            identity,
             waiters,
             watchdog,
             janitor,

@@ -204,7 +204,10 @@ impl Office {
     fn remember(&self, holder: HolderId) {
         let now = self.clock.now();
         let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        abandoned.retain(|_, until| now < *until);
+        // Looked through when it has grown to a power of two, so that a storm of cancellations costs each a little.
+        if abandoned.len().is_power_of_two() {
+            abandoned.retain(|_, until| now < *until);
+        }
         abandoned.insert(holder, now + REMEMBERED);
     }
 

@@ -79,7 +79,8 @@ impl Lock {
         self
     }
 
-    /// Waits at most this long; without it, as long as it takes. Zero asks once.
+    /// Waits at most this long, and 50 ms for a last answer; without it, as long as it takes. Zero asks once, and waits for
+    /// that answer as long as the place allows.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

@@ -3,7 +3,7 @@
 use crate::hold::{Duty, Hold};
 use crate::identity::dice;
 use crate::telemetry;
-use fencelock_core::{Backend, Clock, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
+use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -180,7 +180,12 @@ impl Watchdog {
         let renewals: Vec<_> =
             holds.iter().map(|h| Renewal { key: h.key.clone(), holder: h.holder, ttl: h.ttl }).collect();
         let sent = self.clock.now();
-        let answers = self.backend.renew(&renewals).await;
+        // An answer that takes a third of the lease is given up, so that there is time for another try.
+        let limit = holds.iter().map(|hold| hold.ttl.get()).min().unwrap_or_default() / 3;
+        let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
+            let unknown = Unknown::new(self.backend.name(), Fault::Timeout, "the renewal took a third of the lease");
+            vec![Err(unknown); holds.len()]
+        });
         debug_assert_eq!(answers.len(), holds.len(), "an answer for every renewal");
         for (hold, answer) in holds.iter().zip(answers) {
             self.take_answer(hold, sent, answer);

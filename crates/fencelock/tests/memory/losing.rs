@@ -183,3 +183,13 @@ async fn every_watcher_of_a_hold_is_told() {
     scene.net.always(Verb::Renew, Fate::Lost);
     eventually("all ten are told", async || told.get() == 10).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_renewal_that_hangs_does_not_cost_the_lock() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    scene.pass(secs(1)).await;
+    scene.net.next(Verb::Renew, [Fate::Hang]);
+    scene.pass(secs(60)).await;
+    assert!(guard.is_held(), "the next one was sent before the lease ended");
+}

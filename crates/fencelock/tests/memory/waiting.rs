@@ -274,3 +274,29 @@ async fn threads_and_tasks_share_a_named_memory() {
     assert!(c.lock("k").try_acquire().await.unwrap().is_none());
     assert_eq!(inside.get(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_over_in_time_though_an_answer_is_under_way() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    scene.net.next(Verb::Acquire, [Fate::Pass, Fate::HangAfter]);
+    let before = scene.now();
+    let outcome = scene.client.lock("k").wait(secs(2)).await;
+    assert!(matches!(outcome, Err(Error::Busy { .. })), "who has it was told before: {outcome:?}");
+    assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
+    scene.pass(secs(5)).await;
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_any_answer_is_over_in_time_and_says_so() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::HangAfter);
+    let before = scene.now();
+    let outcome = scene.client.lock("k").wait(secs(2)).await;
+    assert!(matches!(outcome, Err(Error::Unreachable { .. })), "{outcome:?}");
+    assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
+    scene.net.always(Verb::Acquire, Fate::Pass);
+    scene.pass(secs(5)).await;
+    assert!(scene.holding("k").await.is_none(), "what was granted meanwhile is given back");
+}
