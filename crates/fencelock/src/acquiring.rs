@@ -23,6 +23,7 @@ const LAST_WORD: Duration = Duration::from_millis(50);
 /// Attempts in a row that may find themselves out of the line before the next one waits a moment.
 const HASTY_ATTEMPTS: u32 = 3;
 
+#[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %request.key))]
 pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Guard, Error> {
     let mut search = Search::new(core, request);
     loop {
@@ -38,6 +39,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Guard
     }
 }
 
+#[tracing::instrument(level = "debug", name = "resume", skip_all, fields(key = %request.key))]
 pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
     core.check_open()?;
     let holder = Holder { id: holder, owner: request.owner.clone() };
