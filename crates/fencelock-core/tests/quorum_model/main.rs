@@ -4,4 +4,6 @@
 mod explorer;
 mod fence;
 mod fence_tests;
+mod hold;
+mod hold_tests;
 mod search;
