@@ -6,4 +6,5 @@ mod fence;
 mod fence_tests;
 mod hold;
 mod hold_tests;
+mod loss_tests;
 mod search;

@@ -100,7 +100,7 @@ impl<const N: usize> Fences<N> {
                 for (number, (node, vote)) in state.nodes.iter_mut().zip(choice).enumerate() {
                     let link = &mut node.links[usize::from(who)];
                     let granted = vote != 0 || !self.has(Flaw::AcksBelowItsFenceIfGranted);
-                    (link.vote, link.asked) = (vote, nodes.contains(number) && granted);
+                    (link.vote, link.asked) = (kept(&choice, vote, small(to)), nodes.contains(number) && granted);
                     // Of the answers still under way, only those with this very fence change anything.
                     let late = vote == 0 && link.grants.contains(&small(to));
                     link.grants = if late { [small(to), 0] } else { [0; 2] };
@@ -175,6 +175,15 @@ fn close<const N: usize>(state: &mut State<N>, who: u8) {
         let link = &mut node.links[usize::from(who)];
         *link = Link { runs: link.runs, asked: link.asked, ..Link::default() };
     }
+}
+
+/// From now on all that matters of a vote below the raise is which others it equals: its rank stands for it.
+fn kept(choice: &[u8], vote: u8, to: u8) -> u8 {
+    if vote == to || vote == 0 {
+        return vote;
+    }
+    let below = (1..=vote).filter(|fence| choice.contains(fence)).count();
+    u8::try_from(below).expect("a few votes")
 }
 
 pub(crate) fn token(fence: u8) -> FencingToken {
