@@ -2,7 +2,7 @@
 
 use crate::explorer::Explored;
 use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
-use crate::search::search;
+use crate::search::{Named, search};
 
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
 const SMALL: Scope =
@@ -133,4 +133,19 @@ fn a_raise_acked_below_the_fence_by_those_that_granted_gives_a_token_twice_where
     let scope = Scope { spare_runs: 2, ..SMALL };
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFenceIfGranted), scope, 15);
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFenceIfGranted), Scope { proposals: &[2], ..scope }, 17);
+}
+
+/// The searches take states for one that differ in names only. With names they find the same, and no sooner.
+#[test]
+fn leaving_out_names_changes_no_verdict() {
+    let with_names = |flaw: Option<Flaw>, promise: u8| {
+        let model = Named(Fences::<3> { scope: SMALL, flaw });
+        search(&model, LIMIT, |state| state.broken() & promise != 0).trace.map(|trace| trace.len())
+    };
+    assert_eq!(with_names(None, TOKENS), None);
+    assert_eq!(with_names(None, breach::COMPLETION), Some(9));
+    assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
+    assert_eq!(with_names(Some(Flaw::AcksForAnybody), breach::UNIQUE), Some(14));
+    assert_eq!(with_names(Some(Flaw::CountsReached), breach::UNIQUE), Some(15));
+    assert_eq!(with_names(Some(Flaw::AcksBelowItsFence), breach::UNIQUE), Some(17));
 }

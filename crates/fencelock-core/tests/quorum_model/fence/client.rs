@@ -80,7 +80,7 @@ impl<const N: usize> Fences<N> {
             }
             Action::Finish(who) => {
                 let token = state.attempts[usize::from(who)].token;
-                self.win(state, who, token);
+                win(state, who, token);
             }
             Action::TtlPasses(who) => state.attempts[usize::from(who)].late = true,
             Action::GiveUp(who) => {
@@ -93,7 +93,7 @@ impl<const N: usize> Fences<N> {
 
     fn decide(&self, state: &mut State<N>, who: u8, choice: [u8; N]) {
         match self.verdict(&choice) {
-            Verdict::Won(token) => self.win(state, who, small(token)),
+            Verdict::Won(token) => win(state, who, small(token)),
             Verdict::Raise { to, nodes } => {
                 let attempt = &mut state.attempts[usize::from(who)];
                 (attempt.stage, attempt.token) = (Stage::Raising, small(to));
@@ -155,18 +155,18 @@ impl<const N: usize> Fences<N> {
         }
         verdict
     }
+}
 
-    fn win(&self, state: &mut State<N>, who: u8, token: u8) {
-        let floor = state.attempts[usize::from(who)].floor;
-        let mut broken = if token <= floor { breach::ORDER } else { 0 };
-        for other in state.attempts.iter().filter(|other| other.stage == Stage::Won) {
-            broken |= if other.token == token { breach::UNIQUE } else { 0 };
-            broken |= if other.token > token { breach::COMPLETION } else { 0 };
-        }
-        let attempt = &mut state.attempts[usize::from(who)];
-        (attempt.stage, attempt.token, attempt.floor, attempt.broken) = (Stage::Won, token, 0, broken);
-        close(state, who);
+fn win<const N: usize>(state: &mut State<N>, who: u8, token: u8) {
+    let floor = state.attempts[usize::from(who)].floor;
+    let mut broken = if token <= floor { breach::ORDER } else { 0 };
+    for other in state.attempts.iter().filter(|other| other.stage == Stage::Won) {
+        broken |= if other.token == token { breach::UNIQUE } else { 0 };
+        broken |= if other.token > token { breach::COMPLETION } else { 0 };
     }
+    let attempt = &mut state.attempts[usize::from(who)];
+    (attempt.stage, attempt.token, attempt.floor, attempt.broken) = (Stage::Won, token, 0, broken);
+    close(state, who);
 }
 
 /// Forgets the answers that nobody waits for any more. Claims and raises may still run.

@@ -10,7 +10,7 @@ mod client;
 mod node;
 mod words;
 
-use crate::search::{Model, orders};
+use crate::search::{Model, sorting};
 use fencelock_core::Quorum;
 use std::hash::{Hash, Hasher};
 
@@ -253,14 +253,9 @@ impl<const N: usize> Model for Fences<N> {
         next
     }
 
-    /// Attempts in ascending order, and nodes after them. Orders that do not sort the attempts need not be tried.
+    /// Attempts in ascending order, and nodes after them.
     fn reduced(&self, state: State<N>) -> State<N> {
-        let sorts = |order: &&[usize; 3]| {
-            let mut sorted = state.attempts;
-            order.iter().zip(&state.attempts).for_each(|(&to, attempt)| sorted[to] = *attempt);
-            sorted[..usize::from(self.scope.attempts)].is_sorted()
-        };
-        let orders = orders(self.scope.attempts.into()).iter().filter(sorts);
+        let orders = sorting(state.attempts, self.scope.attempts.into());
         orders.map(|order| Self::renamed(&state, order)).min().expect("some order sorts them")
     }
 

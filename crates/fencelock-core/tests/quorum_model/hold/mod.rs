@@ -4,13 +4,15 @@
 //! passed since they were sent; it is set at any moment. The client believes only before that, a node may let a lock expire
 //! only after it: that is what "clocks run at the same rate within the drift" means, and no more than that is assumed.
 //!
-//! A majority of grants is a [`Round`]'s verdict, a majority of renewals a [`Tally`]'s, and validity is a [`Lease`]'s.
+//! A majority of grants is a `Round`'s verdict, a majority of renewals a `Tally`'s, and validity is a `Lease`'s: the code
+//! that runs in production.
 
+mod client;
+mod node;
 mod words;
 
-use crate::search::{Model, orders};
-use fencelock_core::{Drift, FencingToken, Lease, Moment, Outcome, Quorum, Round, Standing, Tally, Verdict, Vote};
-use std::time::Duration;
+use crate::search::{Model, sorting};
+use std::hash::{Hash, Hasher};
 
 pub(crate) const ATTEMPTS: usize = 3;
 pub(crate) const NODES: usize = 3;
@@ -25,8 +27,10 @@ pub(crate) struct Scope {
     pub(crate) renews: bool,
     /// A renewal locks a node that is free, which ours never do.
     pub(crate) heals: bool,
-    /// How many times a node may go down and forget. It comes back when all it had granted is past.
+    /// How many times a node may forget. It grants again when all it had granted is past.
     pub(crate) crashes: u8,
+    /// A node that forgets may come back with any lock it once had, and serves renewals and releases at once.
+    pub(crate) restores: bool,
 }
 
 /// One rule broken on purpose: the search must notice.
@@ -69,7 +73,7 @@ pub(crate) struct Attempt {
 }
 
 /// Between one node and one attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) runs: u8,
     /// The node has been this attempt's.
@@ -78,6 +82,16 @@ pub(crate) struct Link {
     pub(crate) ok: bool,
     /// An answer "renewed" is.
     pub(crate) renewed: bool,
+    /// When the node forgot, this lease was out: 1 by a claim, 2 by the renewal.
+    pub(crate) owed: u8,
+}
+
+impl Hash for Link {
+    /// One word instead of five: hashing is most of a search.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bytes = [self.runs, self.granted.into(), self.ok.into(), self.renewed.into(), self.owed, 0, 0, 0];
+        state.write_u64(u64::from_le_bytes(bytes));
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -86,7 +100,8 @@ pub(crate) struct Node {
     pub(crate) lock: u8,
     /// The lock's TTL counts from the renewal.
     pub(crate) renewed: bool,
-    pub(crate) down: bool,
+    /// In quarantine.
+    pub(crate) out: bool,
     pub(crate) links: [Link; ATTEMPTS],
 }
 
@@ -108,8 +123,9 @@ pub(crate) enum Action {
     ClaimPasses(u8),
     RenewalPasses(u8),
     Expire(u8),
-    Crash(u8),
-    Restart(u8),
+    /// A node forgets: what it comes back with is nobody's lock or one more than an attempt's number, renewed or not.
+    Forget(u8, u8, bool),
+    Readmit(u8),
     Renew(u8),
     RunRenewal(u8, u8),
     Renewed(u8),
@@ -122,8 +138,10 @@ pub(crate) mod landmark {
     pub(crate) const RENEWED: u32 = 1 << 1;
     /// A renewal got its majority after the lease had lapsed.
     pub(crate) const RENEWED_TOO_LATE: u32 = 1 << 2;
-    /// A node that came back granted.
-    pub(crate) const GRANTED_AFTER_RESTART: u32 = 1 << 3;
+    /// A node that had forgotten granted.
+    pub(crate) const GRANTED_AFTER_LOSS: u32 = 1 << 3;
+    /// A node in quarantine renewed a lock that it came back with.
+    pub(crate) const RENEWED_IN_QUARANTINE: u32 = 1 << 4;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,157 +150,33 @@ pub(crate) struct Holds {
     pub(crate) flaw: Option<Flaw>,
 }
 
-const TTL: Duration = Duration::from_secs(10);
-const DRIFT: Drift = Drift { ppm: 10_000, fixed: Duration::from_millis(2) };
-const SENT: Moment = Moment::from_micros(0);
-
-/// A moment at which a lease sent at [`SENT`] has lapsed or not: all that a flag says.
-fn moment(late: bool) -> Moment {
-    if late { Lease::granted(SENT, TTL, DRIFT).until() } else { SENT }
-}
-
 impl Holds {
-    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+    pub(crate) fn has(self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
 
-    fn quorum() -> Quorum {
-        Quorum::new(NODES).expect("a few nodes")
-    }
-
     /// The name an attempt goes by on the nodes.
-    fn holder(&self, who: u8) -> u8 {
+    fn holder(self, who: u8) -> u8 {
         if self.has(Flaw::SameHolderAgain) && who == 1 { 0 } else { who }
     }
 
-    fn owns(&self, node: &Node, who: u8) -> bool {
+    fn owns(self, node: &Node, who: u8) -> bool {
         node.lock != 0 && self.holder(node.lock - 1) == self.holder(who)
     }
 
-    pub(crate) fn is_valid(&self, attempt: &Attempt) -> bool {
+    pub(crate) fn is_valid(self, attempt: Attempt) -> bool {
         let lapsed = attempt.late[usize::from(attempt.renewed)];
         attempt.stage == Stage::Holding && (self.has(Flaw::IgnoresValidity) || !lapsed)
     }
 
     /// Two believe to hold at once.
-    pub(crate) fn shared(&self, state: &State) -> bool {
-        state.attempts.iter().filter(|attempt| self.is_valid(attempt)).count() > 1
+    pub(crate) fn shared(self, state: &State) -> bool {
+        state.attempts.iter().filter(|attempt| self.is_valid(**attempt)).count() > 1
     }
 
     /// Somebody believes to hold although another has held meanwhile.
-    pub(crate) fn interrupted(&self, state: &State) -> bool {
-        state.attempts.iter().any(|attempt| self.is_valid(attempt) && attempt.overtaken)
-    }
-
-    /// Whether the grants in hand make a hold.
-    fn won(&self, state: &State, who: u8) -> bool {
-        let mut round = Round::new(Self::quorum(), SENT);
-        let fence = FencingToken::new(1).expect("one is a token");
-        let mut verdict = Verdict::Pending;
-        for (node, _) in state.nodes.iter().enumerate().filter(|(_, node)| node.links[usize::from(who)].ok) {
-            verdict = round.vote(node, Vote::Granted(fence));
-        }
-        let lapsed = round.lease(TTL, DRIFT, moment(state.attempts[usize::from(who)].late[0])).is_none();
-        matches!(verdict, Verdict::Won(_)) && (!lapsed || self.has(Flaw::IgnoresValidity))
-    }
-
-    /// Whether a majority has renewed.
-    fn renewal_won(state: &State, who: u8) -> bool {
-        let mut tally = Tally::new(Self::quorum());
-        let renewed = state.nodes.iter().enumerate().filter(|(_, node)| node.links[usize::from(who)].renewed);
-        renewed.fold(Outcome::Pending, |_, (node, _)| tally.vote(node, Standing::Ours)) == Outcome::Ours
-    }
-
-    /// Whether the lease can take it.
-    fn renewal_counts(&self, attempt: &Attempt) -> bool {
-        let lease = Lease::granted(SENT, TTL, DRIFT);
-        let in_time = lease.renewed(SENT, TTL, DRIFT, moment(attempt.late[0])).is_some();
-        in_time || self.has(Flaw::RevivesLapsed) && !attempt.late[1]
-    }
-
-    fn client_actions(&self, state: &State, who: u8, into: &mut Vec<Action>) {
-        let attempt = &state.attempts[usize::from(who)];
-        match attempt.stage {
-            Stage::Idle if self.holder(who) == who || state.attempts[0].stage == Stage::Over => {
-                into.push(Action::Begin(who));
-            }
-            Stage::Idle | Stage::Over => {}
-            Stage::Asking => {
-                if self.won(state, who) {
-                    into.push(Action::Hold(who));
-                }
-                into.push(Action::Leave(who));
-            }
-            Stage::Holding => {
-                into.push(Action::Leave(who));
-                if self.scope.renews && !attempt.renewing {
-                    into.push(Action::Renew(who));
-                }
-                if !attempt.renewed && Self::renewal_won(state, who) && self.renewal_counts(attempt) {
-                    into.push(Action::Renewed(who));
-                }
-            }
-        }
-        if attempt.stage != Stage::Idle && !attempt.late[0] {
-            into.push(Action::ClaimPasses(who));
-        }
-        if attempt.renewing && !attempt.late[1] {
-            into.push(Action::RenewalPasses(who));
-        }
-        for (number, node) in (0..).zip(&state.nodes).filter(|(_, node)| !node.down) {
-            let link = &node.links[usize::from(who)];
-            let heard = attempt.stage == Stage::Asking && self.owns(node, who) && !link.ok;
-            if attempt.stage != Stage::Idle && link.runs < self.scope.runs && (node.lock == 0 || heard) {
-                into.push(Action::Run(who, number));
-            }
-            if attempt.stage == Stage::Over && node.lock != 0 && (self.owns(node, who) || self.has(Flaw::PlainDelete)) {
-                into.push(Action::RunRelease(who, number));
-            }
-            let renewable = node.lock == who + 1 || self.scope.heals && node.lock == 0;
-            if attempt.renewing && !link.renewed && renewable {
-                into.push(Action::RunRenewal(who, number));
-            }
-        }
-    }
-
-    fn node_actions(&self, state: &State, into: &mut Vec<Action>) {
-        for (number, node) in (0..).zip(&state.nodes) {
-            if node.lock != 0 {
-                let owner = &state.attempts[usize::from(node.lock - 1)];
-                if self.has(Flaw::ClockJumps) || owner.late[usize::from(node.renewed)] {
-                    into.push(Action::Expire(number));
-                }
-                if state.crashes > 0 {
-                    into.push(Action::Crash(number));
-                }
-            }
-            let past = |(attempt, link): (&Attempt, &Link)| {
-                !link.granted || attempt.late[0] && (!link.renewed || attempt.late[1])
-            };
-            let all_past = state.attempts.iter().zip(&node.links).all(past);
-            if node.down && (all_past || self.has(Flaw::NoQuarantine)) {
-                into.push(Action::Restart(number));
-            }
-        }
-    }
-
-    fn run(&self, state: &mut State, who: u8, number: u8) {
-        let asking = state.attempts[usize::from(who)].stage == Stage::Asking;
-        let node = &mut state.nodes[usize::from(number)];
-        if node.lock == 0 {
-            (node.lock, node.renewed) = (who + 1, false);
-            node.links[usize::from(who)].granted = true;
-        }
-        let link = &mut node.links[usize::from(who)];
-        link.runs += 1;
-        link.ok |= asking;
-    }
-
-    fn run_renewal(state: &mut State, who: u8, number: u8) {
-        let node = &mut state.nodes[usize::from(number)];
-        (node.lock, node.renewed) = (who + 1, true);
-        let link = &mut node.links[usize::from(who)];
-        (link.granted, link.renewed) = (true, true);
+    pub(crate) fn interrupted(self, state: &State) -> bool {
+        state.attempts.iter().any(|attempt| self.is_valid(*attempt) && attempt.overtaken)
     }
 }
 
@@ -321,10 +215,9 @@ impl Model for Holds {
 
     fn next(&self, state: &State, action: Action) -> State {
         let mut next = *state;
-        let free = Node { lock: 0, renewed: false, ..Node::default() };
         match action {
             Action::Begin(who) => next.attempts[usize::from(who)].stage = Stage::Asking,
-            Action::Run(who, node) => self.run(&mut next, who, node),
+            Action::Run(who, node) => node::run(&mut next, who, node),
             Action::Hold(who) => {
                 let others = next.attempts.iter_mut().filter(|other| other.stage == Stage::Holding);
                 others.for_each(|other| other.overtaken = true);
@@ -338,19 +231,15 @@ impl Model for Holds {
             }
             Action::RunRelease(_, node) | Action::Expire(node) => {
                 let node = &mut next.nodes[usize::from(node)];
-                *node = Node { links: node.links, ..free };
+                (node.lock, node.renewed) = (0, false);
             }
             Action::ClaimPasses(who) => next.attempts[usize::from(who)].late[0] = true,
             // The renewal was sent later than the claims.
             Action::RenewalPasses(who) => next.attempts[usize::from(who)].late = [true; 2],
-            Action::Crash(node) => {
-                let node = &mut next.nodes[usize::from(node)];
-                *node = Node { links: node.links, down: true, ..free };
-                next.crashes -= 1;
-            }
-            Action::Restart(node) => next.nodes[usize::from(node)].down = false,
+            Action::Forget(node, lock, renewed) => next.forget(node, lock, renewed),
+            Action::Readmit(node) => next.readmit(node),
             Action::Renew(who) => next.attempts[usize::from(who)].renewing = true,
-            Action::RunRenewal(who, node) => Self::run_renewal(&mut next, who, node),
+            Action::RunRenewal(who, node) => node::run_renewal(&mut next, who, node),
             Action::Renewed(who) => next.attempts[usize::from(who)].renewed = true,
         }
         next
@@ -359,7 +248,8 @@ impl Model for Holds {
     fn reduced(&self, state: State) -> State {
         // Where two attempts share a holder, they are not alike.
         let alike = if self.has(Flaw::SameHolderAgain) { 1 } else { usize::from(self.scope.attempts) };
-        orders(alike).iter().map(|order| renamed(&state, order)).min().expect("there is an order")
+        let orders = sorting(state.attempts, alike);
+        orders.map(|order| renamed(&state, order)).min().expect("some order sorts them")
     }
 
     fn landmarks(&self, before: &State, action: Action, after: &State) -> u32 {
@@ -369,13 +259,14 @@ impl Model for Holds {
             Action::Renewed(_) => landmark::RENEWED,
             Action::ClaimPasses(who) | Action::RenewalPasses(who) => {
                 let attempt = &before.attempts[usize::from(who)];
-                let too_late = attempt.stage == Stage::Holding && !attempt.renewed && Self::renewal_won(before, who);
+                let too_late = attempt.stage == Stage::Holding && !attempt.renewed && client::renewal_won(before, who);
                 if too_late { landmark::RENEWED_TOO_LATE } else { 0 }
             }
+            Action::RunRenewal(_, node) if before.nodes[usize::from(node)].out => landmark::RENEWED_IN_QUARANTINE,
             Action::Run(_, node) => {
                 let links = &before.nodes[usize::from(node)].links;
                 let back = before.crashes < self.scope.crashes && links.iter().any(|link| link.granted);
-                if back && before.nodes[usize::from(node)].lock == 0 { landmark::GRANTED_AFTER_RESTART } else { 0 }
+                if back && before.nodes[usize::from(node)].lock == 0 { landmark::GRANTED_AFTER_LOSS } else { 0 }
             }
             _ => 0,
         }

@@ -28,8 +28,11 @@ pub(crate) fn describe(before: &State, action: Action, after: &State) -> String 
         Action::ClaimPasses(who) => format!("the TTL passes since {} sent its claims", name(who)),
         Action::RenewalPasses(who) => format!("the TTL passes since {} sent its renewal", name(who)),
         Action::Expire(node) => format!("{}'s lock on node {} expires", owner(node), node + 1),
-        Action::Crash(node) => format!("node {} goes down and forgets {}'s lock", node + 1, owner(node)),
-        Action::Restart(node) => format!("node {} is back", node + 1),
+        Action::Forget(node, 0, _) => format!("node {} forgets {}'s lock and stays out", node + 1, owner(node)),
+        Action::Forget(node, lock, _) => {
+            format!("node {} falls back to when it was {}'s, and stays out", node + 1, name(lock - 1))
+        }
+        Action::Readmit(node) => format!("node {} takes part again", node + 1),
         Action::Renew(who) => format!("{} sends a renewal", name(who)),
         Action::RunRenewal(who, node) => format!("node {} renews {}'s lock", node + 1, name(who)),
         Action::Renewed(who) => {
