@@ -31,7 +31,7 @@ pub(crate) fn breaks<const N: usize>(promise: u8, flaw: Option<Flaw>, scope: Sco
 /// What every search without memory loss must have come across.
 const USUAL: u32 = landmark::ALL_WON | landmark::WON_BY_RAISE | landmark::ORPHAN;
 const TWICE: u32 = USUAL | landmark::GRANTED_TWICE;
-const LATE: u32 = USUAL | landmark::WON_BY_LATE_VOTE;
+const LATE: u32 = USUAL | landmark::LATE_VOTE;
 
 #[test]
 fn tokens_are_unique_and_ordered_between_two_where_claims_run_twice() {

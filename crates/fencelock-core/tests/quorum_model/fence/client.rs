@@ -21,7 +21,7 @@ impl<const N: usize> Fences<N> {
             Stage::Raising => {
                 for node in (0..).zip(&state.nodes).filter_map(|(node, at)| {
                     let link = at.links[usize::from(who)];
-                    (link.vote == 0 && link.grants[0] != 0).then_some(node)
+                    (link.asked && !link.acked && link.grants[0] != 0).then_some(node)
                 }) {
                     into.push(Action::HearLate(who, node));
                 }
@@ -75,8 +75,7 @@ impl<const N: usize> Fences<N> {
             Action::Decide(who, choice) => self.decide(state, who, choice),
             Action::HearLate(who, node) => {
                 let link = &mut state.nodes[usize::from(node)].links[usize::from(who)];
-                link.vote = link.grants[0];
-                link.grants = [0; 2];
+                (link.acked, link.grants) = (true, [0; 2]);
             }
             Action::Finish(who) => {
                 let token = state.attempts[usize::from(who)].token;
@@ -100,7 +99,7 @@ impl<const N: usize> Fences<N> {
                 for (number, (node, vote)) in state.nodes.iter_mut().zip(choice).enumerate() {
                     let link = &mut node.links[usize::from(who)];
                     let granted = vote != 0 || !self.has(Flaw::AcksBelowItsFenceIfGranted);
-                    (link.vote, link.asked) = (kept(&choice, vote, small(to)), nodes.contains(number) && granted);
+                    (link.asked, link.acked) = (nodes.contains(number) && granted, vote == small(to));
                     // Of the answers still under way, only those with this very fence change anything.
                     let late = vote == 0 && link.grants.contains(&small(to));
                     link.grants = if late { [small(to), 0] } else { [0; 2] };
@@ -135,25 +134,23 @@ impl<const N: usize> Fences<N> {
         if verdict == Verdict::Pending { round.grace_over() } else { verdict }
     }
 
-    /// Plays the attempt's round once more up to now: the votes, the raise, its acks and the late votes.
+    /// Plays the attempt's round once more up to now. How far the other votes were below the raise does not matter, nor
+    /// whether there were any: each is given one of its own. A late vote for the raise counts as an ack, as in a round.
     fn raising(&self, state: &State<N>, who: u8) -> Verdict {
-        let to = state.attempts[usize::from(who)].token;
-        let links = || state.nodes.iter().map(|node| node.links[usize::from(who)]).enumerate();
-        let is_late = |link: &Link| link.asked && link.vote == to;
+        let links = || (0..).zip(&state.nodes).map(|(node, at)| (node, at.links[usize::from(who)]));
         let mut round = Round::new(self.quorum(), Moment::default());
-        for (node, link) in links().filter(|(_, link)| link.vote != 0 && !is_late(link)) {
-            round.vote(node, Vote::Granted(token(link.vote)));
+        for (node, link) in links().filter(|(_, link)| link.asked || link.acked) {
+            let fence = if link.asked { node + 1 } else { u8::MAX };
+            round.vote(node.into(), Vote::Granted(token(fence)));
         }
         let mut verdict = round.grace_over();
-        for (node, link) in links() {
-            if is_late(&link) {
-                verdict = round.vote(node, Vote::Granted(token(to)));
-            }
-            if link.acked {
-                verdict = round.raised(node, Raise::Acked);
-            }
+        for (node, _) in links().filter(|(_, link)| link.asked && link.acked) {
+            verdict = round.raised(node.into(), Raise::Acked);
         }
-        verdict
+        match verdict {
+            Verdict::Won(_) => Verdict::Won(token(state.attempts[usize::from(who)].token)),
+            other => other,
+        }
     }
 }
 
@@ -175,15 +172,6 @@ fn close<const N: usize>(state: &mut State<N>, who: u8) {
         let link = &mut node.links[usize::from(who)];
         *link = Link { runs: link.runs, asked: link.asked, ..Link::default() };
     }
-}
-
-/// From now on all that matters of a vote below the raise is which others it equals: its rank stands for it.
-fn kept(choice: &[u8], vote: u8, to: u8) -> u8 {
-    if vote == to || vote == 0 {
-        return vote;
-    }
-    let below = (1..=vote).filter(|fence| choice.contains(fence)).count();
-    u8::try_from(below).expect("a few votes")
 }
 
 pub(crate) fn token(fence: u8) -> FencingToken {

@@ -103,19 +103,17 @@ pub(crate) struct Link {
     pub(crate) runs: u8,
     /// Fences granted, their answers under way; 0 is none.
     pub(crate) grants: [u8; 2],
-    /// The grant that was counted; 0 is none.
-    pub(crate) vote: u8,
     /// A raise was sent.
     pub(crate) asked: bool,
-    /// It was acked, the answer is under way.
+    /// It was acked, the answer is under way; or the claim was granted with the very fence that the others are raised to.
     pub(crate) acked: bool,
 }
 
 impl Hash for Link {
-    /// One word instead of six: hashing is most of a search.
+    /// One word instead of five: hashing is most of a search.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [first, second] = self.grants;
-        let bytes = [self.runs, first, second, self.vote, self.asked.into(), self.acked.into(), 0, 0];
+        let bytes = [self.runs, first, second, self.asked.into(), self.acked.into(), 0, 0, 0];
         state.write_u64(u64::from_le_bytes(bytes));
     }
 }
@@ -171,8 +169,8 @@ pub(crate) mod landmark {
     pub(crate) const GRANTED_TWICE: u32 = 1 << 3;
     /// Somebody won after a node had forgotten.
     pub(crate) const WON_AFTER_LOSS: u32 = 1 << 4;
-    /// An answer that came after the raise was sent made the majority.
-    pub(crate) const WON_BY_LATE_VOTE: u32 = 1 << 5;
+    /// A grant heard after the raise was sent counted as its ack.
+    pub(crate) const LATE_VOTE: u32 = 1 << 5;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -268,13 +266,8 @@ impl<const N: usize> Model for Fences<N> {
             reached |= if all { landmark::ALL_WON } else { 0 } | if lost { landmark::WON_AFTER_LOSS } else { 0 };
         }
         match action {
-            Action::Finish(who) => {
-                let token = before.attempts[usize::from(who)].token;
-                let late =
-                    |node: &Node| node.links[usize::from(who)].asked && node.links[usize::from(who)].vote == token;
-                let by_late = before.nodes.iter().any(late);
-                reached | landmark::WON_BY_RAISE | if by_late { landmark::WON_BY_LATE_VOTE } else { 0 }
-            }
+            Action::Finish(_) => reached | landmark::WON_BY_RAISE,
+            Action::HearLate(..) => reached | landmark::LATE_VOTE,
             Action::Run(who, node, _) => {
                 let over = matches!(before.attempts[usize::from(who)].stage, Stage::Won | Stage::GivenUp);
                 let twice = before.link(who, node).runs > 0 && before.nodes[usize::from(node)].lock == 0;
