@@ -1,7 +1,7 @@
 //! The client: one attempt, from its claims to its token.
 
 use super::{Action, Attempt, Fences, Flaw, Link, Stage, State, breach};
-use fencelock_core::{FencingToken, Moment, Raise, Round, Verdict, Vote};
+use fencelock_core::{FencingToken, Moment, NodeSet, Raise, Round, Verdict, Vote};
 
 impl<const N: usize> Fences<N> {
     pub(crate) fn client_actions(&self, state: &State<N>, who: u8, into: &mut Vec<Action<N>>) {
@@ -94,6 +94,8 @@ impl<const N: usize> Fences<N> {
         match self.verdict(&choice) {
             Verdict::Won(token) => win(state, who, small(token)),
             Verdict::Raise { to, nodes } => {
+                let others: NodeSet = (0..N).filter(|&node| choice[node] != small(to)).collect();
+                assert_eq!(nodes, others, "all are asked that did not grant exactly this");
                 let attempt = &mut state.attempts[usize::from(who)];
                 (attempt.stage, attempt.token) = (Stage::Raising, small(to));
                 for (number, (node, vote)) in state.nodes.iter_mut().zip(choice).enumerate() {
