@@ -209,7 +209,11 @@ impl Slot {
     }
 
     fn occupied(&self, now: Moment) -> Option<Occupied> {
-        self.held.as_ref().map(|held| Occupied { by: Occupant::Holder(held.holder.clone()), expiry: held.expiry(now) })
+        self.held.as_ref().map(|held| Occupied {
+            by: Occupant::Holder(held.holder.clone()),
+            expiry: held.expiry(now),
+            held_for: Some(now.since(held.since)),
+        })
     }
 
     fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {

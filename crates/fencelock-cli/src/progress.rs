@@ -28,13 +28,10 @@ impl Progress {
     pub(crate) fn waiting(&self, waiting: &Waiting) {
         let place = place(waiting);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last == place {
-            return;
-        }
-        match &self.bar {
-            Some(bar) => show(bar, waiting, &place),
-            None if self.report.quiet => {}
-            None => self.report.tell(&Event::Waiting(waiting)),
+        if let Some(bar) = &self.bar {
+            show(bar, waiting, &place);
+        } else if *last != place && !self.report.quiet {
+            self.report.tell(&Event::Waiting(waiting));
         }
         *last = place;
     }
@@ -58,11 +55,18 @@ fn show(bar: &ProgressBar, waiting: &Waiting, place: &str) {
         bar.set_style(style);
     }
     bar.set_prefix(plain(&waiting.key));
-    bar.set_message(place.to_owned());
+    let since = waiting.held_for.map(|span| format!(" since {}", clock(span))).unwrap_or_default();
+    bar.set_message(format!("{place}{since}"));
     if bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
         bar.enable_steady_tick(TICK);
     }
+}
+
+/// `00:03:10`, as the bar shows the time waited.
+fn clock(span: Duration) -> String {
+    let seconds = span.as_secs();
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 impl Drop for Progress {

@@ -152,6 +152,7 @@ impl Event<'_> {
                 "ahead": waiting.ahead,
                 "holder": waiting.holder.to_string(),
                 "expires_in_ms": waiting.expiry.span().map(millis),
+                "held_for_ms": waiting.held_for.map(millis),
                 "waited_ms": millis(waiting.waited),
             }),
             Self::Acquired(guard) => json!({

@@ -1,4 +1,5 @@
 use crate::{Expiry, FencingToken, Holder, HolderId, Holding, Key, Occupant, Ttl};
+use std::time::Duration;
 
 /// What a claim asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,14 @@ pub struct Occupied {
     pub by: Occupant,
     /// When the hold ends if nobody renews it.
     pub expiry: Expiry,
+    /// How long it has lasted, where that is known.
+    pub held_for: Option<Duration>,
+}
+
+impl From<Holding> for Occupied {
+    fn from(holding: Holding) -> Self {
+        Self { by: holding.occupant, expiry: holding.expiry, held_for: holding.held_for }
+    }
 }
 
 /// One lease to renew.

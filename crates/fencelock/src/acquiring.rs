@@ -6,21 +6,24 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::identity::dice;
-use crate::janitor::Chore;
+use crate::janitor::{Chore, STRAGGLER};
 use crate::lock::{Request, Waiting};
 use crate::telemetry;
 use crate::waiters::Waiter;
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
-    Acquire, Claim, Expiry, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupant, Occupied,
-    RenewalPlan, RetryPlan, Unknown,
+    Acquire, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupant,
+    Occupied, RenewalPlan, RetryPlan, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
+const LAST_WORD: Duration = Duration::from_millis(50);
 /// Attempts in a row that may find themselves out of the line before the next one waits a moment.
 const HASTY_ATTEMPTS: u32 = 3;
 
+#[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %request.key))]
 pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Guard, Error> {
     let mut search = Search::new(core, request);
     loop {
@@ -36,6 +39,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Guard
     }
 }
 
+#[tracing::instrument(level = "debug", name = "resume", skip_all, fields(key = %request.key))]
 pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
     core.check_open()?;
     let holder = Holder { id: holder, owner: request.owner.clone() };
@@ -44,7 +48,7 @@ pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId
     match core.backend.acquire(&claim).await {
         Ok(Acquire::Granted { fence }) => {
             let lease = lease_of(core, request, sent);
-            Ok(hold(core, request, claim.holder.id, fence, lease))
+            Ok(hold(core, request, claim.holder.id, fence, lease, Moment::default()))
         }
         Ok(_) => Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => Err(unreachable(cause, core.clock.now().since(sent), 1)),
@@ -92,6 +96,7 @@ impl<'a> Search<'a> {
                 ahead,
                 holder: occupied.by.clone(),
                 expiry: occupied.expiry,
+                held_for: occupied.held_for,
                 waited: self.waited(),
             });
         }
@@ -103,8 +108,11 @@ impl<'a> Search<'a> {
     fn unanswered(&mut self, cause: Unknown) -> Result<(), Error> {
         let now = self.core.clock.now();
         let since = *self.failing_since.get_or_insert(now);
-        let hopeless = cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over();
-        if hopeless {
+        if self.is_over() && self.occupied.is_some() && !cause.is_permanent() {
+            // Who has it was told before.
+            return Err(self.busy());
+        }
+        if cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over() {
             return Err(unreachable(cause, self.waited(), self.attempts));
         }
         tracing::debug!(key = %self.request.key, %cause, "no answer, trying again");
@@ -115,10 +123,11 @@ impl<'a> Search<'a> {
         let waited = self.waited();
         telemetry::busy(&self.request.key, waited);
         // Before the first answer nothing is known about who has it; the deadline came first.
-        let occupied = self
-            .occupied
-            .clone()
-            .unwrap_or(Occupied { by: Occupant::Foreign("no answer yet".into()), expiry: Expiry::Never });
+        let occupied = self.occupied.clone().unwrap_or(Occupied {
+            by: Occupant::Foreign("no answer yet".into()),
+            expiry: Expiry::Never,
+            held_for: None,
+        });
         Error::Busy {
             key: self.request.key.clone(),
             holder: occupied.by,
@@ -151,16 +160,27 @@ struct Attempt<'a> {
     left_behind: bool,
     /// A request was sent whose answer has not come.
     in_flight: bool,
+    /// Until then, a request whose answer never came may still arrive, also after later ones were answered.
+    stray_until: Moment,
     asked: u32,
 }
 
 impl<'a> Attempt<'a> {
     fn new(core: &'a Arc<Core>, request: &Request) -> Result<Self, Error> {
         let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
-        let waiter = core.waiters.join(&request.key, holder.id);
+        let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
         let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);
-        Ok(Self { core, claim, waiter, answered: None, left_behind: false, in_flight: false, asked: 0 })
+        Ok(Self {
+            core,
+            claim,
+            waiter,
+            answered: None,
+            left_behind: false,
+            in_flight: false,
+            stray_until: Moment::default(),
+            asked: 0,
+        })
     }
 
     /// `None` if the attempt came to nothing and another should begin.
@@ -168,10 +188,16 @@ impl<'a> Attempt<'a> {
         self.claim.intent = if search.lines_up() { Intent::Enqueue } else { Intent::Try };
         loop {
             let sent = self.core.clock.now();
-            match self.ask(search).await {
+            let answer = self.ask(search).await;
+            self.core.check_open()?;
+            match answer {
                 Ok(Acquire::Granted { fence }) => {
                     let lease = lease_of(self.core, search.request, sent);
-                    return Ok(self.granted(search, fence, lease, false));
+                    let guard = self.granted(search, fence, lease, false);
+                    if guard.is_none() {
+                        search.unanswered(too_late(self.core))?;
+                    }
+                    return Ok(guard);
                 }
                 Ok(Acquire::Gone) => {
                     self.left_behind = false;
@@ -186,18 +212,20 @@ impl<'a> Attempt<'a> {
                     self.claim.intent = Intent::Poll;
                     search.told(Some(ahead), occupied);
                 }
-                // It may have been carried out. Only a poll can tell without doing it twice.
+                // It may have been carried out. A poll can tell, without a second place in line.
                 Err(cause) => {
-                    self.claim.intent = Intent::Poll;
+                    if self.claim.intent == Intent::Enqueue {
+                        self.claim.intent = Intent::Poll;
+                    }
                     search.unanswered(cause)?;
                 }
             }
-            self.core.check_open()?;
             if search.is_over() {
                 self.leave().await;
                 return Err(search.busy());
             }
             self.sleep(search).await;
+            self.core.check_open()?;
             if let Some(guard) = self.handed(search) {
                 return Ok(Some(guard));
             }
@@ -209,17 +237,39 @@ impl<'a> Attempt<'a> {
         self.asked += 1;
         self.left_behind = true;
         self.in_flight = true;
-        let answer = self.core.backend.acquire(&self.claim).await;
-        self.in_flight = answer.is_err();
+        let answer = self.in_time(search).await;
+        self.in_flight = false;
+        if answer.is_err() {
+            self.stray_until = self.core.clock.now() + STRAGGLER;
+        }
         answer
+    }
+
+    /// An answer that is under way when the wait ends is hardly waited for. Who asks only once leaves that to the backend.
+    async fn in_time(&self, search: &Search<'_>) -> Result<Acquire, Unknown> {
+        let answer = self.core.backend.acquire(&self.claim);
+        let left = search.deadline.since(self.core.clock.now());
+        if left == Duration::MAX || search.request.wait == Some(Duration::ZERO) {
+            return answer.await;
+        }
+        tokio::time::timeout(left.max(LAST_WORD), answer).await.unwrap_or_else(|_| {
+            Err(Unknown::new(self.core.backend.name(), Fault::Timeout, "the wait was over before an answer came"))
+        })
     }
 
     /// Until somebody rings, or it is time to ask without.
     async fn sleep(&self, search: &Search<'_>) {
         let pause = search.pause(self.asked.saturating_sub(1));
+        let woken = async {
+            self.waiter.bell.notified().await;
+            // Who asks at times of its own is woken by the end of the client only.
+            while search.request.retry.is_some() && self.core.check_open().is_ok() {
+                self.waiter.bell.notified().await;
+            }
+        };
         tokio::select! {
             biased;
-            () = self.waiter.bell.notified() => {}
+            () = woken => {}
             () = tokio::time::sleep(pause) => telemetry::fallback_poll(&self.claim.key),
         }
     }
@@ -233,7 +283,7 @@ impl<'a> Attempt<'a> {
     fn handed(&mut self, search: &Search<'_>) -> Option<Guard> {
         let handed = self.waiter.take_handed()?;
         let (sent, last_fence) = self.answered?;
-        let lease = Lease::granted(sent, handed.claim_ttl, self.core.drift);
+        let lease = lease_for(self.core, handed.claim_ttl, sent);
         if handed.fence.get() <= last_fence || lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
             return None;
         }
@@ -245,8 +295,10 @@ impl<'a> Attempt<'a> {
             tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
             return None;
         }
-        let guard = hold(self.core, search.request, self.claim.holder.id, fence, lease);
+        let guard = hold(self.core, search.request, self.claim.holder.id, fence, lease, self.stray_until);
+        // From here on the guard sees to both.
         self.left_behind = false;
+        self.stray_until = Moment::default();
         telemetry::acquired(guard.hold(), search.waited(), handed);
         Some(guard)
     }
@@ -254,7 +306,7 @@ impl<'a> Attempt<'a> {
     /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing.
     async fn leave(&mut self) {
         if self.left_behind && self.core.backend.release(&self.claim.key, &self.claim.holder.id).await.is_ok() {
-            self.left_behind = self.in_flight;
+            self.left_behind = false;
         }
     }
 }
@@ -263,30 +315,47 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.core.waiters.leave(&self.waiter);
         telemetry::waited();
-        if self.left_behind {
+        let now = self.core.clock.now();
+        let unanswered = self.in_flight || now < self.stray_until;
+        if self.left_behind || unanswered {
             self.core.janitor.take(Chore {
                 key: self.claim.key.clone(),
                 holder: self.claim.holder.id,
-                until: self.core.clock.now() + self.claim.ttl.get(),
-                unanswered: self.in_flight,
+                until: now + self.claim.ttl.get(),
+                unanswered,
             });
         }
     }
 }
 
-fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {
-    if core.backend.capabilities().expires {
-        Lease::granted(sent, request.ttl.get(), core.drift)
-    } else {
-        Lease::endless()
-    }
+fn too_late(core: &Core) -> Unknown {
+    Unknown::new(
+        core.backend.name(),
+        Fault::Timeout,
+        "the lock was granted, but the lease was over when the answer came",
+    )
 }
 
-fn hold(core: &Arc<Core>, request: &Request, holder: HolderId, fence: FencingToken, lease: Lease) -> Guard {
+fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {
+    lease_for(core, request.ttl.get(), sent)
+}
+
+fn lease_for(core: &Core, ttl: Duration, sent: Moment) -> Lease {
+    if core.backend.capabilities().expires { Lease::granted(sent, ttl, core.drift) } else { Lease::endless() }
+}
+
+fn hold(
+    core: &Arc<Core>,
+    request: &Request,
+    holder: HolderId,
+    fence: FencingToken,
+    lease: Lease,
+    stray_until: Moment,
+) -> Guard {
     let now = core.clock.now();
     let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| now + max_hold);
     let first = now + FIRST_LOOK.min(lease.remaining(now) / 3);
     let plan = RenewalPlan::new(lease, request.ttl, core.drift, first, ends);
-    let hold = Hold::new(request.key.clone(), holder, fence, request.ttl, plan, Arc::clone(&core.clock));
+    let hold = Hold::new(request.key.clone(), holder, fence, request.ttl, plan, stray_until, Arc::clone(&core.clock));
     Guard::new(Arc::clone(core), Arc::new(hold))
 }

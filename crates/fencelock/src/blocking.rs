@@ -18,6 +18,7 @@ use crate::{
     Capabilities, Error, Eviction, FencingToken, Finding, Held, HolderId, Holding, Invalid, Key, LossReason, Released,
     Waiting,
 };
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,7 +31,6 @@ pub struct Client {
 }
 
 /// A runtime on a thread of its own.
-#[derive(Debug)]
 struct Engine {
     /// Taken out when it is dropped.
     runtime: Option<tokio::runtime::Runtime>,
@@ -67,6 +67,12 @@ impl Engine {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         self.run(work).unwrap_or_else(|| Err(Invalid::new("the client's thread panicked").into()))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
     }
 }
 

@@ -8,6 +8,7 @@ use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl,
     Unknown,
 };
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,15 @@ use std::time::Duration;
 ///
 /// It is cheap to clone, and clones share everything. It lives on the tokio runtime it was made on; guards may be
 /// used and dropped anywhere.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.name()).finish_non_exhaustive()
+    }
 }
 
 impl Client {
@@ -63,6 +70,11 @@ impl Client {
     /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.core), key.as_ref())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     pub(crate) fn janitor(&self) -> Arc<Janitor> {
@@ -147,8 +159,8 @@ impl Client {
         self.core.backend.examine().await
     }
 
-    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until every guard is
-    /// released and every release confirmed, for at most `within`.
+    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
+    /// every guard is released and every release confirmed, for at most `within`.
     ///
     /// # Errors
     /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
@@ -159,7 +171,7 @@ impl Client {
         self.core.close();
         let drained = async {
             // Guards may be anywhere, so their end is looked for, not told.
-            while self.core.watchdog.holds() > 0 {
+            while self.core.watchdog.holds() > 0 || !self.core.waiters.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             self.core.janitor.idle().await;

@@ -28,9 +28,10 @@ impl Core {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
         })?;
+        let identity = Identity::of_this_process()?;
         let waiters = Arc::new(Waiters::default());
         let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock));
-        let (janitor, chores) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
+        let (janitor, desk) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
         let listener: Arc<dyn Sink> = Arc::new(Listener {
             waiters: Arc::clone(&waiters),
             watchdog: Arc::downgrade(&watchdog),
@@ -38,12 +39,12 @@ impl Core {
         });
         backend.listen(Arc::clone(&listener));
         runtime.spawn(Arc::clone(&watchdog).run());
-        runtime.spawn(Janitor::run(Arc::downgrade(&janitor), chores));
+        runtime.spawn(desk.run());
         Ok(Arc::new(Self {
             backend,
             clock,
             drift,
-            identity: Identity::of_this_process()?,
+            identity,
             waiters,
             watchdog,
             janitor,

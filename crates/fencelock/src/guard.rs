@@ -5,6 +5,7 @@ use crate::hold::{End, Hold};
 use crate::janitor::Chore;
 use crate::telemetry;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use std::time::Duration;
 /// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release, from wherever it is
 /// dropped, and never blocks; if the process ends before that is done, the lease ends by itself.
 #[must_use = "the lock is released when its guard is dropped"]
-#[derive(Debug)]
 pub struct Guard {
     core: Arc<Core>,
     held: Held,
@@ -21,7 +21,7 @@ pub struct Guard {
 }
 
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Held {
     hold: Arc<Hold>,
 }
@@ -126,17 +126,23 @@ impl Guard {
             attempts += 1;
             match core.backend.release(self.key(), &self.held.hold.holder).await {
                 Ok(answer) => {
-                    self.armed = false;
+                    self.armed = self.is_stray_due();
                     return Ok(match before {
                         // The server may still have had the key, for its clock runs a little longer.
                         Some(End::Lost(why)) => Released::AlreadyLost { why },
+                        // It was an earlier try that did it; only its reply got lost.
+                        Some(End::LetGo) | None if attempts > 1 => Released::Released,
                         Some(End::LetGo) | None => Released::from_answer(answer, LossReason::Deleted),
                     });
                 }
-                Err(cause) if cause.is_permanent() || attempts == RELEASE_TRIES => {
-                    return Err(unreachable(cause, core.clock.now().since(started), attempts));
-                }
-                Err(cause) => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
+                Err(cause) => match &before {
+                    // Whatever the server would say, it is over. The rest is done in the background.
+                    Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
+                    _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
+                        return Err(unreachable(cause, core.clock.now().since(started), attempts));
+                    }
+                    _ => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
+                },
             }
         }
     }
@@ -147,6 +153,11 @@ impl Guard {
         self.let_go();
         self.armed = false;
         self.holder()
+    }
+
+    /// Whether a request of this holder may still be on its way, and would take the key again.
+    fn is_stray_due(&self) -> bool {
+        self.core.clock.now() < self.held.hold.stray_until
     }
 
     fn let_go(&self) -> Option<End> {
@@ -172,7 +183,8 @@ impl Drop for Guard {
         self.let_go();
         let hold = &self.held.hold;
         let until = self.core.clock.now() + hold.ttl.get();
-        self.core.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered: false });
+        let unanswered = self.is_stray_due();
+        self.core.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered });
     }
 }
 
@@ -209,5 +221,28 @@ impl Held {
     /// As [`Guard::lost`]. It never ends if the lock is released instead.
     pub async fn lost(&self) -> LossReason {
         self.hold.lost().await
+    }
+}
+
+/// Without the holder's id, which is a proof.
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.write("Guard", f)
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write("Held", f)
+    }
+}
+
+impl Held {
+    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("key", self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Hold {
     pub(crate) fence: FencingToken,
     pub(crate) ttl: Ttl,
     pub(crate) since: Moment,
+    /// Until then, a request whose answer never came may still arrive at the server.
+    pub(crate) stray_until: Moment,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     ended: Notify,
@@ -54,11 +56,12 @@ impl Hold {
         fence: FencingToken,
         ttl: Ttl,
         plan: RenewalPlan,
+        stray_until: Moment,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let state = State { plan, scheduled: Moment::NEVER, renewing: false, hurried: false, end: None };
         let since = clock.now();
-        Self { key, holder, fence, ttl, since, clock, state: Mutex::new(state), ended: Notify::new() }
+        Self { key, holder, fence, ttl, since, stray_until, clock, state: Mutex::new(state), ended: Notify::new() }
     }
 
     /// The end, if it has come; looking makes a lapse final.
@@ -88,8 +91,10 @@ impl Hold {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            if let Some(reason) = self.loss() {
-                return reason;
+            match self.end() {
+                Some(End::Lost(reason)) => return reason,
+                Some(End::LetGo) => std::future::pending().await,
+                None => {}
             }
             // Timers stand still while the machine sleeps; a second is how late a loss in sleep may be told.
             let nap = self.remaining().min(Duration::from_secs(1));
@@ -113,6 +118,8 @@ impl Hold {
     pub(crate) fn lose(&self, reason: LossReason) {
         let mut state = self.state();
         state.renewing = false;
+        // A lease that had run out by then ended by itself, whatever became of the key.
+        self.latch(&mut state);
         if state.end.is_none() {
             state.end = Some(End::Lost(reason));
             self.ended.notify_waiters();

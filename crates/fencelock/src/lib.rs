@@ -38,6 +38,8 @@ mod hold;
 mod identity;
 mod janitor;
 mod lock;
+#[cfg(test)]
+mod soak;
 mod telemetry;
 mod waiters;
 mod watchdog;
@@ -45,6 +47,8 @@ mod watchdog;
 pub use client::Client;
 pub use error::{Error, Span};
 pub use fencelock_backends as backends;
+/// The whole contract, for whoever writes a place of their own.
+pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FencingToken, Finding, HolderId, Holding, Invalid,
     Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Ttl, Unknown,

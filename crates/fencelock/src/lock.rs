@@ -46,6 +46,8 @@ pub struct Waiting {
     pub holder: Occupant,
     /// When that hold ends unless it is renewed.
     pub expiry: Expiry,
+    /// How long that hold has lasted, where it is known.
+    pub held_for: Option<Duration>,
     /// How long it has waited.
     pub waited: Duration,
 }
@@ -77,7 +79,8 @@ impl Lock {
         self
     }
 
-    /// Waits at most this long; without it, as long as it takes. Zero asks once.
+    /// Waits at most this long, and 50 ms for a last answer; without it, as long as it takes. Zero asks once, and waits for
+    /// that answer as long as the place allows.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

@@ -17,6 +17,8 @@ pub(crate) struct Waiters {
 pub(crate) struct Waiter {
     pub(crate) holder: HolderId,
     pub(crate) bell: Notify,
+    /// Whether it wants to know of changes; one that asks at times of its own does not.
+    wakes: bool,
     /// Its place in the lines.
     place: (Key, u64),
     handed: Mutex<Option<Handed>>,
@@ -36,9 +38,10 @@ impl Waiter {
 }
 
 impl Waiters {
-    pub(crate) fn join(&self, key: &Key, holder: HolderId) -> Arc<Waiter> {
+    pub(crate) fn join(&self, key: &Key, holder: HolderId, wakes: bool) -> Arc<Waiter> {
         let place = (key.clone(), self.arrivals.fetch_add(1, Ordering::Relaxed));
-        let waiter = Arc::new(Waiter { holder, bell: Notify::new(), place: place.clone(), handed: Mutex::new(None) });
+        let (bell, handed) = (Notify::new(), Mutex::new(None));
+        let waiter = Arc::new(Waiter { holder, bell, wakes, place: place.clone(), handed });
         self.lines().insert(place, Arc::clone(&waiter));
         waiter
     }
@@ -59,7 +62,7 @@ impl Waiters {
 
     /// Wakes the first in line for a key: one asks, the others are served when it is done.
     pub(crate) fn nudge(&self, key: &Key) {
-        if let Some(waiter) = line(&self.lines(), key).next() {
+        if let Some(waiter) = line(&self.lines(), key).find(|waiter| waiter.wakes) {
             waiter.bell.notify_one();
         }
     }
@@ -69,6 +72,11 @@ impl Waiters {
         for waiter in self.lines().values() {
             waiter.bell.notify_one();
         }
+    }
+
+    /// Whether nobody waits or asks.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines().is_empty()
     }
 
     fn lines(&self) -> MutexGuard<'_, BTreeMap<(Key, u64), Arc<Waiter>>> {

@@ -3,7 +3,7 @@
 use crate::hold::{Duty, Hold};
 use crate::identity::dice;
 use crate::telemetry;
-use fencelock_core::{Backend, Clock, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
+use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -84,6 +84,12 @@ impl Watchdog {
     /// How many holds it looks after.
     pub(crate) fn holds(&self) -> usize {
         self.table().holds.len()
+    }
+
+    /// How many timers it has.
+    #[cfg(test)]
+    pub(crate) fn timers(&self) -> usize {
+        self.table().timers.len()
     }
 
     /// Ends the task.
@@ -174,7 +180,12 @@ impl Watchdog {
         let renewals: Vec<_> =
             holds.iter().map(|h| Renewal { key: h.key.clone(), holder: h.holder, ttl: h.ttl }).collect();
         let sent = self.clock.now();
-        let answers = self.backend.renew(&renewals).await;
+        // An answer that takes a third of the lease is given up, so that there is time for another try.
+        let limit = holds.iter().map(|hold| hold.ttl.get()).min().unwrap_or_default() / 3;
+        let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
+            let unknown = Unknown::new(self.backend.name(), Fault::Timeout, "the renewal took a third of the lease");
+            vec![Err(unknown); holds.len()]
+        });
         debug_assert_eq!(answers.len(), holds.len(), "an answer for every renewal");
         for (hold, answer) in holds.iter().zip(answers) {
             self.take_answer(hold, sent, answer);
@@ -223,12 +234,24 @@ impl Table {
     }
 
     fn has(&self, hold: &Hold) -> bool {
-        self.holds.contains_key(&(hold.key.clone(), hold.holder))
+        self.holds.get(&(hold.key.clone(), hold.holder)).is_some_and(|known| is(known, hold))
     }
 
     /// Says whether it was there.
     fn remove(&mut self, hold: &Hold) -> bool {
-        self.timers.remove(&(hold.scheduled(), hold.holder));
-        self.holds.remove(&(hold.key.clone(), hold.holder)).is_some()
+        let timer = (hold.scheduled(), hold.holder);
+        if self.timers.get(&timer).is_some_and(|known| is(known, hold)) {
+            self.timers.remove(&timer);
+        }
+        let there = self.has(hold);
+        if there {
+            self.holds.remove(&(hold.key.clone(), hold.holder));
+        }
+        there
     }
+}
+
+/// A hold that was resumed has the key and the holder of the one before it, but is another.
+fn is(known: &Arc<Hold>, hold: &Hold) -> bool {
+    std::ptr::eq(Arc::as_ptr(known), hold)
 }

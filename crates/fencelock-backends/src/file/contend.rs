@@ -37,15 +37,19 @@ impl Seen {
             Self::Foreign(occupant) => Some(occupant),
         }
     }
+
+    /// Who has it, and since when, at `wall` microseconds.
+    fn occupied(self, wall: u64) -> Option<Occupied> {
+        match self {
+            Self::Held(record) => Some(record.holding(wall).into()),
+            seen => seen.occupant().map(|by| Occupied { by, expiry: Expiry::Never, held_for: None }),
+        }
+    }
 }
 
 /// 50, 100, 200, 400, 800 us, then 1.6 ms each.
 fn pause(attempt: u32) {
     thread::sleep(Duration::from_micros(50 << attempt.min(5)));
-}
-
-pub(super) fn busy(by: Occupant) -> Acquire {
-    Acquire::Busy(Occupied { by, expiry: Expiry::Never })
 }
 
 impl File {
@@ -56,19 +60,20 @@ impl File {
     pub(super) fn contend(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let path = self.directory.file_of(&claim.key);
         for attempt in 0..TRIES {
-            if let Some(by) = self.look(&claim.key)?.occupant() {
+            if let Some(occupied) = self.look(&claim.key)?.occupied(self.clock.wall_micros()) {
                 if claim.intent == Intent::Enqueue && self.watch.want(&claim.key) {
                     // It may have been let go between the look and the watch.
                     continue;
                 }
-                return Ok(busy(by));
+                return Ok(Acquire::Busy(occupied));
             }
             if let Some(fence) = self.take(claim, &path)? {
                 return Ok(Acquire::Granted { fence });
             }
             pause(attempt);
         }
-        Ok(busy(foreign("a shared lock", &path)))
+        let by = foreign("a shared lock", &path);
+        Ok(Acquire::Busy(Occupied { by, expiry: Expiry::Never, held_for: None }))
     }
 
     /// Who has the key now.

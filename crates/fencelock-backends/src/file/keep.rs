@@ -1,7 +1,6 @@
 //! From grant to release: what this process holds, as long as its files stay in place.
 
 use super::File;
-use super::contend::busy;
 use super::table::Hold;
 use fencelock_core::{Acquire, Claim, Event, HolderId, Intent, Key, Occupant, Release, Renew, Renewal, Unknown};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ impl File {
                 return Ok(Acquire::Granted { fence: hold.record.fence });
             }
             _ if claim.intent == Intent::Poll => return Ok(Acquire::Gone),
-            Some(hold) => return Ok(busy(Occupant::Holder(hold.record.holder.clone()))),
+            Some(hold) => return Ok(Acquire::Busy(hold.record.clone().holding(self.clock.wall_micros()).into())),
             None => {}
         }
         self.contend(claim)

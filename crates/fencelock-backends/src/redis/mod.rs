@@ -22,7 +22,7 @@ use fencelock_core::{
     Invalid, Key, Occupant, Release, Renew, Renewal, Sink, Unknown, key_of_side_key,
 };
 use link::Link;
-use redis::{RedisError, RedisResult, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use script::{Call, Evicted, Seen};
 use session::Session;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Redis {
         let wire = self.link.target.wire(&claim.key);
         let call = script::acquire(&wire, claim, self.clock.wall_micros(), &session.facts.channel);
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-        if let Some(answer) = script::read_acquire(self.link.node(), answer)? {
+        if let Some(answer) = script::read_acquire(self.link.node(), answer, self.clock.wall_micros())? {
             self.watch_foreign(&session, &claim.key, &answer).await;
             return Ok(answer);
         }
@@ -92,7 +92,7 @@ impl Redis {
         let call = script::acquire(&wire, &poll, self.clock.wall_micros(), &session.facts.channel);
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
         // Between the two the lease may have ended.
-        Ok(script::read_acquire(self.link.node(), answer)?.unwrap_or(Acquire::Gone))
+        Ok(script::read_acquire(self.link.node(), answer, self.clock.wall_micros())?.unwrap_or(Acquire::Gone))
     }
 
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
@@ -166,14 +166,13 @@ impl Redis {
 
 /// Sends a batch by digest; if the server does not know the script, one call in full, and by digest again.
 async fn send_batch(session: &Session, calls: &[Call]) -> RedisResult<Vec<RedisResult<Value>>> {
-    let mut answers = send_each(session, calls.iter()).await?;
+    let mut answers = send_each(session, calls.iter().map(Call::by_digest)).await?;
     let unknown: Vec<usize> =
         (0..calls.len()).filter(|i| matches!(&answers[*i], Err(error) if link::is_no_script(error))).collect();
-    let Some((first, _)) = unknown.split_first() else { return Ok(answers) };
-    // Any answer will do: the batch is sent again as a whole, so that each renewal also arms the tracking of its key,
-    // and repeating one changes nothing.
-    let _ = session.send(&calls[*first].in_full()).await;
-    for (i, again) in unknown.iter().zip(send_each(session, unknown.iter().map(|i| &calls[*i])).await?) {
+    let Some((first, rest)) = unknown.split_first() else { return Ok(answers) };
+    let in_full = calls[*first].in_full();
+    let again = std::iter::once(&in_full).chain(rest.iter().map(|i| calls[*i].by_digest()));
+    for (i, again) in unknown.iter().zip(send_each(session, again).await?) {
         answers[*i] = again;
     }
     Ok(answers)
@@ -182,14 +181,14 @@ async fn send_batch(session: &Session, calls: &[Call]) -> RedisResult<Vec<RedisR
 /// With tracking, each renewal also asks to be told if another program touches the key from then on.
 async fn send_each<'a>(
     session: &Session,
-    calls: impl Iterator<Item = &'a Call>,
+    calls: impl Iterator<Item = &'a Cmd>,
 ) -> RedisResult<Vec<RedisResult<Value>>> {
     let mut commands = redis::pipe();
     for call in calls {
         if session.facts.tracking {
             commands.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        commands.add_command(call.by_digest().clone());
+        commands.add_command(call.clone());
     }
     if commands.is_empty() {
         return Ok(Vec::new());

@@ -131,9 +131,9 @@ impl Seen {
 
     pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
         let occupant = self.occupant();
-        // The fence of a hold of ours is the time it was granted; that of a foreign hold is an older grant's.
+        // The fence beside a foreign hold is an older grant's.
         let fence = self.fence.filter(|_| occupant.holder_id().is_some());
-        let held_for = fence.map(|fence| Duration::from_micros(wall_micros.saturating_sub(fence.get())));
+        let held_for = held_for(&occupant, fence, wall_micros);
         Holding { key: key.clone(), occupant, expiry: self.expiry, fence, held_for, waiters: self.waiters }
     }
 }
@@ -190,10 +190,18 @@ impl<'a> Reply<'a> {
         Ok(occupant(&value, &self.text()?))
     }
 
-    fn occupied(&mut self) -> Result<Occupied, Unknown> {
+    /// `last_fence` is that of the present hold, if it is one of ours, and then the time it was granted.
+    fn occupied(&mut self, last_fence: Option<FencingToken>, wall_micros: u64) -> Result<Occupied, Unknown> {
         let expiry = self.expiry()?;
-        Ok(Occupied { by: self.occupant()?, expiry })
+        let by = self.occupant()?;
+        Ok(Occupied { held_for: held_for(&by, last_fence, wall_micros), by, expiry })
     }
+}
+
+/// The fence of a hold of ours is the time it was granted.
+fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -> Option<Duration> {
+    by.holder_id()?;
+    Some(Duration::from_micros(wall_micros.saturating_sub(last_fence?.get())))
 }
 
 fn occupant(value: &[u8], kind: &str) -> Occupant {
@@ -208,17 +216,20 @@ fn not_understood(node: &str, value: &Value) -> Unknown {
 }
 
 /// The answer of `acquire.lua`; `None` if it is the holder's already and a poll must confirm it.
-pub(crate) fn read_acquire(node: &str, value: Value) -> Result<Option<Acquire>, Unknown> {
+pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Option<Acquire>, Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(Some(match reply.text()?.as_str() {
         "granted" => Acquire::Granted { fence: reply.fence()? },
-        "queued" => Acquire::Queued {
-            ahead: reply.count()?,
+        "queued" => {
+            let (ahead, last_fence) = (reply.count()?, reply.text()?.parse::<u64>().ok());
+            let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;
             // A fence that is no number belongs to nobody; then no message is newer, and the waiter polls.
-            last_fence: reply.text()?.parse().unwrap_or(u64::MAX),
-            occupied: reply.occupied()?,
-        },
-        "busy" => Acquire::Busy(reply.occupied()?),
+            Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), occupied }
+        }
+        "busy" => {
+            let last_fence = reply.text()?.parse().ok();
+            Acquire::Busy(reply.occupied(last_fence, wall_micros)?)
+        }
         "gone" => Acquire::Gone,
         "yours" => return Ok(None),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),

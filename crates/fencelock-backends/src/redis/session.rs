@@ -16,7 +16,7 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) facts: Facts,
     /// Answers missed in a row. A connection that swallows requests without breaking must be given up too.
-    missed: AtomicU32,
+    missed: Arc<AtomicU32>,
 }
 
 /// What the handshake found out.
@@ -67,8 +67,9 @@ impl Session {
             Ok(dialled) => dialled.map_err(|error: RedisError| unknown(&target.name, &error))?,
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
-        let facts = Facts::learn(connection.clone(), target, resp3, channel, feed).await?;
-        Ok(Self { connection, number, facts, missed: AtomicU32::new(0) })
+        let missed = Arc::default();
+        let facts = Facts::learn(connection.clone(), target, resp3, channel, feed, &missed).await?;
+        Ok(Self { connection, number, facts, missed })
     }
 
     async fn dial(target: &Target, resp3: bool, feed: &Arc<Feed>) -> RedisResult<MultiplexedConnection> {
@@ -116,7 +117,7 @@ impl Session {
             Some(Fault::Unreachable) => self.missed.store(MISSED_MAX, Ordering::Relaxed),
             // Any answer is a sign of life.
             Some(_) | None => {
-                if self.missed.load(Ordering::Relaxed) != 0 {
+                if (1..MISSED_MAX).contains(&self.missed.load(Ordering::Relaxed)) {
                     self.missed.store(0, Ordering::Relaxed);
                 }
             }
@@ -136,15 +137,14 @@ impl Facts {
         resp3: bool,
         channel: &str,
         feed: &Arc<Feed>,
+        missed: &Arc<AtomicU32>,
     ) -> Result<Self, Unknown> {
         let node = target.name.as_str();
         let mut lacks = Vec::new();
         let (mut run_id, mut version) = (String::new(), String::new());
         match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
             Ok(info) => (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version")),
-            Err(error) if matches!(fault_of(&error), Fault::Denied) && is_about_login(&error) => {
-                return Err(unknown(node, &error));
-            }
+            Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => lacks.push(format!("INFO is refused: {error}")),
         }
         let mut tracking = false;
@@ -153,6 +153,7 @@ impl Facts {
             on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
             match on.exec_async(&mut connection).await {
                 Ok(()) => tracking = true,
+                Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
                 Err(error) => lacks.push(format!(
                     "no client tracking ({error}): a key deleted by another program is noticed at the next renewal or poll"
                 )),
@@ -162,14 +163,15 @@ impl Facts {
         }
         let mut listener = None;
         let subscribed = if !target.push {
-            Err("switched off by push=off".to_owned())
+            Err((redis::ErrorKind::Client, "switched off by push=off").into())
         } else if resp3 {
-            connection.subscribe(channel).await.map_err(|error| error.to_string())
+            connection.subscribe(channel).await
         } else {
-            Listener::start(target, channel, feed).await.map(|l| listener = Some(l)).map_err(|error| error.to_string())
+            Listener::start(target, channel, feed, missed).await.map(|l| listener = Some(l))
         };
         let channel = match subscribed {
             Ok(()) => channel.to_owned(),
+            Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
                 lacks.push(format!("no wake-ups ({error}): waiters ask once a second"));
                 "-".to_owned()
@@ -177,6 +179,12 @@ impl Facts {
         };
         Ok(Self { run_id, version, channel, tracking, resp3, lacks, _listener: listener })
     }
+}
+
+/// What a server lacks for good is worked around. What it only lacks now would be missed for as long as the session
+/// lives, so the session is not begun.
+fn is_passing(error: &RedisError) -> bool {
+    !matches!(fault_of(error), Fault::Denied | Fault::Other)
 }
 
 /// Wrong credentials make every command fail; a command that this user may not use is another matter.
@@ -192,7 +200,8 @@ fn field(info: &str, name: &str) -> String {
 }
 
 impl Listener {
-    async fn start(target: &Target, channel: &str, feed: &Arc<Feed>) -> RedisResult<Self> {
+    /// When it ends, the session ends too: a release must not hand the lock to a channel that nobody reads.
+    async fn start(target: &Target, channel: &str, feed: &Arc<Feed>, missed: &Arc<AtomicU32>) -> RedisResult<Self> {
         let connect = async {
             let mut pubsub = target.client.get_async_pubsub().await?;
             pubsub.subscribe(channel).await?;
@@ -202,12 +211,13 @@ impl Listener {
             Ok(pubsub) => pubsub?,
             Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
         };
-        let feed = Arc::clone(feed);
+        let (feed, missed) = (Arc::clone(feed), Arc::clone(missed));
         let task = tokio::spawn(async move {
             let mut messages = pubsub.into_on_message();
             while let Some(message) = messages.next().await {
                 feed.message(message.get_payload_bytes());
             }
+            missed.store(MISSED_MAX, Ordering::Relaxed);
             // Wake-ups may be missed from here on.
             feed.reset();
         });

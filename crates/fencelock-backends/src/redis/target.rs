@@ -1,5 +1,6 @@
 use fencelock_core::{Invalid, Key};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
+use rustls::crypto::CryptoProvider;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -155,6 +156,10 @@ fn read_certificates(file: &str) -> Result<Vec<u8>, Invalid> {
 }
 
 fn client(info: ConnectionInfo, certificates: Option<&[u8]>) -> RedisResult<redis::Client> {
+    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
+        // The driver takes that of the process and panics without one. It fails only if somebody was faster.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
     match certificates {
         None => redis::Client::open(info),
         Some(pem) => {

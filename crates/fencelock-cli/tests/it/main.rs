@@ -3,6 +3,7 @@
 
 mod answers;
 mod child;
+mod counting;
 mod exit_codes;
 mod holding;
 mod loss;

@@ -6,7 +6,7 @@
 -- Reply {"granted", fence}
 --       {"yours"}                               it is the holder's already; a poll confirms it and gives full time
 --       {"queued", ahead, last fence, pttl, value, type}
---       {"busy", pttl, value, type}
+--       {"busy", last fence, pttl, value, type}
 --       {"gone"}                                a poll by somebody who has neither lock nor place
 
 local intent, id, mine, ttl, proposal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -30,8 +30,10 @@ if not value then
   if not value then return {'gone'} end
 end
 
+if intent == 'try' then
+  return {'busy', redis.call('GET', KEYS[2]) or '0', redis.call('PTTL', KEYS[1]), value, kind or ''}
+end
 local ahead = redis.call('ZRANK', KEYS[3], id)
-if intent == 'try' then return {'busy', redis.call('PTTL', KEYS[1]), value, kind or ''} end
 if not ahead then
   if intent == 'poll' then return {'gone'} end
   local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')

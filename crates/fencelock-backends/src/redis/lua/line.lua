@@ -45,6 +45,8 @@ end
 -- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. Stops
 -- before `me`, who is then out of the line, and says so. A waiter whose channel nobody reads has no process any more.
 local function advance(me, proposal, claim_ttl)
+  -- Asked first, because a script that has begun to write may go on when the memory is full.
+  if redis.call('EXISTS', KEYS[3]) == 0 then return false end
   local now = nil
   while true do
     local id = redis.call('ZPOPMIN', KEYS[3])[1]

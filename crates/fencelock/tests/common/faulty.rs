@@ -1,0 +1,180 @@
+use fencelock::backends::TokioClock;
+use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Release, Renew, Renewal, Sink};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// A real backend behind a network that misbehaves as it is told.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: Arc<dyn Backend>,
+    clock: TokioClock,
+    roads: Mutex<HashMap<Verb, Road>>,
+}
+
+/// Which kind of call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Verb {
+    Acquire,
+    Renew,
+    Release,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Fate {
+    /// It is carried out and answered.
+    #[default]
+    Pass,
+    /// It gets lost: not carried out, and "could not tell".
+    Lost,
+    /// It is carried out, and the reply gets lost: "could not tell".
+    Mute,
+    /// Not carried out, never answered.
+    Hang,
+    /// Carried out, never answered.
+    HangAfter,
+    /// Takes this long before it is carried out, and as long again until it is answered.
+    Slow(Duration),
+    /// "Could not tell" at once, and carried out this much later.
+    Stray(Duration),
+    /// Access is denied.
+    Denied,
+}
+
+#[derive(Debug, Default)]
+struct Road {
+    next: VecDeque<Fate>,
+    otherwise: Fate,
+    calls: Vec<Moment>,
+}
+
+impl Faulty {
+    pub(crate) fn over(inner: Arc<dyn Backend>, clock: TokioClock) -> Arc<Self> {
+        Arc::new(Self { inner, clock, roads: Mutex::default() })
+    }
+
+    /// The fates of the next calls, in order.
+    pub(crate) fn next(&self, verb: Verb, fates: impl IntoIterator<Item = Fate>) {
+        self.roads().entry(verb).or_default().next.extend(fates);
+    }
+
+    /// The fate of every call that has none of its own.
+    pub(crate) fn always(&self, verb: Verb, fate: Fate) {
+        self.roads().entry(verb).or_default().otherwise = fate;
+    }
+
+    /// How many calls were made.
+    pub(crate) fn calls(&self, verb: Verb) -> usize {
+        self.times(verb).len()
+    }
+
+    /// When calls were made.
+    pub(crate) fn times(&self, verb: Verb) -> Vec<Moment> {
+        self.roads().get(&verb).map(|road| road.calls.clone()).unwrap_or_default()
+    }
+
+    fn roads(&self) -> MutexGuard<'_, HashMap<Verb, Road>> {
+        self.roads.lock().unwrap()
+    }
+
+    fn fate(&self, verb: Verb) -> Fate {
+        let mut roads = self.roads();
+        let road = roads.entry(verb).or_default();
+        road.calls.push(self.clock.now());
+        road.next.pop_front().unwrap_or(road.otherwise)
+    }
+
+    /// Carries a call out, or does not, as its fate wants.
+    async fn send<T: Send + 'static>(
+        &self,
+        verb: Verb,
+        call: impl FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, T> + Send,
+    ) -> Result<T, Unknown> {
+        let no_answer = || Unknown::new("faulty", Fault::Timeout, "");
+        let call = call(Arc::clone(&self.inner));
+        match self.fate(verb) {
+            Fate::Pass => Ok(call.await),
+            Fate::Lost => Err(no_answer()),
+            Fate::Denied => Err(Unknown::new("faulty", Fault::Denied, "WRONGPASS")),
+            Fate::Mute => {
+                call.await;
+                Err(no_answer())
+            }
+            Fate::Hang => std::future::pending().await,
+            Fate::HangAfter => {
+                call.await;
+                std::future::pending().await
+            }
+            Fate::Slow(span) => {
+                tokio::time::sleep(span).await;
+                // What was sent is carried out, whether or not the sender still waits.
+                let done = tokio::spawn(call).await.unwrap();
+                tokio::time::sleep(span).await;
+                Ok(done)
+            }
+            Fate::Stray(span) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(span).await;
+                    call.await;
+                });
+                Err(no_answer())
+            }
+        }
+    }
+}
+
+impl Backend for Faulty {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn listen(&self, sink: Arc<dyn Sink>) {
+        self.inner.listen(sink);
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        let claim = claim.clone();
+        Box::pin(async {
+            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await })).await.flatten()
+        })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        let (renewals, many) = (renewals.to_vec(), renewals.len());
+        Box::pin(async move {
+            let answers = self.send(Verb::Renew, |inner| Box::pin(async move { inner.renew(&renewals).await })).await;
+            answers.unwrap_or_else(|unknown| vec![Err(unknown); many])
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        let (key, holder) = (key.clone(), *holder);
+        Box::pin(async move {
+            self.send(Verb::Release, |inner| Box::pin(async move { inner.release(&key, &holder).await }))
+                .await
+                .flatten()
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        self.inner.inspect(key)
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        self.inner.list()
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        self.inner.evict(seen)
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.inner.examine()
+    }
+}

@@ -1,0 +1,49 @@
+use super::Faulty;
+use fencelock::backends::{Memory, TokioClock};
+use fencelock::{Client, Clock, Drift, Holding, Moment};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Locks with leases in memory, time driven by tokio, and a network between that misbehaves as it is told.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) clock: TokioClock,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) net: Arc<Faulty>,
+    pub(crate) client: Client,
+}
+
+impl Scene {
+    /// Inside `#[tokio::test(start_paused = true)]`.
+    pub(crate) fn new() -> Self {
+        let clock = TokioClock::starting_now();
+        let memory = Arc::new(Memory::with_leases(Arc::new(clock)));
+        let net = Faulty::over(Arc::clone(&memory) as _, clock);
+        let client = Client::with_clock(Arc::clone(&net) as _, Arc::new(clock), Drift::default()).unwrap();
+        Self { clock, memory, net, client }
+    }
+
+    /// Another client of the same locks, whose network is fine.
+    pub(crate) fn neighbour(&self) -> Client {
+        Client::with_clock(Arc::clone(&self.memory) as _, Arc::new(self.clock), Drift::default()).unwrap()
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// When a lease of `ttl` that was sent for now ends for its holder.
+    pub(crate) fn deadline(&self, ttl: Duration) -> Moment {
+        self.now() + ttl.saturating_sub(Drift::default().of(ttl))
+    }
+
+    /// What the place itself knows of a key.
+    pub(crate) async fn holding(&self, key: &str) -> Option<Holding> {
+        self.neighbour().inspect(key).await.unwrap()
+    }
+
+    /// Lets a span pass and everything in it happen.
+    pub(crate) async fn pass(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+}

@@ -1,0 +1,78 @@
+//! Closing a client: nothing new, nothing left, and the truth about what is.
+
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::Error;
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_client_refuses_new_claims_on_every_clone() {
+    let scene = Scene::new();
+    let (clone, lock) = (scene.client.clone(), scene.client.lock("k"));
+    scene.client.close(secs(1)).await.unwrap();
+    assert!(matches!(clone.lock("k").await, Err(Error::Closed { held: 0, pending: 0 })));
+    assert!(matches!(lock.await, Err(Error::Closed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_ends_those_that_wait() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let in_line = tokio::spawn(scene.client.lock("k").acquire());
+    let retrying = tokio::spawn(scene.client.lock("k").retry(10, secs(100)).acquire());
+    scene.pass(ms(10)).await;
+    let before = scene.now();
+    scene.client.clone().close(secs(10)).await.unwrap();
+    assert!(matches!(in_line.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(matches!(retrying.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(scene.now().since(before) < secs(2));
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 0);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_lock_is_got_after_closing_has_begun() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Slow(ms(100)));
+    let asking = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(50)).await;
+    scene.client.clone().close(secs(10)).await.unwrap();
+    assert!(asking.is_finished(), "closing waits for what is under way");
+    assert!(matches!(asking.await.unwrap(), Err(Error::Closed { .. })));
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_handed_over_while_closing_is_handed_on() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(10)).await;
+    let closing = tokio::spawn(scene.client.clone().close(secs(10)));
+    held.release().await.unwrap();
+    closing.await.unwrap().unwrap();
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_the_guards() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    let closing = tokio::spawn(scene.client.clone().close(secs(60)));
+    scene.pass(secs(30)).await;
+    assert!(!closing.is_finished() && guard.is_held(), "a held lock is renewed until it is released");
+    drop(guard);
+    closing.await.unwrap().unwrap();
+    assert_eq!(scene.holding("k").await, None, "the release is confirmed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_reports_what_is_left() {
+    let scene = Scene::new();
+    let _held = scene.client.lock("a").await.unwrap();
+    let dropped = scene.client.lock("b").await.unwrap();
+    scene.net.always(Verb::Release, Fate::Lost);
+    drop(dropped);
+    let before = scene.now();
+    assert_eq!(scene.client.clone().close(secs(5)).await, Err(Error::Closed { held: 1, pending: 1 }));
+    assert!(scene.now().since(before) <= secs(5) + ms(10));
+}

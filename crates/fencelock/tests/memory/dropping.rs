@@ -1,0 +1,154 @@
+//! A guard gives its lock back wherever and however it is dropped.
+
+use crate::common::{Scene, eventually, ms, secs};
+use fencelock::backends::Memory;
+use fencelock::{Client, Guard};
+use std::sync::Arc;
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_a_scope() {
+    let scene = Scene::new();
+    {
+        let _guard = scene.client.lock("k").await.unwrap();
+    }
+    scene.pass(ms(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn together_with_the_last_handle_of_its_client() {
+    let scene = Scene::new();
+    let client =
+        Client::with_clock(Arc::clone(&scene.memory) as _, Arc::new(scene.clock), fencelock::Drift::default()).unwrap();
+    let guard = client.lock("k").await.unwrap();
+    drop(client);
+    drop(guard);
+    scene.pass(ms(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_guards_together_with_the_last_handle_of_their_client() {
+    let scene = Scene::new();
+    let client = scene.neighbour();
+    let mut guards = Vec::new();
+    for i in 0..100 {
+        guards.push(client.lock(format!("k{i}")).await.unwrap());
+    }
+    drop((client, guards));
+    scene.pass(ms(5)).await;
+    assert_eq!(scene.neighbour().list().await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_panic_unwinds() {
+    let scene = Scene::new();
+    let lock = scene.client.lock("k");
+    let task = tokio::spawn(async move {
+        let _guard = lock.await.unwrap();
+        panic!("on purpose");
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    scene.pass(ms(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_a_timeout() {
+    let scene = Scene::new();
+    let work = async {
+        let _guard = scene.client.lock("k").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    assert!(tokio::time::timeout(secs(5), work).await.is_err());
+    scene.pass(ms(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_task_that_is_aborted() {
+    let scene = Scene::new();
+    let lock = scene.client.lock("k");
+    let task = tokio::spawn(async move {
+        let _guard = lock.await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    scene.pass(ms(5)).await;
+    assert!(scene.holding("k").await.is_some());
+    task.abort();
+    scene.pass(ms(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test]
+async fn on_a_plain_thread_without_a_runtime() {
+    let client = Client::connect("memory:").await.unwrap();
+    let guard = client.lock("k").await.unwrap();
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    eventually("free", async || client.inspect("k").await.unwrap().is_none()).await;
+}
+
+/// A guard whose client lives on a runtime of its own.
+fn guard_on_another_runtime(memory: &Arc<Memory>) -> (tokio::runtime::Runtime, Client, Guard) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let memory = Arc::clone(memory) as _;
+    let (client, guard) = runtime.block_on(async {
+        let client = Client::with_backend(memory).unwrap();
+        let guard = client.lock("k").await.unwrap();
+        (client, guard)
+    });
+    (runtime, client, guard)
+}
+
+fn until_free(memory: Arc<Memory>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::with_backend(memory).unwrap();
+        eventually("free", async || client.inspect("k").await.unwrap().is_none()).await;
+    });
+}
+
+#[test]
+fn after_its_runtime_was_shut_down() {
+    let memory = Arc::new(Memory::new());
+    let (runtime, client, guard) = guard_on_another_runtime(&memory);
+    drop(runtime);
+    drop((client, guard));
+    until_free(memory);
+}
+
+#[test]
+fn just_before_its_runtime_is_shut_down() {
+    for _ in 0..50 {
+        let memory = Arc::new(Memory::new());
+        let (runtime, client, guard) = guard_on_another_runtime(&memory);
+        drop((guard, client));
+        runtime.shutdown_background();
+        until_free(memory);
+    }
+}
+
+#[test]
+fn on_a_runtime_that_never_runs_again() {
+    let memory = Arc::new(Memory::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let guard = runtime.block_on(async {
+        let client = Client::with_backend(Arc::clone(&memory) as _).unwrap();
+        client.lock("k").await.unwrap()
+    });
+    drop(guard);
+    drop(runtime);
+    until_free(memory);
+}
+
+#[test]
+fn never_and_the_program_goes_on() {
+    let memory = Arc::new(Memory::new());
+    let (runtime, client, guard) = guard_on_another_runtime(&memory);
+    std::mem::forget(guard);
+    std::mem::forget(runtime);
+    assert!(client.name().starts_with("memory"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let held = runtime.block_on(async { client.inspect("k").await.unwrap() });
+    assert!(held.is_some(), "a forgotten guard holds");
+}

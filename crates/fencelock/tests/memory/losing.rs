@@ -1,0 +1,195 @@
+//! A loss is told, once, in time, and for good.
+
+use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
+use fencelock::backends::{ManualClock, Memory, TokioClock};
+use fencelock::{Client, Drift, Error, LossReason, Occupant};
+use std::sync::Arc;
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_stops_answering_costs_the_lock_at_the_deadline_to_the_millisecond() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    scene.pass(secs(100)).await;
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let left = guard.remaining();
+    let deadline = scene.now() + left;
+    assert!(left > secs(5), "it was renewed until now: {left:?}");
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(scene.now() >= deadline, "not before: {:?} {deadline:?}", scene.now());
+    assert!(scene.now().since(deadline) <= ms(2), "not after: {:?}", scene.now().since(deadline));
+    assert!(scene.holding("k").await.is_some(), "the place lets nobody in yet");
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), ms(0));
+    assert!(matches!(guard.check(), Err(Error::Lost { reason: LossReason::Expired, .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_hangs_costs_the_lock_at_the_deadline_too() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Hang);
+    let deadline = scene.deadline(secs(9));
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(scene.now() >= deadline && scene.now().since(deadline) <= ms(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_succeeds_too_late_revives_nothing() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    // Sent at 3 s at the latest, answered at 3 + 2 x 4 s, and carried out while the place still has the key.
+    scene.net.always(Verb::Renew, Fate::Slow(secs(4)));
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    scene.net.always(Verb::Renew, Fate::Pass);
+    for _ in 0..100 {
+        scene.pass(ms(500)).await;
+        assert!(!guard.is_held(), "a loss is final");
+    }
+    assert_eq!(guard.lost().await, LossReason::Expired, "and its reason stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_is_not_renewed_any_more() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    guard.lost().await;
+    scene.pass(ms(10)).await;
+    let renewals = scene.net.calls(Verb::Renew);
+    scene.net.always(Verb::Renew, Fate::Pass);
+    scene.pass(secs(60)).await;
+    assert_eq!(scene.net.calls(Verb::Renew), renewals);
+    assert!(scene.holding("k").await.is_none(), "and its key was not made again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_told_at_once_as_a_deletion() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
+    let seen = scene.holding("k").await.unwrap();
+    let before = scene.now();
+    scene.neighbour().evict(&seen).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Deleted);
+    assert!(scene.now().since(before) <= ms(2), "without waiting for a renewal: {:?}", scene.now().since(before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_for_a_waiter_is_told_as_taken_by_that_waiter() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
+    let neighbour = scene.neighbour();
+    let next = tokio::spawn(neighbour.lock("k").label("heir").acquire());
+    scene.pass(ms(10)).await;
+    let seen = scene.holding("k").await.unwrap();
+    scene.neighbour().evict(&seen).await.unwrap();
+    let LossReason::TakenBy(Occupant::Holder(heir)) = guard.lost().await else { panic!("{:?}", guard.lost().await) };
+    assert_eq!(heir.owner.label(), Some("heir"));
+    assert_eq!(heir.id, next.await.unwrap().unwrap().holder());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_ends_a_lock_that_could_be_renewed() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).max_hold(secs(60)).await.unwrap();
+    let begun = scene.now();
+    assert_eq!(guard.remaining(), secs(9).saturating_sub(Drift::default().of(secs(9))));
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert!(scene.now().since(begun) >= secs(60) && scene.now().since(begun) <= secs(60) + ms(2));
+    let renewals = scene.net.calls(Verb::Renew);
+    scene.pass(secs(30)).await;
+    assert_eq!(scene.net.calls(Verb::Renew), renewals, "it is not renewed after that");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_seen_by_whoever_looks_first_though_no_task_has_run() {
+    let clock = Arc::new(ManualClock::at(secs(1)));
+    let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
+    let client = Client::with_clock(memory, Arc::clone(&clock) as _, Drift::default()).unwrap();
+    let guard = client.lock("k").ttl(secs(9)).await.unwrap();
+    // As after a SIGSTOP or a suspend: time has passed, and nothing of this process has run.
+    clock.advance(secs(18));
+    assert!(!guard.is_held());
+    // The clock goes back in nobody's life, and neither does a loss.
+    assert_eq!(guard.lost().await, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_beyond_the_lease_no_renewal_is_sent() {
+    let clock = Arc::new(ManualClock::at(secs(1)));
+    let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
+    let net = crate::common::Faulty::over(memory, TokioClock::starting_now());
+    let client = Client::with_clock(Arc::clone(&net) as _, Arc::clone(&clock) as _, Drift::default()).unwrap();
+    let guard = client.lock("k").ttl(secs(9)).await.unwrap();
+    clock.advance(secs(18));
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(net.calls(Verb::Renew), 0);
+    assert!(!guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_without_leases_never_lapses_also_when_it_was_handed_over() {
+    let clock = Arc::new(ManualClock::at(secs(1)));
+    let memory: Arc<Memory> = Arc::new(Memory::new());
+    let client = Client::with_clock(memory, Arc::clone(&clock) as _, Drift::default()).unwrap();
+    let first = client.lock("k").await.unwrap();
+    let second = tokio::spawn(client.lock("k").acquire());
+    tokio::time::sleep(ms(1)).await;
+    drop(first);
+    let second = second.await.unwrap().unwrap();
+    // The runtime is blocked for an hour: nothing is renewed, and the place takes nothing away.
+    clock.advance(secs(3600));
+    assert!(second.is_held());
+    assert!(client.inspect("k").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_the_loss_of_a_released_lock_costs_nothing() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").await.unwrap();
+    let held = guard.held();
+    guard.release().await.unwrap();
+    let polls = crate::common::Counter::default();
+    let lost = held.lost();
+    tokio::pin!(lost);
+    let counted = std::future::poll_fn(|context| {
+        assert!(polls.up() < 10, "it spins");
+        lost.as_mut().poll(context)
+    });
+    assert!(tokio::time::timeout(secs(60), counted).await.is_err(), "it is not lost, it was released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_was_told_is_not_taken_back_by_the_reason_of_a_later_answer() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    // The answer "absent" comes when the lease has long ended: it ended by itself, nobody deleted anything.
+    scene.net.always(Verb::Renew, Fate::Slow(secs(10)));
+    scene.pass(secs(30)).await;
+    assert_eq!(guard.lost().await, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_watcher_of_a_hold_is_told() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    let told = crate::common::Counter::default();
+    for _ in 0..10 {
+        let (held, told) = (guard.held(), told.clone());
+        tokio::spawn(async move {
+            held.lost().await;
+            told.up();
+        });
+    }
+    scene.net.always(Verb::Renew, Fate::Lost);
+    eventually("all ten are told", async || told.get() == 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_renewal_that_hangs_does_not_cost_the_lock() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    scene.pass(secs(1)).await;
+    scene.net.next(Verb::Renew, [Fate::Hang]);
+    scene.pass(secs(60)).await;
+    assert!(guard.is_held(), "the next one was sent before the lease ended");
+}

@@ -1,0 +1,15 @@
+//! The client over locks in memory, with leases and in driven time: hours pass in milliseconds.
+#![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cancelling;
+mod closing;
+mod dropping;
+mod holding;
+mod losing;
+mod releasing;
+mod reusing;
+mod running;
+mod waiting;

@@ -1,0 +1,146 @@
+//! A release says what it knows, and touches nothing of others.
+
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Error, LossReason, Occupant, Released};
+
+#[tokio::test(start_paused = true)]
+async fn after_a_release_nothing_is_renewed() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.pass(secs(10)).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let renewals = scene.net.calls(Verb::Renew);
+    scene.pass(secs(60)).await;
+    assert_eq!(scene.net.calls(Verb::Renew), renewals);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_while_a_renewal_is_under_way_is_the_last_word() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Slow(ms(200)));
+    let renewals = scene.net.calls(Verb::Renew);
+    while scene.net.calls(Verb::Renew) == renewals {
+        scene.pass(ms(10)).await;
+    }
+    assert_eq!(guard.release().await.unwrap(), Released::Released, "no false loss");
+    scene.pass(ms(150)).await;
+    assert!(scene.holding("k").await.is_none(), "the renewal did not bring it back");
+    let next = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.pass(secs(10)).await;
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_an_expired_lock_says_so_in_one_round_trip() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    scene.pass(secs(10)).await;
+    let released = guard.release().await.unwrap();
+    assert_eq!(released, Released::AlreadyLost { why: LossReason::Expired });
+    assert_eq!(scene.net.calls(Verb::Release), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_a_lost_lock_says_so_also_if_nobody_answers() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    scene.net.always(Verb::Release, Fate::Lost);
+    scene.pass(secs(10)).await;
+    let released = guard.release().await;
+    assert_eq!(released.unwrap(), Released::AlreadyLost { why: LossReason::Expired }, "that is certain");
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_a_lock_that_was_taken_names_the_taker_and_leaves_it_alone() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Hang);
+    // The server's clock runs fast, say: it let somebody in while we still believe.
+    let seen = scene.holding("k").await.unwrap();
+    fencelock::Backend::evict(&*scene.memory, &seen).await.unwrap();
+    let thief = scene.neighbour().lock("k").label("thief").ttl(secs(30)).await.unwrap();
+    assert!(guard.is_held(), "nobody has told yet");
+    let Released::AlreadyLost { why: LossReason::TakenBy(Occupant::Holder(taker)) } = guard.release().await.unwrap()
+    else {
+        panic!("taken by the thief")
+    };
+    assert_eq!(taker.id, thief.holder());
+    assert!(scene.holding("k").await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_reply_is_lost_was_a_release() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").await.unwrap();
+    scene.net.next(Verb::Release, [Fate::Mute]);
+    assert_eq!(guard.release().await.unwrap(), Released::Released, "nobody deleted it but we");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_reply_is_lost_while_somebody_waits_was_a_release() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").await.unwrap();
+    let next = tokio::spawn(scene.neighbour().lock("k").acquire());
+    scene.pass(ms(10)).await;
+    scene.net.next(Verb::Release, [Fate::Mute]);
+    assert_eq!(guard.release().await.unwrap(), Released::Released, "we handed it on");
+    assert!(next.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_nobody_answers_can_be_called_again_by_proof() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").await.unwrap();
+    let holder = guard.holder();
+    scene.net.always(Verb::Release, Fate::Lost);
+    assert!(matches!(guard.release().await, Err(Error::Unreachable { attempts: 3, .. })));
+    assert!(scene.holding("k").await.is_some());
+    assert_eq!(scene.neighbour().release("k", holder).await.unwrap(), Released::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_nobody_answers_goes_on_in_the_background() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
+    scene.net.always(Verb::Release, Fate::Lost);
+    guard.release().await.unwrap_err();
+    scene.pass(secs(5)).await;
+    scene.net.always(Verb::Release, Fate::Pass);
+    scene.pass(secs(2)).await;
+    assert!(scene.holding("k").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_background_stops_trying_when_the_lease_has_ended() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(10)).await.unwrap();
+    scene.net.always(Verb::Release, Fate::Lost);
+    drop(guard);
+    scene.pass(secs(15)).await;
+    let tries = scene.net.calls(Verb::Release);
+    assert!(tries > 5, "{tries}");
+    scene.pass(secs(100)).await;
+    assert_eq!(scene.net.calls(Verb::Release), tries);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_release_half_way_releases_all_the_same() {
+    for polls in 0..20 {
+        let scene = Scene::new();
+        scene.net.always(Verb::Release, Fate::Slow(ms(5)));
+        let guard = scene.client.lock("k").await.unwrap();
+        let mut release = Box::pin(guard.release());
+        for _ in 0..polls {
+            let _ = tokio::time::timeout(ms(1), &mut release).await.is_ok_and(|done| panic!("{done:?}"));
+            if polls > 8 {
+                break;
+            }
+        }
+        drop(release);
+        scene.pass(ms(100)).await;
+        assert!(scene.holding("k").await.is_none(), "dropped after {polls} polls");
+    }
+}

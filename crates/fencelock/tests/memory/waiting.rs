@@ -1,0 +1,302 @@
+//! Who waits is served in order, within its bounds.
+
+use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
+use fencelock::backends::Memory;
+use fencelock::{Client, Error, Expiry, Occupant};
+use std::sync::{Arc, Mutex};
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_bounded() {
+    let scene = Scene::new();
+    let _held = scene.client.lock("k").label("other").ttl(secs(30)).await.unwrap();
+    let before = scene.now();
+    let Err(Error::Busy { holder: Occupant::Holder(holder), expires_in: Expiry::In(_), waited, attempts, key }) =
+        scene.client.lock("k").wait(secs(5)).await
+    else {
+        panic!("busy")
+    };
+    assert_eq!((key.as_str(), holder.owner.label()), ("k", Some("other")));
+    assert!(waited >= secs(5) && scene.now().since(before) < secs(5) + ms(10), "{waited:?}");
+    assert!((6..9).contains(&attempts), "once a second: {attempts}");
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_zero_asks_once() {
+    let scene = Scene::new();
+    let held = scene.client.lock("k").await.unwrap();
+    let calls = scene.net.calls(Verb::Acquire);
+    let before = scene.now();
+    assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(scene.client.lock("k").wait(ms(0)).await, Err(Error::Busy { attempts: 1, .. })));
+    assert_eq!(scene.net.calls(Verb::Acquire), calls + 2);
+    assert_eq!(scene.now(), before);
+    held.release().await.unwrap();
+    assert!(scene.client.lock("k").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_bounds_lasts_for_days() {
+    let scene = Scene::new();
+    let held = scene.client.lock("k").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(secs(3 * 86_400)).await;
+    assert!(!waiting.is_finished());
+    held.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_asks_as_often_as_it_was_told_and_as_far_apart() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    for (times, expected) in [(0, 1), (1, 1), (2, 2), (5, 5)] {
+        let before = scene.net.calls(Verb::Acquire);
+        let Err(Error::Busy { attempts, .. }) = scene.client.lock("k").retry(times, secs(10)).await else {
+            panic!("busy")
+        };
+        let asked = scene.net.times(Verb::Acquire)[before..].to_vec();
+        assert_eq!((attempts, asked.len()), (expected, expected as usize));
+        for pair in asked.windows(2) {
+            let pause = pair[1].since(pair[0]);
+            assert!(pause >= secs(9) && pause <= secs(10) + ms(2), "{pause:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_counts_unanswered_requests_too() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    for fate in [Fate::Lost, Fate::Mute] {
+        scene.net.next(Verb::Acquire, [fate; 2]);
+        let before = scene.net.calls(Verb::Acquire);
+        assert!(scene.client.lock("k").retry(4, secs(1)).await.is_err());
+        let asked = scene.net.times(Verb::Acquire)[before..].to_vec();
+        assert_eq!(asked.len(), 4, "{fate:?}: {asked:?}");
+        assert!(asked.windows(2).all(|pair| pair[1].since(pair[0]) >= ms(900)), "{fate:?}: {asked:?}");
+    }
+    let free = scene.net.calls(Verb::Acquire);
+    scene.net.next(Verb::Acquire, [Fate::Lost]);
+    assert!(scene.client.lock("free").retry(2, secs(1)).await.is_ok(), "the second request is a full one");
+    assert_eq!(scene.net.calls(Verb::Acquire), free + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_not_hurried_by_changes() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    let before = scene.net.calls(Verb::Acquire);
+    let retry = tokio::spawn(scene.client.lock("k").retry(3, secs(10)).acquire());
+    scene.pass(secs(1)).await;
+    for _ in 0..5 {
+        let seen = scene.holding("k").await.unwrap();
+        scene.neighbour().evict(&seen).await.unwrap();
+        std::mem::forget(scene.neighbour().lock("k").ttl(secs(3600)).await.unwrap());
+        scene.pass(ms(100)).await;
+    }
+    assert!(retry.await.unwrap().is_err());
+    let asked = scene.net.times(Verb::Acquire)[before..].to_vec();
+    assert_eq!(asked.len(), 3);
+    assert!(asked.windows(2).all(|pair| pair[1].since(pair[0]) >= secs(9)), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_without_a_pause_ends() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    assert!(matches!(scene.client.lock("k").retry(100, ms(0)).await, Err(Error::Busy { attempts: 100, .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_told_its_place_and_the_holder() {
+    let scene = Scene::new();
+    let held = scene.client.lock("k").label("payroll").await.unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for place in 0..3 {
+        let told = Arc::clone(&told);
+        let lock = scene.client.lock("k").on_wait(move |waiting| {
+            let label = match &waiting.holder {
+                Occupant::Holder(holder) => holder.owner.label().map(str::to_owned),
+                Occupant::Foreign(_) => None,
+            };
+            told.lock().unwrap().push((place, waiting.ahead, label));
+        });
+        waiting.push(tokio::spawn(lock.acquire()));
+        scene.pass(ms(1)).await;
+    }
+    let expected: Vec<_> = (0..3).map(|place| (place, Some(place), Some("payroll".to_owned()))).collect();
+    assert_eq!(*told.lock().unwrap(), expected);
+    drop(held);
+    scene.pass(ms(1500)).await;
+    let told = told.lock().unwrap();
+    assert!(
+        told.iter().any(|(waiter, ahead, label)| (*waiter, *ahead, label.is_none()) == (2, Some(1), true)),
+        "{told:?}"
+    );
+}
+
+/// Has `waiters` of them ask one after the other, and says in which order they were served.
+async fn served(scene: &Scene, clients: &[Client], waiters: usize) -> Vec<usize> {
+    let held = clients[0].lock("k").await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for i in 0..waiters {
+        let (lock, order) = (clients[i % clients.len()].lock("k"), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.await.unwrap();
+            order.lock().unwrap().push(i);
+            tokio::time::sleep(ms(3)).await;
+            guard.release().await.unwrap();
+        }));
+        scene.pass(ms(1)).await;
+    }
+    held.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    Arc::into_inner(order).unwrap().into_inner().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_client_are_served_in_order() {
+    let scene = Scene::new();
+    let order = served(&scene, std::slice::from_ref(&scene.client), 50).await;
+    assert_eq!(order, (0..50).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_two_clients_are_served_in_order() {
+    let scene = Scene::new();
+    let order = served(&scene, &[scene.client.clone(), scene.neighbour()], 50).await;
+    assert_eq!(order, (0..50).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_who_asks_only_once_overtakes_the_line() {
+    let scene = Scene::new();
+    let held = scene.client.lock("k").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(5)).await;
+    drop(held);
+    assert!(scene.neighbour().lock("k").try_acquire().await.unwrap().is_none());
+    assert!(waiting.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_needs_no_request_but_the_release() {
+    let scene = Scene::new();
+    let held = scene.client.lock("k").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(5)).await;
+    let asked = scene.net.calls(Verb::Acquire);
+    held.release().await.unwrap();
+    let before = scene.now();
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!((scene.net.calls(Verb::Acquire), scene.now()), (asked, before));
+    scene.pass(ms(100)).await;
+    assert!(guard.remaining() > secs(29), "the first look gave it its full time: {:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_shorter_than_the_lease_costs_a_waiter_nothing_but_time() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock("k").ttl(secs(30)).acquire());
+    scene.pass(ms(5)).await;
+    scene.net.always(Verb::Acquire, Fate::Lost);
+    scene.pass(secs(20)).await;
+    assert!(!waiting.is_finished());
+    scene.net.always(Verb::Acquire, Fate::Pass);
+    scene.pass(secs(1)).await;
+    drop(held);
+    assert!(waiting.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_as_long_as_the_lease_ends_a_wait() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Lost);
+    let before = scene.now();
+    let Err(Error::Unreachable { waited, attempts, .. }) = scene.client.lock("k").ttl(secs(10)).await else {
+        panic!("unreachable")
+    };
+    assert!(waited >= secs(10) && scene.now().since(before) < secs(11), "{waited:?}");
+    assert!(attempts > 20, "{attempts}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_credentials_end_a_wait_at_once() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Denied);
+    let before = scene.now();
+    assert!(matches!(scene.client.lock("k").await, Err(Error::Config(_))));
+    assert_eq!((scene.now(), scene.net.calls(Verb::Acquire)), (before, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_always_comes_too_late_is_no_endless_loop() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
+    let asked = async {
+        let once = scene.client.lock("k").ttl(ms(12)).try_acquire().await;
+        assert!(matches!(once, Err(Error::Unreachable { attempts: 1, .. })), "{once:?}");
+        let bounded = scene.client.lock("k").ttl(ms(12)).wait(secs(1)).await;
+        assert!(matches!(bounded, Err(Error::Unreachable { .. })), "{bounded:?}");
+        let endless = scene.client.lock("k").ttl(ms(12)).await;
+        assert!(matches!(endless, Err(Error::Unreachable { .. })), "{endless:?}");
+    };
+    tokio::time::timeout(secs(60), asked).await.expect("it ends");
+    scene.pass(secs(1)).await;
+    assert_eq!(scene.holding("k").await, None, "and what came too late was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_waiters_cost_a_handful_of_requests_each() {
+    let scene = Scene::new();
+    let waiters = 1000;
+    let order = served(&scene, std::slice::from_ref(&scene.client), waiters).await;
+    assert_eq!(order.len(), waiters);
+    // Each asks once when it comes, and then once a second while the others hold for 3 ms each.
+    let polls = scene.net.calls(Verb::Acquire);
+    assert!(polls < waiters * 5, "{polls}");
+}
+
+#[tokio::test]
+async fn threads_and_tasks_share_a_named_memory() {
+    let (a, b) = (Client::connect("memory:shared").await.unwrap(), Client::connect("memory:shared").await.unwrap());
+    let _held = a.lock("k").await.unwrap();
+    assert!(b.lock("k").try_acquire().await.unwrap().is_none());
+    let inside = Counter::default();
+    let memory: Arc<Memory> = Memory::named("shared");
+    let c = Client::with_backend(memory).unwrap();
+    assert!(c.lock("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(inside.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_over_in_time_though_an_answer_is_under_way() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    scene.net.next(Verb::Acquire, [Fate::Pass, Fate::HangAfter]);
+    let before = scene.now();
+    let outcome = scene.client.lock("k").wait(secs(2)).await;
+    assert!(matches!(outcome, Err(Error::Busy { .. })), "who has it was told before: {outcome:?}");
+    assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
+    scene.pass(secs(5)).await;
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_any_answer_is_over_in_time_and_says_so() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::HangAfter);
+    let before = scene.now();
+    let outcome = scene.client.lock("k").wait(secs(2)).await;
+    assert!(matches!(outcome, Err(Error::Unreachable { .. })), "{outcome:?}");
+    assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
+    scene.net.always(Verb::Acquire, Fate::Pass);
+    scene.pass(secs(5)).await;
+    assert!(scene.holding("k").await.is_none(), "what was granted meanwhile is given back");
+}

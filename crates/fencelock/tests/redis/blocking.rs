@@ -1,0 +1,87 @@
+//! The same without async.
+
+use crate::common::{Counter, ms, secs};
+use crate::support::{is_free, number, server};
+use fencelock::blocking::Client;
+use fencelock::{Error, LossReason, Released};
+
+#[test]
+fn a_lock_is_renewed_while_its_owner_computes() {
+    let Some(server) = server() else { return };
+    let client = Client::connect(&server.url()).unwrap();
+    let guard = client.lock("k").ttl(ms(500)).acquire().unwrap();
+    for _ in 0..30 {
+        std::thread::sleep(ms(50));
+        assert!(guard.is_held());
+    }
+    assert!(number(&server, &["PTTL", "k"]) > 0);
+    assert_eq!(guard.release().unwrap(), Released::Released);
+}
+
+#[test]
+fn threads_exclude_each_other() {
+    let Some(server) = server() else { return };
+    for url in ["memory:", &server.url()] {
+        let client = Client::connect(url).unwrap();
+        let inside = Counter::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let guard = client.lock("k").acquire().unwrap();
+                        assert_eq!(inside.up(), 1);
+                        inside.down();
+                        guard.release().unwrap();
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn the_last_guard_of_the_last_client_frees_its_lock() {
+    let Some(server) = server() else { return };
+    let client = Client::connect(&server.url()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    drop(client);
+    drop(guard);
+    assert!(is_free(&server, "k"));
+}
+
+#[tokio::test]
+async fn it_works_inside_an_async_runtime() {
+    let Some(server) = server() else { return };
+    let client = Client::connect(&server.url()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    assert!(client.lock("k").try_acquire().unwrap().is_none());
+    assert!(matches!(client.lock("k").wait(ms(50)).acquire(), Err(Error::Busy { .. })));
+    drop(guard);
+    drop(client);
+    assert!(is_free(&server, "k"));
+}
+
+#[test]
+fn a_loss_is_told() {
+    let Some(server) = server() else { return };
+    let client = Client::connect(&server.url()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    assert_eq!(guard.lost_within(ms(100)), None);
+    server.command(&["DEL", "k"]);
+    assert_eq!(guard.lost_within(secs(5)), Some(LossReason::Deleted));
+    assert!(guard.check().is_err());
+    let finished = client.lock("j").run(|held| held.is_held()).unwrap();
+    assert!(finished.value && finished.release.unwrap() == Released::Released);
+}
+
+#[test]
+fn a_hold_travels_between_clients() {
+    let Some(server) = server() else { return };
+    let (a, b) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
+    let holder = a.lock("k").acquire().unwrap().into_holder();
+    b.renew("k", holder, secs(30)).unwrap();
+    let guard = b.lock("k").resume(holder).unwrap();
+    assert_eq!(guard.release().unwrap(), Released::Released);
+    assert!(matches!(a.release("k", holder).unwrap(), Released::AlreadyLost { .. }));
+    b.close(secs(5)).unwrap();
+}

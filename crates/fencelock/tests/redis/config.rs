@@ -1,0 +1,115 @@
+//! What is wrong from the start is said at once, by its name.
+
+use crate::common::{eventually, ms, secs};
+use crate::support::{client, in_line, server, server_with, waiting};
+use fencelock::{Client, Error, Fault};
+use fencelock_conformance::{Proxy, RedisServer};
+use std::time::Duration;
+
+#[tokio::test]
+async fn urls_that_cannot_be_used_are_configuration_errors() {
+    for url in ["", "localhost", "http://h", "redis://h:99999", "redis://h?no=such", "redis://h?timeout=0"] {
+        let error = Client::connect(url).await.unwrap_err();
+        assert!(matches!(error, Error::Config(_)), "{url:?}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_closed_port_is_unreachable_at_once() {
+    let Some(mut server) = server() else { return };
+    let url = server.url();
+    server.kill();
+    let Err(Error::Unreachable { cause, .. }) = Client::connect(&url).await else { panic!("nobody is there") };
+    assert_eq!(cause.nodes()[0].fault, Fault::Unreachable);
+}
+
+#[tokio::test]
+async fn a_black_hole_is_unreachable_after_a_few_time_limits() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::to(server.port()).unwrap();
+    proxy.black_hole();
+    let connect = Client::connect(&format!("{}?timeout=100", proxy.url())).await;
+    let Err(Error::Unreachable { cause, .. }) = connect else { panic!("{connect:?}") };
+    assert_eq!(cause.nodes()[0].fault, Fault::Timeout);
+}
+
+#[tokio::test]
+async fn wrong_and_missing_passwords_are_configuration_errors_that_do_not_repeat_them() {
+    let Some(server) = server_with(RedisServer::options().password("right")) else { return };
+    for options in ["", "?protocol=resp2"] {
+        for login in ["", ":s3cret@", "nobody:s3cret@"] {
+            let url = format!("redis://{login}127.0.0.1:{}{options}", server.port());
+            let error = Client::connect(&url).await.unwrap_err();
+            assert!(matches!(error, Error::Config(_)), "{url}: {error:?}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+    assert!(client(&server.url()).await.lock("k").await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_written_for_debugging_is_short_and_keeps_secrets() {
+    let Some(server) = server_with(RedisServer::options().password("s3cret")) else { return };
+    let client = client(&server.url()).await;
+    let guard = client.lock("k").await.unwrap();
+    for text in
+        [format!("{client:?}"), format!("{guard:?}"), format!("{:?}", guard.held()), format!("{:?}", client.lock("k"))]
+    {
+        assert!(text.len() < 300 && !text.contains("s3cret"), "{text}");
+        assert!(!text.contains(&guard.holder().to_string()), "the proof is a secret too: {text}");
+    }
+    let blocking =
+        std::thread::spawn(move || fencelock::blocking::Client::connect(&server.url()).map(|c| format!("{c:?}")));
+    let text = blocking.join().unwrap().unwrap();
+    assert!(text.len() < 600 && !text.contains("s3cret"), "{text}");
+}
+
+#[tokio::test]
+async fn a_password_that_is_changed_ends_a_wait_at_the_next_connection() {
+    let Some(server) = server() else { return };
+    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+    let _held = holder.lock("k").await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("k").acquire());
+    eventually("in line", async || in_line(&server, "k") == 1).await;
+    let mut admin = server.connect().unwrap();
+    admin.command(&["CONFIG", "SET", "requirepass", "new"]);
+    admin.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    admin.command(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]);
+    let ended = tokio::time::timeout(secs(10), waiting).await.expect("it is no use to go on").unwrap();
+    assert!(matches!(ended, Err(Error::Config(_))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_ttl_out_of_bounds_is_a_configuration_error() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    for ttl in [Duration::ZERO, ms(1), secs(400 * 86_400)] {
+        assert!(matches!(client.lock("k").ttl(ttl).await, Err(Error::Config(_))), "{ttl:?}");
+    }
+    assert!(client.lock("k").ttl(secs(86_400)).await.is_ok());
+}
+
+#[tokio::test]
+async fn tls_with_its_own_authority_works() {
+    let Some(server) = server_with(RedisServer::options().tls()) else { return };
+    let ca = server.tls_files().ca.display().to_string();
+    for options in ["", "&protocol=resp2"] {
+        let client = client(&format!("{}?ca={ca}{options}", server.tls_url())).await;
+        let first = client.lock("k").await.unwrap();
+        let second = waiting(&server, "k", client.lock("k")).await;
+        first.release().await.unwrap();
+        assert!(second.await.unwrap().is_held());
+        eventually("free", async || client.inspect("k").await.unwrap().is_none()).await;
+    }
+}
+
+#[tokio::test]
+async fn tls_whose_authority_is_unknown_is_refused() {
+    let Some(server) = server_with(RedisServer::options().tls()) else { return };
+    let error = Client::connect(&server.tls_url()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    let missing = Client::connect(&format!("{}?ca=/no/such/file", server.tls_url())).await.unwrap_err();
+    assert!(matches!(missing, Error::Config(_)), "{missing:?}");
+    let plain = Client::connect(&format!("rediss://127.0.0.1:{}?timeout=300", server.port())).await.unwrap_err();
+    assert!(matches!(plain, Error::Unreachable { .. }), "{plain:?}");
+}

@@ -1,0 +1,126 @@
+//! Programs that know nothing of fencelock use the same keys.
+
+use crate::common::{eventually, ms, secs};
+use crate::support::{ask, calls, client, is_free, server, text, waiting};
+use fencelock::{Error, Expiry, Guard, LossReason, Occupant};
+
+async fn lost(guard: &Guard) -> LossReason {
+    tokio::time::timeout(secs(5), guard.lost()).await.expect("told long before the renewal after 10 s")
+}
+
+#[tokio::test]
+async fn a_foreign_release_wakes_the_first_waiter() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    ask(&server, &["CONFIG", "RESETSTAT"]);
+    let rounds = 10;
+    let begun = tokio::time::Instant::now();
+    for _ in 0..rounds {
+        assert!(text(&server, &["SET", "k", "theirs", "NX", "PX", "30000"]).is_some());
+        let guard = waiting(&server, "k", client.lock("k")).await;
+        ask(&server, &["DEL", "k"]);
+        guard.await.unwrap().release().await.unwrap();
+    }
+    // Without wake-ups each round would take half a second on average.
+    assert!(begun.elapsed() < secs(3), "{:?}", begun.elapsed());
+    // Asked, woken, released; and now and then a poll because a second was over.
+    let evals = calls(&server, "evalsha");
+    assert!(evals <= rounds * 3 + 8, "{evals}");
+}
+
+#[tokio::test]
+async fn a_foreign_delete_of_a_held_key_is_told_at_once() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    for command in ["DEL", "UNLINK"] {
+        let guard = client.lock("k").ttl(secs(30)).await.unwrap();
+        // The server is asked to tell once a hold has lasted some milliseconds.
+        eventually("looked at", async || calls(&server, "client|caching") > 0).await;
+        tokio::time::sleep(ms(20)).await;
+        ask(&server, &[command, "k"]);
+        assert_eq!(lost(&guard).await, LossReason::Deleted, "{command}");
+        assert!(is_free(&server, "k"), "and it was not made again");
+        ask(&server, &["CONFIG", "RESETSTAT"]);
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_overwrite_of_a_held_key_is_told_at_once() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let guard = client.lock("k").ttl(secs(30)).await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    ask(&server, &["SET", "k", "mine now"]);
+    let LossReason::TakenBy(Occupant::Foreign(what)) = lost(&guard).await else { panic!("taken by another program") };
+    assert!(what.contains("mine now"), "{what}");
+    guard.release().await.unwrap();
+    assert_eq!(text(&server, &["GET", "k"]).as_deref(), Some("mine now"));
+}
+
+#[tokio::test]
+async fn a_flush_is_told_to_every_holder_and_wakes_every_waiter() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let mut guards = Vec::new();
+    for i in 0..50 {
+        guards.push(client.lock(format!("k{i}")).ttl(secs(30)).await.unwrap());
+    }
+    ask(&server, &["SET", "theirs", "x"]);
+    let next = waiting(&server, "theirs", client.lock("theirs")).await;
+    tokio::time::sleep(ms(100)).await;
+    ask(&server, &["FLUSHALL"]);
+    for guard in &guards {
+        assert_eq!(lost(guard).await, LossReason::Deleted);
+    }
+    assert!(tokio::time::timeout(secs(5), next).await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test]
+async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let oddities: [(&[&str], &str); 6] = [
+        (&["ZADD", "k", "1", "m"], "zset"),
+        (&["HSET", "k", "f", "v"], "hash"),
+        (&["RPUSH", "k", "a"], "list"),
+        (&["SADD", "k", "a"], "set"),
+        (&["XADD", "k", "*", "f", "v"], "stream"),
+        (&["SET", "k", "plain"], "plain"),
+    ];
+    for (put, name) in oddities {
+        ask(&server, put);
+        assert!(client.lock("k").try_acquire().await.unwrap().is_none(), "{name}");
+        let busy = client.lock("k").wait(ms(20)).await.unwrap_err();
+        assert!(matches!(&busy, Error::Busy { expires_in: Expiry::Never, .. }), "{busy:?}");
+        assert!(busy.to_string().contains(name) && busy.to_string().contains("without an end"), "{busy}");
+        assert_eq!(client.inspect("k").await.unwrap().unwrap().expiry, Expiry::Never);
+        // Now it takes the place of a lock that is held.
+        ask(&server, &["DEL", "k"]);
+        let guard = client.lock("k").await.unwrap();
+        // One transaction, so that nobody sees the gap.
+        let mut other = server.connect().unwrap();
+        other.command(&["MULTI"]);
+        other.command(&["DEL", "k"]);
+        other.command(put);
+        other.command(&["EXEC"]);
+        tokio::time::sleep(ms(50)).await;
+        let LossReason::TakenBy(Occupant::Foreign(what)) = lost(&guard).await else { panic!("{name}") };
+        assert!(what.contains(name), "{what}");
+        guard.release().await.unwrap();
+        assert!(!is_free(&server, "k"), "{name} is not ours to delete");
+        ask(&server, &["DEL", "k"]);
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_only_looks_like_ours_is_not_ours() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let guard = client.lock("k").await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    let (proof, longer) = (guard.holder(), format!("{}0", guard.holder()));
+    ask(&server, &["SET", "k", &longer]);
+    assert!(matches!(lost(&guard).await, LossReason::TakenBy(_)));
+    client.release("k", proof).await.unwrap();
+    assert_eq!(text(&server, &["GET", "k"]), Some(longer));
+}

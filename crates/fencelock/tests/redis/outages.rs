@@ -1,0 +1,164 @@
+//! The server is frozen, killed, restarted, or cut off.
+
+use crate::common::{eventually, ms, secs};
+use crate::support::{ask, calls, client, in_line, is_free, kill_connections, server, text, waiting};
+use fencelock::{Client, Error, Level, LossReason};
+use fencelock_conformance::{Proxy, Then};
+
+#[tokio::test]
+async fn a_server_frozen_for_longer_than_the_lease_costs_it_before_the_server_lets_anybody_in() {
+    let Some(server) = server() else { return };
+    let mine = client(&format!("{}?timeout=200", server.url())).await;
+    let guard = mine.lock("k").ttl(secs(1)).await.unwrap();
+    let left = guard.remaining();
+    server.freeze();
+    let lost = tokio::time::timeout(left + secs(5), guard.lost()).await.expect("its own clock tells it");
+    assert_eq!(lost, LossReason::Expired);
+    assert!(!guard.is_held());
+    server.thaw();
+    let rival = client(&server.url()).await;
+    let next = rival.lock("k").await.unwrap();
+    for _ in 0..50 {
+        tokio::time::sleep(ms(10)).await;
+        assert!(!guard.is_held(), "nothing that was on its way revives it");
+    }
+    assert!(next.is_held());
+    assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&next.holder().to_string()));
+}
+
+#[tokio::test]
+async fn a_frozen_server_answers_a_hundred_callers_together() {
+    let Some(server) = server() else { return };
+    let client = client(&format!("{}?timeout=300", server.url())).await;
+    server.freeze();
+    let begun = tokio::time::Instant::now();
+    // The second time, the connection is given up already.
+    for _ in 0..2 {
+        let asking: Vec<_> = (0..100).map(|i| tokio::spawn(client.lock(format!("k{i}")).try_acquire())).collect();
+        for asked in asking {
+            assert!(matches!(asked.await.unwrap(), Err(Error::Unreachable { .. })));
+        }
+    }
+    assert!(begun.elapsed() < secs(10), "200 time limits would be a minute: {:?}", begun.elapsed());
+    server.thaw();
+    // What they asked for is carried out now, and given back.
+    eventually("nothing is held", async || (0..100).all(|i| is_free(&server, &format!("k{i}")))).await;
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_empty_costs_a_held_lock() {
+    let Some(mut server) = server() else { return };
+    let client = client(&server.url()).await;
+    let guard = client.lock("k").ttl(secs(30)).await.unwrap();
+    server.restart_empty().unwrap();
+    let lost = tokio::time::timeout(secs(8), guard.lost()).await.expect("at once, not after 10 s");
+    assert_eq!(lost, LossReason::Deleted);
+    assert!(is_free(&server, "k"), "it is not made again");
+}
+
+#[tokio::test]
+async fn a_waiter_gets_its_lock_from_a_server_that_restarted_empty() {
+    let Some(mut server) = server() else { return };
+    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+    let held = holder.lock("k").await.unwrap();
+    let next = waiting(&server, "k", waiter.lock("k")).await;
+    server.restart_empty().unwrap();
+    let next = tokio::time::timeout(secs(15), next).await.unwrap().unwrap();
+    assert!(next.is_held());
+    assert!(tokio::time::timeout(secs(8), held.lost()).await.is_ok(), "and the old holder is told");
+}
+
+#[tokio::test]
+async fn connections_that_are_killed_cost_nothing() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("k").ttl(secs(3)).await.unwrap();
+    let next = waiting(&server, "k", client.lock("k")).await;
+    for _ in 0..5 {
+        kill_connections(&server);
+        tokio::time::sleep(ms(50)).await;
+    }
+    assert!(held.is_held());
+    eventually("in line again", async || in_line(&server, "k") == 1).await;
+    held.release().await.unwrap();
+    assert!(next.await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_cut_in_the_middle_of_a_wait_costs_at_most_the_time_of_the_cut() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::to(server.port()).unwrap();
+    let (holder, waiter) = (client(&server.url()).await, client(&proxy.url()).await);
+    let held = holder.lock("k").await.unwrap();
+    let next = waiting(&server, "k", waiter.lock("k")).await;
+    proxy.cut();
+    tokio::time::sleep(ms(300)).await;
+    assert!(!next.is_finished());
+    held.release().await.unwrap();
+    assert!(is_free(&server, "k"), "nobody reads the waiter's channel, so the lock is not handed into the void");
+    proxy.forward();
+    let next = tokio::time::timeout(secs(10), next).await.expect("woken or not, it asks").unwrap();
+    assert!(next.is_held());
+}
+
+#[tokio::test]
+async fn an_outage_shorter_than_the_lease_costs_nothing() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::to(server.port()).unwrap();
+    let client = client(&format!("{}?timeout=200", proxy.url())).await;
+    let guard = client.lock("k").ttl(secs(4)).await.unwrap();
+    for fault in [Proxy::cut, Proxy::black_hole, Proxy::hold] {
+        fault(&proxy);
+        tokio::time::sleep(ms(1600)).await;
+        proxy.forward();
+        assert!(guard.is_held());
+        let before = guard.remaining();
+        eventually("renewed", async || guard.remaining() > before).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hand_shake_that_stalls_is_made_again_and_not_half_believed() {
+    let Some(server) = server() else { return };
+    for word in ["INFO", "TRACKING", "SUBSCRIBE"] {
+        let proxy = Proxy::to(server.port()).unwrap();
+        let url = format!("{}?timeout=200", proxy.url());
+        proxy.swallow_reply_to(word, Then::StaySilent);
+        let stalled = Client::connect(&url).await;
+        assert!(matches!(stalled, Err(Error::Unreachable { .. })), "{word}");
+        // The same in the middle of a life.
+        let client = client(&url).await;
+        proxy.swallow_reply_to(word, Then::StaySilent);
+        kill_connections(&server);
+        let _ = client.lock("k").try_acquire().await;
+        eventually("back", async || client.lock("k").try_acquire().await.is_ok()).await;
+        assert!(proxy.swallowed() >= 2, "{word}");
+        let findings = client.examine().await;
+        for subject in ["wake-ups", "tracking"] {
+            let finding = findings.iter().find(|finding| finding.subject == subject).unwrap();
+            assert_eq!(finding.level, Level::Fine, "{word}: {finding:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_listener_that_is_killed_comes_back() {
+    let Some(server) = server() else { return };
+    let client = client(&format!("{}?protocol=resp2", server.url())).await;
+    let held = client.lock("k").await.unwrap();
+    ask(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        waiters.push(waiting(&server, "k", client.lock("k")).await);
+    }
+    eventually("it listens again", async || {
+        text(&server, &["CLIENT", "LIST", "TYPE", "pubsub"]).unwrap().contains("sub=1")
+    })
+    .await;
+    ask(&server, &["CONFIG", "RESETSTAT"]);
+    held.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().release().await.unwrap();
+    }
+    assert!(calls(&server, "publish") >= 5, "each was handed the lock");
+}

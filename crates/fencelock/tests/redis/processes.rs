@@ -1,0 +1,87 @@
+//! Other processes are killed, stopped and continued.
+
+use crate::child::Actor;
+use crate::common::{eventually, ms, secs};
+use crate::support::{client, in_line, is_free, server, text, waiting};
+use rustix::process::Signal;
+
+#[tokio::test]
+async fn a_waiting_process_that_is_killed_does_not_stall_the_line() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("k").await.unwrap();
+    let mut doomed = Actor::play("waits", &server.url(), secs(30));
+    doomed.says("waits").await;
+    let next = waiting(&server, "k", client.lock("k")).await;
+    doomed.kill();
+    let begun = tokio::time::Instant::now();
+    held.release().await.unwrap();
+    assert!(next.await.unwrap().is_held());
+    assert!(begun.elapsed() < secs(2), "a hand-off into the void would cost 3 s: {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_holding_process_that_is_killed_costs_its_lease() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let mut doomed = Actor::play("holds", &server.url(), secs(1));
+    let holder = doomed.says("holds").await;
+    let next = waiting(&server, "k", client.lock("k")).await;
+    tokio::time::sleep(ms(1500)).await;
+    assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&holder), "it renews while it lives");
+    doomed.kill();
+    let next = tokio::time::timeout(secs(5), next).await.expect("a second").unwrap();
+    assert!(next.is_held());
+}
+
+#[tokio::test]
+async fn a_holder_stopped_for_longer_than_its_lease_knows_it_at_once_and_takes_nothing_back() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let mut sleeper = Actor::play("holds", &server.url(), secs(1));
+    sleeper.says("holds").await;
+    sleeper.signal(Signal::STOP);
+    let next = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.unwrap().unwrap();
+    sleeper.tell("held?");
+    sleeper.signal(Signal::CONT);
+    assert_eq!(sleeper.says("held").await, "false");
+    for _ in 0..50 {
+        tokio::time::sleep(ms(10)).await;
+        assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&next.holder().to_string()));
+    }
+    assert!(next.is_held());
+    sleeper.tell("held?");
+    assert_eq!(sleeper.says("held").await, "false");
+    sleeper.tell("end");
+    sleeper.ends().await;
+    assert!(next.is_held() && !is_free(&server, "k"), "its release touches nothing of ours");
+}
+
+#[tokio::test]
+async fn a_hand_off_to_a_stopped_process_costs_at_most_the_lease_of_a_hand_off() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("k").await.unwrap();
+    let mut sleeper = Actor::play("waits", &server.url(), secs(30));
+    sleeper.says("waits").await;
+    let next = waiting(&server, "k", client.lock("k")).await;
+    sleeper.signal(Signal::STOP);
+    let begun = tokio::time::Instant::now();
+    held.release().await.unwrap();
+    let next = next.await.unwrap();
+    assert!(begun.elapsed() < secs(5), "3 s and a poll: {:?}", begun.elapsed());
+    sleeper.signal(Signal::CONT);
+    eventually("it stands in line again", async || in_line(&server, "k") == 1).await;
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    sleeper.says("holds").await;
+}
+
+#[tokio::test]
+async fn a_process_that_ends_right_after_its_guard_leaves_no_lock() {
+    let Some(server) = server() else { return };
+    let mut brief = Actor::play("drops", &server.url(), secs(60));
+    brief.says("holds").await;
+    brief.ends().await;
+    assert!(is_free(&server, "k"));
+}

@@ -1,0 +1,167 @@
+//! The server answers, and its answer is no.
+
+use crate::common::{Counter, eventually, ms, secs};
+use crate::support::{ask, client, is_free, number, server, server_with, waiting};
+use fencelock::{Error, Fault};
+use fencelock_conformance::{RedisServer, Reply};
+
+/// Why a single try could not tell.
+async fn fault(client: &fencelock::Client, key: &str) -> Fault {
+    match client.lock(key).try_acquire().await {
+        Err(Error::Unreachable { cause, .. }) => cause.nodes()[0].fault,
+        Ok(guard) => panic!("no fault: {:?}", guard.map(|guard| guard.holder())),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A server with a user `app`, and the URL of that user.
+fn with_user(rights: &[&str]) -> Option<(RedisServer, String)> {
+    let server = server()?;
+    let mut words = vec!["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"];
+    words.extend(rights);
+    ask(&server, &words);
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    Some((server, url))
+}
+
+#[tokio::test]
+async fn a_user_without_scripts_is_a_configuration_error_at_once() {
+    let Some((_server, url)) = with_user(&["-@scripting"]) else { return };
+    let client = client(&url).await;
+    let asked = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
+    let Err(error @ Error::Config(_)) = asked else { panic!("{asked:?}") };
+    assert!(error.to_string().contains("access denied"), "{error}");
+}
+
+#[tokio::test]
+async fn a_user_without_the_commands_in_the_scripts_is_one_too() {
+    let Some((_server, url)) = with_user(&["-set"]) else { return };
+    let client = client(&url).await;
+    let asked = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
+    assert!(matches!(asked, Err(Error::Config(_))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn users_without_messages_tracking_time_or_info_get_their_locks_all_the_same() {
+    for lack in ["-subscribe", "-publish", "-client|tracking", "-time", "-info", "resetchannels", "-client"] {
+        let Some((server, url)) = with_user(&[lack]) else { return };
+        let client = client(&url).await;
+        let held = client.lock("k").await.unwrap();
+        let next = waiting(&server, "k", client.lock("k")).await;
+        let token = held.fencing_token();
+        held.release().await.unwrap();
+        let next = tokio::time::timeout(secs(10), next).await.unwrap_or_else(|_| panic!("{lack}")).unwrap();
+        assert!(next.fencing_token() > token, "{lack}");
+        tokio::time::sleep(ms(100)).await;
+        assert!(next.is_held(), "{lack}");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_becomes_a_replica_is_read_only_and_not_a_loss() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("held").ttl(secs(5)).await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    // A master that does not exist: the data stay, and writes are refused.
+    ask(&server, &["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(fault(&client, "k").await, Fault::ReadOnly);
+    let waiting = tokio::spawn(client.lock("k").acquire());
+    tokio::time::sleep(ms(500)).await;
+    assert!(!waiting.is_finished() && held.is_held());
+    ask(&server, &["REPLICAOF", "NO", "ONE"]);
+    assert!(tokio::time::timeout(secs(10), waiting).await.unwrap().unwrap().unwrap().is_held());
+    let before = held.remaining();
+    eventually("renewed", async || held.remaining() > before).await;
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_locks_clearly_and_takes_them_back() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("held").await.unwrap();
+    let handed = client.lock("handed").await.unwrap();
+    let next = waiting(&server, "handed", client.lock("handed")).await;
+    ask(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    ask(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(fault(&client, "k").await, Fault::Full);
+    assert_eq!(held.release().await.unwrap(), fencelock::Released::Released);
+    assert!(is_free(&server, "held"));
+    assert_eq!(handed.release().await.unwrap(), fencelock::Released::Released);
+    assert!(tokio::time::timeout(secs(5), next).await.expect("handed over").unwrap().is_held());
+    ask(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(client.lock("k").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    let options = ["--enable-debug-command", "yes", "--key-load-delay", "2000"];
+    let options = [&options[..], &["--loading-process-events-interval-bytes", "1024"]].concat();
+    let Some(server) = server_with(RedisServer::options().args(options)) else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("held").ttl(secs(20)).await.unwrap();
+    let mut admin = server.connect().unwrap();
+    admin.command(&["DEBUG", "POPULATE", "1000", "filler", "100"]);
+    admin.send(&["DEBUG", "RELOAD"]).unwrap();
+    eventually(
+        "loading",
+        async || matches!(server.command(&["GET", "x"]), Reply::Error(why) if why.starts_with("LOADING")),
+    )
+    .await;
+    assert_eq!(fault(&client, "k").await, Fault::Loading);
+    assert!(tokio::time::timeout(secs(15), client.lock("k").acquire()).await.unwrap().unwrap().is_held());
+    assert!(held.is_held());
+}
+
+#[tokio::test]
+async fn a_script_that_blocks_the_server_for_a_while_is_waited_for() {
+    let Some(server) = server_with(RedisServer::options().args(["--busy-reply-threshold", "50"])) else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock("held").ttl(secs(3)).await.unwrap();
+    let mut other = server.connect().unwrap();
+    other.send(&["EVAL", "while true do end", "0"]).unwrap();
+    eventually("busy", async || matches!(server.command(&["GET", "x"]), Reply::Error(why) if why.starts_with("BUSY")))
+        .await;
+    assert_eq!(fault(&client, "k").await, Fault::Busy);
+    let waiting = tokio::spawn(client.lock("k").acquire());
+    tokio::time::sleep(ms(1200)).await;
+    ask(&server, &["SCRIPT", "KILL"]);
+    assert!(tokio::time::timeout(secs(10), waiting).await.unwrap().unwrap().unwrap().is_held());
+    assert!(held.is_held());
+    let before = held.remaining();
+    eventually("renewed", async || held.remaining() > before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_flushed_every_few_milliseconds_are_noticed_by_nobody() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let long = client.lock("long").ttl(secs(1)).await.unwrap();
+    let inside = Counter::default();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, inside) = (client.clone(), inside.clone());
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let guard = client.lock("k").await.unwrap();
+                    assert_eq!(inside.up(), 1);
+                    tokio::time::sleep(ms(1)).await;
+                    inside.down();
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut flushes = 0;
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        ask(&server, &["SCRIPT", "FLUSH"]);
+        flushes += 1;
+        tokio::time::sleep(ms(3)).await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(flushes > 10 && long.is_held(), "{flushes}");
+    assert_eq!(number(&server, &["EXISTS", "k"]), 0);
+}

@@ -1,0 +1,76 @@
+//! Servers, and what is asked of them behind the client's back.
+
+use fencelock::{Client, Guard, Lock};
+use fencelock_conformance::{RedisOptions, RedisServer, Reply};
+use tokio::task::JoinHandle;
+
+pub(crate) use fencelock_conformance::redis_or_skip as server;
+
+/// As [`server`], started in another way.
+pub(crate) fn server_with(options: RedisOptions) -> Option<RedisServer> {
+    // The usual one says aloud that the test is skipped, if it must be.
+    drop(server()?);
+    Some(options.start().unwrap())
+}
+
+pub(crate) async fn client(url: &str) -> Client {
+    Client::connect(url).await.unwrap()
+}
+
+/// What the server says to a command that it must carry out.
+pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> Reply {
+    match server.command(words) {
+        Reply::Error(why) | Reply::NoAnswer(why) => panic!("{words:?}: {why}"),
+        reply => reply,
+    }
+}
+
+pub(crate) fn text(server: &RedisServer, words: &[&str]) -> Option<String> {
+    ask(server, words).text().map(str::to_owned)
+}
+
+pub(crate) fn number(server: &RedisServer, words: &[&str]) -> i64 {
+    match ask(server, words) {
+        Reply::Int(number) => number,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+pub(crate) fn is_free(server: &RedisServer, key: &str) -> bool {
+    number(server, &["EXISTS", key]) == 0
+}
+
+/// Calls of a command since the counters were reset.
+pub(crate) fn calls(server: &RedisServer, command: &str) -> usize {
+    let info = text(server, &["INFO", "commandstats"]).unwrap();
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Ends every connection to the server but the one that says so.
+pub(crate) fn kill_connections(server: &RedisServer) {
+    for kind in ["normal", "pubsub"] {
+        ask(server, &["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
+}
+
+/// Waiters that stand in line for a key.
+pub(crate) fn in_line(server: &RedisServer, key: &str) -> i64 {
+    number(server, &["ZCARD", &format!("fencelock:{{{key}}}:line")])
+}
+
+pub(crate) fn keys(server: &RedisServer) -> Vec<String> {
+    match ask(server, &["KEYS", "*"]) {
+        Reply::Array(keys) => keys.iter().map(|key| key.text().unwrap().to_owned()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A wait that is begun in a task, and is known to stand in line when this returns.
+pub(crate) async fn waiting(server: &RedisServer, key: &str, lock: Lock) -> JoinHandle<Guard> {
+    let before = in_line(server, key);
+    let task = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    crate::common::eventually("in line", async || in_line(server, key) > before).await;
+    task
+}

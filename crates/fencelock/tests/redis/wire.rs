@@ -1,0 +1,83 @@
+//! What others see on the server.
+
+use crate::common::{eventually, ms, secs};
+use crate::support::{ask, client, in_line, is_free, keys, number, server, text, waiting};
+
+#[tokio::test]
+async fn a_held_lock_is_a_string_of_proof_and_owner_with_a_ttl() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let guard = client.lock("sku:1").label("checkout").ttl(secs(20)).await.unwrap();
+    let value = text(&server, &["GET", "sku:1"]).unwrap();
+    let (proof, owner) = value.split_once(' ').unwrap();
+    assert_eq!(proof, guard.holder().to_string());
+    assert!(proof.len() == 32 && proof.bytes().all(|b| b.is_ascii_hexdigit()));
+    assert!(owner.ends_with(&format!(":{} checkout", std::process::id())), "{owner}");
+    let left = number(&server, &["PTTL", "sku:1"]);
+    assert!((10_000..=20_000).contains(&left), "{left}");
+    let fence = text(&server, &["GET", "fencelock:{sku:1}:fence"]).unwrap();
+    assert_eq!(fence, guard.fencing_token().to_string());
+    guard.release().await.unwrap();
+    assert!(is_free(&server, "sku:1"));
+}
+
+#[tokio::test]
+async fn nothing_without_an_end_is_ever_left() {
+    let Some(server) = server() else { return };
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let held = a.lock("k").await.unwrap();
+    let next = waiting(&server, "k", b.lock("k")).await;
+    let given_up = waiting(&server, "k", b.lock("k")).await;
+    for key in keys(&server) {
+        assert!(number(&server, &["PTTL", &key]) > 0, "{key} has no end while it is used");
+    }
+    assert!(b.lock("k").wait(ms(50)).await.is_err());
+    assert!(b.lock("k").try_acquire().await.unwrap().is_none());
+    given_up.abort();
+    eventually("out of line", async || in_line(&server, "k") == 1).await;
+    held.release().await.unwrap();
+    drop(next.await.unwrap());
+    eventually("free", async || is_free(&server, "k")).await;
+    assert_eq!(keys(&server), ["fencelock:{k}:fence"], "only the number");
+    assert!(number(&server, &["PTTL", "fencelock:{k}:fence"]) > 0, "for a day");
+}
+
+#[tokio::test]
+async fn tokens_grow_over_clients_and_over_a_server_that_forgot() {
+    let Some(mut server) = server() else { return };
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let mut last = 0;
+    for i in 0..20 {
+        let client = if i % 2 == 0 { &a } else { &b };
+        if i == 10 {
+            server.restart_empty().unwrap();
+        }
+        let guard = client.lock("k").await.unwrap();
+        assert!(guard.fencing_token().get() > last, "{i}");
+        last = guard.fencing_token().get();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_the_key() {
+    let Some(server) = server() else { return };
+    let client = client(&format!("{}?prefix=lock%3A", server.url())).await;
+    let guard = client.lock("k").await.unwrap();
+    assert!(!is_free(&server, "lock:k"));
+    let taken = text(&server, &["SET", "lock:k", "other", "NX", "PX", "1000"]);
+    assert_eq!(taken, None, "a program that sets it itself is kept out");
+    tokio::time::sleep(ms(100)).await;
+    ask(&server, &["DEL", "lock:k"]);
+    assert!(tokio::time::timeout(secs(5), guard.lost()).await.is_ok());
+}
+
+#[tokio::test]
+async fn another_database_is_another_place() {
+    let Some(server) = server() else { return };
+    let (zero, three) = (client(&server.url()).await, client(&format!("{}/3", server.url())).await);
+    let _zero = zero.lock("k").await.unwrap();
+    let three = three.lock("k").try_acquire().await.unwrap().expect("free there");
+    ask(&server, &["FLUSHDB"]);
+    assert!(tokio::time::timeout(ms(300), three.lost()).await.is_err(), "its database was not flushed");
+}
