@@ -1,0 +1,18 @@
+//! The quorum, searched exhaustively over the code that decides in production: `Round`, `Tally`, `Lease`, `next_fence` and
+//! `raise_fence` of the crate itself. Only the network, the nodes' memory and the passing of time are modelled.
+//!
+//! - [`fence_tests`]: tokens on nodes that forget nothing. There is no clock and no TTL, a lock vanishes at any moment.
+//! - [`loss_tests`]: the same with nodes that forget, and with clocks.
+//! - [`hold_tests`]: who may believe to hold, with leases, renewals and nodes that forget; no tokens.
+//!
+//! Each protection is then dropped in turn, and the search has to find the shortest way to the damage and tell it in words:
+//! `cargo test -p fencelock-core --test quorum_model -- --nocapture`. The numbers are in `docs/verification.md`.
+
+#[path = "../handoff_model/explorer.rs"]
+mod explorer;
+mod fence;
+mod fence_tests;
+mod hold;
+mod hold_tests;
+mod loss_tests;
+mod search;
