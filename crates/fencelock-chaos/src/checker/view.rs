@@ -29,7 +29,7 @@ impl Hold<'_> {
     /// Where the holder could not believe for a moment: its process slept between the grant and the look at it.
     pub(super) const fn is_stillborn(&self) -> bool {
         match self.acquire.valid_until_us {
-            Some(until) => until < self.acquire.return_us,
+            Some(until) => until <= self.acquire.return_us,
             None => false,
         }
     }
