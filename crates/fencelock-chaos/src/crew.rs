@@ -43,8 +43,7 @@ pub(crate) struct Crew {
 impl Crew {
     /// `template` is the job of each, but for its name, its seed and its history, which is a file in `dir`.
     pub(crate) fn hire(program: &Path, dir: &Path, template: Job, count: usize) -> Result<Self, Failure> {
-        let mut crew =
-            Self { program: program.to_owned(), dir: dir.to_owned(), template, hands: Vec::new(), hired: 0 };
+        let mut crew = Self { program: program.to_owned(), dir: dir.to_owned(), template, hands: Vec::new(), hired: 0 };
         for _ in 0..count {
             let hand = crew.start()?;
             crew.hands.push(hand);

@@ -20,6 +20,7 @@ pub mod history;
 mod nodes;
 mod plan;
 mod recorder;
+pub mod report;
 mod resource;
 mod stage;
 mod wall_clock;

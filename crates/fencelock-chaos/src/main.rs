@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use fencelock_chaos::{Failure, Settings, run, run_if_asked};
+use fencelock_chaos::{Failure, Settings, report, run, run_if_asked};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -57,6 +57,8 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let history = arguments.out.join("history.jsonl");
     run.history.write(BufWriter::new(File::create(&history)?))?;
     print!("{}", run.verdict);
-    println!("history: {}", history.display());
+    let page = arguments.out.join("report.html");
+    fs::write(&page, report::html(&settings, &run))?;
+    println!("history: {}\nreport: {}", history.display(), page.display());
     Ok(if run.verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -68,9 +68,11 @@ impl Iterator for Plan {
             Fault::RestartEmpty | Fault::RestartFromDisk | Fault::ForeignDelete | Fault::KillClient => Duration::ZERO,
             // Longer than the client waits for an answer.
             Fault::FreezeServer | Fault::Cut | Fault::BlackHole => self.dice.millis(500, 900),
+            // On top of the lease.
+            Fault::FreezeClient => self.dice.millis(100, 400),
             _ => self.dice.millis(400, 900),
         };
-        let peace = self.dice.millis(200, 700);
+        let peace = self.dice.millis(100, 400);
         let victim =
             if fault.is_for_clients() { self.dice.below(self.workers) } else { self.node(fault, lasts + peace) };
         Some(Step { fault, victim, lasts, peace })

@@ -113,7 +113,11 @@ impl Stage {
         let empty = step.fault == Fault::RestartEmpty;
         // Written by nobody else, so that it tells about the memory and not about the clients.
         node.server.command(&["SET", "chaos:memory", "1"]);
-        if empty { node.server.restart_empty()? } else { node.server.restart()? }
+        if empty {
+            node.server.restart_empty()?
+        } else {
+            node.server.restart()?
+        }
         let kept = node.server.command(&["EXISTS", "chaos:memory"]) == reply(1);
         node.server.command(&["DEL", "chaos:memory"]);
         self.recorder.seen(if kept { "a memory that was kept" } else { "a memory that was lost" });

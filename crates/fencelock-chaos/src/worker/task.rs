@@ -96,8 +96,8 @@ impl Task {
 
     async fn hold(&mut self, guard: Guard, grip: Grip, writer: &mut Writer) -> Result<(), Failure> {
         let manner = match self.dice.below(200) {
-            0..3 => Manner::Overrun,
-            3..6 => Manner::Long,
+            0..2 => Manner::Overrun,
+            2..6 => Manner::Long,
             6..12 => Manner::ByHand,
             12..22 => Manner::Careless,
             _ => Manner::Short,
