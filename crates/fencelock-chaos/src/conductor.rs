@@ -10,7 +10,7 @@ use crate::foreign::Foreigner;
 use crate::history::{History, Line, Op};
 use crate::nodes::Nodes;
 use crate::plan::{Plan, Step};
-use crate::recorder::{self, Recorder, now};
+use crate::recorder::{self, Recorder, micros, now};
 use crate::resource;
 use crate::stage::Stage;
 use crate::worker::Job;
@@ -159,7 +159,7 @@ fn recover(settings: &Settings, stage: &Stage, client: &Client, step: &Step) {
     let healed = now();
     for key in &stage.keys {
         let mut line = Line::new("conductor", key, Op::Heal, healed, healed).what(step.fault.name());
-        line.bound_us = u64::try_from(bound.as_micros()).ok();
+        line.bound_us = Some(micros(bound));
         stage.recorder.note(&line);
     }
     std::thread::scope(|scope| {
@@ -178,7 +178,6 @@ fn probe(settings: &Settings, stage: &Stage, client: &Client, key: &str, bound: 
     let invoke_us = now();
     let Ok(guard) = client.lock(key).ttl(settings.ttl).wait(bound).acquire() else { return };
     let at = now();
-    let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     let until = at.saturating_add(micros(guard.remaining()));
     let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
     let mut line = Line::new("conductor", key, Op::Acquire, invoke_us, at).hold(&holder, fence);

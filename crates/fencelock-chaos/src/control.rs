@@ -5,7 +5,7 @@
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
 use crate::nodes::Nodes;
-use crate::recorder::{Recorder, now};
+use crate::recorder::{Recorder, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
 use crate::wall_clock::Shift;
 use fencelock::FencingToken;
@@ -103,7 +103,6 @@ impl Control<'_> {
         let invoke_us = now();
         let guard = client.lock(key).ttl(ttl).wait(3 * LEASE).acquire()?;
         let at = now();
-        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let until_us = at.saturating_add(micros(guard.remaining()));
         let fence = guard.fencing_token();
         // From here on nobody renews it, and nobody gives it back.

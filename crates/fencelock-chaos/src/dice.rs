@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Dice that fall the same way for the same seed (SplitMix64, by Guy Steele, Doug Lea and Christine Flood).
+/// Dice that fall the same way for the same seed (`SplitMix64`, by Guy Steele, Doug Lea and Christine Flood).
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 

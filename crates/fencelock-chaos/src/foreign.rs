@@ -2,8 +2,7 @@
 
 use crate::dice::Dice;
 use crate::history::{Line, Op, Outcome};
-use crate::recorder::{Recorder, now};
-use fencelock::Drift;
+use crate::recorder::{Recorder, belief, micros, now};
 use fencelock_conformance::{RedisForeign, Reply};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,9 +65,8 @@ impl Work {
             let value = format!("foreign-{:016x}", self.dice.throw());
             let (invoke_us, took) = (now(), self.take(&key, &value));
             let mut line = Line::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
-            let lease = self.ttl - Drift::default().of(self.ttl);
-            line.valid_until_us = Some(invoke_us + u64::try_from(lease.as_micros()).unwrap_or(0));
-            line.ttl_us = Some(u64::try_from(self.ttl.as_micros()).unwrap_or(0));
+            line.valid_until_us = Some(invoke_us + belief(self.ttl));
+            line.ttl_us = Some(micros(self.ttl));
             if took {
                 self.recorder.note(&line);
                 self.recorder.seen("a foreign hold");

@@ -1,16 +1,27 @@
 use crate::Failure;
 use crate::history::{History, Line, Op};
-use fencelock::Clock;
 use fencelock::backends::BootClock;
+use fencelock::{Clock, Drift};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The clock of histories: all processes of a machine share it.
 pub(crate) fn now() -> u64 {
     BootClock.now().as_micros()
+}
+
+/// A span as histories count.
+pub(crate) fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// For how much of a TTL its holder may believe, in microseconds.
+pub(crate) fn belief(ttl: Duration) -> u64 {
+    micros(ttl.saturating_sub(Drift::default().of(ttl)))
 }
 
 /// Writes what one process does, a line at a time, so that nothing is lost when it is killed but the line it is at.

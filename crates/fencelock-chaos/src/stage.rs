@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How often a victim is looked at until it is in the right moment.
 const LOOKS: u32 = 2000;
+/// Between two of many small faults.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Everything that can be broken.
 #[derive(Debug)]
@@ -38,7 +40,10 @@ impl Stage {
             Fault::FreezeClient | Fault::KillClient => self.with_client(step),
             Fault::ClockForward => self.with_clock(step, Shift::Forward(self.jump())),
             Fault::ClockBack => self.with_clock(step, Shift::Back(self.jump())),
-            Fault::ForeignDelete => self.delete(),
+            Fault::ForeignDelete => {
+                self.delete();
+                Ok(())
+            }
             Fault::RestartEmpty | Fault::RestartFromDisk => self.restart(step),
             _ => self.with_node(step),
         };
@@ -94,7 +99,7 @@ impl Stage {
         clock.set(Shift::None)
     }
 
-    fn delete(&self) -> Result<(), Failure> {
+    fn delete(&self) {
         for _ in 0..LOOKS {
             let held = self.keys.iter().find(|key| self.nodes.look(key).len() >= self.nodes.quorum());
             if let Some(key) = held {
@@ -105,7 +110,6 @@ impl Stage {
                 }
             }
         }
-        Ok(())
     }
 
     fn restart(&mut self, step: &Step) -> Result<(), Failure> {
@@ -114,9 +118,9 @@ impl Stage {
         // Written by nobody else, so that it tells about the memory and not about the clients.
         node.server.command(&["SET", "chaos:memory", "1"]);
         if empty {
-            node.server.restart_empty()?
+            node.server.restart_empty()?;
         } else {
-            node.server.restart()?
+            node.server.restart()?;
         }
         let kept = node.server.command(&["EXISTS", "chaos:memory"]) == reply(1);
         node.server.command(&["DEL", "chaos:memory"]);
@@ -186,8 +190,6 @@ impl Stage {
         }
     }
 }
-
-const SLICE: Duration = Duration::from_millis(100);
 
 fn slices(lasts: Duration) -> u128 {
     lasts.as_millis().div_ceil(SLICE.as_millis())

@@ -16,7 +16,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
             match grant.acquire.fence {
                 Some(_) if greatest.is_none_or(|it| it.acquire.fence < grant.acquire.fence) => greatest = Some(grant),
                 None if foreign.is_none_or(|it| it.acquire.invoke_us < grant.acquire.invoke_us) => {
-                    foreign = Some(grant)
+                    foreign = Some(grant);
                 }
                 _ => {}
             }

@@ -10,6 +10,7 @@ mod tables;
 use crate::conductor::{Run, Settings};
 use crate::fault::Fault;
 use scene::Scene;
+use std::fmt::Write;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1220px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ddd;padding:.2em .9em .2em 0;text-align:left}\
@@ -47,7 +48,8 @@ pub fn html(settings: &Settings, run: &Run) -> String {
     for fault in Fault::ALL {
         let first = scene.faults.iter().find(|line| line.what.as_deref() == Some(fault.name()));
         if let Some(line) = first {
-            page += &format!("<h3>{} ({})</h3>\n", fault.name(), svg::escape(&line.client));
+            // Writing to a string cannot fail.
+            let _ = writeln!(page, "<h3>{} ({})</h3>", fault.name(), svg::escape(&line.client));
             page += &closeup::draw(&scene, line);
         }
     }

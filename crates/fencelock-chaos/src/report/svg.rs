@@ -43,7 +43,10 @@ impl Svg {
 
     pub(super) fn dots(&mut self, points: &[(f64, f64)], colour: &str) {
         // A path of points is much shorter than as many circles.
-        let path: String = points.iter().map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect();
+        let mut path = String::new();
+        for (x, y) in points {
+            let _ = write!(path, "M{x:.1} {y:.1}h0");
+        }
         self.push(format_args!(
             r#"<path d="{path}" stroke="{colour}" stroke-width="2.6" stroke-linecap="round" fill="none"/>"#
         ));

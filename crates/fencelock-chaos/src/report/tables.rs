@@ -4,6 +4,7 @@ use super::svg::escape;
 use crate::checker::{Check, Verdict, Violation};
 use crate::fault::Fault;
 use crate::history::{History, Op, Outcome};
+use std::fmt::Write;
 
 fn row(cells: &[String]) -> String {
     format!("<tr><td>{}</td></tr>\n", cells.join("</td><td>"))
@@ -77,7 +78,7 @@ pub(super) fn checks(verdict: &Verdict) -> String {
     let head = ["check", "promise", "", "broken", "excused by a fault", "wanted by a control"];
     let mut text = table(&head, &rows);
     for violation in verdict.broken.iter().take(50) {
-        text += &format!("<p class=\"bad\">{}</p>\n", escape(&violation.to_string()));
+        let _ = writeln!(text, "<p class=\"bad\">{}</p>", escape(&violation.to_string()));
     }
     text
 }

@@ -1,8 +1,8 @@
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::recorder::{Recorder, now};
+use crate::recorder::{Recorder, belief, micros, now};
 use crate::resource::{Writer, Written};
-use fencelock::{Client, Drift, Error, FencingToken, Guard, HolderId, LossReason, Released};
+use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +17,6 @@ pub(crate) struct Grip {
     pub(crate) until_us: u64,
     pub(crate) ttl: Duration,
     pub(crate) recorder: Arc<Recorder>,
-}
-
-pub(crate) fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Grip {
@@ -60,8 +56,7 @@ impl Grip {
             return;
         }
         self.until_us = until_us;
-        let lease = self.ttl - Drift::default().of(self.ttl);
-        let mut line = self.line(Op::Renew, until_us.saturating_sub(micros(lease)), at);
+        let mut line = self.line(Op::Renew, until_us.saturating_sub(belief(self.ttl)), at);
         line.valid_until_us = Some(until_us);
         self.recorder.note(&line);
         self.recorder.seen("renewed by the watchdog");

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 /// One of many that want the same few keys.
 #[derive(Debug)]
 pub(crate) struct Task {
+    number: usize,
     name: String,
     job: Arc<Job>,
     client: Client,
@@ -37,19 +38,26 @@ enum Manner {
 
 impl Task {
     pub(crate) fn new(number: usize, job: Arc<Job>, client: Client, recorder: Arc<Recorder>, dice: Dice) -> Self {
-        Self { name: format!("{}.{number}", job.name), job, client, recorder, dice }
+        Self { number, name: format!("{}.{number}", job.name), job, client, recorder, dice }
     }
 
     pub(crate) async fn run(mut self, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
         let mut writer = Writer::connect(self.job.resource).await?;
         while !*stopped.borrow() {
-            let key = self.job.keys[self.dice.below(self.job.keys.len())].clone();
+            let key = self.choose();
             if let Some((guard, grip)) = self.acquire(&key, stopped.clone()).await {
                 self.hold(guard, grip, &mut writer).await?;
             }
             tokio::time::sleep(self.dice.millis(2, 20)).await;
         }
         Ok(())
+    }
+
+    /// Mostly its own, or all tasks would end up in the line of the one key that is stuck.
+    fn choose(&mut self) -> String {
+        let keys = &self.job.keys;
+        let place = if self.dice.below(20) == 0 { self.dice.below(keys.len()) } else { self.number % keys.len() };
+        keys[place].clone()
     }
 
     fn ttl(&self) -> Duration {
