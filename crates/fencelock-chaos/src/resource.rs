@@ -94,3 +94,27 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::new(number).unwrap()
+    }
+
+    async fn write_twice(key: &str) -> [Written; 2] {
+        let mut writer = Writer::connect(serve().unwrap()).await.unwrap();
+        [writer.write(key, token(9)).await.unwrap(), writer.write(key, token(7)).await.unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_smaller_token_is_refused_over_the_wire() {
+        assert_eq!(write_twice("k").await, [Written::Taken(1), Written::Refused(9)]);
+    }
+
+    #[tokio::test]
+    async fn without_a_gate_everything_is_taken() {
+        assert_eq!(write_twice(UNGUARDED).await, [Written::Taken(1), Written::Taken(2)]);
+    }
+}

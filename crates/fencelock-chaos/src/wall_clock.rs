@@ -57,3 +57,36 @@ pub(crate) fn compile(dir: &Path) -> Result<PathBuf, Failure> {
     }
     Ok(library)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_conformance::{RedisServer, redis_or_skip};
+
+    fn hour(server: &RedisServer) -> i64 {
+        let reply = server.command(&["EVAL", "return tonumber(redis.call('TIME')[1])", "0"]);
+        let fencelock_conformance::Reply::Int(seconds) = reply else { panic!("{reply:?}") };
+        seconds / 3600
+    }
+
+    #[test]
+    fn a_server_goes_by_the_clock_that_it_is_given() {
+        if redis_or_skip().is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let clock = WallClock::new(dir.path().join("clock")).unwrap();
+        let options = RedisServer::options().env("LD_PRELOAD", compile(dir.path()).unwrap());
+        let mut server = options.env("FENCELOCK_WALL_CLOCK", clock.path()).start().unwrap();
+        let now = hour(&server);
+        let day = Duration::from_hours(24);
+        clock.set(Shift::Forward(day)).unwrap();
+        assert!((24..=25).contains(&(hour(&server) - now)));
+        server.restart().unwrap();
+        assert!((24..=25).contains(&(hour(&server) - now)), "also after a restart");
+        clock.set(Shift::Back(day)).unwrap();
+        assert!((-24..=-23).contains(&(hour(&server) - now)));
+        clock.set(Shift::None).unwrap();
+        assert!((0..=1).contains(&(hour(&server) - now)));
+    }
+}
