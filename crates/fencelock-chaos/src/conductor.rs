@@ -64,6 +64,8 @@ const TIMEOUT: &str = "timeout=400";
 const SLACK: Duration = Duration::from_secs(8);
 /// How long a node that may have forgotten is kept out of a quorum.
 const QUARANTINE: Duration = Duration::from_secs(65);
+/// How long to wait for clients to do what they do now and then.
+const PATIENCE: Duration = Duration::from_secs(20);
 const DISMISSAL: Duration = Duration::from_secs(30);
 
 /// Does everything, and checks it. Nothing is left running.
@@ -111,7 +113,10 @@ fn perform(
         resource,
         history: PathBuf::new(),
     };
-    expect(settings, &recorder);
+    let at = now();
+    for what in expected(settings) {
+        recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
+    }
     let foreign = nodes.all.iter().map(|node| node.server.foreign()).collect();
     let crew = Crew::hire(&settings.program, histories, job, settings.workers)?;
     let dice = Dice::new(settings.seed ^ 0xf0);
@@ -130,21 +135,29 @@ fn perform(
             break;
         }
     }
+    linger(settings, &stage)?;
     drop(foreigner);
     finish(settings, stage, client)
 }
 
 /// What must be seen, or the run was too kind.
-fn expect(settings: &Settings, recorder: &Recorder) {
+fn expected(settings: &Settings) -> Vec<&'static str> {
     let always = ["busy", "renewed by the watchdog", "a foreign hold", "a hold past its lease"];
     let always = always.into_iter().chain(["a write was refused", "a late write was refused"]);
-    let at = now();
-    for what in always.chain(Fault::ALL.into_iter().filter_map(Fault::proof)) {
-        // With one node of several gone, nobody notices: that is what they are for.
-        if settings.nodes == 1 || what != "unreachable" {
-            recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
+    let all = always.chain(Fault::ALL.into_iter().filter_map(Fault::proof));
+    // With one node of several gone, nobody notices: that is what they are for.
+    all.filter(|what| settings.nodes == 1 || *what != "unreachable").collect()
+}
+
+/// The clients decide by dice what they do. On a slow machine they may not have thrown everything yet.
+fn linger(settings: &Settings, stage: &Stage) -> Result<(), Failure> {
+    let until = now() + micros(PATIENCE);
+    for what in expected(settings) {
+        while !stage.crew.has_seen(what)? && now() < until {
+            std::thread::sleep(Duration::from_millis(200));
         }
     }
+    Ok(())
 }
 
 /// All is whole: each key must be granted to somebody soon. Whoever asks for it here stands in line like all others.

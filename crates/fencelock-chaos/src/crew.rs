@@ -1,6 +1,7 @@
 //! The processes that take locks.
 
 use crate::Failure;
+use crate::recorder;
 use crate::worker::{Job, VARIABLE};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
@@ -76,6 +77,11 @@ impl Crew {
 
     pub(crate) fn thaw(&self, worker: usize) -> Result<(), Failure> {
         self.hands[worker].signal(Signal::CONT)
+    }
+
+    /// Whether any of them, or anybody else who writes a history beside theirs, has seen this.
+    pub(crate) fn has_seen(&self, what: &str) -> Result<bool, Failure> {
+        recorder::has_seen(&self.dir, what)
     }
 
     /// Kills one and hires another in its place.

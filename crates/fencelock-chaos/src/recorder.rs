@@ -47,6 +47,11 @@ impl Recorder {
         }
     }
 
+    /// Whether it has been seen here.
+    pub(crate) fn knows(&self, what: &str) -> bool {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
+    }
+
     /// Something happened that a run should have provoked. The first time says it all.
     pub(crate) fn seen(&self, what: &str) {
         let is_new = self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned());
@@ -55,6 +60,12 @@ impl Recorder {
             self.note(&Line::new("", "", Op::Seen, at, at).what(what));
         }
     }
+}
+
+/// Whether any process has seen this. It reads what they have written, so it is no question for every moment.
+pub(crate) fn has_seen(dir: &Path, what: &str) -> Result<bool, Failure> {
+    let is_it = |line: &Line| line.op == Op::Seen && line.what.as_deref() == Some(what);
+    Ok(collect(dir)?.lines.iter().any(is_it))
 }
 
 /// What all processes have written, in the order of time.

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How often a victim is looked at until it is in the right moment.
 const LOOKS: u32 = 2000;
+/// How often a client is stopped again until it has lost a lock by that.
+const REPEATS: u32 = 5;
 /// Between two of many small faults.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -73,7 +75,20 @@ impl Stage {
             return Ok(());
         }
         std::thread::sleep(self.ttl + step.lasts);
-        self.crew.thaw(step.victim)
+        self.crew.thaw(step.victim)?;
+        // What it had may have been a hold that it had left to its lease, and then it loses nothing.
+        for _ in 0..REPEATS {
+            std::thread::sleep(SLICE);
+            // Once is enough for a run, and reading all histories takes long in a long one.
+            if self.recorder.knows("lost by expiry") || self.crew.has_seen("lost by expiry")? {
+                self.recorder.seen("lost by expiry");
+                break;
+            }
+            self.until_it_holds(step.victim)?;
+            std::thread::sleep(self.ttl + step.lasts);
+            self.crew.thaw(step.victim)?;
+        }
+        Ok(())
     }
 
     /// Stops the process at a moment when it has a lock; says whether there was one.

@@ -116,8 +116,10 @@ impl Grip {
             Ok(Released::AlreadyLost { why }) => line.result(Outcome::Fail).what(why.to_string()),
             Err(error) => line.result(Outcome::Info).what(error.to_string()),
         });
-        if let Ok(Released::AlreadyLost { why }) = answer {
-            self.lost(&why);
+        match answer {
+            Ok(Released::AlreadyLost { why }) => self.lost(&why),
+            Err(Error::Unreachable { .. }) => self.recorder.seen("unreachable"),
+            _ => {}
         }
     }
 
