@@ -13,6 +13,7 @@
 //! | drift | how far two clocks may part while a lease runs | [`Drift`] |
 //! | lease | until when its holder may believe that it holds | [`Lease`] |
 //! | fencing token | a number that grows with every grant of a key | [`FencingToken`] |
+//! | gate | the receiver's side of it | [`FenceGate`] |
 //! | claim | one holder's request for a key | [`Claim`] |
 //! | holding | what a backend knows of a held key | [`Holding`] |
 //! | event | a hint from a backend to whoever waits or holds | [`Event`] |
@@ -36,6 +37,7 @@ mod claim;
 mod event;
 mod fault;
 mod fence;
+mod fence_gate;
 mod finding;
 mod holder;
 mod holding;
@@ -53,6 +55,7 @@ pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Rene
 pub use event::{Event, Sink};
 pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::{FencingToken, next_fence};
+pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
 pub use holder::{Holder, HolderId, Owner};
 pub use holding::{Expiry, Holding, Occupant};

@@ -25,7 +25,7 @@
 //!
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
 //! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
-//! greatest it has seen.
+//! greatest it has seen: that is a [`FenceGate`].
 #![forbid(unsafe_code)]
 
 mod acquiring;
@@ -50,8 +50,8 @@ pub use fencelock_backends as backends;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
-    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FencingToken, Finding, HolderId, Holding, Invalid,
-    Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Ttl, Unknown,
+    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId, Holding,
+    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use lock::{Finished, Lock, Waiting};

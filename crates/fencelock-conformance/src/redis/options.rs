@@ -7,6 +7,7 @@ use std::path::Path;
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     pub(super) args: Vec<String>,
+    pub(super) env: Vec<(OsString, OsString)>,
     pub(super) password: Option<String>,
     pub(super) tls: bool,
 }
@@ -18,6 +19,13 @@ impl RedisOptions {
     #[must_use]
     pub fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Self {
         self.args.extend(args.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// A variable of its environment, kept over restarts.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
         self
     }
 

@@ -70,6 +70,7 @@ impl RedisServer {
         let tls = self.tls.as_ref().map(|(port, files)| (*port, files));
         let mut command = spawner::mortal("redis-server");
         command.args(self.options.command_line(self.port, tls, &self.data()));
+        command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stderr(log.try_clone().map_err(failed)?).stdout(log);
         fs::create_dir_all(self.data()).map_err(failed)?;
         self.child = Some(spawner::spawn(command).map_err(|error| match error.kind() {

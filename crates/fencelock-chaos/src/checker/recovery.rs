@@ -1,0 +1,33 @@
+//! C8: when everything is whole again, locks are granted again, within the bound that the history gives.
+
+use super::view::{KeyView, RunView};
+use super::violation::{Check, Violation};
+
+pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mut Vec<Violation>) {
+    for heal in run.heals.iter().filter(|heal| heal.line.key.is_empty() || heal.line.key == key) {
+        let from = heal.line.return_us;
+        let until = from.saturating_add(heal.line.bound_us.unwrap_or(0));
+        if run.stop.is_some_and(|stop| stop.line.return_us <= until) || is_new_or_old(view, from, until) {
+            continue;
+        }
+        let next = view.holds.partition_point(|hold| hold.start() < from);
+        let in_time = view.holds.get(next).is_some_and(|hold| hold.start() <= until);
+        if !in_time {
+            let late = view.holds.get(next);
+            let text = match late {
+                Some(hold) => {
+                    format!("all was whole, and the next grant came after {} ms", (hold.start() - from) / 1000)
+                }
+                None => "all was whole, and nothing was granted any more".to_owned(),
+            };
+            let lines = std::iter::once(heal.number).chain(late.map(|hold| hold.number)).collect();
+            found.push(Violation { check: Check::C8, key: key.to_owned(), lines, span_us: (from, until), text });
+        }
+    }
+}
+
+/// A key that was never granted before proves nothing, and neither does one that only a control used.
+fn is_new_or_old(view: &KeyView<'_>, from: u64, until: u64) -> bool {
+    let first = view.holds.first().map_or(u64::MAX, |hold| hold.acquire.invoke_us);
+    first > from.min(until)
+}

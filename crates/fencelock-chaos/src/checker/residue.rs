@@ -1,0 +1,41 @@
+//! C7: nothing is left when all clients are gone.
+//!
+//! One second and the longest TTL after the last client has ended, no key is held; and no hold has become longer since,
+//! as it would under a watchdog that nobody stopped. A run that ends must have been looked at.
+
+use super::view::{At, KeyView, RunView};
+use super::violation::{Check, Violation};
+use std::collections::HashMap;
+
+const GRACE_US: u64 = 1_000_000;
+/// Two looks at one TTL differ by the time that the question takes.
+const BLUR_US: u64 = 50_000;
+
+pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mut Vec<Violation>) {
+    let Some(stop) = run.stop else { return };
+    let over = stop.line.return_us + GRACE_US + run.longest_ttl;
+    let mut report = |lines: Vec<usize>, until: u64, text: String| {
+        let span_us = (stop.line.return_us, until);
+        found.push(Violation { check: Check::C7, key: key.to_owned(), lines, span_us, text });
+    };
+    let mut first: HashMap<&str, At<'_>> = HashMap::new();
+    let mut looked = false;
+    for at in view.looks.iter().filter(|at| at.line.invoke_us >= stop.line.return_us) {
+        looked |= at.line.invoke_us >= over;
+        let Some(holder) = at.line.holder.as_deref() else { continue };
+        if at.line.invoke_us >= over {
+            report(vec![stop.number, at.number], at.line.return_us, format!("{holder} still has the key"));
+        }
+        let before = first.entry(holder).or_insert(*at);
+        if end(at) > end(before).saturating_add(BLUR_US) {
+            report(vec![before.number, at.number], at.line.return_us, format!("somebody still renews for {holder}"));
+        }
+    }
+    if !looked && !view.holds.is_empty() {
+        report(vec![stop.number], over, "nobody looked whether the key is free".to_owned());
+    }
+}
+
+fn end(at: &At<'_>) -> u64 {
+    at.line.valid_until_us.unwrap_or(u64::MAX)
+}

@@ -1,0 +1,22 @@
+//! C1: no two grants of a key have the same token.
+
+use super::view::KeyView;
+use super::violation::{Check, Violation};
+
+pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
+    let mut grants: Vec<_> =
+        view.holds.iter().filter_map(|hold| Some((hold.acquire.fence?, hold.number, hold.acquire))).collect();
+    grants.sort_unstable_by_key(|(fence, number, _)| (*fence, *number));
+    for pair in grants.windows(2) {
+        let [(fence, first, one), (other, second, two)] = pair else { continue };
+        if fence == other && one.holder != two.holder {
+            found.push(Violation {
+                check: Check::C1,
+                key: key.to_owned(),
+                lines: vec![*first, *second],
+                span_us: (one.invoke_us.min(two.invoke_us), one.return_us.max(two.return_us)),
+                text: format!("two holders got the token {fence}"),
+            });
+        }
+    }
+}

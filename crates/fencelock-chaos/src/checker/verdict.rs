@@ -1,0 +1,87 @@
+use super::view::{At, RunView};
+use super::violation::{Check, Violation};
+use std::fmt;
+
+/// What is to be thought of a history.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Promises that were broken.
+    pub broken: Vec<Violation>,
+    /// Promises that a fault broke which may do so.
+    pub excused: Vec<Violation>,
+    /// Promises that were broken where a control wanted it.
+    pub wanted: Vec<Violation>,
+    /// The controls that found what they wanted: the check and its key.
+    pub flagged: Vec<(Check, String)>,
+}
+
+impl Verdict {
+    pub(super) fn of(found: Vec<Violation>, run: &RunView<'_>) -> Self {
+        let mut verdict = Self::default();
+        for control in &run.controls {
+            let Some(check) = check_of(control) else { continue };
+            let is_it = |violation: &&Violation| violation.check == check && violation.key == control.line.key;
+            if found.iter().any(|violation| is_it(&violation)) {
+                verdict.flagged.push((check, control.line.key.clone()));
+            }
+        }
+        for violation in found {
+            let is_it =
+                |control: &At<'_>| control.line.key == violation.key && check_of(control) == Some(violation.check);
+            if run.controls.iter().any(is_it) {
+                verdict.wanted.push(violation);
+            } else if run.faults.iter().any(|fault| excuses(fault, &violation)) {
+                verdict.excused.push(violation);
+            } else {
+                verdict.broken.push(violation);
+            }
+        }
+        verdict
+    }
+
+    /// Whether every promise was kept that should have been, and every control was flagged.
+    pub fn is_good(&self) -> bool {
+        self.broken.is_empty()
+    }
+
+    /// How often a check failed without an excuse.
+    pub fn broken_of(&self, check: Check) -> usize {
+        self.broken.iter().filter(|violation| violation.check == check).count()
+    }
+}
+
+/// The check that a control is about.
+pub(super) fn check_of(control: &At<'_>) -> Option<Check> {
+    control.line.what.as_deref()?.parse().ok()
+}
+
+fn excuses(fault: &At<'_>, violation: &Violation) -> bool {
+    let line = fault.line;
+    let (from, until) = violation.span_us;
+    line.excuses.iter().any(|name| *name == violation.check.to_string())
+        && (line.key.is_empty() || line.key == violation.key)
+        && line.invoke_us <= until
+        && line.return_us >= from
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for check in Check::ALL {
+            let count = |of: &[Violation]| of.iter().filter(|violation| violation.check == check).count();
+            let (broken, excused, wanted) = (count(&self.broken), count(&self.excused), count(&self.wanted));
+            let mark = if broken == 0 { "kept  " } else { "BROKEN" };
+            write!(f, "{check} {mark} {}", check.promise())?;
+            for (count, word) in [(broken, "broken"), (excused, "excused by a fault"), (wanted, "wanted by a control")]
+            {
+                if count > 0 {
+                    write!(f, "; {count} {word}")?;
+                }
+            }
+            writeln!(f)?;
+        }
+        for violation in self.broken.iter().take(20) {
+            writeln!(f, "BROKEN {violation}")?;
+        }
+        Ok(())
+    }
+}

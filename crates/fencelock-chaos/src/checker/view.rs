@@ -1,0 +1,150 @@
+//! A history in the order in which the checks need it.
+
+use crate::history::{History, Line, Op, Outcome};
+use std::collections::{BTreeMap, HashMap};
+
+/// A line and its number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) number: usize,
+    pub(super) line: &'a Line,
+}
+
+/// One hold, from the words of its holder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold<'a> {
+    pub(super) number: usize,
+    pub(super) acquire: &'a Line,
+    /// The end of its belief: its lease as last renewed, its release, or the news of its loss.
+    pub(super) until: u64,
+    /// The line that says so.
+    pub(super) ended_by: usize,
+}
+
+impl Hold<'_> {
+    pub(super) const fn start(&self) -> u64 {
+        self.acquire.return_us
+    }
+
+    /// Where the holder could not believe for a moment: its process slept between the grant and the look at it.
+    pub(super) const fn is_stillborn(&self) -> bool {
+        match self.acquire.valid_until_us {
+            Some(until) => until <= self.acquire.return_us,
+            None => false,
+        }
+    }
+}
+
+/// What the lines say about one key.
+#[derive(Debug, Default)]
+pub(super) struct KeyView<'a> {
+    /// By the ends of their acquires.
+    pub(super) holds: Vec<Hold<'a>>,
+    /// Successful ones, with the hold they belong to.
+    pub(super) renewals: Vec<(At<'a>, usize)>,
+    pub(super) writes: Vec<At<'a>>,
+    pub(super) looks: Vec<At<'a>>,
+}
+
+/// What the lines say about the run.
+#[derive(Debug, Default)]
+pub(super) struct RunView<'a> {
+    pub(super) faults: Vec<At<'a>>,
+    pub(super) heals: Vec<At<'a>>,
+    pub(super) expected: Vec<At<'a>>,
+    pub(super) seen: Vec<At<'a>>,
+    pub(super) controls: Vec<At<'a>>,
+    pub(super) stop: Option<At<'a>>,
+    pub(super) longest_ttl: u64,
+    pub(super) grants: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct View<'a> {
+    pub(super) keys: BTreeMap<&'a str, KeyView<'a>>,
+    pub(super) run: RunView<'a>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn of(history: &'a History) -> Self {
+        let mut view = Self::default();
+        let mut by_key: HashMap<&str, Vec<At<'a>>> = HashMap::new();
+        for (place, line) in history.lines.iter().enumerate() {
+            let at = At { number: place + 1, line };
+            match line.op {
+                Op::Fault => view.run.faults.push(at),
+                Op::Heal => view.run.heals.push(at),
+                Op::Expect => view.run.expected.push(at),
+                Op::Seen => view.run.seen.push(at),
+                Op::Control => view.run.controls.push(at),
+                Op::Stop => view.run.stop = Some(at),
+                Op::Acquire | Op::Renew | Op::Release | Op::Lost | Op::Write | Op::Look => {
+                    by_key.entry(&line.key).or_default().push(at);
+                }
+            }
+            view.run.longest_ttl = view.run.longest_ttl.max(line.ttl_us.unwrap_or(0));
+            view.run.grants += usize::from(line.is(Op::Acquire));
+        }
+        view.keys = by_key.into_iter().map(|(key, lines)| (key, KeyView::of(&lines))).collect();
+        view
+    }
+}
+
+impl<'a> KeyView<'a> {
+    fn of(lines: &[At<'a>]) -> Self {
+        let mut view = Self::default();
+        let is_grant = |at: &&At<'a>| at.line.is(Op::Acquire);
+        for At { number, line } in lines.iter().filter(is_grant) {
+            let until = line.valid_until_us.unwrap_or(u64::MAX);
+            view.holds.push(Hold { number: *number, acquire: line, until, ended_by: *number });
+        }
+        view.holds.sort_by_key(|hold| (hold.start(), hold.acquire.invoke_us));
+        let places: HashMap<&str, usize> = view
+            .holds
+            .iter()
+            .enumerate()
+            .filter_map(|(place, hold)| Some((hold.acquire.holder.as_deref()?, place)))
+            .collect();
+        for at in lines {
+            let place = at.line.holder.as_deref().and_then(|holder| places.get(holder).copied());
+            view.add(*at, place);
+        }
+        // Last, for a renewal may be told after the release that ended the hold.
+        for at in lines {
+            let place = at.line.holder.as_deref().and_then(|holder| places.get(holder).copied());
+            if let Some(place) = place {
+                view.holds[place].end(at);
+            }
+        }
+        view
+    }
+
+    fn add(&mut self, at: At<'a>, hold: Option<usize>) {
+        match (at.line.op, hold) {
+            (Op::Write, _) => self.writes.push(at),
+            (Op::Look, _) => self.looks.push(at),
+            (Op::Renew, Some(hold)) if at.line.result == Outcome::Ok => {
+                self.renewals.push((at, hold));
+                let hold = &mut self.holds[hold];
+                if at.line.valid_until_us.is_some_and(|until| until > hold.until) {
+                    hold.until = at.line.valid_until_us.unwrap_or(hold.until);
+                    hold.ended_by = at.number;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Hold<'_> {
+    fn end(&mut self, at: &At<'_>) {
+        let ends = match at.line.op {
+            Op::Release => at.line.invoke_us,
+            Op::Lost => at.line.return_us,
+            _ => return,
+        };
+        if ends < self.until {
+            (self.until, self.ended_by) = (ends, at.number);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+use crate::history::{History, Line, Op};
+use std::collections::BTreeMap;
+
+/// What the pictures show, sorted out.
+#[derive(Debug, Default)]
+pub(super) struct Scene<'a> {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) faults: Vec<&'a Line>,
+    pub(super) losses: Vec<&'a Line>,
+    pub(super) writes: Vec<&'a Line>,
+    pub(super) holds: BTreeMap<&'a str, Vec<Span<'a>>>,
+}
+
+/// One hold, for as long as its holder believed in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span<'a> {
+    pub(super) acquire: &'a Line,
+    pub(super) until: u64,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn of(history: &'a History) -> Self {
+        let mut scene = Self { begin: u64::MAX, ..Self::default() };
+        let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut renewed: BTreeMap<&str, u64> = BTreeMap::new();
+        let is_played = |line: &&Line| !line.key.contains("control");
+        for line in history.lines.iter().filter(is_played) {
+            if !matches!(line.op, Op::Control | Op::Expect | Op::Seen) {
+                scene.begin = scene.begin.min(line.return_us);
+                scene.end = scene.end.max(line.return_us);
+            }
+            let holder = line.holder.as_deref().unwrap_or_default();
+            match line.op {
+                Op::Fault => scene.faults.push(line),
+                Op::Write => scene.writes.push(line),
+                Op::Lost | Op::Release => {
+                    if line.op == Op::Lost {
+                        scene.losses.push(line);
+                    }
+                    let at = if line.op == Op::Lost { line.return_us } else { line.invoke_us };
+                    let end = ends.entry(holder).or_insert(at);
+                    *end = at.min(*end);
+                }
+                Op::Renew => {
+                    let until = renewed.entry(holder).or_default();
+                    *until = line.valid_until_us.unwrap_or(0).max(*until);
+                }
+                _ => {}
+            }
+        }
+        let grants = history.lines.iter().filter(is_played).filter(|line| line.is(Op::Acquire));
+        for acquire in grants {
+            let holder = acquire.holder.as_deref().unwrap_or_default();
+            let lease = acquire.valid_until_us.unwrap_or(u64::MAX).max(renewed.get(holder).copied().unwrap_or(0));
+            let until = ends.get(holder).map_or(lease, |end| lease.min(*end)).max(acquire.return_us);
+            scene.holds.entry(&acquire.key).or_default().push(Span { acquire, until });
+        }
+        scene
+    }
+}
+
+/// Processes by colour, those without tokens in grey.
+pub(super) fn colour(client: &str) -> &'static str {
+    const COLOURS: [&str; 8] = ["#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#3b5b92"];
+    match client {
+        "foreign" => "#777",
+        "conductor" => "#d9a400",
+        _ => {
+            let process = client.trim_start_matches('w').split('.').next().unwrap_or_default();
+            COLOURS[process.parse::<usize>().unwrap_or(0) % COLOURS.len()]
+        }
+    }
+}

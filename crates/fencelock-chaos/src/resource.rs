@@ -1,0 +1,120 @@
+//! What the locks protect: a process that takes writes, each with a fencing token, and looks at nothing else.
+
+use crate::Failure;
+use fencelock::{FenceGate, FencingToken};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+
+/// Keys that begin like this are written to without a gate: what they show is what the gate is for.
+pub(crate) const UNGUARDED: &str = "unguarded";
+
+/// How a write went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// Taken, as the so-manieth of all.
+    Taken(u64),
+    /// Refused, for a greater token was there before.
+    Refused(u64),
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    gates: HashMap<String, FenceGate>,
+    writes: u64,
+}
+
+impl Shelf {
+    fn write(&mut self, key: &str, token: FencingToken) -> Written {
+        let gate = self.gates.entry(key.to_owned()).or_default();
+        if let Err(superseded) = gate.admit(token)
+            && !key.starts_with(UNGUARDED)
+        {
+            return Written::Refused(superseded.greatest.get());
+        }
+        self.writes += 1;
+        Written::Taken(self.writes)
+    }
+}
+
+/// Serves writers until the process ends. Says at which port.
+pub(crate) fn serve() -> Result<u16, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    let shelf = Arc::new(Mutex::new(Shelf::default()));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let shelf = Arc::clone(&shelf);
+            // A writer that breaks off is gone; that is all.
+            std::thread::spawn(move || serve_one(&stream, &shelf));
+        }
+    });
+    Ok(port)
+}
+
+fn serve_one(stream: &TcpStream, shelf: &Mutex<Shelf>) -> Result<(), Failure> {
+    stream.set_nodelay(true)?;
+    let mut to = stream;
+    for line in BufReader::new(stream).lines() {
+        let line = line?;
+        let (token, key) = line.split_once(' ').ok_or("a token and a key")?;
+        let written = shelf.lock().unwrap_or_else(PoisonError::into_inner).write(key, token.parse()?);
+        let (word, number) = match written {
+            Written::Taken(seq) => ("taken", seq),
+            Written::Refused(greatest) => ("refused", greatest),
+        };
+        to.write_all(format!("{word} {number}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// One writer's connection.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    stream: tokio::io::BufReader<tokio::net::TcpStream>,
+}
+
+impl Writer {
+    pub(crate) async fn connect(port: u16) -> Result<Self, Failure> {
+        let stream = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: tokio::io::BufReader::new(stream) })
+    }
+
+    pub(crate) async fn write(&mut self, key: &str, token: FencingToken) -> Result<Written, Failure> {
+        self.stream.write_all(format!("{token} {key}\n").as_bytes()).await?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line).await?;
+        match line.trim_end().split_once(' ') {
+            Some(("taken", seq)) => Ok(Written::Taken(seq.parse()?)),
+            Some(("refused", greatest)) => Ok(Written::Refused(greatest.parse()?)),
+            _ => Err(format!("no answer of a resource: {line:?}").into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::new(number).unwrap()
+    }
+
+    async fn write_twice(key: &str) -> [Written; 2] {
+        let mut writer = Writer::connect(serve().unwrap()).await.unwrap();
+        [writer.write(key, token(9)).await.unwrap(), writer.write(key, token(7)).await.unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_smaller_token_is_refused_over_the_wire() {
+        assert_eq!(write_twice("k").await, [Written::Taken(1), Written::Refused(9)]);
+    }
+
+    #[tokio::test]
+    async fn without_a_gate_everything_is_taken() {
+        assert_eq!(write_twice(UNGUARDED).await, [Written::Taken(1), Written::Taken(2)]);
+    }
+}

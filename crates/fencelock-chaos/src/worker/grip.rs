@@ -1,0 +1,132 @@
+use crate::Failure;
+use crate::history::{Line, Op, Outcome};
+use crate::recorder::{Recorder, belief, micros, now};
+use crate::resource::{Writer, Written};
+use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Released};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A held lock, with everything that is to be told of it.
+#[derive(Debug)]
+pub(crate) struct Grip {
+    pub(crate) client: String,
+    pub(crate) key: String,
+    pub(crate) id: HolderId,
+    pub(crate) holder: String,
+    pub(crate) fence: FencingToken,
+    pub(crate) until_us: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl Grip {
+    /// Puts down that the lock was got. The end of the lease is reckoned from a moment *before* it was asked for: a
+    /// process that sleeps in between must not believe for longer than the library does.
+    pub(crate) fn take(guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
+        let at = now();
+        let until_us = at.saturating_add(micros(guard.remaining()));
+        let grip = Self {
+            client: client.to_owned(),
+            key: guard.key().to_string(),
+            id: guard.holder(),
+            holder: guard.holder().to_string(),
+            fence: guard.fencing_token(),
+            until_us,
+            ttl,
+            recorder: Arc::clone(recorder),
+        };
+        let mut line = grip.line(Op::Acquire, invoke_us, at);
+        line.valid_until_us = Some(until_us);
+        line.ttl_us = Some(micros(ttl));
+        recorder.note(&line);
+        grip
+    }
+
+    fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> Line {
+        Line::new(&self.client, &self.key, op, invoke_us, return_us).hold(&self.holder, Some(self.fence.get()))
+    }
+
+    /// Looks whether the watchdog has renewed the lease meanwhile. The new end tells when that was asked for.
+    pub(crate) fn look(&mut self, guard: &Guard) {
+        let at = now();
+        let left = guard.remaining();
+        let until_us = at.saturating_add(micros(left));
+        // Less than a millisecond is the time between the two lines above.
+        if left.is_zero() || until_us < self.until_us + 1000 {
+            return;
+        }
+        self.until_us = until_us;
+        let mut line = self.line(Op::Renew, until_us.saturating_sub(belief(self.ttl)), at);
+        line.valid_until_us = Some(until_us);
+        self.recorder.note(&line);
+        self.recorder.seen("renewed by the watchdog");
+    }
+
+    /// Renews by proof.
+    pub(crate) async fn renew(&self, client: &Client) {
+        let invoke_us = now();
+        let answer = client.renew(&self.key, self.id, self.ttl).await;
+        let line = self.line(Op::Renew, invoke_us, now());
+        let line = match &answer {
+            Ok(()) => line,
+            Err(error @ Error::Lost { .. }) => line.result(Outcome::Fail).what(error.to_string()),
+            Err(error) => line.result(Outcome::Info).what(error.to_string()),
+        };
+        self.recorder.note(&line);
+    }
+
+    /// Writes to the resource, whether the lock is held or not: that is for the resource to judge.
+    pub(crate) async fn write(&self, writer: &mut Writer) -> Result<(), Failure> {
+        let invoke_us = now();
+        let written = writer.write(&self.key, self.fence).await;
+        let mut line = self.line(Op::Write, invoke_us, now());
+        match written {
+            Ok(Written::Taken(seq)) => line.seq = Some(seq),
+            Ok(Written::Refused(greatest)) => {
+                line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
+                self.recorder.seen("a write was refused");
+            }
+            Err(error) => {
+                self.recorder.note(&line.result(Outcome::Info));
+                return Err(error);
+            }
+        }
+        self.recorder.note(&line);
+        Ok(())
+    }
+
+    pub(crate) fn lost(&self, why: &LossReason) {
+        let at = now();
+        self.recorder.note(&self.line(Op::Lost, at, at).what(why.to_string()));
+        self.recorder.seen(match why {
+            LossReason::Expired => "lost by expiry",
+            LossReason::Deleted => "lost by deletion",
+            LossReason::TakenBy(_) => "lost to another",
+            LossReason::MaxHold => "lost at the longest hold",
+        });
+    }
+
+    /// Gives it back.
+    pub(crate) async fn release(&self, guard: Guard) {
+        let invoke_us = now();
+        let answer = guard.release().await;
+        let line = self.line(Op::Release, invoke_us, now());
+        self.recorder.note(&match &answer {
+            Ok(Released::Released) => line,
+            Ok(Released::AlreadyLost { why }) => line.result(Outcome::Fail).what(why.to_string()),
+            Err(error) => line.result(Outcome::Info).what(error.to_string()),
+        });
+        match answer {
+            Ok(Released::AlreadyLost { why }) => self.lost(&why),
+            Err(Error::Unreachable { .. }) => self.recorder.seen("unreachable"),
+            _ => {}
+        }
+    }
+
+    /// Drops it, so that it is given back behind the caller's back.
+    pub(crate) fn drop(&self, guard: Guard) {
+        let invoke_us = now();
+        drop(guard);
+        self.recorder.note(&self.line(Op::Release, invoke_us, now()).result(Outcome::Info).what("dropped"));
+    }
+}
