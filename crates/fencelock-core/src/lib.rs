@@ -17,6 +17,7 @@
 //! | holding | what a backend knows of a held key | [`Holding`] |
 //! | event | a hint from a backend to whoever waits or holds | [`Event`] |
 //! | fault | why a backend could not tell | [`Unknown`] |
+//! | round | one attempt to get a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
 //!
 //! ```
 //! use fencelock_core::{Drift, Lease, Moment, Ttl};
@@ -41,6 +42,7 @@ mod holding;
 mod invalid;
 mod key;
 mod lease;
+mod quorum;
 mod renewal;
 mod retry;
 mod side_key;
@@ -57,6 +59,10 @@ pub use holding::{Expiry, Holding, Occupant};
 pub use invalid::Invalid;
 pub use key::Key;
 pub use lease::Lease;
+pub use quorum::{
+    Defeat, Inspection, NodeSet, Outcome, Quorum, Raise, Round, Seen, Sight, Standing, Tally, Verdict, Vote,
+    quarantine, raise_fence,
+};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
 pub use side_key::{SideKeys, key_of_side_key, side_key};

@@ -1,0 +1,183 @@
+use super::{NodeSet, Quorum, Raise, Vote};
+use crate::{Drift, FencingToken, Lease, Moment};
+use std::time::Duration;
+
+/// One attempt of one fresh holder to get a majority.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Round {
+    quorum: Quorum,
+    sent: Moment,
+    votes: Vec<Option<Vote>>,
+    last_fence: u64,
+    grace_over: bool,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Stage {
+    Voting,
+    Raising { to: FencingToken, unanswered: NodeSet, acked: NodeSet },
+    Won(FencingToken),
+    Lost(Defeat),
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Wait for more answers; see [`Round::is_split`] for how long.
+    Pending,
+    /// The key is this holder's, with this token, if the lease has not lapsed meanwhile: [`Round::lease`].
+    Won(FencingToken),
+    /// Ask these nodes to raise their fence. It is said once; then each one's answer goes to [`Round::raised`].
+    Raise {
+        /// To this.
+        to: FencingToken,
+        /// Every node that may be locked by this holder, and did not grant exactly that.
+        nodes: NodeSet,
+    },
+    /// No majority can come about. Release on every node, also where no answer came.
+    Lost(Defeat),
+}
+
+/// Why a round was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Defeat {
+    /// Others stand in the way: the key is held, or several tried at once and none got a majority.
+    Busy,
+    /// Fewer than a majority of the nodes take part; who has the key does not matter.
+    Unreachable,
+    /// A majority granted, but did not ack the raise: leases ran out meanwhile, or nodes went away.
+    Overtaken,
+}
+
+impl Round {
+    /// A round whose first request is sent just after `sent`.
+    pub fn new(quorum: Quorum, sent: Moment) -> Self {
+        Self { quorum, sent, votes: vec![None; quorum.nodes()], last_fence: 0, grace_over: false, stage: Stage::Voting }
+    }
+
+    /// A node's answer to the claim. Only its first one counts, but any answer replaces [`Vote::Unknown`].
+    pub fn vote(&mut self, node: usize, vote: Vote) -> Verdict {
+        self.last_fence = self.last_fence.max(vote.fence());
+        let Some(slot @ (None | Some(Vote::Unknown))) = self.votes.get_mut(node) else { return self.standing() };
+        *slot = Some(vote);
+        if let Stage::Raising { to, ref mut acked, .. } = self.stage
+            && vote == Vote::Granted(to)
+        {
+            acked.insert(node);
+        }
+        self.decide()
+    }
+
+    /// The driver has waited long enough for equal grants: from now on a majority of different ones is raised at once.
+    pub fn grace_over(&mut self) -> Verdict {
+        self.grace_over = true;
+        self.decide()
+    }
+
+    /// A node's answer to the raise; where none comes, [`Raise::Refused`]. Only its first one counts.
+    pub fn raised(&mut self, node: usize, answer: Raise) -> Verdict {
+        if let Stage::Raising { ref mut unanswered, ref mut acked, .. } = self.stage
+            && unanswered.contains(node)
+        {
+            *unanswered = unanswered.without([node].into_iter().collect());
+            if answer == Raise::Acked {
+                acked.insert(node);
+            }
+        }
+        self.decide()
+    }
+
+    /// Whether a majority has granted, though not alike, and the others are still to answer: worth a short grace, about a
+    /// millisecond, since an equal majority saves the second trip.
+    pub fn is_split(&self) -> bool {
+        self.stage == Stage::Voting && self.granted().count() >= self.quorum.majority()
+    }
+
+    /// Until when the holder of a won round may believe; `None` if it was not won, or took as long as its lease.
+    pub fn lease(&self, ttl: Duration, drift: Drift, now: Moment) -> Option<Lease> {
+        let lease = Lease::granted(self.sent, ttl, drift);
+        (matches!(self.stage, Stage::Won(_)) && !lease.lapsed(now)).then_some(lease)
+    }
+
+    /// The nodes that have not answered, or said nothing.
+    pub fn silent(&self) -> NodeSet {
+        self.nodes_where(|vote| matches!(vote, None | Some(Vote::Unknown)))
+    }
+
+    /// The greatest fence any node has named; 0 if none. The next round proposes more than this.
+    pub const fn last_fence(&self) -> u64 {
+        self.last_fence
+    }
+
+    fn decide(&mut self) -> Verdict {
+        match self.stage {
+            Stage::Voting => self.count_votes(),
+            Stage::Raising { to, unanswered, acked } => self.count_acks(to, unanswered, acked),
+            Stage::Won(_) | Stage::Lost(_) => self.standing(),
+        }
+    }
+
+    fn count_votes(&mut self) -> Verdict {
+        let majority = self.quorum.majority();
+        let pending = self.votes.iter().filter(|vote| vote.is_none()).count();
+        let granted = self.granted().count();
+        if let Some(fence) = self.equal_majority() {
+            self.stage = Stage::Won(fence);
+        } else if granted + pending < majority {
+            self.stage = Stage::Lost(self.defeat());
+        } else if granted >= majority && (pending == 0 || self.grace_over) {
+            return self.begin_raise();
+        }
+        self.standing()
+    }
+
+    fn begin_raise(&mut self) -> Verdict {
+        let Some(to) = self.granted().max() else { return Verdict::Pending };
+        let acked = self.nodes_where(|vote| vote == Some(Vote::Granted(to)));
+        let useless = self.nodes_where(|vote| matches!(vote, Some(Vote::Busy { .. } | Vote::Refused)));
+        let nodes = self.nodes_where(|_| true).without(acked).without(useless);
+        self.stage = Stage::Raising { to, unanswered: nodes, acked };
+        Verdict::Raise { to, nodes }
+    }
+
+    fn count_acks(&mut self, to: FencingToken, unanswered: NodeSet, acked: NodeSet) -> Verdict {
+        let majority = self.quorum.majority();
+        if acked.len() >= majority {
+            self.stage = Stage::Won(to);
+        } else if acked.len() + unanswered.without(acked).len() < majority {
+            self.stage = Stage::Lost(Defeat::Overtaken);
+        }
+        self.standing()
+    }
+
+    const fn standing(&self) -> Verdict {
+        match self.stage {
+            Stage::Voting | Stage::Raising { .. } => Verdict::Pending,
+            Stage::Won(fence) => Verdict::Won(fence),
+            Stage::Lost(defeat) => Verdict::Lost(defeat),
+        }
+    }
+
+    fn granted(&self) -> impl Iterator<Item = FencingToken> {
+        self.votes.iter().filter_map(|vote| match vote {
+            Some(Vote::Granted(fence)) => Some(*fence),
+            _ => None,
+        })
+    }
+
+    /// The fence that a majority granted. There is at most one.
+    fn equal_majority(&self) -> Option<FencingToken> {
+        let votes_for = |fence| self.granted().filter(|&other| other == fence).count();
+        self.granted().find(|&fence| votes_for(fence) >= self.quorum.majority())
+    }
+
+    fn defeat(&self) -> Defeat {
+        let absent = self.nodes_where(|vote| matches!(vote, Some(Vote::Refused | Vote::Unknown)));
+        if absent.len() > self.quorum.spare() { Defeat::Unreachable } else { Defeat::Busy }
+    }
+
+    fn nodes_where(&self, which: impl Fn(Option<Vote>) -> bool) -> NodeSet {
+        self.votes.iter().enumerate().filter(|(_, vote)| which(**vote)).map(|(node, _)| node).collect()
+    }
+}

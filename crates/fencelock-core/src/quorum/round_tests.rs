@@ -1,0 +1,285 @@
+//! The table of rounds, to be read aloud, and what must hold for every round.
+
+use super::{Defeat, NodeSet, Quorum, Raise, Round, Verdict, Vote};
+use crate::{Drift, FencingToken, Moment};
+use proptest::prelude::*;
+use std::fmt::Write;
+use std::time::Duration;
+
+fn round(nodes: usize) -> Round {
+    Round::new(Quorum::new(nodes).unwrap(), Moment::from_micros(0))
+}
+
+fn granted(fence: u64) -> Vote {
+    Vote::Granted(FencingToken::new(fence).unwrap())
+}
+
+/// `7` granted with fence 7, `b` busy, `q` in quarantine, `-` no answer.
+fn vote(word: &str) -> Vote {
+    match word {
+        "b" => Vote::Busy { last_fence: 0 },
+        "q" => Vote::Refused,
+        "-" => Vote::Unknown,
+        fence => granted(fence.parse().unwrap()),
+    }
+}
+
+fn said(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Pending => "pending".into(),
+        Verdict::Won(fence) => format!("won {fence}"),
+        Verdict::Raise { to, nodes } => nodes.iter().fold(format!("raise {to} on"), |mut text, node| {
+            write!(text, " {}", node + 1).unwrap();
+            text
+        }),
+        Verdict::Lost(Defeat::Busy) => "lost: busy".into(),
+        Verdict::Lost(Defeat::Unreachable) => "lost: unreachable".into(),
+        Verdict::Lost(Defeat::Overtaken) => "lost: overtaken".into(),
+    }
+}
+
+/// `n=3 votes=5,7,-`: votes of nodes 1, 2, 3 in this order; `.` has not come. Then, in order: `grace` is over, `+1` node 1
+/// acks the raise, `!1` node 1 refuses it, `1=7` a late vote.
+fn play(line: &str) -> String {
+    let mut words = line.split_whitespace();
+    let nodes = words.next().unwrap().strip_prefix("n=").unwrap().parse().unwrap();
+    let votes = words.next().unwrap().strip_prefix("votes=").unwrap();
+    let mut round = round(nodes);
+    let mut verdict = Verdict::Pending;
+    for (node, word) in votes.split(',').enumerate().filter(|(_, word)| *word != ".") {
+        verdict = round.vote(node, vote(word));
+    }
+    let number = |text: &str| text.parse::<usize>().unwrap() - 1;
+    for word in words {
+        verdict = match (word.split_at(1), word.split_once('=')) {
+            (("+", node), _) => round.raised(number(node), Raise::Acked),
+            (("!", node), _) => round.raised(number(node), Raise::Refused),
+            (_, Some((node, late))) => round.vote(number(node), vote(late)),
+            _ => round.grace_over(),
+        };
+    }
+    said(verdict)
+}
+
+const TABLE: &[(&str, &str)] = &[
+    // One node is a quorum: its first word is the last.
+    ("n=1 votes=5", "won 5"),
+    ("n=1 votes=b", "lost: busy"),
+    ("n=1 votes=q", "lost: unreachable"),
+    ("n=1 votes=-", "lost: unreachable"),
+    // Two nodes must both agree.
+    ("n=2 votes=5", "pending"),
+    ("n=2 votes=5,5", "won 5"),
+    ("n=2 votes=5,b", "lost: busy"),
+    ("n=2 votes=5,-", "lost: unreachable"),
+    ("n=2 votes=5,7", "raise 7 on 1"),
+    ("n=2 votes=5,7 +1", "won 7"),
+    ("n=2 votes=5,7 !1", "lost: overtaken"),
+    // Two equal grants of three win in one trip, whatever the third says.
+    ("n=3 votes=7,7", "won 7"),
+    ("n=3 votes=5,7", "pending"),
+    ("n=3 votes=5,7,7", "won 7"),
+    ("n=3 votes=7,b,7", "won 7"),
+    ("n=3 votes=7,-,7", "won 7"),
+    ("n=3 votes=7,7,9", "won 7"),
+    // Different ones are raised to the greatest: at once when all have answered, else when the grace is over.
+    ("n=3 votes=5,7,9", "raise 9 on 1 2"),
+    ("n=3 votes=5,7,-", "raise 7 on 1 3"),
+    ("n=3 votes=5,7 grace", "raise 7 on 1 3"),
+    ("n=3 votes=5 grace", "pending"),
+    ("n=3 votes=5,. grace 2=7", "raise 7 on 1 3"),
+    // The busy and the quarantined cannot ack.
+    ("n=3 votes=5,7,b", "raise 7 on 1"),
+    ("n=3 votes=5,7,q", "raise 7 on 1"),
+    ("n=3 votes=5,7,b +1", "won 7"),
+    ("n=3 votes=5,7,b !1", "lost: overtaken"),
+    ("n=3 votes=5,7,9 !1", "pending"),
+    ("n=3 votes=5,7,9 !1 +2", "won 9"),
+    ("n=3 votes=5,7,9 !1 !2", "lost: overtaken"),
+    // A node that was asked to raise and now turns out to have granted exactly that has as good as acked.
+    ("n=3 votes=5,7 grace 3=7", "won 7"),
+    ("n=3 votes=5,7 grace 3=6", "pending"),
+    ("n=3 votes=5,7 grace 3=6 +3", "won 7"),
+    // Lost as soon as no majority can come.
+    ("n=3 votes=b,b", "lost: busy"),
+    ("n=3 votes=5,b,b", "lost: busy"),
+    ("n=3 votes=5,b,-", "lost: busy"),
+    ("n=3 votes=-,-", "lost: unreachable"),
+    ("n=3 votes=q,-", "lost: unreachable"),
+    ("n=3 votes=-,5,- 1=5", "lost: unreachable"),
+    ("n=3 votes=-,5 1=5", "won 5"),
+    // Nothing changes a verdict, and nobody counts twice.
+    ("n=3 votes=7,7 3=b", "won 7"),
+    ("n=3 votes=7 1=7", "pending"),
+    ("n=3 votes=7 9=7", "pending"),
+    ("n=3 votes=b 1=7", "pending"),
+    ("n=3 votes=5,7,- +3 +3", "won 7"),
+    ("n=5 votes=5,7,7,-,b +1 +1", "won 7"),
+    ("n=5 votes=5,7,8,-,- +1 +1", "pending"),
+    // Ties and even numbers decide.
+    ("n=4 votes=7,7", "pending"),
+    ("n=4 votes=7,7,b,b", "lost: busy"),
+    ("n=4 votes=7,7,b,7", "won 7"),
+    ("n=4 votes=7,7,8,8", "raise 8 on 1 2"),
+    ("n=4 votes=7,7,8,8 +1", "won 8"),
+    ("n=4 votes=7,7,8,8 !1 !2", "lost: overtaken"),
+    ("n=5 votes=7,7,8,8,-", "raise 8 on 1 2 5"),
+    ("n=5 votes=7,b,7,b,7", "won 7"),
+    ("n=5 votes=7,b,-,b", "lost: busy"),
+    ("n=5 votes=-,-,q", "lost: unreachable"),
+];
+
+#[test]
+fn the_table_reads_as_the_algorithm() {
+    for (line, expected) in TABLE {
+        assert_eq!(play(line), *expected, "{line}");
+    }
+}
+
+#[test]
+fn a_lease_counts_from_the_sending_and_only_a_won_round_has_one() {
+    let (ttl, drift) = (Duration::from_secs(10), Drift::default());
+    let mut round = round(1);
+    assert_eq!(round.lease(ttl, drift, Moment::from_micros(1)), None);
+    round.vote(0, granted(5));
+    let lease = round.lease(ttl, drift, Moment::from_micros(1)).unwrap();
+    assert_eq!(lease.until(), Moment::from_micros(9_898_000));
+    assert_eq!(round.lease(ttl, drift, lease.until()), None, "it took as long as its lease");
+}
+
+#[test]
+fn the_greatest_fence_seen_is_kept_even_of_the_busy_and_the_late() {
+    let mut round = round(3);
+    round.vote(0, Vote::Busy { last_fence: 40 });
+    round.vote(1, Vote::Busy { last_fence: 50 });
+    round.vote(2, granted(45));
+    assert_eq!(round.last_fence(), 50);
+    assert!(round.silent().is_empty());
+}
+
+#[test]
+fn a_split_majority_asks_for_grace_until_it_is_decided() {
+    let mut round = round(3);
+    round.vote(0, granted(5));
+    assert!(!round.is_split());
+    round.vote(1, granted(6));
+    assert!(round.is_split());
+    round.grace_over();
+    assert!(!round.is_split());
+}
+
+fn any_vote() -> impl Strategy<Value = Vote> {
+    prop_oneof![
+        4 => (5..8u64).prop_map(granted),
+        1 => Just(Vote::Busy { last_fence: 9 }),
+        1 => Just(Vote::Refused),
+        1 => Just(Vote::Unknown),
+    ]
+}
+
+/// Nodes in some order, each with its vote.
+fn any_votes() -> impl Strategy<Value = Vec<(usize, Vote)>> {
+    prop::collection::vec(any_vote(), 1..8).prop_map(|votes| votes.into_iter().enumerate().collect::<Vec<_>>())
+}
+
+fn last_word(nodes: usize, votes: &[(usize, Vote)]) -> Verdict {
+    let mut round = round(nodes);
+    votes.iter().fold(Verdict::Pending, |_, &(node, vote)| round.vote(node, vote))
+}
+
+/// Anything a driver may tell a round.
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    Vote(usize, Vote),
+    Raised(usize, Raise),
+    Grace,
+}
+
+fn any_word() -> impl Strategy<Value = Word> {
+    prop_oneof![
+        5 => (0..7usize, any_vote()).prop_map(|(node, vote)| Word::Vote(node, vote)),
+        3 => (0..7usize, any::<bool>()).prop_map(|(node, yes)| Word::Raised(node, if yes { Raise::Acked } else { Raise::Refused })),
+        1 => Just(Word::Grace),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_the_votes_does_not_matter(votes in any_votes(), shuffled in any_votes().prop_shuffle()) {
+        let nodes = votes.len();
+        let mut order: Vec<usize> = shuffled.iter().map(|(node, _)| *node).filter(|node| *node < nodes).collect();
+        order.extend((0..nodes).filter(|node| !shuffled.iter().any(|(other, _)| other == node)));
+        let permuted: Vec<_> = order.into_iter().map(|node| votes[node]).collect();
+        match (last_word(nodes, &votes), last_word(nodes, &permuted)) {
+            (Verdict::Lost(_), Verdict::Lost(_)) => {}
+            (one, other) => prop_assert_eq!(one, other),
+        }
+    }
+
+    #[test]
+    fn a_round_with_every_answer_is_decided_or_raises(votes in any_votes()) {
+        prop_assert_ne!(last_word(votes.len(), &votes), Verdict::Pending);
+    }
+
+    #[test]
+    fn a_raise_with_every_answer_is_decided(votes in any_votes(), acks in prop::collection::vec(any::<bool>(), 8)) {
+        let mut round = round(votes.len());
+        for (node, vote) in votes {
+            if let Verdict::Raise { nodes, .. } = round.vote(node, vote) {
+                let mut verdict = Verdict::Pending;
+                for node in nodes.iter() {
+                    verdict = round.raised(node, if acks[node] { Raise::Acked } else { Raise::Refused });
+                }
+                prop_assert_ne!(verdict, Verdict::Pending);
+            }
+        }
+    }
+
+    /// A node vouches for F if it granted F, or acked the raise to F that it was asked for.
+    #[test]
+    fn nobody_wins_without_a_majority_that_vouches_for_the_token(
+        nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)
+    ) {
+        let mut round = round(nodes);
+        let (mut vouched, mut asked, mut answered) = (Vec::new(), None, NodeSet::new());
+        for word in words {
+            let verdict = match word {
+                Word::Vote(node, vote) => {
+                    if let (true, Vote::Granted(fence)) = (node < nodes, vote) { vouched.push((node, fence)); }
+                    round.vote(node, vote)
+                }
+                Word::Raised(node, answer) => {
+                    if let Some((to, asked)) = asked && NodeSet::contains(asked, node) && !answered.contains(node) {
+                        answered.insert(node);
+                        if answer == Raise::Acked { vouched.push((node, to)); }
+                    }
+                    round.raised(node, answer)
+                }
+                Word::Grace => round.grace_over(),
+            };
+            match verdict {
+                Verdict::Raise { to, nodes } => asked = Some((to, nodes)),
+                Verdict::Won(token) => {
+                    let majority: NodeSet = vouched.iter().filter(|(_, fence)| *fence == token).map(|(node, _)| *node).collect();
+                    prop_assert!(majority.len() > nodes / 2, "{:?} of {} for {}", majority, nodes, token);
+                }
+                Verdict::Pending | Verdict::Lost(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_stands_whatever_arrives_later(nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)) {
+        let mut round = round(nodes);
+        let mut decided = None;
+        for word in words {
+            let verdict = match word {
+                Word::Vote(node, vote) => round.vote(node, vote),
+                Word::Raised(node, answer) => round.raised(node, answer),
+                Word::Grace => round.grace_over(),
+            };
+            if let Some(decided) = decided { prop_assert_eq!(verdict, decided); }
+            if matches!(verdict, Verdict::Won(_) | Verdict::Lost(_)) { decided = Some(verdict); }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+use super::{NodeSet, Quorum};
+use crate::{Release, Renew};
+
+/// What one node says of a hold that was renewed or released there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It was the holder's: the lease runs on, or the key is free now.
+    Ours,
+    /// The key was free already.
+    Absent,
+    /// Somebody else has it there.
+    Taken,
+    /// No answer, or one that says nothing.
+    Unknown,
+}
+
+impl From<&Renew> for Standing {
+    fn from(answer: &Renew) -> Self {
+        match answer {
+            Renew::Renewed { .. } => Self::Ours,
+            Renew::Absent => Self::Absent,
+            Renew::TakenBy(_) => Self::Taken,
+        }
+    }
+}
+
+impl From<&Release> for Standing {
+    fn from(answer: &Release) -> Self {
+        match answer {
+            Release::Released => Self::Ours,
+            Release::Absent => Self::Absent,
+            Release::TakenBy(_) => Self::Taken,
+        }
+    }
+}
+
+/// What all nodes together say of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Wait for more answers.
+    Pending,
+    /// A majority was the holder's, so nobody else can have won in between.
+    Ours,
+    /// So many nodes have let it go that there is no majority: the hold is lost. Most of those say that the key is free.
+    Absent,
+    /// The same, and at least half of those say that somebody else has it.
+    Taken,
+    /// Neither can come out any more.
+    Unknown,
+}
+
+/// Counts the answers to one renewal, or to one release. It decides as soon as no further answer could change it.
+///
+/// - **Renewal**: [`Outcome::Ours`] counts only if the *old* lease has not lapsed by then: [`crate::Lease::renewed`].
+/// - **Release**: one node that frees the key does not make it [`Release::Released`]. That answer says that the holder had
+///   the key until now, and only a majority can say so. The others are still to be released, in the background.
+///
+/// No answer counts as neither: it does not end a hold, only the end of its lease does.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    quorum: Quorum,
+    answered: NodeSet,
+    ours: NodeSet,
+    absent: NodeSet,
+    taken: NodeSet,
+    outcome: Outcome,
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    pub const fn new(quorum: Quorum) -> Self {
+        let none = NodeSet::new();
+        Self { quorum, answered: none, ours: none, absent: none, taken: none, outcome: Outcome::Pending }
+    }
+
+    /// A node's answer. Only its first one counts, but any answer replaces [`Standing::Unknown`].
+    pub fn vote(&mut self, node: usize, standing: Standing) -> Outcome {
+        let counted = self.ours.contains(node) || self.absent.contains(node) || self.taken.contains(node);
+        if self.outcome == Outcome::Pending && node < self.quorum.nodes() && !counted {
+            self.answered.insert(node);
+            match standing {
+                Standing::Ours => self.ours.insert(node),
+                Standing::Absent => self.absent.insert(node),
+                Standing::Taken => self.taken.insert(node),
+                Standing::Unknown => {}
+            }
+            self.outcome = self.decide();
+        }
+        self.outcome
+    }
+
+    /// The nodes that have not answered, or said nothing.
+    pub fn silent(&self) -> NodeSet {
+        let all: NodeSet = (0..self.quorum.nodes()).collect();
+        all.without(self.ours).without(self.absent).without(self.taken)
+    }
+
+    fn decide(&self) -> Outcome {
+        let (majority, spare) = (self.quorum.majority(), self.quorum.spare());
+        let pending = self.quorum.nodes() - self.answered.len();
+        let gone = self.absent.len() + self.taken.len();
+        if self.ours.len() >= majority {
+            Outcome::Ours
+        } else if gone > spare {
+            if self.taken.len() >= self.absent.len() { Outcome::Taken } else { Outcome::Absent }
+        } else if self.ours.len() + pending < majority && gone + pending <= spare {
+            Outcome::Unknown
+        } else {
+            Outcome::Pending
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn standing(symbol: char) -> Standing {
+        match symbol {
+            'o' => Standing::Ours,
+            'a' => Standing::Absent,
+            't' => Standing::Taken,
+            '-' => Standing::Unknown,
+            other => panic!("{other:?} is no answer"),
+        }
+    }
+
+    /// `n=3 o-o` are the answers of nodes 1 to 3: ours, none, ours.
+    fn outcome(nodes: usize, answers: &str) -> Outcome {
+        let mut tally = Tally::new(Quorum::new(nodes).unwrap());
+        answers.chars().enumerate().fold(Outcome::Pending, |_, (node, symbol)| tally.vote(node, standing(symbol)))
+    }
+
+    #[test]
+    fn the_table_reads_as_the_rule() {
+        let table = [
+            (1, "o", Outcome::Ours),
+            (1, "a", Outcome::Absent),
+            (1, "-", Outcome::Unknown),
+            (2, "o", Outcome::Pending),
+            (2, "o-", Outcome::Unknown),
+            (2, "a", Outcome::Absent),
+            (3, "o", Outcome::Pending),
+            (3, "oo", Outcome::Ours),
+            (3, "oa", Outcome::Pending),
+            (3, "oao", Outcome::Ours),
+            (3, "oaa", Outcome::Absent),
+            (3, "ota", Outcome::Taken),
+            (3, "--", Outcome::Unknown),
+            (3, "o-a", Outcome::Unknown),
+            (4, "oo-", Outcome::Pending),
+            (4, "ooa", Outcome::Pending),
+            (4, "aa", Outcome::Absent),
+            (5, "oo-a", Outcome::Pending),
+            (5, "oo-ao", Outcome::Ours),
+            (5, "taa", Outcome::Absent),
+        ];
+        for (nodes, answers, expected) in table {
+            assert_eq!(outcome(nodes, answers), expected, "n={nodes} {answers}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_answers_twice_counts_once() {
+        let mut tally = Tally::new(Quorum::new(3).unwrap());
+        tally.vote(0, Standing::Ours);
+        assert_eq!(tally.vote(0, Standing::Ours), Outcome::Pending);
+        assert_eq!(tally.vote(9, Standing::Ours), Outcome::Pending, "there is no such node");
+    }
+
+    #[test]
+    fn a_late_answer_replaces_none_at_all() {
+        let mut tally = Tally::new(Quorum::new(3).unwrap());
+        tally.vote(0, Standing::Unknown);
+        tally.vote(1, Standing::Ours);
+        assert_eq!(tally.vote(0, Standing::Ours), Outcome::Ours);
+    }
+
+    proptest! {
+        #[test]
+        fn when_all_have_answered_it_is_decided_and_not_wrongly(answers in "[oat-]{1,9}") {
+            let quorum = Quorum::new(answers.len()).unwrap();
+            let count = |symbols: &str| answers.chars().filter(|c| symbols.contains(*c)).count();
+            match outcome(answers.len(), &answers) {
+                Outcome::Pending => prop_assert!(false, "{answers}"),
+                Outcome::Ours => prop_assert!(count("o") >= quorum.majority()),
+                Outcome::Absent | Outcome::Taken => prop_assert!(count("at") > quorum.spare()),
+                Outcome::Unknown => prop_assert!(count("o") < quorum.majority() && count("at") <= quorum.spare()),
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+use crate::FencingToken;
+
+/// What one node said to the claim of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Vote {
+    /// The node is locked by this attempt, with this fence.
+    Granted(FencingToken),
+    /// Somebody else has it there. Nothing was done.
+    Busy {
+        /// The greatest fence the node has given, as far as it says; 0 if it does not.
+        last_fence: u64,
+    },
+    /// The node takes no part, for it may have forgotten what it granted: it is in quarantine. Nothing was done.
+    Refused,
+    /// No answer, or one that says nothing. The claim may have been carried out, or be carried out later.
+    Unknown,
+}
+
+impl Vote {
+    /// The fence it names, if any.
+    pub const fn fence(self) -> u64 {
+        match self {
+            Self::Granted(fence) => fence.get(),
+            Self::Busy { last_fence } => last_fence,
+            Self::Refused | Self::Unknown => 0,
+        }
+    }
+}

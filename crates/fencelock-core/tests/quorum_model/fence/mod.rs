@@ -1,0 +1,296 @@
+//! Fencing tokens on N nodes: what exists, which steps are possible, and what must never be.
+//!
+//! A claim runs on a node late, never or twice, and so does a raise; every answer may be lost. A lock may vanish at any
+//! moment, whether it expired, was released, or a clock jumped. There is no time unless [`Scope::time`] brings it.
+//!
+//! What a client makes of the answers is decided by [`Round`], what a node makes of a claim or a raise by [`next_fence`]
+//! and [`raise_fence`]: the code that runs in production.
+
+mod client;
+mod node;
+mod words;
+
+use crate::search::{Model, orders};
+use fencelock_core::Quorum;
+use std::hash::{Hash, Hasher};
+
+pub(crate) const ATTEMPTS: usize = 3;
+
+/// How much may happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope {
+    pub(crate) attempts: u8,
+    /// What a client may propose; without clocks, anything.
+    pub(crate) proposals: &'static [u8],
+    /// How many claims may run a second time on a node.
+    pub(crate) spare_runs: u8,
+    /// Validity is checked and clocks keep within the drift: a lock vanishes only when its attempt is over or past its TTL.
+    pub(crate) leases: bool,
+    /// How many times a node may forget.
+    pub(crate) crashes: u8,
+    /// A node that forgets may also fall back to any older fence.
+    pub(crate) partial: bool,
+    pub(crate) time: Option<Time>,
+}
+
+/// Clocks: a grant proposes anything within `error` of the time, the node's clock and the clamp taken together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    pub(crate) error: u8,
+    /// How long a node that forgot stays out.
+    pub(crate) quarantine: u8,
+    /// When the search ends.
+    pub(crate) horizon: u8,
+}
+
+/// One rule broken on purpose: the search must notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flaw {
+    /// The greatest fence of a majority is the token, without a raise.
+    NoRaise,
+    /// The greatest fence that a majority is known to have reached is the token, without a raise.
+    CountsReached,
+    /// A node acks a raise whoever has it locked.
+    AcksForAnybody,
+    /// A node acks a raise although its fence is beyond.
+    AcksBelowItsFence,
+    /// The same, and only nodes that granted are asked.
+    AcksBelowItsFenceIfGranted,
+    /// The client's proposal is drawn once, and the node does not clamp it to its own time.
+    ClientClock,
+    /// A node runs two scripts on a key within one tick.
+    TwoGrantsATick,
+    /// Two masters each believe to be the only one.
+    TwoMasters,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub(crate) enum Stage {
+    #[default]
+    Idle,
+    Asking,
+    Raising,
+    Won,
+    GivenUp,
+}
+
+/// What came of an attempt that must not: bits of [`Attempt::broken`].
+pub(crate) mod breach {
+    /// Its token is not above that of one that had won before it began.
+    pub(crate) const ORDER: u8 = 1;
+    /// Its token is another's.
+    pub(crate) const UNIQUE: u8 = 2;
+    /// Its token is below that of one that won before it.
+    pub(crate) const COMPLETION: u8 = 4;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Attempt {
+    pub(crate) stage: Stage,
+    pub(crate) proposal: u8,
+    /// The greatest token won before it began.
+    pub(crate) floor: u8,
+    /// What it raises to, or has won.
+    pub(crate) token: u8,
+    /// Its TTL less the drift has passed since it was sent.
+    pub(crate) late: bool,
+    pub(crate) broken: u8,
+}
+
+/// Between one node and one attempt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) runs: u8,
+    /// Fences granted, their answers under way; 0 is none.
+    pub(crate) grants: [u8; 2],
+    /// The grant that was counted; 0 is none.
+    pub(crate) vote: u8,
+    /// A raise was sent.
+    pub(crate) asked: bool,
+    /// It was acked, the answer is under way.
+    pub(crate) acked: bool,
+}
+
+impl Hash for Link {
+    /// One word instead of six: hashing is most of a search.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [first, second] = self.grants;
+        let bytes = [self.runs, first, second, self.vote, self.asked.into(), self.acked.into(), 0, 0];
+        state.write_u64(u64::from_le_bytes(bytes));
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Node {
+    /// 0 is free, else one more than the attempt's number.
+    pub(crate) lock: u8,
+    pub(crate) fence: u8,
+    /// The end of its quarantine.
+    pub(crate) until: u8,
+    /// It has run a script in this tick.
+    pub(crate) ran: bool,
+    pub(crate) links: [Link; ATTEMPTS],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct State<const N: usize> {
+    pub(crate) attempts: [Attempt; ATTEMPTS],
+    pub(crate) nodes: [Node; N],
+    pub(crate) time: u8,
+    pub(crate) crashes: u8,
+    pub(crate) spare_runs: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action<const N: usize> {
+    Begin(u8, u8),
+    /// A node runs a claim: attempt, node, proposal.
+    Run(u8, u8, u8),
+    /// A client has these answers in hand, and its grace is over.
+    Decide(u8, [u8; N]),
+    /// A claim's answer comes after the raise was sent.
+    HearLate(u8, u8),
+    RunRaise(u8, u8),
+    /// A majority of acks has come.
+    Finish(u8),
+    TtlPasses(u8),
+    GiveUp(u8),
+    Vanish(u8),
+    /// A node falls back to this fence.
+    Forget(u8, u8),
+    Tick,
+}
+
+/// What a search must have come across before its silence means anything.
+pub(crate) mod landmark {
+    pub(crate) const ALL_WON: u32 = 1;
+    pub(crate) const WON_BY_RAISE: u32 = 1 << 1;
+    /// A claim ran when its attempt was over, and locked the node.
+    pub(crate) const ORPHAN: u32 = 1 << 2;
+    /// A claim was granted twice by one node, with two fences.
+    pub(crate) const GRANTED_TWICE: u32 = 1 << 3;
+    /// Somebody won after a node had forgotten.
+    pub(crate) const WON_AFTER_LOSS: u32 = 1 << 4;
+    /// An answer that came after the raise was sent made the majority.
+    pub(crate) const WON_BY_LATE_VOTE: u32 = 1 << 5;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fences<const N: usize> {
+    pub(crate) scope: Scope,
+    pub(crate) flaw: Option<Flaw>,
+}
+
+impl<const N: usize> State<N> {
+    pub(crate) fn broken(&self) -> u8 {
+        self.attempts.iter().fold(0, |all, attempt| all | attempt.broken)
+    }
+
+    pub(crate) fn link(&self, who: u8, node: u8) -> &Link {
+        &self.nodes[usize::from(node)].links[usize::from(who)]
+    }
+}
+
+impl<const N: usize> Fences<N> {
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    pub(crate) fn quorum(&self) -> Quorum {
+        Quorum::new(if self.has(Flaw::TwoMasters) { 1 } else { N }).expect("a few nodes")
+    }
+
+    fn renamed(state: &State<N>, order: &[usize; 3]) -> State<N> {
+        let mut new = *state;
+        for (from, &to) in order.iter().enumerate() {
+            new.attempts[to] = state.attempts[from];
+            for (new, old) in new.nodes.iter_mut().zip(&state.nodes) {
+                new.links[to] = old.links[from];
+                if usize::from(old.lock) == from + 1 {
+                    new.lock = u8::try_from(to + 1).expect("a few attempts");
+                }
+            }
+        }
+        new.nodes.sort_unstable();
+        new
+    }
+}
+
+impl<const N: usize> Model for Fences<N> {
+    type State = State<N>;
+    type Action = Action<N>;
+
+    fn initial(&self) -> State<N> {
+        State {
+            attempts: [Attempt::default(); ATTEMPTS],
+            nodes: [Node::default(); N],
+            time: 0,
+            crashes: self.scope.crashes,
+            spare_runs: self.scope.spare_runs,
+        }
+    }
+
+    fn actions(&self, state: &State<N>, into: &mut Vec<Action<N>>) {
+        if self.scope.time.is_some_and(|time| state.time < time.horizon) {
+            into.push(Action::Tick);
+        }
+        for who in 0..self.scope.attempts {
+            self.client_actions(state, who, into);
+        }
+        self.node_actions(state, into);
+    }
+
+    fn next(&self, state: &State<N>, action: Action<N>) -> State<N> {
+        let mut next = *state;
+        match action {
+            Action::Run(who, node, proposal) => self.run(&mut next, who, node, proposal),
+            Action::RunRaise(who, node) => self.run_raise(&mut next, who, node),
+            Action::Vanish(node) => next.nodes[usize::from(node)].lock = 0,
+            Action::Forget(node, fence) => self.forget(&mut next, node, fence),
+            Action::Tick => next.tick(),
+            _ => self.client_step(&mut next, action),
+        }
+        next
+    }
+
+    /// Attempts in ascending order, and nodes after them. Orders that do not sort the attempts need not be tried.
+    fn reduced(&self, state: State<N>) -> State<N> {
+        let sorts = |order: &&[usize; 3]| {
+            let mut sorted = state.attempts;
+            order.iter().zip(&state.attempts).for_each(|(&to, attempt)| sorted[to] = *attempt);
+            sorted[..usize::from(self.scope.attempts)].is_sorted()
+        };
+        let orders = orders(self.scope.attempts.into()).iter().filter(sorts);
+        orders.map(|order| Self::renamed(&state, order)).min().expect("some order sorts them")
+    }
+
+    fn landmarks(&self, before: &State<N>, action: Action<N>, after: &State<N>) -> u32 {
+        let won = |state: &State<N>| state.attempts.iter().filter(|attempt| attempt.stage == Stage::Won).count();
+        let mut reached = 0;
+        if won(after) > won(before) {
+            let all = won(after) == usize::from(self.scope.attempts);
+            let lost = self.scope.crashes > after.crashes;
+            reached |= if all { landmark::ALL_WON } else { 0 } | if lost { landmark::WON_AFTER_LOSS } else { 0 };
+        }
+        match action {
+            Action::Finish(who) => {
+                let token = before.attempts[usize::from(who)].token;
+                let late =
+                    |node: &Node| node.links[usize::from(who)].asked && node.links[usize::from(who)].vote == token;
+                let by_late = before.nodes.iter().any(late);
+                reached | landmark::WON_BY_RAISE | if by_late { landmark::WON_BY_LATE_VOTE } else { 0 }
+            }
+            Action::Run(who, node, _) => {
+                let over = matches!(before.attempts[usize::from(who)].stage, Stage::Won | Stage::GivenUp);
+                let twice = before.link(who, node).runs > 0 && before.nodes[usize::from(node)].lock == 0;
+                let orphan = if over { landmark::ORPHAN } else { 0 };
+                reached | orphan | if twice { landmark::GRANTED_TWICE } else { 0 }
+            }
+            _ => reached,
+        }
+    }
+
+    fn describe(&self, before: &State<N>, action: Action<N>, after: &State<N>) -> String {
+        words::describe(self, before, action, after)
+    }
+}

@@ -1,0 +1,48 @@
+//! Steps told in words.
+
+use super::{Action, Fences, Flaw, Stage, State};
+
+const NAMES: [&str; 3] = ["A", "B", "C"];
+
+pub(crate) fn describe<const N: usize>(
+    model: &Fences<N>,
+    before: &State<N>,
+    action: Action<N>,
+    after: &State<N>,
+) -> String {
+    let name = |who: u8| NAMES[usize::from(who)];
+    let attempt = |who: u8| after.attempts[usize::from(who)];
+    let fence = |node: u8| after.nodes[usize::from(node)].fence;
+    match action {
+        Action::Begin(who, proposal) if model.scope.time.is_none() || model.has(Flaw::ClientClock) => {
+            format!("{} sends its claims, proposing {proposal}", name(who))
+        }
+        Action::Begin(who, _) => format!("{} sends its claims", name(who)),
+        Action::Run(who, node, _) if before.nodes[usize::from(node)].lock == 0 => {
+            let again = if before.link(who, node).runs > 0 { ", running its claim again" } else { "" };
+            format!("node {} grants {} fence {}{again}", node + 1, name(who), fence(node))
+        }
+        Action::Run(who, node, _) => format!("node {} answers {} again: fence {}", node + 1, name(who), fence(node)),
+        Action::Decide(who, choice) => {
+            let heard: Vec<_> = choice.iter().map(|f| if *f == 0 { "-".into() } else { f.to_string() }).collect();
+            let then = if attempt(who).stage == Stage::Won { "wins with" } else { "raises to" };
+            format!("{} has heard {} and {then} {}", name(who), heard.join(" "), attempt(who).token)
+        }
+        Action::HearLate(who, node) => format!("{} hears node {}'s grant late", name(who), node + 1),
+        Action::RunRaise(who, node) => {
+            format!("node {} acks {}'s raise to {}", node + 1, name(who), attempt(who).token)
+        }
+        Action::Finish(who) => format!("{} has a majority of acks and wins with {}", name(who), attempt(who).token),
+        Action::TtlPasses(who) => format!("{}'s TTL passes", name(who)),
+        Action::GiveUp(who) => format!("{} gives up", name(who)),
+        Action::Vanish(node) => {
+            format!("{}'s lock on node {} vanishes", name(before.nodes[usize::from(node)].lock - 1), node + 1)
+        }
+        Action::Forget(node, fence) if model.scope.time.is_some_and(|time| time.quarantine > 0) => {
+            let until = after.nodes[usize::from(node)].until;
+            format!("node {} forgets, back to fence {fence}, and stays out until tick {until}", node + 1)
+        }
+        Action::Forget(node, fence) => format!("node {} forgets, back to fence {fence}", node + 1),
+        Action::Tick => format!("tick {}", after.time),
+    }
+}

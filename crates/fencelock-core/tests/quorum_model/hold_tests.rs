@@ -1,0 +1,100 @@
+//! At most one believes to hold, without a break, and each protection is needed for it.
+
+use crate::hold::{Flaw, Holds, Scope, State, landmark};
+use crate::search::search;
+
+const SMALL: Scope = Scope { attempts: 2, runs: 2, renews: false, heals: false, crashes: 0 };
+
+/// Above what any search here needs.
+const LIMIT: usize = 20_000_000;
+
+/// Nobody else holds while one believes to, and the search has been everywhere it should.
+fn holds(scope: Scope, landmarks: u32) {
+    let model = Holds { scope, flaw: None };
+    let found = search(&model, LIMIT, |state: &State| model.shared(state) || model.interrupted(state));
+    assert!(found.trace.is_none(), "a promise is broken; the steps are printed above");
+    assert_eq!(found.landmarks & landmarks, landmarks, "the search never came where it matters");
+}
+
+fn breaks(flaw: Flaw, scope: Scope, promise: fn(&Holds, &State) -> bool, steps: usize) {
+    let model = Holds { scope, flaw: Some(flaw) };
+    let trace = search(&model, LIMIT, |state| promise(&model, state)).trace;
+    let trace = trace.expect("what is broken on purpose went unnoticed");
+    assert_eq!(trace.len(), steps, "the shortest way is not the known one");
+}
+
+#[test]
+fn one_at_a_time_holds() {
+    holds(SMALL, landmark::HELD_AFTER_LAPSE);
+}
+
+#[test]
+fn one_at_a_time_holds_among_three() {
+    holds(Scope { attempts: 3, runs: 1, ..SMALL }, landmark::HELD_AFTER_LAPSE);
+}
+
+#[test]
+fn one_at_a_time_holds_if_nodes_that_forgot_stay_out_for_a_ttl() {
+    holds(Scope { crashes: 2, ..SMALL }, landmark::HELD_AFTER_LAPSE | landmark::GRANTED_AFTER_RESTART);
+}
+
+#[test]
+fn one_at_a_time_holds_among_three_beside_a_node_that_forgot() {
+    let scope = Scope { attempts: 3, runs: 1, crashes: 1, ..SMALL };
+    holds(scope, landmark::HELD_AFTER_LAPSE | landmark::GRANTED_AFTER_RESTART);
+}
+
+const RENEWED: u32 = landmark::HELD_AFTER_LAPSE | landmark::RENEWED | landmark::RENEWED_TOO_LATE;
+
+#[test]
+fn a_renewed_hold_has_no_break() {
+    holds(Scope { runs: 1, renews: true, ..SMALL }, RENEWED);
+}
+
+#[test]
+fn a_renewed_hold_has_no_break_beside_nodes_that_forgot() {
+    holds(Scope { runs: 1, renews: true, crashes: 2, ..SMALL }, RENEWED | landmark::GRANTED_AFTER_RESTART);
+}
+
+#[test]
+fn a_renewed_hold_has_no_break_where_claims_run_twice() {
+    holds(Scope { renews: true, ..SMALL }, RENEWED);
+}
+
+#[test]
+fn a_majority_that_came_too_late_is_none() {
+    breaks(Flaw::IgnoresValidity, SMALL, Holds::shared, 10);
+}
+
+#[test]
+fn a_clock_that_jumps_on_one_node_breaks_exclusion() {
+    breaks(Flaw::ClockJumps, SMALL, Holds::shared, 9);
+}
+
+#[test]
+fn a_node_that_forgot_and_grants_at_once_breaks_exclusion() {
+    breaks(Flaw::NoQuarantine, Scope { crashes: 1, ..SMALL }, Holds::shared, 10);
+}
+
+/// The late release of the first attempt frees the second one's lock.
+#[test]
+fn a_holder_id_used_for_two_attempts_breaks_exclusion() {
+    breaks(Flaw::SameHolderAgain, Scope { attempts: 3, runs: 1, ..SMALL }, Holds::shared, 11);
+}
+
+#[test]
+fn a_release_that_does_not_compare_breaks_exclusion() {
+    breaks(Flaw::PlainDelete, Scope { attempts: 3, runs: 1, ..SMALL }, Holds::shared, 11);
+}
+
+/// Another has held and let go in between, so a majority of late renewals proves nothing.
+#[test]
+fn a_revived_hold_has_a_break() {
+    breaks(Flaw::RevivesLapsed, Scope { runs: 1, renews: true, ..SMALL }, Holds::interrupted, 17);
+}
+
+#[test]
+fn a_revived_hold_has_a_break_sooner_where_renewals_lock_free_nodes() {
+    let scope = Scope { runs: 1, renews: true, heals: true, ..SMALL };
+    breaks(Flaw::RevivesLapsed, scope, Holds::interrupted, 16);
+}

@@ -1,0 +1,92 @@
+//! Searching a system whose nodes and attempts are alike: of states that differ in names only, one is kept.
+
+use crate::explorer::{Explored, System, explore};
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+/// A system with finitely many states, in which names mean nothing.
+pub(crate) trait Model: Debug {
+    type State: Copy + Eq + Hash;
+    type Action: Copy;
+
+    fn initial(&self) -> Self::State;
+    fn actions(&self, state: &Self::State, into: &mut Vec<Self::Action>);
+    fn next(&self, state: &Self::State, action: Self::Action) -> Self::State;
+    /// The one state that stands for all those like `state`.
+    fn reduced(&self, state: Self::State) -> Self::State;
+    fn landmarks(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> u32;
+    fn describe(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> String;
+}
+
+/// Searches, and tells what was found in words, under the names of the first state.
+pub(crate) fn search<M: Model>(model: &M, limit: usize, sought: impl Fn(&M::State) -> bool) -> Explored {
+    #[allow(clippy::disallowed_methods, reason = "how long a search took is for the reader, no lock depends on it")]
+    let start = std::time::Instant::now();
+    let system = Reduced { model, path: RefCell::default() };
+    let mut found = explore(&system, limit, sought);
+    if found.trace.is_some() {
+        let path = system.path.into_inner();
+        found.trace = Some(retell(model, path.into_iter().rev()));
+    }
+    println!("{model:?}");
+    println!("  {} states, {} steps deep, {:.1} s", found.states, found.depth, start.elapsed().as_secs_f32());
+    for (step, text) in (1..).zip(found.trace.iter().flatten()) {
+        println!("  {step:>3}. {text}");
+    }
+    found
+}
+
+struct Reduced<'m, M: Model> {
+    model: &'m M,
+    /// The states of the trace, last first, as the explorer walks back along it.
+    path: RefCell<Vec<M::State>>,
+}
+
+impl<M: Model> System for Reduced<'_, M> {
+    type State = M::State;
+    type Action = M::Action;
+
+    fn initial(&self) -> M::State {
+        self.model.reduced(self.model.initial())
+    }
+    fn actions(&self, state: &M::State, into: &mut Vec<M::Action>) {
+        self.model.actions(state, into);
+    }
+    fn next(&self, state: &M::State, action: M::Action) -> M::State {
+        self.model.reduced(self.model.next(state, action))
+    }
+    fn landmarks(&self, before: &M::State, action: M::Action, after: &M::State) -> u32 {
+        self.model.landmarks(before, action, after)
+    }
+    fn describe(&self, _: &M::State, _: M::Action, after: &M::State) -> String {
+        self.path.borrow_mut().push(*after);
+        String::new()
+    }
+}
+
+/// Walks the path again without renaming anything on the way.
+fn retell<M: Model>(model: &M, path: impl Iterator<Item = M::State>) -> Vec<String> {
+    let mut at = model.initial();
+    let mut steps = Vec::new();
+    for goal in path {
+        let mut actions = Vec::new();
+        model.actions(&at, &mut actions);
+        let taken = actions.into_iter().find(|&action| model.reduced(model.next(&at, action)) == goal);
+        let action = taken.expect("names mean nothing, so what one state can do all like it can");
+        let next = model.next(&at, action);
+        steps.push(model.describe(&at, action, &next));
+        at = next;
+    }
+    steps
+}
+
+/// Every order of the first `count` of three.
+pub(crate) fn orders(count: usize) -> &'static [[usize; 3]] {
+    const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    match count {
+        0 | 1 => &ORDERS[..1],
+        2 => &ORDERS[..2],
+        _ => &ORDERS,
+    }
+}
