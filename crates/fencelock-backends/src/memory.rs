@@ -267,7 +267,7 @@ impl Slot {
         Raise::Acked
     }
 
-    fn watch(&mut self, step: Step<'_>) {
+    fn watch(&mut self, step: &mut Step<'_>) {
         self.watched = self.holder();
         if self.watched.is_none() {
             step.events.push(Event::Changed { key: step.key.clone() });
@@ -311,7 +311,7 @@ impl Backend for Memory {
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async {
-            self.step(key, Slot::watch);
+            self.step(key, |slot, mut step| slot.watch(&mut step));
             Ok(())
         })
     }
