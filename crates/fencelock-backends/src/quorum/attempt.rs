@@ -41,8 +41,9 @@ pub(super) struct Attempt<'a> {
     reports: mpsc::UnboundedSender<Report>,
     inbox: mpsc::UnboundedReceiver<Report>,
     fate: watch::Sender<Fate>,
-    granted: NodeSet,
     asked: NodeSet,
+    /// Where something was got, or may yet be: a lost round waits a moment until they have given it back.
+    owing: NodeSet,
     occupied: Vec<Occupied>,
     causes: Vec<Option<Unknown>>,
 }
@@ -57,8 +58,8 @@ impl<'a> Attempt<'a> {
             reports,
             inbox,
             fate: watch::channel(Fate::Open).0,
-            granted: NodeSet::new(),
             asked: NodeSet::new(),
+            owing: NodeSet::new(),
             occupied: Vec::new(),
             causes: vec![None; quorum.nodes.len()],
         };
@@ -72,6 +73,7 @@ impl<'a> Attempt<'a> {
                 continue;
             }
             self.asked.insert(number);
+            self.owing.insert(number);
             let (claim, reports, mut fate) = (Arc::clone(&self.claim), self.reports.clone(), self.fate.subscribe());
             let under_way = node.under_way(claim.holder.id);
             tokio::spawn(async move {
@@ -123,20 +125,16 @@ impl<'a> Attempt<'a> {
                 self.round.vote(node, vote)
             }
             Report::Raised(node, answer) => self.round.raised(node, answer),
-            Report::GivenBack(node) => {
-                self.granted = self.granted.without([node].into_iter().collect());
-                self.round.vote(usize::MAX, Vote::Unknown)
-            }
+            // Nothing is given back while the round is open.
+            Report::GivenBack(_) => Verdict::Pending,
         }
     }
 
     fn vote(&mut self, node: usize, answer: Result<Acquire, Unknown>) -> Vote {
         self.causes[node] = None;
+        self.owing = without(self.owing, node, &answer);
         match answer {
-            Ok(Acquire::Granted { fence }) => {
-                self.granted.insert(node);
-                Vote::Granted(fence)
-            }
+            Ok(Acquire::Granted { fence }) => Vote::Granted(fence),
             Ok(Acquire::Busy(occupied)) => {
                 self.occupied.push(occupied);
                 Vote::Busy { last_fence: 0 }
@@ -204,20 +202,29 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Lets the nodes' tasks give back what they got, and waits a moment for those that had got something.
+    /// Lets the nodes' tasks give back what they got, and waits a moment for those that have got something.
     async fn gave_back(self) {
-        let Self { fate, mut inbox, mut granted, reports, .. } = self;
+        let Self { fate, mut inbox, mut owing, reports, .. } = self;
         drop((fate, reports));
         let given_back = async {
-            while !granted.is_empty() {
+            while !owing.is_empty() {
                 match inbox.recv().await {
-                    Some(Report::GivenBack(node)) => granted = granted.without([node].into_iter().collect()),
-                    Some(_) => {}
+                    Some(Report::GivenBack(node)) => owing = owing.without([node].into_iter().collect()),
+                    Some(Report::Answered(node, answer)) => owing = without(owing, node, &answer),
+                    Some(Report::Raised(..)) => {}
                     None => return,
                 }
             }
         };
         let _ = timeout(GIVING_BACK, given_back).await;
+    }
+}
+
+/// A node that was busy has nothing to give back, and one that does not answer is not waited for.
+fn without(owing: NodeSet, node: usize, answer: &Result<Acquire, Unknown>) -> NodeSet {
+    match answer {
+        Ok(Acquire::Granted { .. }) => owing,
+        _ => owing.without([node].into_iter().collect()),
     }
 }
 
