@@ -4,7 +4,8 @@
 use fencelock_backends::{BootClock, ConnectError, connect};
 use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 use fencelock_core::{
-    Acquire, Backend, Claim, Clock, FencingToken, Holder, HolderId, Intent, Key, Level, Moment, Owner, Release, Ttl,
+    Acquire, Backend, Claim, Clock, Event, FencingToken, Holder, HolderId, Intent, Key, Level, Moment, Owner, Release,
+    Sink, Ttl,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -109,6 +110,40 @@ async fn a_release_leaves_no_key_on_any_server() {
             sleep(Duration::from_millis(1)).await;
         }
     }
+}
+
+#[derive(Debug, Default)]
+struct Bell(tokio::sync::Notify);
+
+impl Sink for Bell {
+    fn event(&self, event: &Event) {
+        if matches!(event, Event::Changed { .. }) {
+            self.0.notify_one();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_wake_who_waits_for_a_release() {
+    let Some(servers) = three() else { return };
+    let (one, other) = (connect(&url(&servers)).await.unwrap(), connect(&url(&servers)).await.unwrap());
+    let bell = Arc::new(Bell::default());
+    other.listen(Arc::clone(&bell) as _);
+    // A hint may be lost, so it gets a few chances.
+    for _ in 0..4 {
+        let held = claim("k");
+        assert!(matches!(one.acquire(&held).await, Ok(Acquire::Granted { .. })));
+        let waits = claim("k").with_intent(Intent::Enqueue);
+        assert!(matches!(other.acquire(&waits).await, Ok(Acquire::Busy(_))));
+        // The servers are asked in the background.
+        sleep(Duration::from_millis(50)).await;
+        let _ = tokio::time::timeout(Duration::ZERO, bell.0.notified()).await;
+        assert_eq!(one.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+        if tokio::time::timeout(Duration::from_secs(1), bell.0.notified()).await.is_ok() {
+            return;
+        }
+    }
+    panic!("never told");
 }
 
 #[tokio::test(flavor = "multi_thread")]

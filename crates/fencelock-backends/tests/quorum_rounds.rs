@@ -238,6 +238,21 @@ async fn who_waits_is_told_when_the_nodes_are_free() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_free_wakes_nobody() {
+    let scene = Scene::new(3);
+    let ear = Arc::new(Ear::default());
+    scene.quorum.listen(Arc::clone(&ear) as _);
+    let held = claim("k", TEN_SECONDS);
+    scene.nodes[0].take(&held).await;
+    scene.nodes[1].take(&held).await;
+    for _ in 0..5 {
+        scene.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
+        sleep(ms(5)).await;
+    }
+    assert!(ear.0.lock().unwrap().is_empty(), "whoever waits would ask again at once, for ever");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_resumed_hold_keeps_its_token() {
     let scene = Scene::with_skews(&[0, 20, 10]);
     let claim = claim("k", TEN_SECONDS);

@@ -77,12 +77,13 @@ impl<'a> Attempt<'a> {
             let (claim, reports, mut fate) = (Arc::clone(&self.claim), self.reports.clone(), self.fate.subscribe());
             let under_way = node.under_way(claim.holder.id);
             tokio::spawn(async move {
-                claim_on(&node, number, &claim, &reports).await;
+                let busy = claim_on(&node, number, &claim, &reports).await;
                 drop(under_way);
                 if fate.wait_for(|fate| *fate == Fate::Kept).await.is_err() {
                     give_back(&node, &claim).await;
                     let _ = reports.send(Report::GivenBack(number));
-                    if wake {
+                    // Only where it was busy: a node that is free would tell of a change at once, and again each time.
+                    if wake && busy {
                         let _ = timeout(FORSAKEN, node.backend.watch(&claim.key)).await;
                     }
                 }
@@ -228,15 +229,15 @@ fn without(owing: NodeSet, node: usize, answer: &Result<Acquire, Unknown>) -> No
     }
 }
 
-/// The claim to one node, until it has ended there.
-async fn claim_on(node: &Node, number: usize, claim: &Claim, reports: &mpsc::UnboundedSender<Report>) {
+/// The claim to one node, until it has ended there; whether somebody else has the key.
+async fn claim_on(node: &Node, number: usize, claim: &Claim, reports: &mpsc::UnboundedSender<Report>) -> bool {
     let say = |answer| {
         // Nobody may listen any more; the fate says what to do then.
         let _ = reports.send(Report::Answered(number, answer));
     };
     let limit = node.limit(claim.ttl.get() / 10);
-    // What it answered does not matter here: a lost round is given back on every node.
-    let _ = node.carried_out(limit, node.backend.acquire(claim), say).await;
+    let answer = node.carried_out(limit, node.backend.acquire(claim), say).await;
+    matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }))
 }
 
 /// Releases, again and again until the node answers or the lease is over anyway.
