@@ -8,7 +8,7 @@ use fencelock_core::{
     Sink, Ttl,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -43,9 +43,9 @@ struct Grant {
     token: FencingToken,
 }
 
-async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>) -> Vec<Grant> {
+async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<AtomicBool>) -> Vec<Grant> {
     let mut grants = Vec::new();
-    while count.load(Ordering::SeqCst) < GRANTS {
+    while !done.load(Ordering::SeqCst) {
         let (asked, claim) = (BootClock.now(), claim("k"));
         match quorum.acquire(&claim).await {
             Ok(Acquire::Granted { fence }) => {
@@ -63,11 +63,11 @@ async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>) -> Vec<Grant
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back() {
     let Some(mut servers) = three() else { return };
-    let (url, count) = (url(&servers), Arc::new(AtomicUsize::new(0)));
+    let (url, count, done) = (url(&servers), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let quorum = connect(&url).await.unwrap();
-        clients.push(tokio::spawn(contend(quorum, Arc::clone(&count))));
+        clients.push(tokio::spawn(contend(quorum, Arc::clone(&count), Arc::clone(&done))));
     }
     let reached = async |grants| {
         while count.load(Ordering::SeqCst) < grants {
@@ -79,13 +79,19 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
         servers[1].kill();
         reached(GRANTS / 2).await;
         servers[1].restart_empty().unwrap();
+        // Long enough that the clients ask it again, too.
+        sleep(Duration::from_millis(500)).await;
+        let since = count.load(Ordering::SeqCst);
+        reached(GRANTS.max(since + GRANTS / 4)).await;
+        assert_ne!(servers[1].command(&["DBSIZE"]), Reply::Int(0), "it takes part again");
+        done.store(true, Ordering::SeqCst);
         let mut grants = Vec::new();
         for client in clients {
             grants.extend(client.await.unwrap());
         }
         grants
     };
-    let grants = tokio::time::timeout(Duration::from_secs(60), story).await.expect("200 grants");
+    let grants = tokio::time::timeout(Duration::from_mins(1), story).await.expect("200 grants");
     assert!(grants.len() >= GRANTS);
     for (n, a) in grants.iter().enumerate() {
         for b in &grants[n + 1..] {

@@ -40,6 +40,9 @@ use tokio::sync::mpsc;
 pub(crate) use url::open;
 
 /// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
+///
+/// It does not notice that a node forgot what it granted: after a restart without an append-only file, a flush, or a
+/// fail-over. Keep such a node away for the longest TTL in use, or two may hold one lock.
 #[derive(Debug)]
 pub struct Quorum {
     nodes: Vec<Arc<Node>>,
@@ -58,8 +61,7 @@ type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 impl Quorum {
     /// A quorum of these nodes; three or five are usual.
     ///
-    /// It takes them at their word that none has forgotten: see *What it does not promise* in the source of this module,
-    /// and keep a node that was restarted away for the longest TTL.
+    /// They are taken at their word that none has forgotten what it granted.
     ///
     /// # Errors
     /// [`Invalid`] for no node, more than 64, one that is named twice, and for nodes of which only some have leases.
