@@ -51,6 +51,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
         "memory" => Ok(Memory::named(rest)),
         "file" => Ok(Arc::new(File::open(directory(rest)?)?)),
         "redis" | "rediss" => Ok(Arc::new(Redis::open(url).await?)),
+        "redlock" => Ok(Arc::new(crate::quorum::open(url).await?)),
         _ => Err(unknown_scheme(scheme).into()),
     }
 }
@@ -65,5 +66,7 @@ fn directory(rest: &str) -> Result<PathBuf, Invalid> {
 }
 
 fn unknown_scheme(scheme: &str) -> Invalid {
-    Invalid::new(format!("locks live at memory:, file:DIR, redis://HOST or rediss://HOST; {scheme:?} is none of these"))
+    Invalid::new(format!(
+        "locks live at memory:, file:DIR, redis://HOST, rediss://HOST or redlock://HOST,HOST,HOST; {scheme:?} is none of these"
+    ))
 }

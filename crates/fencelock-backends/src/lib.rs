@@ -5,12 +5,14 @@
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
 //! | [`File`] | processes of one machine | the kernel | whoever asks first after a release |
 //! | [`Redis`] | machines that share one Redis | the lease's TTL | first come, first served |
+//! | [`Quorum`] | machines that share several independent Redis servers | the lease's TTL | whoever asks first after a release |
 #![forbid(unsafe_code)]
 
 mod clock;
 mod connect;
 mod file;
 mod memory;
+mod quorum;
 mod redis;
 mod sinks;
 
@@ -18,4 +20,5 @@ pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect};
 pub use file::File;
 pub use memory::Memory;
+pub use quorum::Quorum;
 pub use redis::Redis;

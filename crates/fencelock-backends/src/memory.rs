@@ -4,8 +4,8 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken, Finding,
-    Holder, HolderId, Holding, Intent, Key, Moment, Occupant, Occupied, Release, Renew, Renewal, Sink, Unknown,
-    next_fence,
+    Holder, HolderId, Holding, Intent, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink, Unknown,
+    next_fence, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -35,6 +35,8 @@ struct Slot {
     fence: u64,
     held: Option<Held>,
     line: VecDeque<Waiter>,
+    /// Whose end somebody wants to hear of.
+    watched: Option<HolderId>,
 }
 
 #[derive(Debug, Clone)]
@@ -89,7 +91,12 @@ impl Memory {
             let slot = slots.entry(key.clone()).or_default();
             slot.expire(now);
             let context = Step { key, now, wall: self.clock.wall_micros(), leases: self.leases, events: &mut events };
-            step(slot, context)
+            let answer = step(slot, context);
+            if slot.watched.is_some() && slot.watched != slot.holder() {
+                slot.watched = None;
+                events.push(Event::Changed { key: key.clone() });
+            }
+            answer
         };
         for event in &events {
             self.sinks.send(event);
@@ -148,8 +155,18 @@ impl Slot {
         u32::try_from(self.line.len()).unwrap_or(u32::MAX)
     }
 
-    fn grant(&mut self, holder: Holder, ttl: Duration, step: &Step<'_>) -> Result<FencingToken, Unknown> {
-        let fence = next_fence(self.fence, step.wall, Some(step.wall))
+    fn holder(&self) -> Option<HolderId> {
+        self.held.as_ref().map(|held| held.holder.id)
+    }
+
+    fn grant(
+        &mut self,
+        holder: Holder,
+        ttl: Duration,
+        proposal: Option<u64>,
+        step: &Step<'_>,
+    ) -> Result<FencingToken, Unknown> {
+        let fence = next_fence(self.fence, proposal.unwrap_or(step.wall), Some(step.wall))
             .map_err(|error| Unknown::new("memory", fencelock_core::Fault::Other, error.to_string()))?;
         self.fence = fence.get();
         self.held = Some(Held { holder, fence, since: step.now, until: step.end(ttl) });
@@ -160,7 +177,7 @@ impl Slot {
     fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<(), Unknown> {
         while let Some(waiter) = self.line.pop_front() {
             if me == Some(waiter.holder.id) {
-                self.grant(waiter.holder, waiter.ttl, step)?;
+                self.grant(waiter.holder, waiter.ttl, None, step)?;
                 return Ok(());
             }
             if step.leases && step.now.since(waiter.seen) >= WAITER_LIFE {
@@ -168,7 +185,7 @@ impl Slot {
             }
             let holder = waiter.holder.id;
             let claim_ttl = CLAIM_TTL.min(waiter.ttl);
-            let fence = self.grant(waiter.holder, claim_ttl, step)?;
+            let fence = self.grant(waiter.holder, claim_ttl, None, step)?;
             step.events.push(Event::Handed { key: step.key.clone(), holder, fence, claim_ttl });
             return Ok(());
         }
@@ -184,7 +201,7 @@ impl Slot {
             self.advance(Some(me), &mut step)?;
         }
         if self.held.is_none() && claim.intent != Intent::Poll {
-            self.grant(claim.holder.clone(), claim.ttl.get(), &step)?;
+            self.grant(claim.holder.clone(), claim.ttl.get(), claim.proposal, &step)?;
         }
         if let Some(held) = self.held.as_mut().filter(|held| held.holder.id == me) {
             held.until = held.until.max(step.end(claim.ttl.get()));
@@ -240,6 +257,22 @@ impl Slot {
         self.advance(None, &mut step)?;
         Ok(answer)
     }
+
+    fn raise(&mut self, holder: &HolderId, to: FencingToken) -> Raise {
+        let Some(fence) = raise_fence(self.holder().as_ref(), holder, self.fence, to) else { return Raise::Refused };
+        self.fence = fence.get();
+        if let Some(held) = &mut self.held {
+            held.fence = fence;
+        }
+        Raise::Acked
+    }
+
+    fn watch(&mut self, step: &mut Step<'_>) {
+        self.watched = self.holder();
+        if self.watched.is_none() {
+            step.events.push(Event::Changed { key: step.key.clone() });
+        }
+    }
 }
 
 impl Held {
@@ -250,7 +283,14 @@ impl Held {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { expires: self.leases, queues: true, portable: self.leases, shared: false, evicts: true }
+        Capabilities {
+            expires: self.leases,
+            queues: true,
+            portable: self.leases,
+            shared: false,
+            evicts: true,
+            fresh_holders: false,
+        }
     }
 
     fn name(&self) -> String {
@@ -263,6 +303,17 @@ impl Backend for Memory {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async { self.step(&claim.key, |slot, step| slot.claim(claim, step)) })
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async {
+            self.step(key, |slot, mut step| slot.watch(&mut step));
+            Ok(())
+        })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {

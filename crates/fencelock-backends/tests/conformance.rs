@@ -1,5 +1,7 @@
 //! Every backend keeps the promises of the contract. To add one: a file in `places/`, a line here.
 
+#[path = "quorum_kit/dead.rs"]
+mod dead;
 mod places;
 
 use std::process::ExitCode;
@@ -12,5 +14,8 @@ fn main() -> ExitCode {
         places::file::site(),
         places::redis::site("redis", ""),
         places::redis::site("redis_resp2", "?protocol=resp2"),
+        places::quorum::of_memories(),
+        places::quorum::with_a_dead_node(),
+        places::quorum::of_redis(),
     ])
 }

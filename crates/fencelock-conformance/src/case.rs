@@ -73,6 +73,8 @@ pub(crate) enum Need {
     Evicts,
     /// Another's hold cannot be ended.
     NeverEvicts,
+    /// The fence of a hold can be raised.
+    Raises,
     /// Other programs use the same names.
     Foreign,
 }
@@ -86,6 +88,7 @@ impl Need {
             Self::Portable => (facts.portable, "a hold cannot be passed to another process here"),
             Self::Evicts => (facts.evicts, "another's hold cannot be ended here"),
             Self::NeverEvicts => (!facts.evicts, "another's hold can be ended here"),
+            Self::Raises => (!facts.fresh_holders, "there is no one fence here"),
             Self::Foreign => match place.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),

@@ -1,4 +1,7 @@
-use crate::{Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Release, Renew, Renewal, Sink, Unknown};
+use crate::{
+    Acquire, Claim, Eviction, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew, Renewal, Sink,
+    Unknown,
+};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -24,6 +27,8 @@ pub struct Capabilities {
     pub shared: bool,
     /// [`Backend::evict`] can end another's hold.
     pub evicts: bool,
+    /// Every claim needs a holder that was never used before: what was left of an earlier claim may be released late.
+    pub fresh_holders: bool,
 }
 
 /// A place where locks live. This is the whole contract; everything comfortable stands on top of it.
@@ -50,6 +55,14 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Asks for a key.
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
 
+    /// Makes the fence of a hold this one, if the hold is this holder's and its fence is not beyond: [`crate::raise_fence`].
+    /// That is how the nodes of a quorum agree on one token.
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
+
+    /// Asks for one [`crate::Event::Changed`] when whoever has the key now has it no more; at once if nobody has. A hint:
+    /// it may be late, and may never come.
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()>;
+
     /// Renews many leases at once. The answers are in the order of the renewals, and as many.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>>;
 
@@ -64,6 +77,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Ends the hold that was seen, if it is still that one.
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
+
+    /// What tells this server from every other, whatever address it is reached by; `None` where nothing does.
+    fn identity(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Looks at everything that the promises rest on.
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>>;

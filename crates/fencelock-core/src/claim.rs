@@ -26,18 +26,27 @@ pub struct Claim {
     pub ttl: Ttl,
     /// How.
     pub intent: Intent,
+    /// The fence to grant, in microseconds since 1970, if the node's own time and its last grant allow it; the wall clock
+    /// where there is none. Nodes that are proposed the same mostly grant the same.
+    pub proposal: Option<u64>,
 }
 
 impl Claim {
     /// A claim of the whole key for one holder.
     pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
-        Self { key, holder, ttl, intent }
+        Self { key, holder, ttl, intent, proposal: None }
     }
 
     /// The same claim with another intent.
     #[must_use]
     pub fn with_intent(&self, intent: Intent) -> Self {
         Self { intent, ..self.clone() }
+    }
+
+    /// The same claim with a fence to grant.
+    #[must_use]
+    pub fn with_proposal(&self, micros: u64) -> Self {
+        Self { proposal: Some(micros), ..self.clone() }
     }
 }
 

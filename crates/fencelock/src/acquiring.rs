@@ -32,7 +32,6 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Guard
         if let Some(guard) = attempt.run(&mut search).await? {
             return Ok(guard);
         }
-        search.out_of_line += 1;
         if search.out_of_line > HASTY_ATTEMPTS {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -145,7 +144,13 @@ impl<'a> Search<'a> {
         };
         let expiry = self.occupied.as_ref().map_or(Expiry::Never, |occupied| occupied.expiry);
         let expiry = if self.request.retry.is_some() { Expiry::Never } else { expiry };
-        plan.pause(asked, expiry, dice()).min(self.deadline.since(self.core.clock.now()))
+        let pause = plan.pause(asked, expiry, dice());
+        let pause = if self.core.backend.capabilities().fresh_holders && self.request.retry.is_none() {
+            anywhere_in(pause, dice())
+        } else {
+            pause
+        };
+        pause.min(self.deadline.since(self.core.clock.now()))
     }
 }
 
@@ -201,6 +206,7 @@ impl<'a> Attempt<'a> {
                 }
                 Ok(Acquire::Gone) => {
                     self.left_behind = false;
+                    search.out_of_line += 1;
                     return Ok(None);
                 }
                 Ok(Acquire::Busy(occupied)) => {
@@ -226,6 +232,10 @@ impl<'a> Attempt<'a> {
             }
             self.sleep(search).await;
             self.core.check_open()?;
+            if self.core.backend.capabilities().fresh_holders {
+                // A rollback of this claim may still be under way; it must not find the next one under the same holder.
+                return Ok(None);
+            }
             if let Some(guard) = self.handed(search) {
                 return Ok(Some(guard));
             }
@@ -259,7 +269,9 @@ impl<'a> Attempt<'a> {
 
     /// Until somebody rings, or it is time to ask without.
     async fn sleep(&self, search: &Search<'_>) {
-        let pause = search.pause(self.asked.saturating_sub(1));
+        let fresh = self.core.backend.capabilities().fresh_holders;
+        let asked = if fresh { search.attempts } else { self.asked };
+        let pause = search.pause(asked.saturating_sub(1));
         let woken = async {
             self.waiter.bell.notified().await;
             // Who asks at times of its own is woken by the end of the client only.
@@ -326,6 +338,12 @@ impl Drop for Attempt<'_> {
             });
         }
     }
+}
+
+/// Attempts that got in each other's way part only if their pauses differ by more than a trip.
+fn anywhere_in(pause: Duration, dice: u64) -> Duration {
+    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(micros / 4 + dice % (micros - micros / 4 + 1))
 }
 
 fn too_late(core: &Core) -> Unknown {

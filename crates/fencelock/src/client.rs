@@ -35,6 +35,7 @@ impl Client {
     /// | `memory:` or `memory:NAME` | this process; the same name gives the same locks |
     /// | `file:DIR` | files below `DIR`, for the processes of one machine |
     /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
+    /// | `redlock://host[:port],host[:port],host[:port]?trust_empty=true` | a majority of independent Redis servers |
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used or credentials that are refused; [`Error::Unreachable`] if

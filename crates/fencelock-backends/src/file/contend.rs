@@ -109,7 +109,7 @@ impl File {
         let record = self.next_record(&latch, claim, path)?;
         latch.write(&record).map_err(|error| self.trouble("write", path, &error))?;
         let fence = record.fence;
-        self.table.insert(Hold { record, latch });
+        self.table.insert(Hold { record, latch, raised: None.into() });
         Ok(Some(fence))
     }
 
@@ -127,7 +127,7 @@ impl File {
             }
         };
         let wall = self.clock.wall_micros();
-        let fence = next_fence(previous, wall, Some(wall))
+        let fence = next_fence(previous, claim.proposal.unwrap_or(wall), Some(wall))
             .map_err(|error| Unknown::new(self.directory.name(), Fault::Other, error.to_string()))?;
         Ok(Record {
             state: State::Held,

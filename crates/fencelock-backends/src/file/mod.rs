@@ -45,8 +45,8 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding, Key,
-    Release, Renew, Renewal, Sink, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, FencingToken, Finding, HolderId,
+    Holding, Key, Raise, Release, Renew, Renewal, Sink, Unknown,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -121,7 +121,14 @@ impl File {
 
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { expires: false, queues: false, portable: false, shared: true, evicts: false }
+        Capabilities {
+            expires: false,
+            queues: false,
+            portable: false,
+            shared: true,
+            evicts: false,
+            fresh_holders: false,
+        }
     }
 
     fn name(&self) -> String {
@@ -134,6 +141,14 @@ impl Backend for File {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async { self.claim(claim) })
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move { self.raise_held(key, holder, to) })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async { self.watch_for_end(key) })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {

@@ -18,8 +18,8 @@ mod target;
 use crate::clock::BootClock;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding, Intent,
-    Invalid, Key, Occupant, Release, Renew, Renewal, Sink, Unknown, key_of_side_key,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, FencingToken, Finding, HolderId,
+    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, key_of_side_key,
 };
 use link::Link;
 use redis::{Cmd, RedisError, RedisResult, Value};
@@ -98,7 +98,13 @@ impl Redis {
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
     async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
         let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
-        if !session.facts.tracking || !matches!(occupied.by, Occupant::Foreign(_)) {
+        if matches!(occupied.by, Occupant::Foreign(_)) {
+            self.watch_key(session, key).await;
+        }
+    }
+
+    async fn watch_key(&self, session: &Session, key: &Key) {
+        if !session.facts.tracking {
             return;
         }
         let mut watch = redis::pipe();
@@ -200,7 +206,7 @@ async fn send_each<'a>(
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { expires: true, queues: true, portable: true, shared: true, evicts: true }
+        Capabilities { expires: true, queues: true, portable: true, shared: true, evicts: true, fresh_holders: false }
     }
 
     fn name(&self) -> String {
@@ -213,6 +219,20 @@ impl Backend for Redis {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(self.claim(claim))
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move {
+            let call = script::raise(&self.link.target.wire(key), holder, to);
+            script::read_raise(self.link.node(), self.call(call).await?)
+        })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.watch_key(&*self.session().await?, key).await;
+            Ok(())
+        })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
@@ -266,6 +286,13 @@ impl Backend for Redis {
             }
             let now = self.look(key).await?;
             Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
+        })
+    }
+
+    fn identity(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async move {
+            let session = self.session().await?;
+            Ok(Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty()))
         })
     }
 

@@ -1,8 +1,8 @@
 //! One typed function for each script.
 
 use fencelock_core::{
-    Acquire, Claim, Expiry, Fault, FencingToken, HolderId, Holding, Intent, Key, Occupant, Occupied, Release, Renew,
-    SideKeys, Unknown,
+    Acquire, Claim, Expiry, Fault, FencingToken, HolderId, Holding, Intent, Key, Occupant, Occupied, Raise, Release,
+    Renew, SideKeys, Unknown,
 };
 use redis::{Arg, Cmd, Script, ToRedisArgs, Value};
 use std::sync::LazyLock;
@@ -32,6 +32,7 @@ impl Lua {
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/acquire.lua")));
 pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/release.lua")));
 pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/renew.lua")));
+pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/evict.lua")));
 
@@ -92,7 +93,7 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         .arg(&claim.holder.id.hex())
         .arg(claim.holder.wire())
         .arg(claim.ttl.as_millis())
-        .arg(wall_micros)
+        .arg(claim.proposal.unwrap_or(wall_micros))
         .arg(millis(WAITER_LIFE))
         .arg(millis(CLAIM_TTL))
         .arg(channel)
@@ -104,6 +105,10 @@ pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64) -> Call {
 
 pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration) -> Call {
     Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl))
+}
+
+pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken) -> Call {
+    Call::new(&RAISE, wire).arg(&holder.hex()).arg(to.get())
 }
 
 pub(crate) fn inspect(wire: &str) -> Call {
@@ -264,6 +269,14 @@ pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<Seen>, Unk
     let (value, kind, expiry) = (reply.bytes()?, reply.text()?, reply.expiry()?);
     let fence = reply.text()?.parse().ok();
     Ok(Some(Seen { value, kind, expiry, fence, waiters: reply.count()? }))
+}
+
+pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
+    match value {
+        Value::Int(1) => Ok(Raise::Acked),
+        Value::Int(0) => Ok(Raise::Refused),
+        other => Err(not_understood(node, &other)),
+    }
 }
 
 pub(crate) fn read_evict(node: &str, value: Value) -> Result<Evicted, Unknown> {

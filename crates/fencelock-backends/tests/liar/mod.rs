@@ -1,7 +1,7 @@
 use fencelock_backends::Memory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, Holder, HolderId,
-    Holding, Intent, Key, Occupant, Owner, Release, Renew, Renewal, Sink, Ttl, Unknown,
+    Holding, Intent, Key, Occupant, Owner, Raise, Release, Renew, Renewal, Sink, Ttl, Unknown,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -178,6 +178,14 @@ impl Backend for Liar {
             self.overtakes(&bent).await;
             self.retold(claim, self.truth.acquire(&bent).await?)
         })
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        self.truth.raise(key, holder, to)
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        self.truth.watch(key)
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {

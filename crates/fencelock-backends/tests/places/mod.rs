@@ -4,4 +4,5 @@ pub(crate) mod file;
 pub(crate) mod memory;
 pub(crate) mod memory_clocked;
 pub(crate) mod memory_leases;
+pub(crate) mod quorum;
 pub(crate) mod redis;

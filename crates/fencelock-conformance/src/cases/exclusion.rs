@@ -169,6 +169,7 @@ async fn wait_for_a_turn(client: &Rival, ear: &Ear) -> Rival {
         match turn.claims(intent).await {
             Acquire::Granted { .. } => return turn,
             Acquire::Queued { .. } => intent = Intent::Poll,
+            Acquire::Busy(_) if client.backend.capabilities().fresh_holders => turn = client.afresh(),
             Acquire::Busy(_) => intent = Intent::Enqueue,
             Acquire::Gone => (turn, intent) = (client.afresh(), Intent::Enqueue),
         }

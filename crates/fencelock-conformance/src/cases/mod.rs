@@ -10,6 +10,7 @@ mod foreign;
 mod line;
 mod looking;
 mod names;
+mod raising;
 mod release;
 mod renewal;
 
@@ -24,6 +25,7 @@ pub(crate) fn all() -> Vec<Case> {
         expiry::cases(),
         renewal::cases(),
         fencing::cases(),
+        raising::cases(),
         line::cases(),
         events::cases(),
         looking::cases(),

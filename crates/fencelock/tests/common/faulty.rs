@@ -1,7 +1,8 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, FencingToken, Intent, Raise, Release, Renew, Renewal, Sink};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,6 +12,10 @@ pub(crate) struct Faulty {
     inner: Arc<dyn Backend>,
     clock: TokioClock,
     roads: Mutex<HashMap<Verb, Road>>,
+    /// Whether there is no line, and each claim needs a fresh holder, as on a quorum.
+    pub(crate) like_a_quorum: AtomicBool,
+    /// Who claimed, in order.
+    pub(crate) claimants: Mutex<Vec<HolderId>>,
 }
 
 /// Which kind of call.
@@ -52,7 +57,13 @@ struct Road {
 
 impl Faulty {
     pub(crate) fn over(inner: Arc<dyn Backend>, clock: TokioClock) -> Arc<Self> {
-        Arc::new(Self { inner, clock, roads: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            clock,
+            roads: Mutex::default(),
+            like_a_quorum: AtomicBool::default(),
+            claimants: Mutex::default(),
+        })
     }
 
     /// The fates of the next calls, in order.
@@ -127,7 +138,9 @@ impl Faulty {
 
 impl Backend for Faulty {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let like_a_quorum = self.like_a_quorum.load(Ordering::SeqCst);
+        let inner = self.inner.capabilities();
+        Capabilities { queues: inner.queues && !like_a_quorum, fresh_holders: like_a_quorum, ..inner }
     }
 
     fn name(&self) -> String {
@@ -139,10 +152,19 @@ impl Backend for Faulty {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        let claim = claim.clone();
+        self.claimants.lock().unwrap().push(claim.holder.id);
+        let claim = if self.capabilities().queues { claim.clone() } else { claim.with_intent(Intent::Try) };
         Box::pin(async {
             self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await })).await.flatten()
         })
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        self.inner.raise(key, holder, to)
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        self.inner.watch(key)
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {

@@ -7,6 +7,7 @@ mod common;
 mod cancelling;
 mod closing;
 mod dropping;
+mod freshness;
 mod holding;
 mod losing;
 mod releasing;

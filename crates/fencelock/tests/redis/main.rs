@@ -13,6 +13,7 @@ mod lost_replies;
 mod outages;
 mod processes;
 mod protocols;
+mod quorum;
 mod refusals;
 mod support;
 mod wire;

@@ -1,0 +1,269 @@
+//! One round: a claim to every node at once, a verdict at the vote that decides, and nothing left behind by a loss.
+
+use super::Quorum;
+use super::node::{FORSAKEN, Node};
+use fencelock_core::{
+    Acquire, Claim, Defeat, Event, Fault, FencingToken, Intent, Lease, NodeFault, NodeSet, Occupied, Raise, Round,
+    Unknown, Verdict, Vote,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How long equal grants are waited for when a majority of different ones is there: they save a trip.
+const GRACE: Duration = Duration::from_millis(1);
+/// How long a lost round waits until what it got is given back, so that whoever is told "busy" has left nothing.
+const GIVING_BACK: Duration = Duration::from_millis(50);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a node's task tells the round.
+#[derive(Debug)]
+enum Report {
+    Answered(usize, Result<Acquire, Unknown>),
+    Raised(usize, Raise),
+    GivenBack(usize),
+}
+
+/// What becomes of the claims. The tasks of the nodes outlive the round: if it goes away without a word, also by being
+/// dropped, they give back what they got, each when its own claim has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Kept,
+}
+
+pub(super) struct Attempt<'a> {
+    quorum: &'a Quorum,
+    claim: Arc<Claim>,
+    round: Round,
+    reports: mpsc::UnboundedSender<Report>,
+    inbox: mpsc::UnboundedReceiver<Report>,
+    fate: watch::Sender<Fate>,
+    asked: NodeSet,
+    /// Where something was got, or may yet be: a lost round waits a moment until they have given it back.
+    owing: NodeSet,
+    occupied: Vec<Occupied>,
+    causes: Vec<Option<Unknown>>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(quorum: &'a Quorum, claim: &Claim) -> Self {
+        let (reports, inbox) = mpsc::unbounded_channel();
+        let attempt = Self {
+            quorum,
+            round: Round::new(quorum.size, quorum.clock.now()),
+            claim: Arc::new(claim.with_intent(Intent::Try).with_proposal(quorum.proposal())),
+            reports,
+            inbox,
+            fate: watch::channel(Fate::Open).0,
+            asked: NodeSet::new(),
+            owing: NodeSet::new(),
+            occupied: Vec::new(),
+            causes: vec![None; quorum.nodes.len()],
+        };
+        attempt.send_claims(claim.intent == Intent::Enqueue)
+    }
+
+    fn send_claims(mut self, wake: bool) -> Self {
+        for (number, (node, left_out)) in self.quorum.asked(&self.claim.key).into_iter().enumerate() {
+            if let Some(cause) = left_out {
+                self.report(Report::Answered(number, Err(cause)));
+                continue;
+            }
+            self.asked.insert(number);
+            self.owing.insert(number);
+            let (claim, reports, mut fate) = (Arc::clone(&self.claim), self.reports.clone(), self.fate.subscribe());
+            let under_way = node.under_way(claim.holder.id);
+            tokio::spawn(async move {
+                let busy = claim_on(&node, number, &claim, &reports).await;
+                drop(under_way);
+                if fate.wait_for(|fate| *fate == Fate::Kept).await.is_err() {
+                    give_back(&node, &claim).await;
+                    let _ = reports.send(Report::GivenBack(number));
+                    // Only where it was busy: a node that is free would tell of a change at once, and again each time.
+                    if wake && busy {
+                        let _ = timeout(FORSAKEN, node.backend.watch(&claim.key)).await;
+                    }
+                }
+            });
+        }
+        self
+    }
+
+    fn report(&self, report: Report) {
+        // The inbox is our own.
+        let _ = self.reports.send(report);
+    }
+
+    pub(super) async fn run(mut self) -> Result<Acquire, Unknown> {
+        let mut grace = None;
+        loop {
+            let verdict = tokio::select! {
+                biased;
+                Some(report) = self.inbox.recv() => self.hear(report),
+                () = sleep_until(grace.unwrap_or_else(Instant::now)), if grace.is_some() => self.round.grace_over(),
+            };
+            self.quorum.saw(self.round.last_fence());
+            match verdict {
+                Verdict::Pending if self.round.is_split() => grace = grace.or(Some(Instant::now() + GRACE)),
+                Verdict::Pending => grace = None,
+                Verdict::Raise { to, nodes } => {
+                    grace = None;
+                    self.raise(to, nodes);
+                }
+                Verdict::Won(fence) => return self.won(fence).await,
+                Verdict::Lost(defeat) => return self.lost(defeat).await,
+            }
+        }
+    }
+
+    fn hear(&mut self, report: Report) -> Verdict {
+        match report {
+            Report::Answered(node, answer) => {
+                let vote = self.vote(node, answer);
+                self.round.vote(node, vote)
+            }
+            Report::Raised(node, answer) => self.round.raised(node, answer),
+            // Nothing is given back while the round is open.
+            Report::GivenBack(_) => Verdict::Pending,
+        }
+    }
+
+    fn vote(&mut self, node: usize, answer: Result<Acquire, Unknown>) -> Vote {
+        self.causes[node] = None;
+        self.owing = without(self.owing, node, &answer);
+        match answer {
+            Ok(Acquire::Granted { fence }) => Vote::Granted(fence),
+            Ok(Acquire::Busy(occupied)) => {
+                self.occupied.push(occupied);
+                Vote::Busy { last_fence: 0 }
+            }
+            Ok(Acquire::Queued { last_fence, occupied, .. }) => {
+                self.occupied.push(occupied);
+                Vote::Busy { last_fence }
+            }
+            Ok(Acquire::Gone) => {
+                let name = self.quorum.nodes[node].backend.name();
+                self.causes[node] = Some(Unknown::new(name, Fault::Other, "the lock went away while it was taken"));
+                Vote::Unknown
+            }
+            Err(cause) => {
+                self.causes[node] = Some(cause);
+                Vote::Unknown
+            }
+        }
+    }
+
+    fn raise(&self, to: FencingToken, nodes: NodeSet) {
+        for number in nodes.iter() {
+            if !self.asked.contains(number) {
+                self.report(Report::Raised(number, Raise::Refused));
+                continue;
+            }
+            let (node, claim) = (Arc::clone(&self.quorum.nodes[number]), Arc::clone(&self.claim));
+            let reports = self.reports.clone();
+            tokio::spawn(async move {
+                let limit = node.limit(claim.ttl.get() / 10);
+                let raise = node.told(limit, node.backend.raise(&claim.key, &claim.holder.id, to)).await;
+                let _ = reports.send(Report::Raised(number, raise.unwrap_or(Raise::Refused)));
+            });
+        }
+    }
+
+    async fn won(self, fence: FencingToken) -> Result<Acquire, Unknown> {
+        let quorum = self.quorum;
+        let endless = Some(Lease::endless()).filter(|_| !quorum.expires);
+        let lease = endless.or_else(|| self.round.lease(self.claim.ttl.get(), quorum.drift, quorum.clock.now()));
+        if lease.is_some() {
+            self.fate.send_replace(Fate::Kept);
+            return Ok(Acquire::Granted { fence });
+        }
+        let cause = Unknown::new(
+            quorum.name_of_all(),
+            Fault::Timeout,
+            "a majority granted the lock, but the lease was over by then",
+        );
+        self.gave_back().await;
+        Err(cause)
+    }
+
+    async fn lost(self, defeat: Defeat) -> Result<Acquire, Unknown> {
+        let causes: Vec<NodeFault> = self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
+        let occupied = named_most(&self.occupied);
+        let name = self.quorum.name_of_all();
+        self.gave_back().await;
+        match (defeat, occupied) {
+            (Defeat::Busy | Defeat::Overtaken, Some(occupied)) => Ok(Acquire::Busy(occupied)),
+            _ if causes.is_empty() => {
+                Err(Unknown::new(name, Fault::Busy, "a majority granted the lock, but not for long enough to agree"))
+            }
+            _ => Err(Unknown::of_nodes(causes)),
+        }
+    }
+
+    /// Lets the nodes' tasks give back what they got, and waits a moment for those that have got something.
+    async fn gave_back(self) {
+        let Self { fate, mut inbox, mut owing, reports, .. } = self;
+        drop((fate, reports));
+        let given_back = async {
+            while !owing.is_empty() {
+                match inbox.recv().await {
+                    Some(Report::GivenBack(node)) => owing = owing.without([node].into_iter().collect()),
+                    Some(Report::Answered(node, answer)) => owing = without(owing, node, &answer),
+                    Some(Report::Raised(..)) => {}
+                    None => return,
+                }
+            }
+        };
+        let _ = timeout(GIVING_BACK, given_back).await;
+    }
+}
+
+/// A node that was busy has nothing to give back, and one that does not answer is not waited for.
+fn without(owing: NodeSet, node: usize, answer: &Result<Acquire, Unknown>) -> NodeSet {
+    match answer {
+        Ok(Acquire::Granted { .. }) => owing,
+        _ => owing.without([node].into_iter().collect()),
+    }
+}
+
+/// The claim to one node, until it has ended there; whether somebody else has the key.
+async fn claim_on(node: &Node, number: usize, claim: &Claim, reports: &mpsc::UnboundedSender<Report>) -> bool {
+    let say = |answer| {
+        // Nobody may listen any more; the fate says what to do then.
+        let _ = reports.send(Report::Answered(number, answer));
+    };
+    let limit = node.limit(claim.ttl.get() / 10);
+    let answer = node.carried_out(limit, node.backend.acquire(claim), say).await;
+    matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }))
+}
+
+/// Releases, again and again until the node answers or the lease is over anyway.
+async fn give_back(node: &Node, claim: &Claim) {
+    let over = Instant::now() + claim.ttl.get();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let released = timeout(FORSAKEN, node.backend.release(&claim.key, &claim.holder.id)).await;
+        if matches!(released, Ok(Ok(_))) || Instant::now() + pause >= over {
+            return;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whoever most nodes name.
+fn named_most(occupied: &[Occupied]) -> Option<Occupied> {
+    let names = |by: &Occupied| occupied.iter().filter(|other| other.by == by.by).count();
+    let most = occupied.iter().map(names).max()?;
+    occupied.iter().find(|by| names(by) == most).cloned()
+}
+
+impl Quorum {
+    /// Tells this process's own waiters: a server does not tell a connection of what it changed itself.
+    pub(super) fn changed(&self, key: &fencelock_core::Key) {
+        self.sinks.send(&Event::Changed { key: key.clone() });
+    }
+}

@@ -1,0 +1,56 @@
+use super::Quorum;
+use super::look::{Look, faults};
+use fencelock_core::{Holding, Key, NodeFault, Sight, Unknown};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A list of many keys takes a node longer than one key does.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Quorum {
+    /// What a majority names. Where nodes do not answer and they make the difference, the key is listed as it is seen.
+    pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+        let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+        for (number, node) in self.nodes.iter().cloned().enumerate() {
+            let answers = answers.clone();
+            tokio::spawn(async move {
+                let patience = if node.down().is_some() { node.limit(Duration::ZERO) } else { PATIENCE };
+                let answer = node.told(patience, node.backend.list()).await;
+                let _ = answers.send((number, answer));
+            });
+        }
+        drop(answers);
+        let mut lists: Vec<Result<Vec<Holding>, Unknown>> = Vec::new();
+        lists.resize_with(self.nodes.len(), || Ok(Vec::new()));
+        while let Some((number, answer)) = inbox.recv().await {
+            lists[number] = answer;
+        }
+        let causes: Vec<NodeFault> = lists.iter().filter_map(|list| list.as_ref().err()).flat_map(faults).collect();
+        if lists.iter().filter(|list| list.is_ok()).count() < self.size.majority() {
+            return Err(Unknown::of_nodes(causes));
+        }
+        Ok(self.merged(&lists))
+    }
+
+    fn merged(&self, lists: &[Result<Vec<Holding>, Unknown>]) -> Vec<Holding> {
+        let mut by_key: BTreeMap<Key, Look> = BTreeMap::new();
+        for (node, list) in lists.iter().enumerate() {
+            for holding in list.iter().flatten() {
+                let look = by_key.entry(holding.key.clone()).or_insert_with(|| Look::new(self.size));
+                look.hear(node, Ok(Some(holding.clone())));
+            }
+        }
+        let mut merged = Vec::new();
+        for (key, mut look) in by_key {
+            for (node, list) in lists.iter().enumerate() {
+                look.hear_if_silent(node, list);
+            }
+            if look.sight() == Sight::Unknown {
+                merged.extend(look.first_seen().cloned());
+            } else if let Ok(Some(holding)) = look.holding(&key) {
+                merged.push(holding);
+            }
+        }
+        merged
+    }
+}

@@ -1,0 +1,119 @@
+//! What the nodes say of who has a key.
+
+use fencelock_core::{
+    Expiry, FencingToken, HolderId, Holding, Inspection, Key, NodeFault, Occupant, Quorum as Size, Seen, Sight, Unknown,
+};
+
+/// The answers of all nodes about one key, as far as they have come.
+#[derive(Debug)]
+pub(super) struct Look {
+    size: Size,
+    answers: Vec<Option<Result<Option<Holding>, Unknown>>>,
+}
+
+impl Look {
+    pub(super) fn new(size: Size) -> Self {
+        Self { size, answers: vec![None; size.nodes()] }
+    }
+
+    pub(super) fn hear(&mut self, node: usize, answer: Result<Option<Holding>, Unknown>) {
+        self.answers[node] = Some(answer);
+    }
+
+    /// A node whose list does not have the key says that it is free; one without a list says nothing.
+    pub(super) fn hear_if_silent(&mut self, node: usize, list: &Result<Vec<Holding>, Unknown>) {
+        let answer = list.as_ref().map(|_| None).map_err(Clone::clone);
+        self.answers[node].get_or_insert(answer);
+    }
+
+    pub(super) fn first_seen(&self) -> Option<&Holding> {
+        self.holdings().next()
+    }
+
+    /// Whether further answers would change nothing that is told.
+    pub(super) fn is_clear(&self) -> bool {
+        match self.sight() {
+            Sight::Pending => false,
+            Sight::Held(occupant) => matches!(occupant, Occupant::Foreign(_)) || self.fence_of(&occupant).is_some(),
+            Sight::Free | Sight::Contested | Sight::Unknown => true,
+        }
+    }
+
+    pub(super) fn sight(&self) -> Sight<Occupant> {
+        let mut inspection = Inspection::new(self.size);
+        let mut sight = Sight::Pending;
+        for (node, answer) in self.answers.iter().enumerate() {
+            sight = match answer {
+                None => continue,
+                Some(Ok(Some(holding))) => inspection.vote(node, Seen::Held(holding.occupant.clone())),
+                Some(Ok(None)) => inspection.vote(node, Seen::Free),
+                Some(Err(_)) => inspection.vote(node, Seen::Unknown),
+            };
+        }
+        sight
+    }
+
+    /// Who has the key, by majority. Where attempts only stand in each other's way, nobody has it.
+    pub(super) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
+        match self.sight() {
+            Sight::Held(occupant) => Ok(Some(self.holding_of(key, occupant))),
+            Sight::Free | Sight::Contested => Ok(None),
+            Sight::Unknown | Sight::Pending => Err(self.causes()),
+        }
+    }
+
+    fn holding_of(&self, key: &Key, occupant: Occupant) -> Holding {
+        let ends = |expiry| match expiry {
+            Expiry::In(left) => left,
+            Expiry::Never => std::time::Duration::MAX,
+        };
+        let left = self.size.reached(self.holdings_of(&occupant).map(|holding| ends(holding.expiry)));
+        Holding {
+            key: key.clone(),
+            expiry: left.filter(|left| *left != std::time::Duration::MAX).map_or(Expiry::Never, Expiry::In),
+            fence: self.fence_of(&occupant),
+            held_for: self.holdings_of(&occupant).filter_map(|holding| holding.held_for).max(),
+            waiters: 0,
+            occupant,
+        }
+    }
+
+    /// The token of a hold that a majority names, if it can be told: `Ok(None)` if there is no such hold.
+    pub(super) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
+        let of_holder = self.holdings().find(|holding| holding.occupant.holder_id() == Some(holder));
+        let fence = of_holder.and_then(|holding| self.fence_of(&holding.occupant));
+        let silent = self.answers.iter().filter(|answer| !matches!(answer, Some(Ok(_)))).count();
+        let most = self.holdings().filter(|holding| holding.occupant.holder_id() == Some(holder)).count();
+        if fence.is_none() && silent > 0 && most + silent >= self.size.majority() {
+            return Err(self.causes());
+        }
+        Ok(fence)
+    }
+
+    fn fence_of(&self, occupant: &Occupant) -> Option<FencingToken> {
+        let fences: Vec<_> = self.holdings_of(occupant).filter_map(|holding| holding.fence).collect();
+        let names = |fence: &FencingToken| fences.iter().filter(|other| *other == fence).count();
+        fences.iter().find(|fence| names(fence) >= self.size.majority()).copied()
+    }
+
+    fn holdings(&self) -> impl Iterator<Item = &Holding> {
+        self.answers.iter().filter_map(|answer| match answer {
+            Some(Ok(Some(holding))) => Some(holding),
+            _ => None,
+        })
+    }
+
+    fn holdings_of<'a>(&'a self, occupant: &'a Occupant) -> impl Iterator<Item = &'a Holding> {
+        self.holdings().filter(move |holding| holding.occupant == *occupant)
+    }
+
+    fn causes(&self) -> Unknown {
+        Unknown::of_nodes(
+            self.answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err()).flat_map(faults).collect(),
+        )
+    }
+}
+
+pub(super) fn faults(unknown: &Unknown) -> Vec<NodeFault> {
+    unknown.nodes().to_vec()
+}

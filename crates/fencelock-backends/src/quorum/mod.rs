@@ -1,0 +1,242 @@
+//! One lock on several independent servers: it stands as long as a majority of them stands by it.
+//!
+//! How it works: a claim goes to all nodes at once, with one proposal for the fencing token, and the vote that decides
+//! ends the round; what is decided by which votes is [`fencelock_core::Round`], and why the tokens are in order is told
+//! there. What comes later is cleaned up in the background. A round that came to nothing is given back on every node, each
+//! after its own claim has ended, also if nobody waits for the round any more.
+//!
+//! A node has a time limit that is learnt from its answers. One that failed three times in a row is left out until a probe
+//! in the background gets through, unless fewer than a majority would be left.
+//!
+//! # What it does not promise
+//! - **A node that forgets** (a restart without an append-only file, a flush, a fail-over) breaks the lock if it serves
+//!   again before the leases it forgot are over. Keep such a node away for the longest TTL in use. Tokens stay in order if
+//!   it is away for more than four seconds.
+//! - **First come, first served**: there is no line. Waiters are woken by the nodes that were busy, and whoever asks first
+//!   has the key.
+//! - **All clients must name the same nodes.** Two lists of nodes are two locks.
+
+mod attempt;
+mod count;
+mod examine;
+mod list;
+mod look;
+mod node;
+mod url;
+
+use crate::clock::BootClock;
+use crate::sinks::Sinks;
+use attempt::Attempt;
+use fencelock_core::{
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, FencingToken, Finding, HolderId,
+    Holding, Intent, Invalid, Key, Quorum as Size, Raise, Release, Renew, Renewal, Sink, Unknown,
+};
+use node::Node;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+pub(crate) use url::open;
+
+/// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
+///
+/// It does not notice that a node forgot what it granted: after a restart without an append-only file, a flush, or a
+/// fail-over. Keep such a node away for the longest TTL in use, or two may hold one lock.
+#[derive(Debug)]
+pub struct Quorum {
+    nodes: Vec<Arc<Node>>,
+    size: Size,
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    expires: bool,
+    /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
+    seen: AtomicU64,
+    sinks: Sinks,
+}
+
+/// Answers of nodes by their number, as they come; it ends when all have answered.
+type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
+
+impl Quorum {
+    /// A quorum of these nodes; three or five are usual.
+    ///
+    /// They are taken at their word that none has forgotten what it granted.
+    ///
+    /// # Errors
+    /// [`Invalid`] for no node, more than 64, one that is named twice, and for nodes of which only some have leases.
+    pub fn trusting_empty(nodes: Vec<Arc<dyn Backend>>) -> Result<Self, Invalid> {
+        Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
+    }
+
+    /// The same with another clock and another bound for how far clocks part.
+    ///
+    /// # Errors
+    /// As [`Quorum::trusting_empty`].
+    pub fn with_clock(nodes: Vec<Arc<dyn Backend>>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Invalid> {
+        let size = Size::new(nodes.len())?;
+        for (number, node) in nodes.iter().enumerate() {
+            if nodes[..number].iter().any(|other| Arc::ptr_eq(other, node)) {
+                return Err(Invalid::new(format!(
+                    "{} is named twice: a quorum is made of different nodes",
+                    node.name()
+                )));
+            }
+        }
+        let expiring = nodes.iter().filter(|node| node.capabilities().expires).count();
+        if expiring != 0 && expiring != nodes.len() {
+            return Err(Invalid::new("locks expire on some of the nodes only: a quorum is made of nodes of one kind"));
+        }
+        let expires = expiring > 0;
+        let nodes = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
+        Ok(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default() })
+    }
+
+    fn name_of_all(&self) -> String {
+        let names: Vec<_> = self.nodes.iter().map(|node| node.backend.name()).collect();
+        let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix("redis://")).collect();
+        match hosts {
+            Some(hosts) => format!("redlock://{}", hosts.join(",")),
+            None => format!("quorum of {}", names.join(", ")),
+        }
+    }
+
+    fn proposal(&self) -> u64 {
+        self.clock.wall_micros().max(self.seen.load(Ordering::Relaxed)).saturating_add(1)
+    }
+
+    fn saw(&self, fence: u64) {
+        self.seen.fetch_max(fence, Ordering::Relaxed);
+    }
+
+    /// All nodes, each with the reason why it is left out, if it is. While fewer than a majority are known to be well, none
+    /// is left out.
+    fn asked(&self, key: &Key) -> Vec<(Arc<Node>, Option<Unknown>)> {
+        let mut nodes: Vec<_> = self.nodes.iter().map(|node| (Arc::clone(node), node.down())).collect();
+        let down = nodes.iter().filter(|(_, down)| down.is_some()).count();
+        if down > self.size.spare() {
+            for (_, down) in &mut nodes {
+                *down = None;
+            }
+        }
+        for (node, _) in nodes.iter().filter(|(_, down)| down.is_some()) {
+            node.probe(key);
+        }
+        nodes
+    }
+
+    /// Asks all nodes at once. Each question runs to its answer or its limit, whether or not anybody listens.
+    fn ask_all<T, F>(&self, key: &Key, most: Duration, question: impl Fn(Arc<dyn Backend>) -> F) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Unknown>> + Send + 'static,
+    {
+        let (answers, inbox) = mpsc::unbounded_channel();
+        for (number, (node, left_out)) in self.asked(key).into_iter().enumerate() {
+            let answers = answers.clone();
+            if let Some(cause) = left_out {
+                let _ = answers.send((number, Err(cause)));
+                continue;
+            }
+            let question = question(Arc::clone(&node.backend));
+            tokio::spawn(async move {
+                let answer = node.told(node.limit(most), question).await;
+                let _ = answers.send((number, answer));
+            });
+        }
+        inbox
+    }
+
+    /// A holder that goes on: the hold is renewed first, so that what is seen then is its own for a whole TTL.
+    async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        let (key, holder) = (claim.key.clone(), claim.holder.id);
+        let renewal = Renewal { key: key.clone(), holder, ttl: claim.ttl };
+        match self.renew_all(&[renewal]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => {}
+            Some(Err(unknown)) => return Err(unknown),
+            _ => return Ok(Acquire::Gone),
+        }
+        let look = self.look(&key).await;
+        Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { fence }))
+    }
+}
+
+impl Backend for Quorum {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            expires: self.expires,
+            queues: false,
+            portable: true,
+            shared: self.nodes.iter().any(|node| node.backend.capabilities().shared),
+            evicts: true,
+            fresh_holders: true,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.name_of_all()
+    }
+
+    fn listen(&self, sink: Arc<dyn Sink>) {
+        self.sinks.add(&sink);
+        for node in &self.nodes {
+            node.backend.listen(Arc::clone(&sink));
+        }
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(async move {
+            match claim.intent {
+                Intent::Poll => self.poll(claim).await,
+                Intent::Try | Intent::Enqueue => Attempt::new(self, claim).run().await,
+            }
+        })
+    }
+
+    /// A quorum is no node of another: its nodes have no one fence to raise.
+    fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async { Ok(Raise::Refused) })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let ask = |node: Arc<dyn Backend>| {
+                let key = key.clone();
+                async move { node.watch(&key).await }
+            };
+            let mut answers = self.ask_all(key, Duration::from_secs(1), ask);
+            let mut causes = Vec::new();
+            while let Some((_, answer)) = answers.recv().await {
+                match answer {
+                    Ok(()) => return Ok(()),
+                    Err(cause) => causes.extend(look::faults(&cause)),
+                }
+            }
+            Err(Unknown::of_nodes(causes))
+        })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(self.renew_all(renewals))
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.release_all(key, *holder))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move { self.look(key).await.holding(key) })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_all())
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.evict_all(seen))
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(self.findings())
+    }
+}

@@ -1,0 +1,189 @@
+use fencelock_core::{Backend, Fault, HolderId, Key, Unknown};
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// Any node may take this long: less is a pause of a garbage collector or of a scheduler.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(20);
+const LONGEST_LIMIT: Duration = Duration::from_secs(1);
+/// A node that took the usual time so many times over does not answer any more.
+const PATIENCE: u32 = 8;
+/// After so many failures in a row a node is left alone, until a probe gets through.
+const FAILURES: u32 = 3;
+const FIRST_PROBE: Duration = Duration::from_millis(100);
+const RAREST_PROBE: Duration = Duration::from_secs(5);
+/// A request that was not answered by then will not be.
+pub(super) const FORSAKEN: Duration = Duration::from_secs(5);
+
+/// One node of a quorum, and what its last answers say of it.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) backend: Arc<dyn Backend>,
+    health: Mutex<Health>,
+    /// The claims that are under way to it.
+    claims: Mutex<HashMap<HolderId, watch::Receiver<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    failures: u32,
+    cause: Option<Unknown>,
+    /// How long an answer takes, the latest ones counting most.
+    usual: Option<Duration>,
+    probe_at: Option<Instant>,
+    probe_pause: Duration,
+}
+
+/// A claim that is under way. Whoever wants to release waits for its end.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    node: Arc<Node>,
+    holder: HolderId,
+    ended: watch::Sender<()>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut claims = lock(&self.node.claims);
+        if claims.get(&self.holder).is_some_and(|claim| claim.same_channel(&self.ended.subscribe())) {
+            claims.remove(&self.holder);
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, health: Mutex::default(), claims: Mutex::default() }
+    }
+
+    /// How long to wait for an answer that is worth waiting for `most`: a tenth of a lease. What is learnt shortens it, but
+    /// not after a failure, for then the node may just have become slower.
+    pub(super) fn limit(&self, most: Duration) -> Duration {
+        let most = most.clamp(SHORTEST_LIMIT, LONGEST_LIMIT);
+        let health = lock(&self.health);
+        match health.usual {
+            Some(usual) if health.failures == 0 => (usual * PATIENCE).clamp(SHORTEST_LIMIT, most),
+            _ => most,
+        }
+    }
+
+    /// Why there is no use in asking it now, if so.
+    pub(super) fn down(&self) -> Option<Unknown> {
+        let health = lock(&self.health);
+        health.cause.clone().filter(|_| health.failures >= FAILURES)
+    }
+
+    /// What it answers within the limit.
+    pub(super) async fn told<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Unknown>>,
+    ) -> Result<T, Unknown> {
+        let begun = Instant::now();
+        let answer = timeout(limit, call).await.unwrap_or_else(|_| Err(self.no_answer(limit)));
+        self.note(begun, answer.as_ref().err());
+        answer
+    }
+
+    /// Carries a call out to its end. `say` hears the answer; before a late one it hears that there was none in time.
+    pub(super) async fn carried_out<T: Clone>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Unknown>>,
+        say: impl Fn(Result<T, Unknown>),
+    ) -> Result<T, Unknown> {
+        let begun = Instant::now();
+        let mut call = pin!(call);
+        let answer = if let Ok(answer) = timeout(limit, call.as_mut()).await {
+            self.note(begun, answer.as_ref().err());
+            answer
+        } else {
+            let unknown = self.no_answer(limit);
+            self.note(begun, Some(&unknown));
+            say(Err(unknown));
+            timeout(FORSAKEN, call).await.unwrap_or_else(|_| Err(self.no_answer(FORSAKEN)))
+        };
+        say(answer.clone());
+        answer
+    }
+
+    fn no_answer(&self, limit: Duration) -> Unknown {
+        Unknown::new(self.backend.name(), Fault::Timeout, format!("none within {limit:?}"))
+    }
+
+    fn note(&self, begun: Instant, failure: Option<&Unknown>) {
+        let mut health = lock(&self.health);
+        if let Some(unknown) = failure {
+            health.failures = health.failures.saturating_add(1);
+            if health.failures == FAILURES {
+                tracing::warn!(node = self.backend.name(), cause = %unknown, "left out until it answers again");
+                health.probe_pause = FIRST_PROBE;
+                health.probe_at = Some(Instant::now() + FIRST_PROBE);
+            }
+            health.cause = Some(unknown.clone());
+            return;
+        }
+        let took = begun.elapsed();
+        health.usual = Some(health.usual.map_or(took, |usual| (usual * 7 + took) / 8));
+        health.recover(&self.backend.name());
+    }
+
+    /// Looks whether a node that was left out answers again, if it is time for that. Nobody waits for it.
+    pub(super) fn probe(self: &Arc<Self>, key: &Key) {
+        {
+            let mut health = lock(&self.health);
+            let now = Instant::now();
+            if health.failures < FAILURES || health.probe_at.is_none_or(|at| now < at) {
+                return;
+            }
+            // None until this one is over.
+            health.probe_at = None;
+        }
+        let (node, key) = (Arc::clone(self), key.clone());
+        tokio::spawn(async move {
+            let answer = timeout(FORSAKEN, node.backend.inspect(&key)).await;
+            let mut health = lock(&node.health);
+            if matches!(answer, Ok(Ok(_))) {
+                health.recover(&node.backend.name());
+                health.usual = None;
+                return;
+            }
+            health.probe_pause = (health.probe_pause * 2).min(RAREST_PROBE);
+            health.probe_at = Some(Instant::now() + health.probe_pause);
+        });
+    }
+
+    /// Marks that a claim of this holder is under way, until the mark is dropped.
+    pub(super) fn under_way(self: &Arc<Self>, holder: HolderId) -> UnderWay {
+        let (ended, claim) = watch::channel(());
+        lock(&self.claims).insert(holder, claim);
+        UnderWay { node: Arc::clone(self), holder, ended }
+    }
+
+    /// Until no claim of this holder is under way: a release that overtakes its claim would free nothing.
+    pub(super) async fn quiet(&self, holder: &HolderId) {
+        let claim = lock(&self.claims).get(holder).cloned();
+        if let Some(mut claim) = claim {
+            // Nothing is ever sent: it ends with the claim.
+            let _ = claim.changed().await;
+        }
+    }
+}
+
+impl Health {
+    fn recover(&mut self, node: &str) {
+        if self.failures >= FAILURES {
+            tracing::info!(node, "answers again");
+        }
+        self.failures = 0;
+        self.cause = None;
+        self.probe_at = None;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

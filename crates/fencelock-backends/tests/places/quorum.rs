@@ -1,0 +1,75 @@
+use crate::dead::Dead;
+use fencelock_backends::{ManualClock, Memory, Quorum};
+use fencelock_conformance::{Place, RedisServer, Site, StartError};
+use fencelock_core::{Backend, BoxFuture, Drift};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Three memories whose leases end by a clock that the case moves.
+pub(crate) fn of_memories() -> Site {
+    Site::new("quorum_of_memories", || Ok(Box::new(Memories::new(3, 0))))
+}
+
+/// Five, of which one never answers.
+pub(crate) fn with_a_dead_node() -> Site {
+    Site::new("quorum_with_a_dead_node", || Ok(Box::new(Memories::new(4, 1))))
+}
+
+struct Memories {
+    clock: Arc<ManualClock>,
+    nodes: Vec<Arc<dyn Backend>>,
+}
+
+impl Memories {
+    fn new(alive: usize, dead: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+        let mut nodes: Vec<Arc<dyn Backend>> = Vec::new();
+        for number in 0..alive + dead {
+            nodes.push(if number < dead {
+                Arc::new(Dead)
+            } else {
+                Arc::new(Memory::with_leases(Arc::clone(&clock) as _))
+            });
+        }
+        Self { clock, nodes }
+    }
+}
+
+impl Place for Memories {
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+        Box::pin(async {
+            let clock = Arc::clone(&self.clock) as _;
+            let quorum = Quorum::with_clock(self.nodes.clone(), clock, Drift::default()).expect("nodes of one kind");
+            Arc::new(quorum) as _
+        })
+    }
+
+    fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
+        self.clock.advance(span);
+        Box::pin(async {})
+    }
+}
+
+/// Three servers for all cases; each backend has connections of its own.
+pub(crate) fn of_redis() -> Site {
+    let servers: Mutex<Vec<Arc<RedisServer>>> = Mutex::default();
+    Site::new("quorum_of_redis", move || {
+        let mut servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
+        while servers.len() < 3 {
+            servers.push(Arc::new(RedisServer::start().map_err(StartError::reason_to_skip)?));
+        }
+        Ok(Box::new(OnServers(servers.clone())))
+    })
+}
+
+struct OnServers(Vec<Arc<RedisServer>>);
+
+impl Place for OnServers {
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+        Box::pin(async {
+            let hosts: Vec<_> = self.0.iter().map(|server| server.url().replace("redis://", "")).collect();
+            let url = format!("redlock://{}?trust_empty=true", hosts.join(","));
+            fencelock_backends::connect(&url).await.expect("servers to connect to")
+        })
+    }
+}
