@@ -22,6 +22,7 @@ Places where a lock can live:
   file:DIR                     processes of this machine; a crashed holder frees its lock at once
   redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
   rediss://HOST[:PORT][/DB]    the same over TLS
+  redlock://HOST,HOST,HOST     machines that share several independent Redis servers, a majority counts
 
 Examples:
   fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
