@@ -1,7 +1,7 @@
 use crate::report::{Event, Reporter, place};
 use crate::text::plain;
 use fencelock::Waiting;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{FormattedDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -55,18 +55,12 @@ fn show(bar: &ProgressBar, waiting: &Waiting, place: &str) {
         bar.set_style(style);
     }
     bar.set_prefix(plain(&waiting.key));
-    let since = waiting.held_for.map(|span| format!(" since {}", clock(span))).unwrap_or_default();
+    let since = waiting.held_for.map(|span| format!(" since {}", FormattedDuration(span))).unwrap_or_default();
     bar.set_message(format!("{place}{since}"));
     if bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
         bar.enable_steady_tick(TICK);
     }
-}
-
-/// `00:03:10`, as the bar shows the time waited.
-fn clock(span: Duration) -> String {
-    let seconds = span.as_secs();
-    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 impl Drop for Progress {

@@ -81,18 +81,20 @@ impl Redis {
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let session = self.session().await?;
-        let wire = self.link.target.wire(&claim.key);
-        let call = script::acquire(&wire, claim, self.clock.wall_micros(), &session.facts.channel);
-        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-        if let Some(answer) = script::read_acquire(self.link.node(), answer, self.clock.wall_micros())? {
+        if let Some(answer) = self.ask(&session, claim).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
             return Ok(answer);
         }
-        let poll = claim.with_intent(Intent::Poll);
-        let call = script::acquire(&wire, &poll, self.clock.wall_micros(), &session.facts.channel);
-        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
         // Between the two the lease may have ended.
-        Ok(script::read_acquire(self.link.node(), answer, self.clock.wall_micros())?.unwrap_or(Acquire::Gone))
+        Ok(self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone))
+    }
+
+    /// `None` if the key is the holder's already and a poll must confirm it.
+    async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
+        let wire = self.link.target.wire(&claim.key);
+        let call = script::acquire(&wire, claim, self.clock.wall_micros(), &session.facts.channel);
+        let answer = self.link.call(session, &call).await.map_err(|error| self.unknown(&error))?;
+        script::read_acquire(self.link.node(), answer, self.clock.wall_micros())
     }
 
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
@@ -124,7 +126,7 @@ impl Redis {
             .iter()
             .map(|renewal| script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get()))
             .collect();
-        let answers = send_batch(&session, &calls).await;
+        let answers = send_batch(&session, &calls, session.facts.tracking).await;
         self.link.check(&session);
         match answers {
             Ok(answers) => answers
@@ -171,27 +173,29 @@ impl Redis {
 }
 
 /// Sends a batch by digest; if the server does not know the script, one call in full, and by digest again.
-async fn send_batch(session: &Session, calls: &[Call]) -> RedisResult<Vec<RedisResult<Value>>> {
-    let mut answers = send_each(session, calls.iter().map(Call::by_digest)).await?;
+///
+/// With `track`, each call also asks to be told if another program touches its key from then on.
+async fn send_batch(session: &Session, calls: &[Call], track: bool) -> RedisResult<Vec<RedisResult<Value>>> {
+    let mut answers = send_each(session, calls.iter().map(Call::by_digest), track).await?;
     let unknown: Vec<usize> =
         (0..calls.len()).filter(|i| matches!(&answers[*i], Err(error) if link::is_no_script(error))).collect();
     let Some((first, rest)) = unknown.split_first() else { return Ok(answers) };
     let in_full = calls[*first].in_full();
     let again = std::iter::once(&in_full).chain(rest.iter().map(|i| calls[*i].by_digest()));
-    for (i, again) in unknown.iter().zip(send_each(session, again).await?) {
+    for (i, again) in unknown.iter().zip(send_each(session, again, track).await?) {
         answers[*i] = again;
     }
     Ok(answers)
 }
 
-/// With tracking, each renewal also asks to be told if another program touches the key from then on.
 async fn send_each<'a>(
     session: &Session,
     calls: impl Iterator<Item = &'a Cmd>,
+    track: bool,
 ) -> RedisResult<Vec<RedisResult<Value>>> {
     let mut commands = redis::pipe();
     for call in calls {
-        if session.facts.tracking {
+        if track {
             commands.cmd("CLIENT").arg("CACHING").arg("YES");
         }
         commands.add_command(call.clone());
@@ -200,7 +204,7 @@ async fn send_each<'a>(
         return Ok(Vec::new());
     }
     let answers = session.send_all(&commands).await?;
-    let step = if session.facts.tracking { 2 } else { 1 };
+    let step = if track { 2 } else { 1 };
     Ok(answers.into_iter().skip(step - 1).step_by(step).collect())
 }
 
@@ -260,7 +264,7 @@ impl Backend for Redis {
             let calls: Vec<_> = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
             let mut held = Vec::new();
             for (keys, calls) in keys.chunks(SCAN_COUNT as usize).zip(calls.chunks(SCAN_COUNT as usize)) {
-                let answers = send_batch(&session, calls).await.map_err(|error| self.unknown(&error))?;
+                let answers = send_batch(&session, calls, false).await.map_err(|error| self.unknown(&error))?;
                 for (key, answer) in keys.iter().zip(answers) {
                     let answer = answer.map_err(|error| self.unknown(&error))?;
                     let seen = script::read_inspect(self.link.node(), answer)?;
