@@ -51,8 +51,22 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
         "memory" => Ok(Memory::named(rest)),
         "file" => Ok(Arc::new(File::open(directory(rest)?)?)),
         "redis" | "rediss" => Ok(Arc::new(Redis::open(url).await?)),
-        "redlock" => Ok(Arc::new(crate::quorum::open(url).await?)),
+        "redlock" | "redlock+tls" => Ok(Arc::new(crate::quorum::open(url).await?)),
         _ => Err(unknown_scheme(scheme).into()),
+    }
+}
+
+/// As [`connect`], but servers are connected to with the first request: for whoever wants to look at them, also if they do
+/// not answer or belong to others.
+///
+/// # Errors
+/// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a directory
+/// that does not answer.
+pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
+    match url.split_once(':') {
+        Some(("redis" | "rediss", _)) => Ok(Arc::new(Redis::lazy(url)?)),
+        Some(("redlock" | "redlock+tls", _)) => Ok(Arc::new(crate::quorum::lazy(url)?)),
+        _ => connect(url).await,
     }
 }
 
@@ -65,8 +79,9 @@ fn directory(rest: &str) -> Result<PathBuf, Invalid> {
     Ok(PathBuf::from(directory))
 }
 
-fn unknown_scheme(scheme: &str) -> Invalid {
+pub(crate) fn unknown_scheme(scheme: &str) -> Invalid {
     Invalid::new(format!(
-        "locks live at memory:, file:DIR, redis://HOST, rediss://HOST or redlock://HOST,HOST,HOST; {scheme:?} is none of these"
+        "locks live at memory:, file:DIR, redis://HOST, rediss://HOST, redlock://HOST,HOST,HOST or \
+         redlock+tls://HOST,HOST,HOST; {scheme:?} is none of these"
     ))
 }

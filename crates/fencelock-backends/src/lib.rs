@@ -11,14 +11,16 @@
 mod clock;
 mod connect;
 mod file;
+mod init;
 mod memory;
 mod quorum;
 mod redis;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, connect, lazy};
 pub use file::File;
+pub use init::init;
 pub use memory::Memory;
 pub use quorum::Quorum;
-pub use redis::Redis;
+pub use redis::{Change, Enlisted, Redis};

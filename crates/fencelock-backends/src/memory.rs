@@ -4,10 +4,11 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken, Finding,
-    Holder, HolderId, Holding, Intent, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink, Unknown,
-    next_fence, raise_fence,
+    Holder, HolderId, Holding, Intent, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink,
+    TokenBlock, Unknown, next_block, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -51,6 +52,7 @@ struct Held {
 struct Waiter {
     holder: Holder,
     ttl: Duration,
+    block: NonZeroU32,
     seen: Moment,
 }
 
@@ -164,32 +166,33 @@ impl Slot {
         holder: Holder,
         ttl: Duration,
         proposal: Option<u64>,
+        block: NonZeroU32,
         step: &Step<'_>,
-    ) -> Result<FencingToken, Unknown> {
-        let fence = next_fence(self.fence, proposal.unwrap_or(step.wall), Some(step.wall))
+    ) -> Result<TokenBlock, Unknown> {
+        let tokens = next_block(self.fence, proposal.unwrap_or(step.wall), Some(step.wall), block)
             .map_err(|error| Unknown::new("memory", fencelock_core::Fault::Other, error.to_string()))?;
-        self.fence = fence.get();
-        self.held = Some(Held { holder, fence, since: step.now, until: step.end(ttl) });
-        Ok(fence)
+        self.fence = tokens.last().get();
+        self.held = Some(Held { holder, fence: tokens.last(), since: step.now, until: step.end(ttl) });
+        Ok(tokens)
     }
 
-    /// The key is free: it goes to the first waiter that shows signs of life, or to `me` if that is the first.
-    fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<(), Unknown> {
+    /// The key is free: it goes to the first waiter that shows signs of life, or to `me` if that is the first; then the
+    /// tokens are told.
+    fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
         while let Some(waiter) = self.line.pop_front() {
             if me == Some(waiter.holder.id) {
-                self.grant(waiter.holder, waiter.ttl, None, step)?;
-                return Ok(());
+                return self.grant(waiter.holder, waiter.ttl, None, waiter.block, step).map(Some);
             }
             if step.leases && step.now.since(waiter.seen) >= WAITER_LIFE {
                 continue;
             }
             let holder = waiter.holder.id;
             let claim_ttl = CLAIM_TTL.min(waiter.ttl);
-            let fence = self.grant(waiter.holder, claim_ttl, None, step)?;
-            step.events.push(Event::Handed { key: step.key.clone(), holder, fence, claim_ttl });
-            return Ok(());
+            let tokens = self.grant(waiter.holder, claim_ttl, None, waiter.block, step)?;
+            step.events.push(Event::Handed { key: step.key.clone(), holder, tokens, claim_ttl });
+            return Ok(None);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn claim(&mut self, claim: &Claim, mut step: Step<'_>) -> Result<Acquire, Unknown> {
@@ -197,15 +200,17 @@ impl Slot {
         if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
             waiter.seen = step.now;
         }
+        let mut granted = None;
         if self.held.is_none() {
-            self.advance(Some(me), &mut step)?;
+            granted = self.advance(Some(me), &mut step)?;
         }
         if self.held.is_none() && claim.intent != Intent::Poll {
-            self.grant(claim.holder.clone(), claim.ttl.get(), claim.proposal, &step)?;
+            granted = Some(self.grant(claim.holder.clone(), claim.ttl.get(), claim.proposal, claim.block, &step)?);
         }
         if let Some(held) = self.held.as_mut().filter(|held| held.holder.id == me) {
             held.until = held.until.max(step.end(claim.ttl.get()));
-            return Ok(Acquire::Granted { fence: held.fence });
+            // Who asks again may have used some of the tokens already, but none beyond the last.
+            return Ok(Acquire::Granted { tokens: granted.unwrap_or(held.fence.into()) });
         }
         let place = self.line.iter().position(|waiter| waiter.holder.id == me);
         let place = match (place, claim.intent) {
@@ -213,7 +218,8 @@ impl Slot {
             (_, Intent::Try) => return Ok(self.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy)),
             (Some(place), _) => place,
             (None, Intent::Enqueue) => {
-                self.line.push_back(Waiter { holder: claim.holder.clone(), ttl: claim.ttl.get(), seen: step.now });
+                let (holder, ttl) = (claim.holder.clone(), claim.ttl.get());
+                self.line.push_back(Waiter { holder, ttl, block: claim.block, seen: step.now });
                 self.line.len() - 1
             }
         };
@@ -290,6 +296,7 @@ impl Backend for Memory {
             shared: false,
             evicts: true,
             fresh_holders: false,
+            longest_ttl: None,
         }
     }
 

@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         places::file::site(),
         places::redis::site("redis", ""),
         places::redis::site("redis_resp2", "?protocol=resp2"),
+        places::redis::with_a_replica("redis_acks", "?acks=1"),
         places::quorum::of_memories(),
         places::quorum::with_a_dead_node(),
         places::quorum::of_redis(),

@@ -40,7 +40,7 @@ fn a_repeated_claim_gets_the_same_answer_whatever_its_intent() {
     let locks = scratch.locks();
     let (held, fence) = take(&locks, "k");
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
-        assert_eq!(ask(&locks, &held.with_intent(intent)), Acquire::Granted { fence });
+        assert_eq!(ask(&locks, &held.with_intent(intent)), Acquire::Granted { tokens: fence.into() });
     }
 }
 

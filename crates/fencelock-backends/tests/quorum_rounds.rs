@@ -165,6 +165,18 @@ async fn a_release_waits_for_the_claim_that_it_would_overtake() {
     assert_eq!(scene.taken("k").await, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_release_that_two_nodes_answer_late_is_told_all_the_same() {
+    let scene = Scene::new(3);
+    let claim = claim("k", TEN_SECONDS);
+    scene.grants(&claim).await;
+    for node in &scene.nodes[..2] {
+        // Beyond the limit that was learnt.
+        node.road(Road::Slow(ms(130)));
+    }
+    assert_eq!(scene.release(&claim).await, Ok(Release::Released));
+}
+
 async fn renew(scene: &Scene, claim: &fencelock_core::Claim) -> Result<Renew, fencelock_core::Unknown> {
     let renewal = Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl };
     scene.quorum.renew(&[renewal]).await.remove(0)

@@ -37,13 +37,15 @@ impl BareLock {
             .arg(1_700_000_000_000_000_u64)
             .arg(3000)
             .arg(3000)
+            .arg("-")
+            .arg(1)
             .arg("-");
-        let answer: (String, String) = acquire.query_async(connection).await?;
+        let answer: (String, String, u64) = acquire.query_async(connection).await?;
         if answer.0 != "granted" {
             return Err(format!("the key of one task was {}", answer.0).into());
         }
         let mut release = self.command(&self.release);
-        release.arg(holder).arg(1_700_000_000_000_000_u64).arg(3000);
+        release.arg(holder).arg(1_700_000_000_000_000_u64).arg(3000).arg("-");
         release.exec_async(connection).await?;
         Ok(())
     }

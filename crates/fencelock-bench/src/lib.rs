@@ -1,9 +1,10 @@
-//! Measures fencelock on one Redis: each figure is a ratio of two things measured in turn, in one run, on one machine.
+//! Measures fencelock on one Redis, and in [`quorum`] on several: each figure is a ratio of two things measured in turn, in one run, on one machine.
 //!
 //! | workload | against |
 //! |---|---|
 //! | `uncontended` | the same two scripts sent with the bare `redis` client |
 //! | `handoff` | the round trip of a `PING` |
+//! | `local` | the same tasks, each claiming for itself |
 //! | `hot_key` | two ways of waking waiters by pub/sub, and polling |
 //!
 //! The server is started for the run on a free port, without persistence, and ended with it.
@@ -12,12 +13,16 @@
 mod bare;
 mod handoff;
 mod hot_key;
+mod local;
+pub mod quorum;
 mod report;
 mod uncontended;
 mod worker;
 
 use fencelock_conformance::RedisServer;
 use report::Report;
+use serde::Serialize;
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,15 +45,27 @@ pub fn main() -> ExitCode {
     if let Some(code) = worker::run_if_asked() {
         return code;
     }
+    match effort_of_arguments() {
+        Ok((effort, json)) => finish(measure(effort), json),
+        Err(code) => code,
+    }
+}
+
+/// `--quick` and `--json`.
+fn effort_of_arguments() -> Result<(Effort, bool), ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
     if let Some(unknown) = arguments.iter().find(|a| !["--json", "--quick"].contains(&a.as_str())) {
         eprintln!("{unknown} is not known; there are --json and --quick");
-        return ExitCode::from(64);
+        return Err(ExitCode::from(64));
     }
-    let effort = if has("--quick") { Effort::QUICK } else { Effort::FULL };
-    match measure(effort) {
-        Ok(report) if has("--json") => println!("{}", report.json()),
+    Ok((if has("--quick") { Effort::QUICK } else { Effort::FULL }, has("--json")))
+}
+
+/// Prints a table or JSON.
+fn finish(report: Result<impl Serialize + Display, Failure>, json: bool) -> ExitCode {
+    match report {
+        Ok(report) if json => println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default()),
         Ok(report) => print!("{report}"),
         Err(error) => {
             eprintln!("the measurement failed: {error}");
@@ -69,6 +86,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         for tasks in [1, 256] {
             report.uncontended.push(uncontended::measure(&url, tasks, effort).await?);
         }
+        report.local = local::measure(&url, effort).await?;
         Ok::<_, Failure>(())
     })?;
     report.handoff = Some(handoff::measure(&url, effort)?);

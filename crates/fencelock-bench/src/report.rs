@@ -8,11 +8,12 @@ pub(crate) struct Report {
     machine: Machine,
     pub(crate) uncontended: Vec<Uncontended>,
     pub(crate) handoff: Option<HandOff>,
+    pub(crate) local: Vec<Local>,
     pub(crate) hot_key: Vec<HotKey>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Machine {
+pub(crate) struct Machine {
     cpu: String,
     cores: usize,
     kernel: String,
@@ -39,6 +40,14 @@ pub(crate) struct HandOff {
 }
 
 #[derive(Debug, Serialize)]
+pub(crate) struct Local {
+    pub(crate) place: &'static str,
+    pub(crate) tasks: usize,
+    pub(crate) shared_per_s: f64,
+    pub(crate) alone_per_s: f64,
+}
+
+#[derive(Debug, Serialize)]
 pub(crate) struct HotKey {
     pub(crate) scheme: &'static str,
     pub(crate) grants_per_s: f64,
@@ -51,30 +60,37 @@ pub(crate) struct HotKey {
 
 impl Report {
     pub(crate) fn of_this_machine(server: &RedisServer) -> Self {
+        Self { machine: Machine::this_one(server), ..Self::default() }
+    }
+}
+
+impl Machine {
+    pub(crate) fn this_one(server: &RedisServer) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");
         let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let info = format!("{:?}", server.command(&["INFO", "server"]));
         let redis = info.split("redis_version:").nth(1).and_then(|rest| rest.split(['\\', '\r', '\n']).next());
-        let machine = Machine {
+        Self {
             cpu: cpu.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned()),
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             redis: redis.unwrap_or("unknown").to_owned(),
             fencelock: env!("CARGO_PKG_VERSION"),
-        };
-        Self { machine, ..Self::default() }
+        }
     }
+}
 
-    pub(crate) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default()
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, kernel, redis, fencelock } = self;
+        write!(f, "fencelock {fencelock}, Redis {redis}, {cores} cores ({cpu}), Linux {kernel}")
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { cpu, cores, kernel, redis, fencelock } = &self.machine;
-        writeln!(f, "fencelock {fencelock}, Redis {redis}, {cores} cores ({cpu}), Linux {kernel}\n")?;
+        writeln!(f, "{}\n", self.machine)?;
         writeln!(f, "Acquire + release, nobody else wants the key, cycles per second")?;
         writeln!(f, "| tasks | fencelock | bare client, same scripts | ratio |\n|---:|---:|---:|---:|")?;
         for row in &self.uncontended {
@@ -86,6 +102,11 @@ impl fmt::Display for Report {
             writeln!(f, "| release called -> lock returned | {:.0} | {:.0} |", row.p50_us, row.p99_us)?;
             writeln!(f, "| PING | {:.0} | {:.0} |", row.ping_p50_us, row.ping_p99_us)?;
             writeln!(f, "| ratio of the p50 | {:.2} | |", row.ratio)?;
+        }
+        writeln!(f, "\nOne key, one process, nothing done under the lock, grants per second")?;
+        writeln!(f, "| place | tasks | leases are shared | each claims for itself |\n|---|---:|---:|---:|")?;
+        for row in &self.local {
+            writeln!(f, "| {} | {} | {:.0} | {:.0} |", row.place, row.tasks, row.shared_per_s, row.alone_per_s)?;
         }
         writeln!(f, "\nOne key, 4 processes x 64 tasks, nothing done under the lock")?;
         writeln!(f, "| waiting | grants/s | wait p50, ms | p99, ms | longest, ms | longest / p50 | Jain fairness |")?;

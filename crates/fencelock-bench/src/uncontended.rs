@@ -18,15 +18,17 @@ pub(crate) async fn measure(url: &str, tasks: usize, effort: Effort) -> Result<U
     let connection = bare::connect(url).await?;
     let (mut ours, mut bares) = (Vec::new(), Vec::new());
     for _ in 0..effort.pairs {
-        ours.push(per_second(tasks, effort.span, |task, stint| ours_while(client.clone(), task, stint)).await?);
+        ours.push(
+            per_second(tasks, effort.span, |task, stint| ours_while(client.clone(), format!("ours-{task}"), stint))
+                .await?,
+        );
         bares.push(per_second(tasks, effort.span, |task, stint| bare_while(connection.clone(), task, stint)).await?);
     }
     let ratios = ours.iter().zip(&bares).map(|(ours, bare)| ours / bare).collect();
     Ok(Uncontended { tasks, fencelock_per_s: median(ours), bare_per_s: median(bares), ratio: median(ratios) })
 }
 
-async fn ours_while(client: fencelock::Client, task: usize, stint: Stint) -> Result<(), Failure> {
-    let key = format!("ours-{task}");
+pub(crate) async fn ours_while(client: fencelock::Client, key: String, stint: Stint) -> Result<(), Failure> {
     while stint.goes_on() {
         client.lock(&key).await?.release().await?;
         stint.count();
@@ -45,22 +47,26 @@ async fn bare_while(mut connection: MultiplexedConnection, task: usize, stint: S
 
 /// One measurement: until when, and how many so far.
 #[derive(Clone)]
-struct Stint {
+pub(crate) struct Stint {
     end: Moment,
     done: Arc<AtomicU64>,
 }
 
 impl Stint {
-    fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         BootClock.now() < self.end
     }
 
-    fn count(&self) {
+    pub(crate) fn count(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-async fn per_second<F>(tasks: usize, span: Duration, work: impl Fn(usize, Stint) -> F) -> Result<f64, Failure>
+pub(crate) async fn per_second<F>(
+    tasks: usize,
+    span: Duration,
+    work: impl Fn(usize, Stint) -> F,
+) -> Result<f64, Failure>
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {

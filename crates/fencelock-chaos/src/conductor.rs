@@ -2,11 +2,12 @@
 
 use crate::Failure;
 use crate::checker::{Verdict, check};
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::crew::Crew;
 use crate::dice::Dice;
 use crate::fault::Fault;
 use crate::foreign::Foreigner;
+use crate::form::Form;
 use crate::history::{History, Line, Op};
 use crate::nodes::Nodes;
 use crate::plan::{Plan, Step};
@@ -14,6 +15,7 @@ use crate::recorder::{self, Recorder, micros, now};
 use crate::resource;
 use crate::stage::Stage;
 use crate::worker::Job;
+use fencelock::backends::init;
 use fencelock::blocking::Client;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +26,8 @@ use std::time::Duration;
 pub struct Settings {
     /// The schedule follows from it.
     pub seed: u64,
-    /// Servers: one is a single Redis, more are a quorum.
-    pub nodes: usize,
+    /// What the locks live on.
+    pub form: Form,
     /// How long to go on with rounds of faults. A round that has begun is ended; there is at least one.
     pub length: Duration,
     /// Processes that take locks.
@@ -45,7 +47,7 @@ impl Settings {
     pub fn new(seed: u64, program: &Path) -> Self {
         let ttl = Duration::from_secs(1);
         let program = program.to_owned();
-        Self { seed, nodes: 1, length: Duration::ZERO, workers: 3, tasks: 6, keys: 3, ttl, program }
+        Self { seed, form: Form::Single, length: Duration::ZERO, workers: 3, tasks: 6, keys: 3, ttl, program }
     }
 }
 
@@ -58,12 +60,8 @@ pub struct Run {
     pub verdict: Verdict,
 }
 
-/// A claim that goes unanswered for longer is given up: shorter than a lease.
-const TIMEOUT: &str = "timeout=400";
 /// The line of waiters, a loaded machine and the leases of those that have just died.
 const SLACK: Duration = Duration::from_secs(8);
-/// How long a node that may have forgotten is kept out of a quorum.
-const QUARANTINE: Duration = Duration::from_secs(65);
 /// How long to wait for clients to do what they do now and then.
 const PATIENCE: Duration = Duration::from_secs(20);
 const DISMISSAL: Duration = Duration::from_secs(30);
@@ -78,19 +76,30 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let histories = dir.path().join("histories");
     std::fs::create_dir(&histories)?;
     let recorder = Arc::new(Recorder::new(&histories.join("conductor.jsonl"))?);
-    let mut nodes = Nodes::start(dir.path(), settings.nodes)?;
+    let mut nodes = Nodes::start(dir.path(), settings.form)?;
     let resource = resource::serve()?;
-    let fresh = nodes.url(if settings.nodes > 1 { "trust_empty=true" } else { TIMEOUT });
-    Control { url: &fresh, nodes: &mut nodes, recorder: &recorder, resource }.run()?;
+    let trusting = nodes.url(settings.form.trusting());
+    Control { url: &trusting, nodes: &mut nodes, recorder: &recorder, resource }.run()?;
     // They begin with whole servers and whole clocks.
     for node in &mut nodes.all {
-        node.server.restart_empty()?;
+        node.machine.server.restart_empty()?;
     }
-    drop(Client::connect(&fresh)?);
+    trust(settings, &nodes)?;
     perform(settings, nodes, resource, &histories, recorder)?;
     let history = recorder::collect(&histories)?;
     let verdict = check(&history);
     Ok(Run { history, verdict })
+}
+
+/// Once, at the beginning, somebody says that the servers have forgotten nothing.
+fn trust(settings: &Settings, nodes: &Nodes) -> Result<(), Failure> {
+    let url = nodes.url(&settings.form.options(settings.ttl));
+    if settings.form.has_quarantine() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(init(&url, true))?;
+    }
+    drop(Client::connect(&url)?);
+    Ok(())
 }
 
 fn perform(
@@ -101,7 +110,7 @@ fn perform(
     recorder: Arc<Recorder>,
 ) -> Result<(), Failure> {
     let keys: Vec<String> = (0..settings.keys).map(|number| format!("key-{number}")).collect();
-    let url = nodes.url(if settings.nodes == 1 { TIMEOUT } else { "" });
+    let url = nodes.url(&settings.form.options(settings.ttl));
     let ttl_ms = u64::try_from(settings.ttl.as_millis())?;
     let job = Job {
         name: String::new(),
@@ -110,6 +119,7 @@ fn perform(
         tasks: settings.tasks,
         ttl_ms,
         seed: settings.seed,
+        shares: true,
         resource,
         history: PathBuf::new(),
     };
@@ -117,16 +127,16 @@ fn perform(
     for what in expected(settings) {
         recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
     }
-    let foreign = nodes.all.iter().map(|node| node.server.foreign()).collect();
+    let foreign = nodes.all.iter().map(|node| node.door.clone()).collect();
     let crew = Crew::hire(&settings.program, histories, job, settings.workers)?;
     let dice = Dice::new(settings.seed ^ 0xf0);
     let foreigner = Foreigner::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), dice);
-    let mut stage = Stage { nodes, crew, keys, ttl: settings.ttl, recorder };
+    let mut stage = Stage { form: settings.form, nodes, crew, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
     let client = Client::connect(&url)?;
-    let plan = Plan::new(settings.seed, settings.nodes, settings.workers);
+    let plan = Plan::new(settings.seed, settings.form, settings.workers);
     let (began, mut plan) = (now(), plan);
     loop {
-        for step in plan.by_ref().take(Fault::ALL.len()) {
+        for step in plan.by_ref().take(settings.form.faults().len()) {
             std::thread::sleep(step.peace);
             stage.play(&step)?;
             recover(settings, &stage, &client, &step);
@@ -143,10 +153,19 @@ fn perform(
 /// What must be seen, or the run was too kind.
 fn expected(settings: &Settings) -> Vec<&'static str> {
     let always = ["busy", "renewed by the watchdog", "a foreign hold", "a hold past its lease"];
-    let always = always.into_iter().chain(["a write was refused", "a late write was refused"]);
-    let all = always.chain(Fault::ALL.into_iter().filter_map(Fault::proof));
+    let always = always.into_iter().chain([
+        "a write was refused",
+        "a late write was refused",
+        "a doctor who warned of eviction",
+    ]);
+    let always = always.chain(["a lease passed on within a process"]);
+    let always = always.chain(settings.form.has_quarantine().then_some("quarantine hit"));
+    // Where there is one server only, whoever asks hears of it.
+    let is_heard = settings.form == Form::Replica;
+    let always = always.chain(is_heard.then_some("a claim refused in quarantine"));
+    let all = always.chain(settings.form.faults().into_iter().filter_map(Fault::proof));
     // With one node of several gone, nobody notices: that is what they are for.
-    all.filter(|what| settings.nodes == 1 || *what != "unreachable").collect()
+    all.filter(|what| !settings.form.is_quorum() || *what != "unreachable").collect()
 }
 
 /// The clients decide by dice what they do. On a slow machine they may not have thrown everything yet.
@@ -166,10 +185,8 @@ fn recover(settings: &Settings, stage: &Stage, client: &Client, step: &Step) {
     if matches!(step.fault, Fault::ClockForward | Fault::ClockBack) {
         bound += stage.jump();
     }
-    if settings.nodes > 1 && step.fault.is_forgetful() {
-        bound += QUARANTINE;
-    }
     let healed = now();
+    bound += Duration::from_micros(stage.whole_at_us.saturating_sub(healed));
     for key in &stage.keys {
         let mut line = Line::new("conductor", key, Op::Heal, healed, healed).what(step.fault.name());
         line.bound_us = Some(micros(bound));
@@ -211,8 +228,7 @@ fn finish(settings: &Settings, stage: Stage, client: Client) -> Result<(), Failu
     let _ = client.close(Duration::from_secs(1));
     let stopped = now();
     recorder.note(&Line::new("conductor", "", Op::Stop, stopped, stopped));
-    let controls = ["control-forgotten", "control-jumped", "unguarded-control", "guarded-control"];
-    let keys: Vec<&str> = keys.iter().map(String::as_str).chain(controls).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
     look(&nodes, &keys, &recorder);
     std::thread::sleep(Duration::from_millis(500));
     look(&nodes, &keys, &recorder);

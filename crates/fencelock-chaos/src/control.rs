@@ -4,18 +4,33 @@
 
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::nodes::Nodes;
+use crate::nodes::{Node, Nodes};
 use crate::recorder::{Recorder, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
-use crate::wall_clock::Shift;
-use fencelock::FencingToken;
 use fencelock::blocking::Client;
+use fencelock::{FencingToken, Finding, Level};
+use fencelock_conformance::Shift;
 use std::time::Duration;
 
 /// Long enough for a restart on a loaded machine.
 const LEASE: Duration = Duration::from_secs(20);
 /// Ends within the run.
 const SHORT_LEASE: Duration = Duration::from_millis(400);
+/// Half of it is time enough to take the lock of somebody who believes in all of it.
+const SKEWED_LEASE: Duration = Duration::from_secs(3);
+/// By how many millionths a clock runs too fast that nobody reckons with.
+const SKEW: i64 = 500_000;
+
+/// The keys of all controls.
+pub(crate) const KEYS: [&str; 7] = [
+    "control-forgotten",
+    "control-jumped",
+    "control-skewed",
+    "control-evicted",
+    "control-promoted",
+    "control-unguarded",
+    "control-guarded",
+];
 
 /// One who controls.
 pub(crate) struct Control<'a> {
@@ -36,46 +51,105 @@ impl Control<'_> {
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         self.forgotten()?;
         self.jumped()?;
+        self.skewed()?;
+        self.evicted()?;
+        self.promoted()?;
         self.unguarded()
     }
 
-    /// Every server forgets a lock that somebody holds.
+    /// No more servers than two majorities have in common forget a lock that somebody holds.
     fn forgotten(&mut self) -> Result<(), Failure> {
         let key = "control-forgotten";
         self.announce(key, "C3");
-        let client = Client::connect(self.url)?;
-        self.take(&client, "sleeper", key, LEASE)?;
-        for node in &mut self.nodes.all {
-            node.server.restart_empty()?;
+        self.take_sparely(key)?;
+        for node in self.nodes.in_common() {
+            node.machine.server.restart_empty()?;
         }
+        self.nodes.outside().for_each(|node| node.proxy.forward());
         self.take(&Client::connect(self.url)?, "successor", key, SHORT_LEASE)?;
         Ok(())
     }
 
-    /// The clocks of all servers jump over the end of a lease.
+    /// As few clocks jump over the end of a lease.
     fn jumped(&mut self) -> Result<(), Failure> {
         let key = "control-jumped";
         self.announce(key, "C3");
-        let client = Client::connect(self.url)?;
-        self.take(&client, "sleeper", key, LEASE)?;
-        self.shift(Shift::Forward(2 * LEASE))?;
-        let taken = self.take(&client, "successor", key, SHORT_LEASE);
+        self.take_sparely(key)?;
+        for node in self.nodes.in_common() {
+            node.machine.clock.set(Shift::Forward(2 * LEASE))?;
+        }
+        self.nodes.outside().for_each(|node| node.proxy.forward());
+        let taken = Client::connect(self.url).map_err(Failure::from);
+        let taken = taken.and_then(|client| self.take(&client, "successor", key, SHORT_LEASE));
         self.shift(Shift::None)?;
         taken?;
         // The time that was skipped comes again, and with it the tokens of this key: it is not used any more. Its hold
         // would last for as long.
         for node in &self.nodes.all {
-            node.server.command(&["DEL", key]);
+            node.server().command(&["DEL", key]);
         }
+        Ok(())
+    }
+
+    /// The clocks of all servers run faster than anybody reckons with, and a lease is held to its end.
+    fn skewed(&mut self) -> Result<(), Failure> {
+        let key = "control-skewed";
+        self.announce(key, "C3");
+        let client = Client::connect(self.url)?;
+        self.shift(Shift::Rate(SKEW))?;
+        let taken = self.take(&client, "sleeper", key, SKEWED_LEASE);
+        let taken = taken.and_then(|_| self.take(&client, "successor", key, SHORT_LEASE));
+        self.shift(Shift::None)?;
+        taken.map(drop)
+    }
+
+    /// Servers that may drop keys need room for others. The doctor says so before.
+    fn evicted(&mut self) -> Result<(), Failure> {
+        let key = "control-evicted";
+        self.announce(key, "C3");
+        for node in &self.nodes.all {
+            node.may_evict()?;
+        }
+        let client = Client::connect(self.url)?;
+        let names_it =
+            |it: &Finding| it.subject == "eviction" && it.level >= Level::Warning && it.text.contains("allkeys-lru");
+        if client.examine().iter().any(names_it) {
+            self.recorder.seen("a doctor who warned of eviction");
+        }
+        self.take(&client, "sleeper", key, LEASE)?;
+        for node in &self.nodes.all {
+            node.press_out(key)?;
+        }
+        self.take(&client, "successor", key, SHORT_LEASE)?;
+        for node in &self.nodes.all {
+            node.may_not_evict();
+        }
+        Ok(())
+    }
+
+    /// A replica that was behind is promoted.
+    fn promoted(&mut self) -> Result<(), Failure> {
+        let key = "control-promoted";
+        if self.nodes.all.iter().all(|node| node.standby.is_none()) {
+            return Ok(());
+        }
+        self.announce(key, "C3");
+        let client = Client::connect(self.url)?;
+        for standby in self.nodes.all.iter().filter_map(|node| node.standby.as_ref()) {
+            standby.until_linked()?;
+            standby.lag();
+        }
+        self.take(&client, "sleeper", key, LEASE)?;
+        self.nodes.all.iter_mut().try_for_each(Node::fail_over)?;
+        self.take(&client, "successor", key, SHORT_LEASE)?;
         Ok(())
     }
 
     /// A late writer meets a resource that looks at no token, and one that does.
     fn unguarded(&mut self) -> Result<(), Failure> {
-        let key = format!("{UNGUARDED}-control");
-        self.announce(&key, "C5");
-        self.write_late(&key)?;
-        let refused = self.write_late("guarded-control")?;
+        self.announce(UNGUARDED, "C5");
+        self.write_late(UNGUARDED)?;
+        let refused = self.write_late("control-guarded")?;
         if matches!(refused, Written::Refused(_)) {
             self.recorder.seen("a late write was refused");
         }
@@ -96,7 +170,14 @@ impl Control<'_> {
     }
 
     fn shift(&self, shift: Shift) -> Result<(), Failure> {
-        self.nodes.all.iter().try_for_each(|node| node.clock.set(shift))
+        self.nodes.all.iter().try_for_each(|node| Ok(node.machine.clock.set(shift)?))
+    }
+
+    /// A hold on exactly as many nodes as it takes.
+    fn take_sparely(&mut self, key: &str) -> Result<(), Failure> {
+        self.nodes.outside().for_each(|node| node.proxy.cut());
+        self.take(&Client::connect(self.url)?, "sleeper", key, LEASE)?;
+        Ok(())
     }
 
     fn take(&self, client: &Client, name: &str, key: &str, ttl: Duration) -> Result<Asleep, Failure> {

@@ -45,18 +45,20 @@ impl Crew {
     /// `template` is the job of each, but for its name, its seed and its history, which is a file in `dir`.
     pub(crate) fn hire(program: &Path, dir: &Path, template: Job, count: usize) -> Result<Self, Failure> {
         let mut crew = Self { program: program.to_owned(), dir: dir.to_owned(), template, hands: Vec::new(), hired: 0 };
-        for _ in 0..count {
-            let hand = crew.start()?;
+        for place in 0..count {
+            let hand = crew.start(place)?;
             crew.hands.push(hand);
         }
         Ok(crew)
     }
 
-    fn start(&mut self) -> Result<Hand, Failure> {
+    /// In every other place tasks share leases.
+    fn start(&mut self, place: usize) -> Result<Hand, Failure> {
         let number = self.hired;
         self.hired += 1;
         let mut job = self.template.clone();
         job.name = format!("w{number}");
+        job.shares = place.is_multiple_of(2);
         job.seed = job.seed.wrapping_add(number);
         job.history = self.dir.join(format!("{}.jsonl", job.name));
         let mut command = Command::new(&self.program);
@@ -86,7 +88,7 @@ impl Crew {
 
     /// Kills one and hires another in its place.
     pub(crate) fn replace(&mut self, worker: usize) -> Result<(), Failure> {
-        let fresh = self.start()?;
+        let fresh = self.start(worker)?;
         // The old one is killed when it is dropped.
         drop(std::mem::replace(&mut self.hands[worker], fresh));
         Ok(())

@@ -2,8 +2,9 @@
 
 use crate::dice::Dice;
 use crate::history::{Line, Op, Outcome};
+use crate::nodes::Door;
 use crate::recorder::{Recorder, belief, micros, now};
-use fencelock_conformance::{RedisForeign, Reply};
+use fencelock_conformance::Reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -20,7 +21,7 @@ pub(crate) struct Foreigner {
 }
 
 struct Work {
-    nodes: Vec<RedisForeign>,
+    nodes: Vec<Door>,
     keys: Vec<String>,
     ttl: Duration,
     recorder: Arc<Recorder>,
@@ -29,7 +30,7 @@ struct Work {
 
 impl Foreigner {
     pub(crate) fn start(
-        nodes: Vec<RedisForeign>,
+        nodes: Vec<Door>,
         keys: Vec<String>,
         ttl: Duration,
         recorder: Arc<Recorder>,
@@ -65,7 +66,7 @@ impl Work {
             let value = format!("foreign-{:016x}", self.dice.throw());
             let (invoke_us, took) = (now(), self.take(&key, &value));
             let mut line = Line::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
-            line.valid_until_us = Some(invoke_us + belief(self.ttl));
+            line.valid_until_us = Some(invoke_us + belief(micros(self.ttl)));
             line.ttl_us = Some(micros(self.ttl));
             if took {
                 self.recorder.note(&line);
@@ -82,7 +83,7 @@ impl Work {
     /// On most of the nodes, or on none.
     fn take(&self, key: &str, value: &str) -> bool {
         let millis = self.ttl.as_millis().to_string();
-        let set = |node: &RedisForeign| node.command(&["SET", key, value, "NX", "PX", &millis]);
+        let set = |node: &Door| node.command(&["SET", key, value, "NX", "PX", &millis]);
         let answers: Vec<Reply> = self.nodes.iter().map(set).collect();
         let took = answers.iter().filter(|answer| answer.text() == Some("OK")).count();
         if took > self.nodes.len() / 2 {

@@ -11,6 +11,9 @@ pub enum Op {
     Acquire,
     /// A holder made its lease longer.
     Renew,
+    /// A holder is about to give the key back, and does not believe from here on that it holds. Its process may die before
+    /// it can tell more.
+    Yield,
     /// A holder gave the key back. From `invoke_us` on it does not believe that it holds.
     Release,
     /// A holder was told that its hold is over.

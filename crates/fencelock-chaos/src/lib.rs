@@ -16,18 +16,22 @@ mod crew;
 mod dice;
 mod fault;
 mod foreign;
+mod form;
 pub mod history;
 mod nodes;
 mod plan;
+mod pressure;
 mod recorder;
 pub mod report;
 mod resource;
+pub mod sim;
 mod stage;
-mod wall_clock;
+mod standby;
 mod worker;
 
 pub use conductor::{Run, Settings, run};
 pub use fault::Fault;
+pub use form::Form;
 pub use plan::{Plan, Step};
 pub use worker::run_if_asked;
 

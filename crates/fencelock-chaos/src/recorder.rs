@@ -2,7 +2,7 @@ use crate::Failure;
 use crate::history::{History, Line, Op};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Drift};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -19,8 +19,9 @@ pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// For how much of a TTL its holder may believe, in microseconds.
-pub(crate) fn belief(ttl: Duration) -> u64 {
+/// For how much of a TTL its holder may believe, all in microseconds.
+pub(crate) fn belief(ttl_us: u64) -> u64 {
+    let ttl = Duration::from_micros(ttl_us);
     micros(ttl.saturating_sub(Drift::default().of(ttl)))
 }
 
@@ -29,11 +30,13 @@ pub(crate) fn belief(ttl: Duration) -> u64 {
 pub(crate) struct Recorder {
     file: Mutex<File>,
     seen: Mutex<HashSet<String>>,
+    /// The last holder of each key.
+    holders: Mutex<HashMap<String, String>>,
 }
 
 impl Recorder {
     pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
-        Ok(Self { file: Mutex::new(File::create(path)?), seen: Mutex::default() })
+        Ok(Self { file: Mutex::new(File::create(path)?), seen: Mutex::default(), holders: Mutex::default() })
     }
 
     pub(crate) fn note(&self, line: &Line) {
@@ -45,6 +48,12 @@ impl Recorder {
             eprintln!("the history cannot be written: {error}");
             std::process::exit(74);
         }
+    }
+
+    /// Whether this key's last holder here was the same.
+    pub(crate) fn is_again(&self, key: &str, holder: &str) -> bool {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
     }
 
     /// Whether it has been seen here.

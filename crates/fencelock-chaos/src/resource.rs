@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-/// Keys that begin like this are written to without a gate: what they show is what the gate is for.
-pub(crate) const UNGUARDED: &str = "unguarded";
+/// This key is written to without a gate: what it shows is what the gate is for.
+pub(crate) const UNGUARDED: &str = "control-unguarded";
 
 /// How a write went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Shelf {
     fn write(&mut self, key: &str, token: FencingToken) -> Written {
         let gate = self.gates.entry(key.to_owned()).or_default();
         if let Err(superseded) = gate.admit(token)
-            && !key.starts_with(UNGUARDED)
+            && key != UNGUARDED
         {
             return Written::Refused(superseded.greatest.get());
         }

@@ -31,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) tasks: usize,
     pub(crate) ttl_ms: u64,
     pub(crate) seed: u64,
+    /// Whether its tasks pass leases on among themselves.
+    pub(crate) shares: bool,
     pub(crate) resource: u16,
     pub(crate) history: PathBuf,
 }
@@ -63,7 +65,7 @@ fn work(job: &str) -> Result<(), Failure> {
 
 async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
     let recorder = Arc::new(Recorder::new(&job.history)?);
-    let Some(client) = connect(&job.url, &stopped).await? else { return Ok(()) };
+    let Some(client) = connect(&job, &stopped).await? else { return Ok(()) };
     let job = Arc::new(job);
     let mut dice = Dice::new(job.seed);
     let tasks: Vec<_> = (0..job.tasks)
@@ -82,9 +84,9 @@ async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> 
 }
 
 /// Until a server answers, for a worker may be born into a fault; `None` if the run ends before.
-async fn connect(url: &str, stopped: &watch::Receiver<bool>) -> Result<Option<Client>, Failure> {
+async fn connect(job: &Job, stopped: &watch::Receiver<bool>) -> Result<Option<Client>, Failure> {
     loop {
-        match Client::connect(url).await {
+        match Client::builder().sharing(job.shares).connect(&job.url).await {
             Ok(client) => return Ok(Some(client)),
             Err(error @ fencelock::Error::Config(_)) => return Err(error.into()),
             Err(_) if *stopped.borrow() => return Ok(None),

@@ -1,3 +1,4 @@
+use crate::commands::Lab;
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ Places where a lock can live:
   redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
   rediss://HOST[:PORT][/DB]    the same over TLS
   redlock://HOST,HOST,HOST     machines that share several independent Redis servers, a majority counts
+  redlock+tls://HOST,...       the same over TLS
 
 Examples:
   fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
@@ -61,8 +63,10 @@ pub(crate) enum Command {
     List,
     Wait(Wait),
     Break(Break),
+    Init(Init),
     /// Look at everything that the locks of this place rest on.
     Doctor,
+    Lab(Lab),
     /// Write a completion script for a shell.
     Completions {
         /// Which shell.
@@ -200,6 +204,24 @@ pub(crate) struct Release {
 pub(crate) struct Status {
     /// Name of the lock.
     pub(crate) key: String,
+}
+
+/// Put the servers of a redlock:// URL into service.
+///
+/// Once before the first lock, and after each change of the list or of `max_ttl=`. Every server must answer. One that is new,
+/// was restarted or flushed may have forgotten its locks; it begins its quarantine and serves when every lease it may have
+/// granted is over. Doing it again changes nothing. Clients with another list or another `max_ttl=` fail from then on.
+///
+/// It is also for redis:// with quarantine=on.
+#[allow(clippy::doc_markdown, reason = "it is a text for people")]
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Init {
+    /// None of the servers has forgotten a lock: they are all new. They serve at once.
+    ///
+    /// Not for one new server among others that serve: it would grant what the one before it had granted.
+    #[arg(long)]
+    pub(crate) trust_empty: bool,
 }
 
 /// Wait until KEY is free, without taking it.

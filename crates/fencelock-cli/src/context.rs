@@ -3,9 +3,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::Reporter;
 use crate::signals::Signals;
-use fencelock::Client;
-use fencelock::backends::File;
-use std::io::Write;
+use fencelock::backends::{ConnectError, File, lazy};
+use fencelock::{Client, Error};
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// What every command is given: where the locks live, and how to talk.
@@ -29,13 +29,20 @@ impl Context {
 
     /// The place where the locks live. It must be one that other processes see.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        let url = self.url.clone().map_or_else(own_directory, Ok)?;
-        let client = Client::connect(&url).await?;
-        if client.capabilities().shared {
-            return Ok(client);
-        }
-        let name = client.name();
-        Err(Failure::new(Exit::Usage, format!("locks in {name} end with this program: use file: or redis: instead")))
+        shared(Client::builder().sharing(false).connect(&self.url()?).await?)
+    }
+
+    /// The same to be looked at only, also if its servers do not answer.
+    pub(crate) async fn connect_to_look(&self) -> Result<Client, Failure> {
+        let backend = lazy(&self.url()?).await.map_err(|error| match error {
+            ConnectError::Url(invalid) => Error::Config(invalid),
+            ConnectError::Unknown(cause) => Error::Unreachable { cause, waited: Duration::ZERO, attempts: 1 },
+        })?;
+        shared(Client::builder().sharing(false).backend(backend)?)
+    }
+
+    pub(crate) fn url(&self) -> Result<String, Failure> {
+        self.url.clone().map_or_else(own_directory, Ok)
     }
 
     /// Does `work`, or ends it on a signal, and leaves nothing behind.
@@ -43,11 +50,20 @@ impl Context {
         &self,
         work: impl AsyncFnOnce(&Client) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
+        self.with(self.connect(), work).await
+    }
+
+    /// The same with a client from elsewhere.
+    pub(crate) async fn with(
+        &self,
+        client: impl Future<Output = Result<Client, Failure>>,
+        work: impl AsyncFnOnce(&Client) -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
         let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
         let client = tokio::select! {
             biased;
             signal = signals.ending() => return Ok(signal.into()),
-            client = self.connect() => client?,
+            client = client => client?,
         };
         let done = tokio::select! {
             biased;
@@ -65,6 +81,20 @@ impl Context {
         }
         print(text)
     }
+}
+
+/// Refuses locks that no other process sees.
+fn shared(client: Client) -> Result<Client, Failure> {
+    if client.capabilities().shared {
+        return Ok(client);
+    }
+    let name = client.name();
+    Err(Failure::new(Exit::Usage, format!("locks in {name} end with this program: use file: or redis: instead")))
+}
+
+/// Colours are for eyes, and not for those who said no (no-color.org).
+pub(crate) fn may_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
 /// Writes to stdout.

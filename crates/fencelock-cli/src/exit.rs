@@ -16,7 +16,7 @@ pub(crate) enum Exit {
     BusyAs(u8),
     /// The lock was lost, or about to be, or held for too long.
     Lost,
-    /// It could not be told who has the key.
+    /// It could not be told who has the key, or too few replicas confirmed it.
     Unreachable,
     /// Something that was given cannot be used.
     Usage,
@@ -66,7 +66,8 @@ pub(crate) const RUN: &str = "\
 Exit status:
   the command's own, or
   64     usage: an argument cannot be used
-  69     unreachable: it could not be told whether the lock is free
+  69     unreachable: it could not be told whether the lock is free, or too few
+         replicas confirmed it
   71     the operating system refused to help
   75     busy: somebody else has the lock (-n, -w; another number with -E)
   76     the lock was lost or --max-hold was over, and the command was ended

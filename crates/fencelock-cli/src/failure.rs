@@ -27,6 +27,10 @@ impl From<Error> for Failure {
             Error::Busy { .. } => (Exit::Busy, "; wait longer with -w, or ask it to finish"),
             Error::Lost { .. } => (Exit::Lost, ""),
             Error::Config(_) => (Exit::Usage, ""),
+            Error::NotReplicated { .. } => (
+                Exit::Unreachable,
+                "; `fencelock doctor` counts the replicas, acks= in the URL says how many must confirm",
+            ),
             Error::Unreachable { .. } => (Exit::Unreachable, "; `fencelock doctor` looks closer"),
             _ => (Exit::System, ""),
         };

@@ -1,8 +1,9 @@
 use crate::report::{Event, Reporter, place};
 use crate::text::plain;
-use fencelock::Waiting;
+use fencelock::{Unknown, Waiting};
 use indicatif::{FormattedDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ pub(crate) struct Progress {
     report: Reporter,
     /// What was told last, so that only changes are events.
     last: Mutex<String>,
+    /// The quarantine was told: it is one line, however long it lasts.
+    told_quarantine: AtomicBool,
 }
 
 /// Fast enough for a clock with seconds, slow enough for a slow line.
@@ -21,7 +24,7 @@ const TICK: Duration = Duration::from_millis(250);
 impl Progress {
     pub(crate) fn new(report: Reporter) -> Self {
         let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
-        Self { bar: living.then(hidden_bar), report, last: Mutex::default() }
+        Self { bar: living.then(hidden_bar), report, last: Mutex::default(), told_quarantine: AtomicBool::new(false) }
     }
 
     /// Takes what the lock's home answered.
@@ -34,6 +37,14 @@ impl Progress {
             self.report.tell(&Event::Waiting(waiting));
         }
         *last = place;
+    }
+
+    /// Takes why the lock's home did not answer. Waiting for the end of a quarantine would look like waiting for nothing.
+    pub(crate) fn trouble(&self, cause: &Unknown) {
+        if cause.is_quarantine() && !self.report.quiet && !self.told_quarantine.swap(true, Ordering::Relaxed) {
+            let tell = || self.report.tell(&Event::Quarantined(cause));
+            self.bar.as_ref().map_or_else(tell, |bar| bar.suspend(tell));
+        }
     }
 
     /// Leaves the terminal as it was.

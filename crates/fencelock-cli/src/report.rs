@@ -2,7 +2,7 @@ use crate::custody::Cause;
 use crate::failure::Failure;
 use crate::signals;
 use crate::text::{millis, ordinal, plain};
-use fencelock::{Guard, Span, Waiting};
+use fencelock::{Guard, Span, Unknown, Waiting};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -20,6 +20,8 @@ pub(crate) struct Reporter {
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     Waiting(&'a Waiting),
+    /// Servers may have forgotten their locks, and the end of that is waited for.
+    Quarantined(&'a Unknown),
     Acquired(&'a Guard),
     Started {
         pid: i32,
@@ -107,7 +109,8 @@ fn line(text: &str) {
 impl Event<'_> {
     fn weight(&self) -> Weight {
         match self {
-            Self::Terminating { .. }
+            Self::Quarantined(_)
+            | Self::Terminating { .. }
             | Self::Killing { .. }
             | Self::Warning { .. }
             | Self::NotReleased { .. }
@@ -120,6 +123,7 @@ impl Event<'_> {
     fn text(&self) -> String {
         match self {
             Self::Waiting(waiting) => format!("waiting for {}, {}", waiting.key, place(waiting)),
+            Self::Quarantined(cause) => format!("waiting: {cause}"),
             Self::Acquired(guard) => format!("holding {} under token {}", guard.key(), guard.fencing_token()),
             Self::Started { pid } => format!("started the command as process {pid}"),
             Self::Passed(signal) => format!("passed {} on", signals::name(*signal)),
@@ -155,6 +159,7 @@ impl Event<'_> {
                 "held_for_ms": waiting.held_for.map(millis),
                 "waited_ms": millis(waiting.waited),
             }),
+            Self::Quarantined(cause) => json!({ "event": "quarantined", "reason": cause.to_string() }),
             Self::Acquired(guard) => json!({
                 "event": "acquired",
                 "key": guard.key().as_str(),

@@ -30,7 +30,7 @@
 //! | for tests of | there is |
 //! |---|---|
 //! | a backend's promises | [`run`], [`Site`], [`Place`], [`broken_facts`] |
-//! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`] |
+//! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | what a network does to us | [`Proxy`] |
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ mod case;
 mod cases;
 mod ear;
 mod in_time;
+pub mod model;
 mod place;
 mod port;
 mod proxy;
@@ -48,6 +49,8 @@ mod site;
 
 pub use place::{Foreign, ForeignTry, Place};
 pub use proxy::{Proxy, Then};
-pub use redis::{RedisForeign, RedisOptions, RedisServer, Reply, RespClient, StartError, TlsFiles, redis_or_skip};
+pub use redis::{
+    RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Shift, StartError, TlsFiles, WallClock, redis_or_skip,
+};
 pub use run::{broken_facts, run, trials};
 pub use site::Site;

@@ -165,7 +165,7 @@ impl Rival {
 
     fn granted(&self, answer: Acquire) -> FencingToken {
         match answer {
-            Acquire::Granted { fence } => fence,
+            Acquire::Granted { tokens } => tokens.last(),
             other => panic!("{} should be granted to {}: {other:?}", self.key, self.holder.id),
         }
     }

@@ -142,6 +142,44 @@ fn only_the_reply_to_the_named_request_is_swallowed() {
 }
 
 #[test]
+fn a_repeated_request_is_carried_out_once_more() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert!(!proxy.repeat_last("EVALSHA", Duration::ZERO), "nothing has passed yet");
+    let digest = client.command(&["SCRIPT", "LOAD", "return redis.call('INCR', KEYS[1])"]);
+    assert_eq!(client.command(&["EVALSHA", digest.text().unwrap(), "1", "n"]), Reply::Int(1));
+    assert_eq!(client.command(&["GET", "n"]), text("1"));
+    assert!(proxy.repeat_last("EVALSHA", Duration::from_millis(20)));
+    assert!(eventually(|| proxy.repeated() == 1));
+    assert_eq!(server.command(&["GET", "n"]), text("2"));
+    assert_eq!(client.command(&["GET", "n"]), text("2"), "its reply went to nobody");
+}
+
+#[test]
+fn a_request_of_a_batch_is_repeated_by_itself() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    client.send(&["INCR", "a"]).unwrap();
+    client.send(&["INCR", "b"]).unwrap();
+    assert_eq!([client.receive(), client.receive()], [Reply::Int(1), Reply::Int(1)]);
+    assert!(proxy.repeat_last("a\r\n", Duration::ZERO));
+    assert!(eventually(|| proxy.repeated() == 1));
+    assert_eq!([server.command(&["GET", "a"]), server.command(&["GET", "b"])], [text("2"), text("1")]);
+}
+
+#[test]
+fn new_connections_lead_where_they_are_told() {
+    let Some((_server, proxy)) = pair() else { return };
+    let Some(other) = redis_or_skip() else { return };
+    let mut old = connect(&proxy);
+    assert_eq!(old.command(&["SET", "k", "first"]), Reply::Simple("OK".into()));
+    other.command(&["SET", "k", "second"]);
+    proxy.lead_to(other.port());
+    assert_eq!(old.command(&["GET", "k"]), text("first"));
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("second"));
+}
+
+#[test]
 fn a_dead_server_closes_the_connection() {
     let Some((mut server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);

@@ -1,11 +1,12 @@
 use crate::{
     Acquire, Claim, Eviction, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew, Renewal, Sink,
-    Unknown,
+    Unknown, Vitals,
 };
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -29,6 +30,9 @@ pub struct Capabilities {
     pub evicts: bool,
     /// Every claim needs a holder that was never used before: what was left of an earlier claim may be released late.
     pub fresh_holders: bool,
+    /// No lease may be longer, neither claimed nor renewed; `None` where only [`crate::Ttl::MAX`] is the limit. It is how
+    /// long a node that may have forgotten is kept from granting.
+    pub longest_ttl: Option<Duration>,
 }
 
 /// A place where locks live. This is the whole contract; everything comfortable stands on top of it.
@@ -38,7 +42,7 @@ pub struct Capabilities {
 /// - At most one holder has a key, from [`Acquire::Granted`] until its release, its expiry, or its eviction.
 /// - Contention is an answer, not an error; the only error is [`Unknown`], and it means "maybe carried out".
 /// - A claim that is repeated by its holder gets the same answer and changes nothing, or gives it more time.
-/// - Fencing tokens of one key grow with every grant.
+/// - Fencing tokens of one key grow with every grant; a grant of several has them to itself.
 /// - A renewal neither creates, nor shortens, nor frees.
 /// - A release frees only what its holder has, and gives up its place in line.
 /// - Dropping any of the futures leaves the backend sound; what was sent may still be carried out.
@@ -55,7 +59,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Asks for a key.
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
 
-    /// Makes the fence of a hold this one, if the hold is this holder's and its fence is not beyond: [`crate::raise_fence`].
+    /// Makes the fence of a hold this one token, if the hold is this holder's and its fence is not beyond: [`crate::raise_fence`].
     /// That is how the nodes of a quorum agree on one token.
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
 
@@ -78,9 +82,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Ends the hold that was seen, if it is still that one.
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
 
-    /// What tells this server from every other, whatever address it is reached by; `None` where nothing does.
-    fn identity(&self) -> Answer<'_, Option<String>> {
-        Box::pin(async { Ok(None) })
+    /// What the nodes of a quorum are compared by; nothing where there is no server to ask.
+    fn vitals(&self) -> Answer<'_, Vitals> {
+        Box::pin(async { Ok(Vitals::default()) })
     }
 
     /// Looks at everything that the promises rest on.

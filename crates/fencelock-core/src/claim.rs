@@ -1,4 +1,5 @@
-use crate::{Expiry, FencingToken, Holder, HolderId, Holding, Key, Occupant, Ttl};
+use crate::{Expiry, Holder, HolderId, Holding, Key, Occupant, TokenBlock, Ttl};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// What a claim asks for.
@@ -29,12 +30,14 @@ pub struct Claim {
     /// The fence to grant, in microseconds since 1970, if the node's own time and its last grant allow it; the wall clock
     /// where there is none. Nodes that are proposed the same mostly grant the same.
     pub proposal: Option<u64>,
+    /// How many fencing tokens are wanted: 1 unless the hold is to be shared. What is granted may be fewer.
+    pub block: NonZeroU32,
 }
 
 impl Claim {
     /// A claim of the whole key for one holder.
     pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
-        Self { key, holder, ttl, intent, proposal: None }
+        Self { key, holder, ttl, intent, proposal: None, block: NonZeroU32::MIN }
     }
 
     /// The same claim with another intent.
@@ -48,6 +51,12 @@ impl Claim {
     pub fn with_proposal(&self, micros: u64) -> Self {
         Self { proposal: Some(micros), ..self.clone() }
     }
+
+    /// The same claim for as many fencing tokens.
+    #[must_use]
+    pub fn with_block(&self, block: NonZeroU32) -> Self {
+        Self { block, ..self.clone() }
+    }
 }
 
 /// The answer to a [`Claim`].
@@ -55,8 +64,9 @@ impl Claim {
 pub enum Acquire {
     /// The key is the holder's for the TTL asked for.
     Granted {
-        /// Greater than that of every earlier grant of this key.
-        fence: FencingToken,
+        /// Each greater than those of every earlier grant of this key. Asked again, the node may name the last alone: that
+        /// much it remembers.
+        tokens: TokenBlock,
     },
     /// Somebody else has the key, and the claim left nothing behind.
     Busy(Occupied),

@@ -1,4 +1,4 @@
-use crate::{FencingToken, HolderId, Key};
+use crate::{HolderId, Key, TokenBlock};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use std::time::Duration;
 pub enum Event {
     /// The key was handed to this waiter, after the backend had last answered it.
     ///
-    /// It is the one hint that carries a fact. If `fence` is greater than the `last_fence` of the waiter's last answered
-    /// claim, the key is its own for at least `claim_ttl` from the sending of that claim, unless a claim answered
-    /// meanwhile says [`crate::Acquire::Gone`]. An older `fence` is that of a hand-off that has ended since.
+    /// It is the one hint that carries a fact. If the first of `tokens` is greater than the `last_fence` of the waiter's last
+    /// answered claim, the key is its own for at least `claim_ttl` from the sending of that claim, unless a claim answered
+    /// meanwhile says [`crate::Acquire::Gone`]. Older `tokens` are those of a hand-off that has ended since. (Blocks
+    /// do not overlap and `last_fence` ends one, so it makes no difference which of them is compared.)
     ///
     /// The models in `tests/handoff_model` show that this suffices, and what breaks without each part of it.
     Handed {
@@ -17,9 +18,10 @@ pub enum Event {
         key: Key,
         /// To whom.
         holder: HolderId,
-        /// The token of the grant.
-        fence: FencingToken,
-        /// The short lease of a hand-off, which a renewal makes a full one.
+        /// The tokens of the grant.
+        tokens: TokenBlock,
+        /// The short lease of a hand-off, which a renewal makes a full one. Zero where a grant counts only after more than
+        /// the hand-off: then the message proves nothing, and the waiter must ask.
         claim_ttl: Duration,
     },
     /// The key was freed, expired, or is another's: waiters should poll, a holder should look.

@@ -18,6 +18,19 @@ pub enum Fault {
     Full,
     /// The server is busy with a script or a fail-over, and asks to try again.
     Busy,
+    /// It was carried out, but fewer replicas than wanted confirmed in time that they have it too.
+    NotReplicated {
+        /// How many did.
+        confirmed: u32,
+        /// How many must.
+        wanted: u32,
+    },
+    /// It is well, but may have forgotten what it granted, and so grants nothing for a while. Nothing was carried out, and it
+    /// passes by itself: the detail says when.
+    Quarantined,
+    /// It is well, but belongs to another set of nodes, or allows another longest TTL. Nothing was carried out, and trying
+    /// again changes nothing.
+    Misconfigured,
     /// Anything else: the detail says what.
     Other,
 }
@@ -25,7 +38,12 @@ pub enum Fault {
 impl Fault {
     /// Whether trying again cannot help.
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Denied)
+        matches!(self, Self::Denied | Self::Misconfigured)
+    }
+
+    /// Whether the node answered, and takes no part: nothing was carried out.
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::Quarantined | Self::Misconfigured)
     }
 
     const fn words(self) -> &'static str {
@@ -37,14 +55,30 @@ impl Fault {
             Self::Loading => "still loading its data",
             Self::Full => "cannot store anything",
             Self::Busy => "busy",
+            Self::NotReplicated { .. } => "not replicated",
+            Self::Quarantined => "in quarantine",
+            Self::Misconfigured => "set up otherwise",
             Self::Other => "failed",
+        }
+    }
+
+    /// What to do about it, where it is the same for every node.
+    const fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::Quarantined => Some("servers that are all new: `fencelock init --trust-empty`"),
+            Self::Misconfigured => Some("if the change was on purpose: `fencelock init` with the new URL"),
+            _ => None,
         }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
+        f.write_str(self.words())?;
+        match self {
+            Self::NotReplicated { confirmed, wanted } => write!(f, ": {confirmed} of {wanted} replicas confirmed"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -93,9 +127,28 @@ impl Unknown {
         &self.nodes
     }
 
-    /// Whether trying again cannot help: every node denies access.
+    /// How many replicas confirmed and how many must, if that is the cause.
+    pub fn not_replicated(&self) -> Option<(u32, u32)> {
+        self.nodes.iter().find_map(|node| match node.fault {
+            Fault::NotReplicated { confirmed, wanted } => Some((confirmed, wanted)),
+            _ => None,
+        })
+    }
+
+    /// Whether trying again cannot help: no node can get better by itself.
     pub fn is_permanent(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.is_permanent())
+    }
+
+    /// Whether every node that failed answered that it takes no part. Then, whatever "unknown" says, nothing was carried out,
+    /// or a quorum is giving it back.
+    pub fn is_refusal(&self) -> bool {
+        !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.is_refusal())
+    }
+
+    /// Whether a node is in quarantine, so that it is worth waiting for the end of that.
+    pub fn is_quarantine(&self) -> bool {
+        self.nodes.iter().any(|node| node.fault == Fault::Quarantined)
     }
 }
 
@@ -103,6 +156,11 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.nodes.iter().enumerate() {
             write!(f, "{}{node}", if i == 0 { "" } else { "; " })?;
+        }
+        for fault in [Fault::Quarantined, Fault::Misconfigured] {
+            if let Some(advice) = fault.advice().filter(|_| self.nodes.iter().any(|node| node.fault == fault)) {
+                write!(f, "; {advice}")?;
+            }
         }
         Ok(())
     }
@@ -125,8 +183,38 @@ mod tests {
     }
 
     #[test]
-    fn only_refused_credentials_are_permanent() {
+    fn missing_replicas_are_counted() {
+        let unknown = Unknown::new("a:1", Fault::NotReplicated { confirmed: 1, wanted: 2 }, "within 50 ms");
+        assert_eq!(unknown.to_string(), "a:1: not replicated: 1 of 2 replicas confirmed (within 50 ms)");
+        assert_eq!(unknown.not_replicated(), Some((1, 2)));
+        assert_eq!(Unknown::new("a:1", Fault::Busy, "").not_replicated(), None);
+        assert!(!unknown.is_permanent(), "replicas come back");
+    }
+
+    #[test]
+    fn refused_credentials_and_another_set_of_nodes_are_permanent() {
         assert!(Unknown::new("a:1", Fault::Denied, "").is_permanent());
+        assert!(Unknown::new("a:1", Fault::Misconfigured, "").is_permanent());
         assert!(!Unknown::new("a:1", Fault::ReadOnly, "").is_permanent());
+        assert!(!Unknown::new("a:1", Fault::Quarantined, "").is_permanent());
+    }
+
+    #[test]
+    fn a_refusal_is_one_only_if_no_node_may_have_done_anything() {
+        let node = |fault| NodeFault { node: "a:1".into(), fault, detail: String::new() };
+        let (kept_out, silent) = (node(Fault::Quarantined), node(Fault::Timeout));
+        assert!(Unknown::of_nodes(vec![kept_out.clone(), node(Fault::Misconfigured)]).is_refusal());
+        assert!(!Unknown::of_nodes(vec![kept_out.clone(), silent]).is_refusal());
+        assert!(!Unknown::of_nodes(Vec::new()).is_refusal());
+    }
+
+    #[test]
+    fn what_to_do_is_said_once_for_all_nodes() {
+        let node = |name: &str| NodeFault { node: name.into(), fault: Fault::Quarantined, detail: "5 s left".into() };
+        assert_eq!(
+            Unknown::of_nodes(vec![node("a:1"), node("b:2")]).to_string(),
+            "a:1: in quarantine (5 s left); b:2: in quarantine (5 s left); servers that are all new: \
+             `fencelock init --trust-empty`"
+        );
     }
 }

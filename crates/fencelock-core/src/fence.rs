@@ -1,6 +1,6 @@
 use crate::Invalid;
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -48,8 +48,12 @@ impl FromStr for FencingToken {
     }
 }
 
-/// How far a proposal may lie from the node's own clock.
-const CLAMP: Duration = Duration::from_secs(1);
+/// How far a token may lie from the node's own clock.
+pub(crate) const CLAMP: Duration = Duration::from_secs(1);
+
+pub(crate) fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
 
 /// The fence of the next grant on one node: `max(previous + 1, clamp(proposal, node time +- 1 s))`.
 ///
@@ -57,12 +61,7 @@ const CLAMP: Duration = Duration::from_secs(1);
 /// microsecond or when a clock steps back. Together they grow through both. The clamp keeps one client with a clock in
 /// the far future from pushing the fence ahead of everybody's time. Without a node clock (`None`) there is no clamp.
 pub fn next_fence(previous: u64, proposal: u64, node_micros: Option<u64>) -> Result<FencingToken, Invalid> {
-    let window = u64::try_from(CLAMP.as_micros()).unwrap_or(u64::MAX);
-    let proposal = match node_micros {
-        Some(now) => proposal.clamp(now.saturating_sub(window), now.saturating_add(window)),
-        None => proposal,
-    };
-    FencingToken::new(proposal.max(previous.saturating_add(1)))
+    crate::next_block(previous, proposal, node_micros, NonZeroU32::MIN).map(crate::TokenBlock::last)
 }
 
 #[cfg(test)]

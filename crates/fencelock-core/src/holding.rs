@@ -75,7 +75,7 @@ pub struct Holding {
     pub occupant: Occupant,
     /// When it ends by itself.
     pub expiry: Expiry,
-    /// The fencing token of the hold; unknown for foreign holds.
+    /// The greatest fencing token that the hold may use, and mostly the only one; unknown for foreign holds.
     pub fence: Option<FencingToken>,
     /// How long it has been held, where that is known.
     pub held_for: Option<Duration>,

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod block;
 mod claim;
 mod event;
 mod fault;
@@ -49,8 +50,10 @@ mod renewal;
 mod retry;
 mod side_key;
 mod time;
+mod vitals;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
+pub use block::{TokenBlock, next_block};
 pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
 pub use event::{Event, Sink};
 pub use fault::{Fault, NodeFault, Unknown};
@@ -70,3 +73,4 @@ pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use time::{Clock, Drift, Moment, Ttl};
+pub use vitals::{ClockOffset, Vitals};

@@ -65,6 +65,16 @@ impl RenewalPlan {
         self.lease.until().min(self.ends)
     }
 
+    /// How long the lease runs on from `now` if no renewal succeeds, whatever the longest hold.
+    pub fn rest(&self, now: Moment) -> Duration {
+        self.lease.remaining(now)
+    }
+
+    /// The lease goes on under somebody else, whose hold is over at `ends`. Says whether that is another end than before.
+    pub fn hand_on(&mut self, ends: Moment) -> bool {
+        std::mem::replace(&mut self.ends, ends) != ends
+    }
+
     /// What to do at `now`.
     pub fn due(&self, now: Moment) -> Due {
         if now >= self.ends {
@@ -155,6 +165,15 @@ mod tests {
         assert_eq!(plan.until(), at(5000));
         assert_eq!(plan.due(at(4999)), Due::At(at(5000)));
         assert_eq!(plan.due(at(5000)), Due::MaxHold);
+    }
+
+    #[test]
+    fn a_lease_that_is_handed_on_has_the_longest_hold_of_whoever_gets_it() {
+        let mut plan = plan();
+        assert!(plan.hand_on(at(500)));
+        assert_eq!((plan.until(), plan.rest(at(0))), (at(500), Duration::from_millis(2968)));
+        assert!(plan.hand_on(Moment::NEVER) && !plan.hand_on(Moment::NEVER));
+        assert_eq!(plan.until(), at(2968));
     }
 
     #[test]

@@ -86,6 +86,20 @@ impl Ttl {
         self.0
     }
 
+    /// Checks that it is no longer than a place allows: [`crate::Capabilities::longest_ttl`].
+    ///
+    /// # Errors
+    /// [`Invalid`] with both.
+    pub fn within(self, longest: Option<Duration>) -> Result<(), Invalid> {
+        match longest {
+            Some(longest) if self.0 > longest => Err(Invalid::new(format!(
+                "a TTL of {self:?} is longer than the {longest:?} that this place allows: ask for less, or change max_ttl= in \
+                 the URL of every client and run `fencelock init`"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The span in milliseconds, as servers count.
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
@@ -153,6 +167,14 @@ mod tests {
             let error = Ttl::new(span).unwrap_err().to_string();
             assert!(error.contains(&format!("{span:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_ttl_beyond_what_a_place_allows_is_refused_with_both() {
+        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        assert!(ttl.within(None).is_ok() && ttl.within(Some(Duration::from_secs(30))).is_ok());
+        let error = ttl.within(Some(Duration::from_millis(29_999))).unwrap_err().to_string();
+        assert!(error.contains("30s") && error.contains("29.999s") && error.contains("max_ttl="), "{error}");
     }
 
     #[test]

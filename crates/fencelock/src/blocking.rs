@@ -16,7 +16,7 @@
 use crate::janitor::Janitor;
 use crate::{
     Capabilities, Error, Eviction, FencingToken, Finding, Held, HolderId, Holding, Invalid, Key, LossReason, Released,
-    Waiting,
+    Unknown, Waiting,
 };
 use std::fmt;
 use std::future::Future;
@@ -223,6 +223,12 @@ impl Lock {
     /// As [`crate::Lock::on_wait`].
     pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_wait(told);
+        self
+    }
+
+    /// As [`crate::Lock::on_trouble`].
+    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(told);
         self
     }
 

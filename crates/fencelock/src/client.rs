@@ -1,9 +1,9 @@
+use crate::builder::Builder;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Released;
 use crate::janitor::Janitor;
 use crate::lock::Lock;
-use fencelock_backends::BootClock;
 use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl,
     Unknown,
@@ -35,20 +35,24 @@ impl Client {
     /// | `memory:` or `memory:NAME` | this process; the same name gives the same locks |
     /// | `file:DIR` | files below `DIR`, for the processes of one machine |
     /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
-    /// | `redlock://host[:port],host[:port],host[:port]?trust_empty=true` | a majority of independent Redis servers |
+    /// | `redlock://host[:port],host[:port],host[:port]` | a majority of independent Redis servers; `redlock+tls://` with TLS |
+    ///
+    /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`fencelock_backends::init`] puts them
+    /// into service at once.
     ///
     /// # Errors
-    /// [`Error::Config`] for a URL that cannot be used or credentials that are refused; [`Error::Unreachable`] if
-    /// nobody answers there.
+    /// [`Error::Config`] for a URL that cannot be used, credentials that are refused, and servers that belong to another
+    /// set; [`Error::Unreachable`] if nobody answers there.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        let backend = fencelock_backends::connect(url).await.map_err(|error| match error {
-            fencelock_backends::ConnectError::Url(invalid) => Error::Config(invalid),
-            fencelock_backends::ConnectError::Unknown(cause) => unreachable_once(cause),
-        })?;
-        Self::with_backend(backend)
+        Self::builder().connect(url).await
+    }
+
+    /// A client with other settings than the usual ones.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 
     /// Uses a backend that was made by hand, with the clock of production and the usual drift.
@@ -56,7 +60,7 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime.
     pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
-        Self::with_clock(backend, Arc::new(BootClock), Drift::default())
+        Self::builder().backend(backend)
     }
 
     /// Uses another clock, which must go like that of the backend, and another allowance for drift. For tests that
@@ -65,12 +69,16 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime.
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
-        Ok(Self { core: Core::start(backend, clock, drift)? })
+        Self::builder().clock(clock, drift).backend(backend)
     }
 
     /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.core), key.as_ref())
+    }
+
+    pub(crate) fn of(core: Arc<Core>) -> Self {
+        Self { core }
     }
 
     #[cfg(test)]
@@ -92,7 +100,8 @@ impl Client {
         self.core.backend.capabilities()
     }
 
-    /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives.
+    /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives. It is the server's: it counts
+    /// those who wait there, and names the last token that a lease may use, where tasks of one client share it.
     ///
     /// # Errors
     /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
@@ -135,7 +144,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
-    /// [`Error::Unreachable`].
+    /// [`Error::NotReplicated`], [`Error::Unreachable`].
     ///
     /// # Cancel safety
     /// It may or may not have been renewed; calling it again is harmless.
@@ -143,13 +152,14 @@ impl Client {
         let key = Key::new(key)?;
         let ttl = Ttl::new(ttl)?;
         self.core.drift.check(ttl)?;
+        ttl.within(self.capabilities().longest_ttl)?;
         let renewal = [Renewal { key: key.clone(), holder, ttl }];
         let answer = self.core.backend.renew(&renewal).await.pop();
         let reason = match answer {
             Some(Ok(Renew::Renewed { .. })) => return Ok(()),
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
-            Some(Err(cause)) => return Err(unreachable_once(cause)),
+            Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),
             None => return Err(unreachable_once(Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer"))),
         };
         Err(Error::Lost { key, reason })
@@ -172,7 +182,7 @@ impl Client {
         self.core.close();
         let drained = async {
             // Guards may be anywhere, so their end is looked for, not told.
-            while self.core.watchdog.holds() > 0 || !self.core.waiters.is_empty() {
+            while self.core.watchdog.holds() > 0 || !self.core.is_quiet() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             self.core.janitor.idle().await;
@@ -181,7 +191,7 @@ impl Client {
     }
 }
 
-/// Wrong credentials are a matter of configuration; anything else may pass.
+/// Wrong credentials and another set of servers are matters of configuration; anything else may pass.
 pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Error {
     if cause.is_permanent() {
         return Error::Config(fencelock_core::Invalid::new(cause.to_string()));
@@ -189,6 +199,14 @@ pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Er
     Error::Unreachable { cause, waited, attempts }
 }
 
-fn unreachable_once(cause: Unknown) -> Error {
+/// As [`unreachable`], for what must be replicated to count.
+pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    match cause.not_replicated() {
+        Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
+        None => unreachable(cause, waited, attempts),
+    }
+}
+
+pub(crate) fn unreachable_once(cause: Unknown) -> Error {
     unreachable(cause, Duration::ZERO, 1)
 }

@@ -1,6 +1,7 @@
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::janitor::Janitor;
+use crate::local::{Limits, Rooms};
 use crate::waiters::{Handed, Waiters};
 use crate::watchdog::Watchdog;
 use fencelock_core::{Backend, Clock, Drift, Event, Invalid, Sink};
@@ -17,6 +18,8 @@ pub(crate) struct Core {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) janitor: Arc<Janitor>,
+    /// Where tasks wait for each other; without, each claims for itself.
+    pub(crate) rooms: Option<Arc<Rooms>>,
     closed: AtomicBool,
     /// Backends hold their listeners weakly.
     _listener: Arc<dyn Sink>,
@@ -24,7 +27,13 @@ pub(crate) struct Core {
 
 impl Core {
     /// Starts the client's two tasks on the current runtime.
-    pub(crate) fn start(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Arc<Self>, Error> {
+    pub(crate) fn start(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        drift: Drift,
+        sharing: Option<Limits>,
+    ) -> Result<Arc<Self>, Error> {
+        let sharing = sharing.map(Limits::check).transpose()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
         })?;
@@ -40,6 +49,10 @@ impl Core {
         backend.listen(Arc::clone(&listener));
         runtime.spawn(Arc::clone(&watchdog).run());
         runtime.spawn(desk.run());
+        let rooms = sharing.map(|limits| {
+            let queues = backend.capabilities().queues;
+            Rooms::new(limits, queues, Arc::clone(&clock), Arc::clone(&watchdog), Arc::clone(&janitor), runtime)
+        });
         Ok(Arc::new(Self {
             backend,
             clock,
@@ -48,6 +61,7 @@ impl Core {
             waiters,
             watchdog,
             janitor,
+            rooms,
             closed: AtomicBool::new(false),
             _listener: listener,
         }))
@@ -57,6 +71,14 @@ impl Core {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.waiters.nudge_all();
+        if let Some(rooms) = &self.rooms {
+            rooms.nudge_all();
+        }
+    }
+
+    /// Whether nobody waits or asks.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.waiters.is_empty() && self.rooms.as_ref().is_none_or(|rooms| rooms.is_empty())
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -85,8 +107,8 @@ struct Listener {
 impl Sink for Listener {
     fn event(&self, event: &Event) {
         match event {
-            Event::Handed { key, holder, fence, claim_ttl } => {
-                let handed = Handed { fence: *fence, claim_ttl: *claim_ttl };
+            Event::Handed { key, holder, tokens, claim_ttl } => {
+                let handed = Handed { tokens: *tokens, claim_ttl: *claim_ttl };
                 if !self.waiters.hand(key, *holder, handed)
                     && let Some(janitor) = self.janitor.upgrade()
                 {

@@ -21,7 +21,7 @@ pub enum Error {
         attempts: u32,
     },
     /// The place where the lock lives did not answer: it could not be told whether the lock is free.
-    #[error("cannot reach the lock's home after {} and {attempts} {}: {cause}", Span(*waited), if *attempts == 1 { "try" } else { "tries" })]
+    #[error("{} after {} and {attempts} {}: {cause}", failure(cause), Span(*waited), if *attempts == 1 { "try" } else { "tries" })]
     Unreachable {
         /// The last cause, node by node.
         cause: Unknown,
@@ -29,6 +29,19 @@ pub enum Error {
         waited: Duration,
         /// How often.
         attempts: u32,
+    },
+    /// The place has the lock, but too few of its replicas confirmed that they have it too: a fail-over could lose it, so it
+    /// does not count. A new lock was given back; a hold that was there before goes on until its old end.
+    #[error("the lock on {key} does not count: {cause}")]
+    NotReplicated {
+        /// What was asked for.
+        key: Key,
+        /// How many replicas confirmed it in time.
+        confirmed: u32,
+        /// How many must.
+        wanted: u32,
+        /// Where, and in what time.
+        cause: Unknown,
     },
     /// The hold is over although nobody here released it. Stop what it protected.
     #[error("the lock on {key} is lost: {reason}")]
@@ -49,6 +62,10 @@ pub enum Error {
         /// Releases that were not confirmed by then.
         pending: usize,
     },
+}
+
+fn failure(cause: &Unknown) -> &'static str {
+    if cause.is_refusal() { "the lock's home grants nothing" } else { "cannot reach the lock's home" }
 }
 
 /// The words of [`Error::Busy`].

@@ -1,10 +1,10 @@
 use crate::client::unreachable;
 use crate::core::Core;
 use crate::error::Error;
-use crate::hold::{End, Hold};
+use crate::hold::{End, Hold, Turn};
 use crate::janitor::Chore;
-use crate::telemetry;
-use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
+use crate::telemetry::{self, Way};
+use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub struct Guard {
 #[derive(Clone)]
 pub struct Held {
     hold: Arc<Hold>,
+    turn: Turn,
 }
 
 /// How a release went.
@@ -52,13 +53,24 @@ impl Released {
 const RELEASE_TRIES: u32 = 3;
 
 impl Guard {
-    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>) -> Self {
+    /// The first turn of a hold, which is looked after from now on.
+    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, turn: Turn) -> Self {
         core.watchdog.watch(&hold);
-        Self { core, held: Held { hold }, armed: true }
+        Self { core, held: Held { hold, turn }, armed: true }
     }
 
-    pub(crate) fn hold(&self) -> &Hold {
+    /// A later turn, for one who has waited since `arrived`.
+    pub(crate) fn of_turn(core: Arc<Core>, hold: Arc<Hold>, turn: Turn, arrived: Moment) -> Self {
+        telemetry::acquired(&hold, &turn, turn.since.since(arrived), Way::Shared);
+        Self { core, held: Held { hold, turn }, armed: true }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.held.hold
+    }
+
+    pub(crate) fn turn(&self) -> &Turn {
+        &self.held.turn
     }
 
     /// What is locked.
@@ -66,7 +78,8 @@ impl Guard {
         self.held.key()
     }
 
-    /// The proof of this hold, which [`crate::Client::release`] and [`crate::Lock::resume`] take.
+    /// The proof of this hold, which [`crate::Client::release`] and [`crate::Lock::resume`] take. Tasks of one client that
+    /// share a lease have the same, one after the other: it is of use outside of them only with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
         self.held.hold.holder
     }
@@ -107,7 +120,8 @@ impl Guard {
         self.held.clone()
     }
 
-    /// Gives the lock back and waits for the server's word.
+    /// Gives the lock back and waits for the server's word; or leaves the lease to the next task of this client, if one
+    /// waits that may have it. Then the answer is [`Released::Released`] without asking anybody.
     ///
     /// A lock that was lost before is no error: the answer says so, and the key's present holder is not touched.
     ///
@@ -118,6 +132,13 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
+        if self.pass() {
+            return Ok(Released::Released);
+        }
+        self.give_back().await
+    }
+
+    async fn give_back(mut self) -> Result<Released, Error> {
         let before = self.let_go();
         let core = Arc::clone(&self.core);
         let started = core.clock.now();
@@ -150,6 +171,9 @@ impl Guard {
     /// Stops looking after the hold, which goes on until its lease ends: whoever gets the id may
     /// [`crate::Lock::resume`] it.
     pub fn into_holder(mut self) -> HolderId {
+        if let Some(room) = &self.held.hold.room {
+            room.end(&self.held.hold);
+        }
         self.let_go();
         self.armed = false;
         self.holder()
@@ -160,14 +184,25 @@ impl Guard {
         self.core.clock.now() < self.held.hold.stray_until
     }
 
+    /// Leaves the lease to the next task of this client, if there is one that may have it.
+    fn pass(&mut self) -> bool {
+        let Held { hold, turn } = &self.held;
+        let passed = hold.room.as_ref().is_some_and(|room| room.pass(hold, turn));
+        if passed {
+            self.armed = false;
+            telemetry::let_go(hold, turn, self.core.clock.now());
+        }
+        passed
+    }
+
     fn let_go(&self) -> Option<End> {
-        let hold = &self.held.hold;
+        let Held { hold, turn } = &self.held;
         let before = hold.let_go();
         // Whoever takes it off the watchdog's list tells how it ended, so that it is told once.
         if self.core.watchdog.forget(hold) {
             match &before {
-                Some(End::Lost(reason)) => telemetry::lost(hold, reason, self.core.clock.now()),
-                Some(End::LetGo) | None => telemetry::let_go(hold, self.core.clock.now()),
+                Some(End::Lost(reason)) => telemetry::lost(hold, turn, reason, self.core.clock.now()),
+                Some(End::LetGo) | None => telemetry::let_go(hold, turn, self.core.clock.now()),
             }
         }
         before
@@ -178,6 +213,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         // A child made by fork has a copy of the guard, but the lock is its parent's.
         if !self.armed || !self.core.identity.is_this_process() {
+            return;
+        }
+        if self.pass() {
             return;
         }
         self.let_go();
@@ -196,23 +234,23 @@ impl Held {
 
     /// As [`Guard::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.fence
+        self.turn.fence
     }
 
     /// As [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.hold.remaining(&self.turn)
     }
 
     /// As [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
-        self.hold.end().is_none()
+        self.hold.end_of(&self.turn).is_none()
     }
 
     /// # Errors
     /// [`Error::Lost`] if the lock is not held any more.
     pub fn check(&self) -> Result<(), Error> {
-        match self.hold.loss() {
+        match self.hold.loss(&self.turn) {
             None => Ok(()),
             Some(reason) => Err(Error::Lost { key: self.key().clone(), reason }),
         }
@@ -220,7 +258,7 @@ impl Held {
 
     /// As [`Guard::lost`]. It never ends if the lock is released instead.
     pub async fn lost(&self) -> LossReason {
-        self.hold.lost().await
+        self.hold.lost(&self.turn).await
     }
 }
 

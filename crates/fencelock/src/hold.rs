@@ -1,29 +1,66 @@
-use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, RenewalPlan, Ttl};
+use crate::local::Room;
+use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, RenewalPlan, Ttl};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What a guard and the watchdog know together of one held key.
+/// What the guards and the watchdog know together of one held key.
+///
+/// A hold is one lease of one holder. Tasks that share it have it in turns, each with a fencing token of its own; only the
+/// last turn goes on.
 ///
 /// The lapse is latched: whoever looks first at or after the end makes the loss final, under the same lock that a
-/// renewal takes. So nobody can see a hold that was lost come back.
+/// renewal takes. So nobody can see a hold that was lost come back, and no turn begins after it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
     pub(crate) holder: HolderId,
-    pub(crate) fence: FencingToken,
+    pub(crate) owner: Owner,
     pub(crate) ttl: Ttl,
-    pub(crate) since: Moment,
     /// Until then, a request whose answer never came may still arrive at the server.
     pub(crate) stray_until: Moment,
+    /// Where tasks of this client wait for their turn, if it can be shared.
+    pub(crate) room: Option<Arc<Room>>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     ended: Notify,
 }
 
+/// One task's part of a hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    number: u64,
+    pub(crate) fence: FencingToken,
+    pub(crate) since: Moment,
+    /// Nobody has it: the lease is kept for whoever comes next.
+    pub(crate) idle: bool,
+}
+
+impl Turn {
+    pub(crate) const fn is(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+/// How a hold begins.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    pub(crate) key: Key,
+    pub(crate) holder: HolderId,
+    pub(crate) owner: Owner,
+    pub(crate) ttl: Ttl,
+    pub(crate) fence: FencingToken,
+    pub(crate) plan: RenewalPlan,
+    pub(crate) stray_until: Moment,
+    pub(crate) room: Option<Arc<Room>>,
+}
+
 #[derive(Debug)]
 struct State {
     plan: RenewalPlan,
+    turn: Turn,
+    /// How long the lease ran when it began, or was renewed last.
+    fresh: Duration,
     /// Where it stands in the watchdog's timers.
     scheduled: Moment,
     renewing: bool,
@@ -50,54 +87,104 @@ pub(crate) enum Duty {
 }
 
 impl Hold {
-    pub(crate) fn new(
-        key: Key,
-        holder: HolderId,
-        fence: FencingToken,
-        ttl: Ttl,
-        plan: RenewalPlan,
-        stray_until: Moment,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let state = State { plan, scheduled: Moment::NEVER, renewing: false, hurried: false, end: None };
+    /// With its first turn.
+    pub(crate) fn begin(beginning: Beginning, clock: Arc<dyn Clock>) -> (Self, Turn) {
+        let Beginning { key, holder, owner, ttl, fence, plan, stray_until, room } = beginning;
         let since = clock.now();
-        Self { key, holder, fence, ttl, since, stray_until, clock, state: Mutex::new(state), ended: Notify::new() }
+        let turn = Turn { number: 0, fence, since, idle: false };
+        let fresh = plan.rest(since);
+        let state = State { plan, turn, fresh, scheduled: Moment::NEVER, renewing: false, hurried: false, end: None };
+        let (state, ended) = (Mutex::new(state), Notify::new());
+        (Self { key, holder, owner, ttl, stray_until, room, clock, state, ended }, turn)
+    }
+
+    /// The turn that goes on, or was the last.
+    pub(crate) fn turn(&self) -> Turn {
+        self.state().turn
     }
 
     /// The end, if it has come; looking makes a lapse final.
     pub(crate) fn end(&self) -> Option<End> {
         let mut state = self.state();
-        self.latch(&mut state);
+        self.latch(&mut state, self.clock.now());
         state.end.clone()
     }
 
-    pub(crate) fn loss(&self) -> Option<LossReason> {
-        match self.end() {
+    /// The end of a turn: if another follows, it was let go.
+    pub(crate) fn end_of(&self, turn: &Turn) -> Option<End> {
+        let mut state = self.state();
+        if state.turn.number != turn.number {
+            return Some(End::LetGo);
+        }
+        self.latch(&mut state, self.clock.now());
+        state.end.clone()
+    }
+
+    pub(crate) fn loss(&self, turn: &Turn) -> Option<LossReason> {
+        match self.end_of(turn) {
             Some(End::Lost(reason)) => Some(reason),
             Some(End::LetGo) | None => None,
         }
     }
 
-    /// How long the holder may believe in it; zero once it has ended.
-    pub(crate) fn remaining(&self) -> Duration {
+    /// How long the holder of this turn may believe in it; zero once it has ended.
+    pub(crate) fn remaining(&self, turn: &Turn) -> Duration {
         let mut state = self.state();
-        self.latch(&mut state);
-        if state.end.is_some() { Duration::ZERO } else { state.plan.until().since(self.clock.now()) }
+        let now = self.clock.now();
+        self.latch(&mut state, now);
+        let over = state.end.is_some() || state.turn.number != turn.number;
+        if over { Duration::ZERO } else { state.plan.until().since(now) }
+    }
+
+    /// Ends a turn and begins another, if the lease still has more than half of what it had when it was fresh: whoever
+    /// gets it could not have got much more from the server. Says too whether the watchdog's timer must be set anew.
+    pub(crate) fn pass(
+        &self,
+        from: &Turn,
+        fence: FencingToken,
+        max_hold: Option<Duration>,
+        now: Moment,
+    ) -> Option<(Turn, bool)> {
+        let ends = max_hold.map_or(Moment::NEVER, |max_hold| now + max_hold);
+        self.next_turn(from, Turn { number: from.number + 1, fence, since: now, idle: false }, ends)
+    }
+
+    /// Ends a turn without another one: nobody has the lease until it is passed on from the turn that comes back.
+    pub(crate) fn rest_after(&self, from: &Turn, now: Moment) -> Option<(Turn, bool)> {
+        let idle = Turn { number: from.number + 1, fence: from.fence, since: now, idle: true };
+        self.next_turn(from, idle, Moment::NEVER)
+    }
+
+    fn next_turn(&self, from: &Turn, next: Turn, ends: Moment) -> Option<(Turn, bool)> {
+        let mut state = self.state();
+        self.latch(&mut state, next.since);
+        if state.end.is_some() || !state.turn.is(from) || state.plan.rest(next.since) <= state.fresh / 2 {
+            return None;
+        }
+        state.turn = next;
+        let moved = state.plan.hand_on(ends);
+        Some((next, moved))
+    }
+
+    /// How long the lease runs on; `None` if it has no end of its own.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        let rest = self.state().plan.rest(self.clock.now());
+        (rest != Duration::MAX).then_some(rest)
     }
 
     /// Waits for the loss. Needs no watchdog: the end of the lease is this future's own timer.
-    pub(crate) async fn lost(&self) -> LossReason {
+    pub(crate) async fn lost(&self, turn: &Turn) -> LossReason {
         loop {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            match self.end() {
+            match self.end_of(turn) {
                 Some(End::Lost(reason)) => return reason,
                 Some(End::LetGo) => std::future::pending().await,
                 None => {}
             }
             // Timers stand still while the machine sleeps; a second is how late a loss in sleep may be told.
-            let nap = self.remaining().min(Duration::from_secs(1));
+            let nap = self.remaining(turn).min(Duration::from_secs(1));
             tokio::select! {
                 () = ended => {}
                 () = tokio::time::sleep(nap) => {}
@@ -108,7 +195,7 @@ impl Hold {
     /// The owner gives it up: from now on nothing renews it. Says how it had ended before, if it had.
     pub(crate) fn let_go(&self) -> Option<End> {
         let mut state = self.state();
-        self.latch(&mut state);
+        self.latch(&mut state, self.clock.now());
         let before = state.end.clone();
         state.end.get_or_insert(End::LetGo);
         before
@@ -119,7 +206,7 @@ impl Hold {
         let mut state = self.state();
         state.renewing = false;
         // A lease that had run out by then ended by itself, whatever became of the key.
-        self.latch(&mut state);
+        self.latch(&mut state, self.clock.now());
         if state.end.is_none() {
             state.end = Some(End::Lost(reason));
             self.ended.notify_waiters();
@@ -165,7 +252,7 @@ impl Hold {
         if state.renewing || matches!(state.end, Some(End::LetGo)) {
             return Duty::Nothing;
         }
-        self.latch(&mut state);
+        self.latch(&mut state, self.clock.now());
         if let Some(End::Lost(reason)) = &state.end {
             return Duty::Ended(reason.clone());
         }
@@ -183,7 +270,7 @@ impl Hold {
     /// A renewal sent at `sent` was confirmed.
     pub(crate) fn renewed(&self, sent: Moment, dice: u64) {
         let mut state = self.state();
-        self.latch(&mut state);
+        self.latch(&mut state, self.clock.now());
         state.renewing = false;
         if state.end.is_none() {
             // The latch has just found the lease alive, at a moment no earlier than its `now`.
@@ -192,6 +279,7 @@ impl Hold {
                 state.end = Some(End::Lost(reason));
                 self.ended.notify_waiters();
             }
+            state.fresh = state.plan.rest(now);
         }
         self.look_again(&mut state);
     }
@@ -211,11 +299,11 @@ impl Hold {
         }
     }
 
-    fn latch(&self, state: &mut State) {
+    fn latch(&self, state: &mut State, now: Moment) {
         if state.end.is_some() {
             return;
         }
-        let reason = match state.plan.due(self.clock.now()) {
+        let reason = match state.plan.due(now) {
             Due::Lapsed => LossReason::Expired,
             Due::MaxHold => LossReason::MaxHold,
             Due::At(_) | Due::Renew => return,

@@ -1,5 +1,6 @@
 use fencelock_core::{HolderId, Invalid, Owner};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Who this process is to others: host and process id.
 #[derive(Debug)]
@@ -65,4 +66,10 @@ impl Randoms {
 /// Spreads timers. If the system has no dice to throw, the jitter is nil and nothing else suffers.
 pub(crate) fn dice() -> u64 {
     getrandom::u64().unwrap_or(0)
+}
+
+/// Attempts that got in each other's way part only if their pauses differ by more than a trip.
+pub(crate) fn anywhere_in(pause: Duration, dice: u64) -> Duration {
+    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(micros / 4 + dice % (micros - micros / 4 + 1))
 }

@@ -30,6 +30,7 @@
 
 mod acquiring;
 pub mod blocking;
+mod builder;
 mod client;
 mod core;
 mod error;
@@ -37,13 +38,16 @@ mod guard;
 mod hold;
 mod identity;
 mod janitor;
+mod local;
 mod lock;
+mod search;
 #[cfg(test)]
 mod soak;
 mod telemetry;
 mod waiters;
 mod watchdog;
 
+pub use builder::Builder;
 pub use client::Client;
 pub use error::{Error, Span};
 pub use fencelock_backends as backends;

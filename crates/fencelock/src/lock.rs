@@ -2,7 +2,8 @@ use crate::acquiring;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
-use fencelock_core::{Expiry, HolderId, Invalid, Key, Occupant, Owner, Ttl};
+use crate::local;
+use fencelock_core::{Expiry, HolderId, Invalid, Key, Occupant, Owner, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -23,9 +24,11 @@ pub struct Lock {
     label: Option<String>,
     max_hold: Option<Duration>,
     on_wait: Option<OnWait>,
+    on_trouble: Option<OnTrouble>,
 }
 
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
+pub(crate) type OnTrouble = Arc<dyn Fn(&Unknown) + Send + Sync>;
 
 /// Asking a number of times at equal distances, instead of standing in line.
 #[derive(Debug, Clone, Copy)]
@@ -62,15 +65,35 @@ pub(crate) struct Request {
     pub(crate) owner: Owner,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_wait: Option<OnWait>,
+    pub(crate) on_trouble: Option<OnTrouble>,
+}
+
+impl Request {
+    /// Whether it waits for a release, rather than asking once or at set times. Where there is no line, the claim tells
+    /// the backend that somebody here is worth waking.
+    pub(crate) fn lines_up(&self) -> bool {
+        self.retry.is_none() && self.wait != Some(Duration::ZERO)
+    }
 }
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, key: &str) -> Self {
         let ttl = Ttl::default().get();
-        Self { core, key: key.into(), ttl, wait: None, retry: None, label: None, max_hold: None, on_wait: None }
+        Self {
+            core,
+            key: key.into(),
+            ttl,
+            wait: None,
+            retry: None,
+            label: None,
+            max_hold: None,
+            on_wait: None,
+            on_trouble: None,
+        }
     }
 
-    /// How long the lease outlives this process if it dies: 10 ms to 24 h, 30 s unless set.
+    /// How long the lease outlives this process if it dies: 10 ms to 24 h, 30 s unless set. A place with a quarantine
+    /// allows no more than its `max_ttl=`.
     ///
     /// While the guard lives the lease is renewed every third of it, so it need not cover the work. Shorter means a
     /// crash costs less waiting; longer survives longer outages of the server.
@@ -111,24 +134,38 @@ impl Lock {
         self
     }
 
+    /// Calls `told` after each try that could not tell, while it goes on trying: servers that do not answer, or that are
+    /// in quarantine. It must return quickly.
+    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.on_trouble = Some(Arc::new(told));
+        self
+    }
+
     /// Waits for the lock.
     ///
     /// # Errors
     /// [`Error::Busy`] when the wait is over, [`Error::Unreachable`] when the place has not answered for as long as
-    /// the TTL (or the wait, or at once if it asks only once), [`Error::Config`], [`Error::Closed`].
+    /// the TTL (or the wait, or at once if it asks only once), [`Error::NotReplicated`] at once, [`Error::Config`],
+    /// [`Error::Closed`]. The end of a quarantine is waited for as long as for a release.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in line; if the lock was granted meanwhile it is released in the
     /// background. Nothing stays behind.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
-        acquiring::acquire(&self.core, &request).await
+        let Some(rooms) = &self.core.rooms else {
+            return Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None, false)).await;
+        };
+        if request.lines_up() {
+            return local::acquire(&self.core, rooms, &request).await;
+        }
+        Box::pin(local::try_acquire(&self.core, rooms, &request)).await
     }
 
     /// Takes the lock if it is free and nobody waits for it; `None` if not.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Config`], [`Error::Closed`].
+    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// As for [`Lock::acquire`].
@@ -143,7 +180,8 @@ impl Lock {
     /// Continues a hold that [`Guard::into_holder`] let go of, here or in another process.
     ///
     /// # Errors
-    /// [`Error::Lost`] if that holder does not have the key any more, [`Error::Unreachable`], [`Error::Config`].
+    /// [`Error::Lost`] if that holder does not have the key any more, [`Error::Unreachable`],
+    /// [`Error::NotReplicated`], [`Error::Config`].
     ///
     /// # Cancel safety
     /// The hold goes on, unwatched, until its lease ends or it is resumed again.
@@ -178,6 +216,7 @@ impl Lock {
     fn check(&self) -> Result<Request, Invalid> {
         let ttl = Ttl::new(self.ttl)?;
         self.core.drift.check(ttl)?;
+        ttl.within(self.core.backend.capabilities().longest_ttl)?;
         Ok(Request {
             key: Key::new(&self.key)?,
             ttl,
@@ -186,6 +225,7 @@ impl Lock {
             owner: self.core.identity.owner(self.label.as_deref())?,
             max_hold: self.max_hold,
             on_wait: self.on_wait.clone(),
+            on_trouble: self.on_trouble.clone(),
         })
     }
 }

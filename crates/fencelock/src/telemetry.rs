@@ -9,11 +9,12 @@
 //! | `fencelock_lost_total` | counter | holds that ended without a release |
 //! | `fencelock_busy_total` | counter | waits that ran out |
 //! | `fencelock_fallback_polls_total` | counter | times a waiter asked without having been woken |
-//! | `fencelock_handed_total` | counter | locks received by hand-off |
+//! | `fencelock_handed_total` | counter | locks received by hand-off from the place where they live |
+//! | `fencelock_shared_total` | counter | locks received from another task of the same client |
 //! | `fencelock_renewal_seconds` | histogram | round trip of a renewal |
 //! | `fencelock_renewal_failures_total` | counter | renewals without an answer |
 
-use crate::hold::Hold;
+use crate::hold::{Hold, Turn};
 use fencelock_core::{Key, LossReason, Moment, Renew, Unknown};
 use std::time::Duration;
 
@@ -38,25 +39,42 @@ fn record(number: Number) {
 #[cfg(not(feature = "metrics"))]
 fn record(_: Number) {}
 
-pub(crate) fn acquired(hold: &Hold, waited: Duration, handed: bool) {
-    tracing::debug!(key = %hold.key, fence = %hold.fence, ?waited, handed, "acquired");
+/// How a lock came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In answer to a claim.
+    Claimed,
+    /// By a message from the place.
+    Handed,
+    /// From another task of this client.
+    Shared,
+}
+
+pub(crate) fn acquired(hold: &Hold, turn: &Turn, waited: Duration, way: Way) {
+    tracing::debug!(key = %hold.key, fence = %turn.fence, ?waited, ?way, "acquired");
     record(Number::Seconds("fencelock_wait_seconds", waited));
     record(Number::Level("fencelock_held", 1.0));
-    if handed {
-        record(Number::Add("fencelock_handed_total"));
+    match way {
+        Way::Claimed => {}
+        Way::Handed => record(Number::Add("fencelock_handed_total")),
+        Way::Shared => record(Number::Add("fencelock_shared_total")),
     }
 }
 
-pub(crate) fn let_go(hold: &Hold, now: Moment) {
-    let held_for = now.since(hold.since);
-    tracing::debug!(key = %hold.key, fence = %hold.fence, ?held_for, "let go");
+pub(crate) fn let_go(hold: &Hold, turn: &Turn, now: Moment) {
+    let held_for = now.since(turn.since);
+    tracing::debug!(key = %hold.key, fence = %turn.fence, ?held_for, "let go");
     record(Number::Seconds("fencelock_hold_seconds", held_for));
     record(Number::Level("fencelock_held", -1.0));
 }
 
-pub(crate) fn lost(hold: &Hold, reason: &LossReason, now: Moment) {
-    let held_for = now.since(hold.since);
-    tracing::warn!(key = %hold.key, fence = %hold.fence, ?held_for, %reason, "lock lost");
+pub(crate) fn lost(hold: &Hold, turn: &Turn, reason: &LossReason, now: Moment) {
+    let held_for = now.since(turn.since);
+    if turn.idle {
+        // Nobody had it.
+        return;
+    }
+    tracing::warn!(key = %hold.key, fence = %turn.fence, ?held_for, %reason, "lock lost");
     record(Number::Seconds("fencelock_hold_seconds", held_for));
     record(Number::Level("fencelock_held", -1.0));
     record(Number::Add("fencelock_lost_total"));
@@ -69,7 +87,7 @@ pub(crate) fn renewed(hold: &Hold, lag: Duration, answer: &Result<Renew, Unknown
             record(Number::Seconds("fencelock_renewal_seconds", lag));
         }
         Err(cause) => {
-            tracing::warn!(key = %hold.key, %cause, left = ?hold.remaining(), "renewal failed, trying again");
+            tracing::warn!(key = %hold.key, %cause, left = ?hold.rest(), "renewal failed, trying again");
             record(Number::Add("fencelock_renewal_failures_total"));
         }
     }

@@ -1,4 +1,4 @@
-use fencelock_core::{FencingToken, HolderId, Key};
+use fencelock_core::{HolderId, Key, TokenBlock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(crate) struct Waiter {
 /// A hand-off as the message told it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handed {
-    pub(crate) fence: FencingToken,
+    pub(crate) tokens: TokenBlock,
     pub(crate) claim_ttl: Duration,
 }
 

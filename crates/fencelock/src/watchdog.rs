@@ -1,6 +1,6 @@
 //! One task renews every lease of a client: in the order of their deadlines, in batches, none waiting for another.
 
-use crate::hold::{Duty, Hold};
+use crate::hold::{Duty, End, Hold};
 use crate::identity::dice;
 use crate::telemetry;
 use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
@@ -81,6 +81,16 @@ impl Watchdog {
         }
     }
 
+    /// The end of this hold has moved.
+    pub(crate) fn reset_timer(&self, hold: &Arc<Hold>) {
+        let mut table = self.table();
+        if table.has(hold) {
+            table.timers.remove(&(hold.scheduled(), hold.holder));
+            table.set_timer(hold);
+            self.wake_for(&mut table, hold.scheduled());
+        }
+    }
+
     /// How many holds it looks after.
     pub(crate) fn holds(&self) -> usize {
         self.table().holds.len()
@@ -127,7 +137,7 @@ impl Watchdog {
 
     /// Takes out of the timers what is due, and says which leases need a renewal.
     fn due(&self) -> Vec<Arc<Hold>> {
-        let mut renew = Vec::new();
+        let (mut renew, mut ended) = (Vec::new(), Vec::new());
         let mut table = self.table();
         // Whatever is due in the same millisecond goes into the same batch.
         let horizon = self.clock.now() + Duration::from_millis(1);
@@ -145,11 +155,25 @@ impl Watchdog {
                 Duty::Renew => renew.push(hold),
                 Duty::Ended(reason) => {
                     table.remove(&hold);
-                    telemetry::lost(&hold, &reason, self.clock.now());
+                    ended.push((hold, reason));
                 }
             }
         }
+        drop(table);
+        for (hold, reason) in ended {
+            self.tell_end(&hold, Some(&reason));
+        }
         renew
+    }
+
+    /// What comes of the end of a hold, told without the table: nobody gets it any more.
+    fn tell_end(&self, hold: &Arc<Hold>, lost: Option<&LossReason>) {
+        if let Some(reason) = lost {
+            telemetry::lost(hold, &hold.turn(), reason, self.clock.now());
+        }
+        if let Some(room) = &hold.room {
+            room.end(hold);
+        }
     }
 
     fn nap(&self) -> Option<Duration> {
@@ -195,7 +219,12 @@ impl Watchdog {
     fn take_answer(&self, hold: &Arc<Hold>, sent: Moment, answer: Result<Renew, Unknown>) {
         telemetry::renewed(hold, self.clock.now().since(sent), &answer);
         match answer {
-            Ok(Renew::Renewed { .. }) => hold.renewed(sent, dice()),
+            Ok(Renew::Renewed { waiters }) => {
+                hold.renewed(sent, dice());
+                if let Some(room) = &hold.room {
+                    room.told(hold, waiters);
+                }
+            }
             Ok(Renew::Absent) => hold.lose(LossReason::Deleted),
             Ok(Renew::TakenBy(occupant)) => hold.lose(LossReason::TakenBy(occupant)),
             Err(_) => hold.not_renewed(dice()),
@@ -210,8 +239,8 @@ impl Watchdog {
             Some(end) => {
                 let known = table.remove(hold);
                 drop(table);
-                if let (true, crate::hold::End::Lost(reason)) = (known, end) {
-                    telemetry::lost(hold, &reason, self.clock.now());
+                if let End::Lost(reason) = end {
+                    self.tell_end(hold, known.then_some(&reason));
                 }
             }
         }

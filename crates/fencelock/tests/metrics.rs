@@ -12,7 +12,7 @@ async fn waits_holds_and_losses_are_counted() {
     let recorder = DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
     recorder.install().unwrap();
-    let client = Client::connect("memory:").await.unwrap();
+    let client = Client::builder().sharing(false).connect("memory:").await.unwrap();
 
     let held = client.lock("k").await.unwrap();
     assert!(client.lock("k").wait(Duration::from_millis(20)).await.is_err());

@@ -4,9 +4,7 @@ use super::File;
 use super::latch::{Glance, Latch, glance};
 use super::record::{Damage, Record, State};
 use super::table::Hold;
-use fencelock_core::{
-    Acquire, Claim, Expiry, Fault, FencingToken, Intent, Key, Occupant, Occupied, Unknown, next_fence,
-};
+use fencelock_core::{Acquire, Claim, Expiry, Fault, Intent, Key, Occupant, Occupied, TokenBlock, Unknown, next_block};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::thread;
@@ -67,8 +65,8 @@ impl File {
                 }
                 return Ok(Acquire::Busy(occupied));
             }
-            if let Some(fence) = self.take(claim, &path)? {
-                return Ok(Acquire::Granted { fence });
+            if let Some(tokens) = self.take(claim, &path)? {
+                return Ok(Acquire::Granted { tokens });
             }
             pause(attempt);
         }
@@ -95,7 +93,7 @@ impl File {
         Ok(Seen::Foreign(foreign("a lock", path)))
     }
 
-    fn take(&self, claim: &Claim, path: &Path) -> Result<Option<FencingToken>, Unknown> {
+    fn take(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
         let latch = match Latch::take(path) {
             Ok(Some(latch)) => latch,
             Ok(None) => return Ok(None),
@@ -106,15 +104,14 @@ impl File {
             }
             Err(error) => return Err(self.trouble("lock", path, &error)),
         };
-        let record = self.next_record(&latch, claim, path)?;
+        let (record, tokens) = self.next_record(&latch, claim, path)?;
         latch.write(&record).map_err(|error| self.trouble("write", path, &error))?;
-        let fence = record.fence;
         self.table.insert(Hold { record, latch, raised: None.into() });
-        Ok(Some(fence))
+        Ok(Some(tokens))
     }
 
-    /// The record of the new hold, with a fence above that of the last one.
-    fn next_record(&self, latch: &Latch, claim: &Claim, path: &Path) -> Result<Record, Unknown> {
+    /// The record of the new hold, and its tokens, above that of the last one. The record names the last of them.
+    fn next_record(&self, latch: &Latch, claim: &Claim, path: &Path) -> Result<(Record, TokenBlock), Unknown> {
         let previous = match latch.read().map_err(|error| self.trouble("read", path, &error))? {
             Ok(record) => record.fence.get(),
             Err(_) if latch.created => 0,
@@ -127,16 +124,17 @@ impl File {
             }
         };
         let wall = self.clock.wall_micros();
-        let fence = next_fence(previous, claim.proposal.unwrap_or(wall), Some(wall))
+        let tokens = next_block(previous, claim.proposal.unwrap_or(wall), Some(wall), claim.block)
             .map_err(|error| Unknown::new(self.directory.name(), Fault::Other, error.to_string()))?;
-        Ok(Record {
+        let record = Record {
             state: State::Held,
             key: claim.key.clone(),
             holder: claim.holder.clone(),
-            fence,
+            fence: tokens.last(),
             since: wall,
             pid: std::process::id(),
-        })
+        };
+        Ok((record, tokens))
     }
 }
 

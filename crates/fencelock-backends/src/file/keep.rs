@@ -14,7 +14,7 @@ impl File {
     pub(super) fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         match self.held_here(&claim.key)? {
             Some(hold) if hold.record.holder.id == claim.holder.id => {
-                return Ok(Acquire::Granted { fence: hold.record().fence });
+                return Ok(Acquire::Granted { tokens: hold.record().fence.into() });
             }
             _ if claim.intent == Intent::Poll => return Ok(Acquire::Gone),
             Some(hold) => return Ok(Acquire::Busy(hold.record().holding(self.clock.wall_micros()).into())),

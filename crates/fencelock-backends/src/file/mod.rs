@@ -128,6 +128,7 @@ impl Backend for File {
             shared: true,
             evicts: false,
             fresh_holders: false,
+            longest_ttl: None,
         }
     }
 

@@ -4,7 +4,7 @@ use super::Quorum;
 use super::node::{FORSAKEN, Node};
 use fencelock_core::{
     Acquire, Claim, Defeat, Event, Fault, FencingToken, Intent, Lease, NodeFault, NodeSet, Occupied, Raise, Round,
-    Unknown, Verdict, Vote,
+    TokenBlock, Unknown, Verdict, Vote,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl<'a> Attempt<'a> {
         let attempt = Self {
             quorum,
             round: Round::new(quorum.size, quorum.clock.now()),
-            claim: Arc::new(claim.with_intent(Intent::Try).with_proposal(quorum.proposal())),
+            claim: Arc::new(claim.with_intent(Intent::Try).with_proposal(quorum.proposal(claim.block))),
             reports,
             inbox,
             fate: watch::channel(Fate::Open).0,
@@ -113,7 +113,7 @@ impl<'a> Attempt<'a> {
                     grace = None;
                     self.raise(to, nodes);
                 }
-                Verdict::Won(fence) => return self.won(fence).await,
+                Verdict::Won(tokens) => return self.won(tokens).await,
                 Verdict::Lost(defeat) => return self.lost(defeat).await,
             }
         }
@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
         self.causes[node] = None;
         self.owing = without(self.owing, node, &answer);
         match answer {
-            Ok(Acquire::Granted { fence }) => Vote::Granted(fence),
+            Ok(Acquire::Granted { tokens }) => Vote::Granted(tokens),
             Ok(Acquire::Busy(occupied)) => {
                 self.occupied.push(occupied);
                 Vote::Busy { last_fence: 0 }
@@ -150,8 +150,9 @@ impl<'a> Attempt<'a> {
                 Vote::Unknown
             }
             Err(cause) => {
+                let vote = if cause.is_refusal() { Vote::Refused } else { Vote::Unknown };
                 self.causes[node] = Some(cause);
-                Vote::Unknown
+                vote
             }
         }
     }
@@ -172,13 +173,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn won(self, fence: FencingToken) -> Result<Acquire, Unknown> {
+    async fn won(self, tokens: TokenBlock) -> Result<Acquire, Unknown> {
         let quorum = self.quorum;
         let endless = Some(Lease::endless()).filter(|_| !quorum.expires);
         let lease = endless.or_else(|| self.round.lease(self.claim.ttl.get(), quorum.drift, quorum.clock.now()));
         if lease.is_some() {
             self.fate.send_replace(Fate::Kept);
-            return Ok(Acquire::Granted { fence });
+            return Ok(Acquire::Granted { tokens });
         }
         let cause = Unknown::new(
             quorum.name_of_all(),
@@ -190,34 +191,39 @@ impl<'a> Attempt<'a> {
     }
 
     async fn lost(self, defeat: Defeat) -> Result<Acquire, Unknown> {
-        let causes: Vec<NodeFault> = self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
         let occupied = named_most(&self.occupied);
-        let name = self.quorum.name_of_all();
-        self.gave_back().await;
+        let (quorum, name) = (self.quorum, self.quorum.name_of_all());
+        let causes = self.gave_back().await;
+        let causes: Vec<NodeFault> = causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
         match (defeat, occupied) {
             (Defeat::Busy | Defeat::Overtaken, Some(occupied)) => Ok(Acquire::Busy(occupied)),
             _ if causes.is_empty() => {
                 Err(Unknown::new(name, Fault::Busy, "a majority granted the lock, but not for long enough to agree"))
             }
-            _ => Err(Unknown::of_nodes(causes)),
+            _ => Err(quorum.unknown(causes)),
         }
     }
 
-    /// Lets the nodes' tasks give back what they got, and waits a moment for those that have got something.
-    async fn gave_back(self) {
-        let Self { fate, mut inbox, mut owing, reports, .. } = self;
+    /// Lets the nodes' tasks give back what they got, and waits a moment for those that have got something, or have yet to
+    /// answer. Why each of the others did not grant.
+    async fn gave_back(self) -> Vec<Option<Unknown>> {
+        let Self { fate, mut inbox, mut owing, reports, mut causes, .. } = self;
         drop((fate, reports));
         let given_back = async {
             while !owing.is_empty() {
                 match inbox.recv().await {
                     Some(Report::GivenBack(node)) => owing = owing.without([node].into_iter().collect()),
-                    Some(Report::Answered(node, answer)) => owing = without(owing, node, &answer),
+                    Some(Report::Answered(node, answer)) => {
+                        owing = without(owing, node, &answer);
+                        causes[node] = answer.err().or_else(|| causes[node].take());
+                    }
                     Some(Report::Raised(..)) => {}
                     None => return,
                 }
             }
         };
         let _ = timeout(GIVING_BACK, given_back).await;
+        causes
     }
 }
 

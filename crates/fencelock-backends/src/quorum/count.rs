@@ -2,6 +2,7 @@
 
 use super::Quorum;
 use super::look::{Look, faults};
+use super::node::Node;
 use fencelock_core::{
     Eviction, HolderId, Holding, Key, NodeFault, Occupant, Outcome, Quorum as Size, Release, Renew, Renewal, Standing,
     Tally, Unknown,
@@ -13,6 +14,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// How long to wait for one node where no lease says how long it is worth.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A loaded server renews several keys in this time.
+const PER_RENEWAL: Duration = Duration::from_millis(1);
 
 /// How long a release that is decided waits for the nodes that are still to free the key: whoever comes next finds it free
 /// on all of them. No node that is well takes longer.
@@ -69,7 +73,10 @@ impl Quorum {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let batch: Arc<[Renewal]> = renewals.into();
         // A node that fails as a whole fails every renewal; then it counts as a failure of the node.
-        let mut answers = self.ask_all(&first.key, shortest / 10, |node| {
+        // What one key takes says nothing of thousands.
+        let least = PER_RENEWAL.saturating_mul(u32::try_from(renewals.len()).unwrap_or(u32::MAX));
+        let limit = |node: &Node| node.limit(shortest / 10).max(least.min(PATIENCE));
+        let mut answers = self.ask_all(&first.key, limit, |node| {
             let batch = Arc::clone(&batch);
             async move {
                 let answers = node.renew(&batch).await;
@@ -123,7 +130,8 @@ impl Quorum {
         let mut count = Count::new(self.size);
         let mut settled = None;
         loop {
-            if count.outcome != Outcome::Pending {
+            // What cannot be told yet may be told by an answer that is late.
+            if !matches!(count.outcome, Outcome::Pending | Outcome::Unknown) {
                 settled = settled.or_else(|| Some(Instant::now() + SETTLING));
             }
             let heard = match settled {
@@ -148,7 +156,7 @@ impl Quorum {
     }
 
     pub(super) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let mut answers = self.ask_all(&seen.key, PATIENCE, |node| {
+        let mut answers = self.ask_all(&seen.key, patience, |node| {
             let seen = seen.clone();
             async move { node.evict(&seen).await }
         });
@@ -180,7 +188,7 @@ impl Quorum {
 
     /// Looks at one key until a majority agrees.
     pub(super) async fn look(&self, key: &Key) -> Look {
-        let mut answers = self.ask_all(key, PATIENCE, |node| {
+        let mut answers = self.ask_all(key, patience, |node| {
             let key = key.clone();
             async move { node.inspect(&key).await }
         });
@@ -191,6 +199,10 @@ impl Quorum {
         }
         look
     }
+}
+
+fn patience(node: &Node) -> Duration {
+    node.limit(PATIENCE)
 }
 
 fn renewed(count: &Count) -> Result<Renew, Unknown> {

@@ -1,33 +1,50 @@
 //! What the promises of a quorum rest on: that its nodes are enough, different and well, and what each says of itself.
 
 use super::Quorum;
-use fencelock_core::{Finding, Level};
+use super::compare::{clocks, hosts, restarts, twins};
+use super::page::page;
+use fencelock_core::{Finding, Level, Vitals};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// A node that looks at itself takes a few trips.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-struct Report {
-    name: String,
-    identity: Option<String>,
-    answers: bool,
-    findings: Vec<Finding>,
+/// What is known of one node.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// Its address without the scheme.
+    pub(super) name: String,
+    pub(super) answers: bool,
+    pub(super) vitals: Vitals,
+    pub(super) findings: Vec<Finding>,
 }
 
 impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {
+        let reports = self.reports().await;
+        let mut findings = vec![self.size_finding(), self.answering(&reports)];
+        findings.extend(twins(&reports).or_else(|| hosts(&reports, self.size)));
+        findings.extend(clocks(&reports));
+        findings.extend(self.forgetting().or_else(|| restarts(&reports, self.longest_ttl())));
+        findings.extend(page(reports));
+        findings
+    }
+
+    async fn reports(&self) -> Vec<Report> {
         let mut tasks = Vec::new();
         for node in &self.nodes {
-            let node = std::sync::Arc::clone(node);
+            let node = Arc::clone(node);
             tasks.push(tokio::spawn(async move {
                 let name = node.backend.name();
-                let look = async { (node.backend.identity().await, node.backend.examine().await) };
+                let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
+                let look = async { (node.backend.vitals().await, node.backend.examine().await) };
                 match timeout(PATIENCE, look).await {
-                    Ok((identity, findings)) => {
-                        Report { name, answers: identity.is_ok(), identity: identity.ok().flatten(), findings }
+                    Ok((vitals, findings)) => {
+                        Report { name, answers: vitals.is_ok(), vitals: vitals.unwrap_or_default(), findings }
                     }
-                    Err(_) => Report { name, answers: false, identity: None, findings: vec![silent()] },
+                    Err(_) => Report { name, answers: false, vitals: Vitals::default(), findings: vec![silent()] },
                 }
             }));
         }
@@ -35,19 +52,7 @@ impl Quorum {
         for task in tasks {
             reports.extend(task.await);
         }
-        let mut findings = vec![self.size_finding(), self.answering(&reports)];
-        findings.extend(twins(&reports));
-        findings.push(forgetting());
-        for report in reports {
-            let name = report.name;
-            findings.extend(
-                report
-                    .findings
-                    .into_iter()
-                    .map(|finding| Finding { text: format!("{name}: {}", finding.text), ..finding }),
-            );
-        }
-        findings
+        reports
     }
 
     fn size_finding(&self) -> Finding {
@@ -67,6 +72,19 @@ impl Quorum {
         Finding::fine("nodes", text)
     }
 
+    /// Nodes that were given by hand may know no quarantine.
+    fn forgetting(&self) -> Option<Finding> {
+        let forgets = |node: &fencelock_core::Capabilities| node.expires && node.longest_ttl.is_none();
+        self.nodes.iter().any(|node| forgets(&node.backend.capabilities())).then(|| {
+            Finding::new(
+                Level::Note,
+                "restarts",
+                "a node that forgot what it granted is not kept out by itself",
+                "keep a node that was restarted empty, flushed or failed over away for the longest TTL in use",
+            )
+        })
+    }
+
     fn answering(&self, reports: &[Report]) -> Finding {
         let answering = reports.iter().filter(|report| report.answers).count();
         let text = format!("{answering} of {} nodes answer", self.size.nodes());
@@ -80,25 +98,4 @@ impl Quorum {
 
 fn silent() -> Finding {
     Finding::new(Level::Failure, "connection", "no answer in time", "check the address and the server")
-}
-
-/// Two addresses of one server are one vote that counts twice.
-fn twins(reports: &[Report]) -> Option<Finding> {
-    for (number, report) in reports.iter().enumerate() {
-        let Some(identity) = &report.identity else { continue };
-        if let Some(twin) = reports[..number].iter().find(|other| other.identity.as_ref() == Some(identity)) {
-            let text = format!("{} and {} are the same server, so its loss costs two votes", twin.name, report.name);
-            return Some(Finding::new(Level::Failure, "independence", text, "name each server once"));
-        }
-    }
-    None
-}
-
-fn forgetting() -> Finding {
-    Finding::new(
-        Level::Note,
-        "restarts",
-        "trust_empty=true: a node that forgot what it granted is not kept out by itself",
-        "keep a node that was restarted empty, flushed or failed over away for the longest TTL in use",
-    )
 }

@@ -8,20 +8,24 @@
 //! A node has a time limit that is learnt from its answers. One that failed three times in a row is left out until a probe
 //! in the background gets through, unless fewer than a majority would be left.
 //!
+//! **A node that may have forgotten** (restarted, flushed, failed over, or new) takes no part until every lease that it may
+//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/guard.rs`). The round counts it as
+//! a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker also says
+//! which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
+//!
 //! # What it does not promise
-//! - **A node that forgets** (a restart without an append-only file, a flush, a fail-over) breaks the lock if it serves
-//!   again before the leases it forgot are over. Keep such a node away for the longest TTL in use. Tokens stay in order if
-//!   it is away for more than four seconds.
+//! - **Nodes of other kinds** are taken at their word: [`Quorum::trusting_empty`].
 //! - **First come, first served**: there is no line. Waiters are woken by the nodes that were busy, and whoever asks first
 //!   has the key.
-//! - **All clients must name the same nodes.** Two lists of nodes are two locks.
 
 mod attempt;
+mod compare;
 mod count;
 mod examine;
 mod list;
 mod look;
 mod node;
+mod page;
 mod url;
 
 use crate::clock::BootClock;
@@ -29,20 +33,21 @@ use crate::sinks::Sinks;
 use attempt::Attempt;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, FencingToken, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Quorum as Size, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Holding, Intent, Invalid, Key, NodeFault, Quorum as Size, Raise, Release, Renew, Renewal, Sink, Unknown,
 };
 use node::Node;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-pub(crate) use url::open;
+pub(crate) use url::{lazy, node_urls, open};
 
 /// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
-/// It does not notice that a node forgot what it granted: after a restart without an append-only file, a flush, or a
-/// fail-over. Keep such a node away for the longest TTL in use, or two may hold one lock.
+/// A node that forgets what it granted breaks the lock if it grants again too early: after a restart without an append-only
+/// file, a flush, or a fail-over. [`Quorum::connect`] keeps such a node out; [`Quorum::trusting_empty`] does not.
 #[derive(Debug)]
 pub struct Quorum {
     nodes: Vec<Arc<Node>>,
@@ -61,7 +66,8 @@ type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 impl Quorum {
     /// A quorum of these nodes; three or five are usual.
     ///
-    /// They are taken at their word that none has forgotten what it granted.
+    /// They are taken at their word that none has forgotten what it granted. Keep one that may have away for the longest TTL
+    /// in use, or two may hold one lock; [`Quorum::connect`] does that for Redis servers.
     ///
     /// # Errors
     /// [`Invalid`] for no node, more than 64, one that is named twice, and for nodes of which only some have leases.
@@ -94,15 +100,33 @@ impl Quorum {
 
     fn name_of_all(&self) -> String {
         let names: Vec<_> = self.nodes.iter().map(|node| node.backend.name()).collect();
-        let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix("redis://")).collect();
-        match hosts {
-            Some(hosts) => format!("redlock://{}", hosts.join(",")),
-            None => format!("quorum of {}", names.join(", ")),
+        for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {
+            let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix(of_nodes)).collect();
+            if let Some(hosts) = hosts {
+                return format!("{scheme}{}", hosts.join(","));
+            }
         }
+        format!("quorum of {}", names.join(", "))
     }
 
-    fn proposal(&self) -> u64 {
-        self.clock.wall_micros().max(self.seen.load(Ordering::Relaxed)).saturating_add(1)
+    fn longest_ttl(&self) -> Option<Duration> {
+        self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
+    }
+
+    /// Why there is no answer. Where so many nodes cannot get better by themselves that no majority is left, only they are
+    /// named: they alone decide, and whoever waits for the others waits in vain.
+    fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
+        let (for_good, passing): (Vec<_>, Vec<_>) = causes.into_iter().partition(|cause| cause.fault.is_permanent());
+        if for_good.len() > self.size.spare() {
+            return Unknown::of_nodes(for_good);
+        }
+        Unknown::of_nodes(for_good.into_iter().chain(passing).collect())
+    }
+
+    /// The end of a block that lies beyond all that was seen, so that the nodes need not move it, each in its own way.
+    fn proposal(&self, block: NonZeroU32) -> u64 {
+        let beyond = self.seen.load(Ordering::Relaxed).saturating_add(block.get().into());
+        self.clock.wall_micros().saturating_add(1).max(beyond)
     }
 
     fn saw(&self, fence: u64) {
@@ -126,7 +150,12 @@ impl Quorum {
     }
 
     /// Asks all nodes at once. Each question runs to its answer or its limit, whether or not anybody listens.
-    fn ask_all<T, F>(&self, key: &Key, most: Duration, question: impl Fn(Arc<dyn Backend>) -> F) -> Answers<T>
+    fn ask_all<T, F>(
+        &self,
+        key: &Key,
+        limit: impl Fn(&Node) -> Duration,
+        question: impl Fn(Arc<dyn Backend>) -> F,
+    ) -> Answers<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Unknown>> + Send + 'static,
@@ -138,9 +167,9 @@ impl Quorum {
                 let _ = answers.send((number, Err(cause)));
                 continue;
             }
-            let question = question(Arc::clone(&node.backend));
+            let (limit, question) = (limit(&node), question(Arc::clone(&node.backend)));
             tokio::spawn(async move {
-                let answer = node.told(node.limit(most), question).await;
+                let answer = node.told(limit, question).await;
                 let _ = answers.send((number, answer));
             });
         }
@@ -157,7 +186,7 @@ impl Quorum {
             _ => return Ok(Acquire::Gone),
         }
         let look = self.look(&key).await;
-        Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { fence }))
+        Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
     }
 }
 
@@ -170,6 +199,7 @@ impl Backend for Quorum {
             shared: self.nodes.iter().any(|node| node.backend.capabilities().shared),
             evicts: true,
             fresh_holders: true,
+            longest_ttl: self.longest_ttl(),
         }
     }
 
@@ -204,7 +234,7 @@ impl Backend for Quorum {
                 let key = key.clone();
                 async move { node.watch(&key).await }
             };
-            let mut answers = self.ask_all(key, Duration::from_secs(1), ask);
+            let mut answers = self.ask_all(key, |node| node.limit(Duration::from_secs(1)), ask);
             let mut causes = Vec::new();
             while let Some((_, answer)) = answers.recv().await {
                 match answer {

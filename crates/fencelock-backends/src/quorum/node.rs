@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// Any node may take this long: less is a pause of a garbage collector or of a scheduler.
-const SHORTEST_LIMIT: Duration = Duration::from_millis(20);
+const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
 const LONGEST_LIMIT: Duration = Duration::from_secs(1);
 /// A node that took the usual time so many times over does not answer any more.
 const PATIENCE: u32 = 8;
@@ -35,6 +35,8 @@ struct Health {
     usual: Option<Duration>,
     probe_at: Option<Instant>,
     probe_pause: Duration,
+    /// It was told in the log that it belongs to others.
+    told_of_others: bool,
 }
 
 /// A claim that is under way. Whoever wants to release waits for its end.
@@ -116,7 +118,15 @@ impl Node {
 
     fn note(&self, begun: Instant, failure: Option<&Unknown>) {
         let mut health = lock(&self.health);
-        if let Some(unknown) = failure {
+        if let Some(cause) = failure.filter(|unknown| unknown.is_permanent() && unknown.is_refusal())
+            && !health.told_of_others
+        {
+            // A majority of other nodes may go on without it, and nobody would know.
+            health.told_of_others = true;
+            tracing::warn!(%cause, "a node takes no part");
+        }
+        // A node that refuses is well: it is asked again, for it will not say by itself that its quarantine is over.
+        if let Some(unknown) = failure.filter(|unknown| !unknown.is_refusal()) {
             health.failures = health.failures.saturating_add(1);
             if health.failures == FAILURES {
                 tracing::warn!(node = self.backend.name(), cause = %unknown, "left out until it answers again");

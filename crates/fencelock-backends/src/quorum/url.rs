@@ -1,7 +1,7 @@
 use super::Quorum;
 use crate::connect::ConnectError;
-use crate::redis::Redis;
-use fencelock_core::{Backend, Invalid, Quorum as Size, Unknown};
+use crate::redis::{Redis, members};
+use fencelock_core::{Backend, Fault, Invalid, NodeFault, Quorum as Size, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -9,28 +9,52 @@ use tokio::time::{Instant, sleep_until};
 /// How long the other nodes have to answer when a majority has.
 const STRAGGLERS: Duration = Duration::from_millis(250);
 
-/// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`. The options are those of each
-/// node's `redis://` URL, and `trust_empty=true`.
-///
-/// A majority must answer; the others are found when they come up.
+/// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to
+/// all of them. The options are those of each node's `redis://` or `rediss://` URL.
 pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
-    let urls = node_urls(url)?;
-    let size = Size::new(urls.len())?;
-    let mut nodes: Vec<Arc<dyn Backend>> = Vec::new();
-    for url in &urls {
-        nodes.push(Arc::new(Redis::lazy(url)?));
-    }
-    check_nodes(size, &nodes).await?;
-    Ok(Quorum::trusting_empty(nodes)?)
+    Quorum::connect(&node_urls(url)?).await
 }
 
-async fn check_nodes(size: Size, nodes: &[Arc<dyn Backend>]) -> Result<(), ConnectError> {
+/// The same without connecting.
+pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
+    of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))
+}
+
+fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
+    Quorum::trusting_empty(nodes.map(|node| node as Arc<dyn Backend>).collect())
+}
+
+impl Quorum {
+    /// A quorum of the Redis servers at these URLs, each with a quarantine: one that is new, restarted or flushed grants
+    /// nothing until every lease that it may have forgotten is over. The options are those of [`Redis::open`], and
+    /// `max_ttl=` must be the same for all.
+    ///
+    /// A majority must answer; the others are found when they come up.
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for a URL that cannot be used and a server that is named twice. [`ConnectError::Unknown`] if
+    /// fewer than a majority answer, or if any of them belongs to another set ([`Fault::Misconfigured`]).
+    ///
+    /// # Cancel safety
+    /// Servers that were found empty may have begun their quarantine, which takes nothing from anybody.
+    pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
+        let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
+        check_nodes(Size::new(nodes.len())?, &nodes).await?;
+        Ok(of_nodes(nodes.into_iter())?)
+    }
+}
+
+async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), ConnectError> {
     let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
     for node in nodes {
         let (node, answers) = (Arc::clone(node), answers.clone());
         tokio::spawn(async move {
-            let identity = node.identity().await;
-            let _ = answers.send((node.name(), identity));
+            let greeted = node.greet().await;
+            let answer = match greeted {
+                Ok(()) => node.run_id().await,
+                Err(cause) => Err(cause),
+            };
+            let _ = answers.send((node.name(), answer));
         });
     }
     drop(answers);
@@ -52,6 +76,12 @@ async fn check_nodes(size: Size, nodes: &[Arc<dyn Backend>]) -> Result<(), Conne
             }
         }
     }
+    let others = |cause: &&NodeFault| cause.fault == Fault::Misconfigured;
+    let of_others: Vec<NodeFault> = causes.iter().filter(others).cloned().collect();
+    if !of_others.is_empty() {
+        // Also one is too many: with a second list about, two majorities need not share a node.
+        return Err(Unknown::of_nodes(of_others).into());
+    }
     if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }
 }
 
@@ -64,81 +94,100 @@ fn refuse_twin(known: &[(String, Option<String>)], name: &str, identity: Option<
     }
 }
 
-/// One `redis://` URL for each node. Its errors do not repeat the URL, for it may carry passwords.
-fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
-    let rest = url.strip_prefix("redlock://").unwrap_or(url);
-    let (list, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (mut options, mut trust) = (Vec::new(), None);
-    for option in query.split('&').filter(|option| !option.is_empty()) {
-        match option.split_once('=') {
-            Some(("trust_empty", value)) => trust = Some(value),
-            _ => options.push(option),
-        }
-    }
-    if trust != Some("true") {
+/// One `redis://` or `rediss://` URL for each node. Its errors do not repeat the URL, for it may carry passwords.
+pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let scheme = match scheme {
+        "redlock" => "redis",
+        "redlock+tls" => "rediss",
+        _ => return Err(without_names()),
+    };
+    let (list, query) = rest.split_once('?').map_or((rest, String::new()), |(list, query)| (list, format!("?{query}")));
+    if query.split(['?', '&']).any(|option| option.starts_with("acks=") || option.starts_with("acks_timeout=")) {
         return Err(Invalid::new(
-            "redlock:// needs ?trust_empty=true for now: the quarantine of restarted nodes is not built yet, so a node that \
-             was restarted empty, flushed or failed over is trusted at once. With trust_empty=true, keep such a node away \
-             for the longest TTL in use",
+            "acks= is for one Redis with replicas. The nodes of redlock:// have none: what one of them loses, the others know",
         ));
     }
     let mut urls = Vec::new();
-    let mut hosts: Vec<String> = Vec::new();
     for node in list.split(',') {
-        let host = node.rsplit_once('@').map_or(node, |(_, host)| host).trim_end_matches('/').to_lowercase();
+        let host = node.rsplit_once('@').map_or(node, |(_, host)| host).trim_end_matches('/');
         if host.is_empty() {
-            return Err(Invalid::new("redlock:// names its nodes like this: redlock://one:6379,two:6379,three:6379"));
+            return Err(without_names());
         }
-        let host = if has_port(&host) { host } else { format!("{host}:6379") };
-        if hosts.contains(&host) {
-            return Err(Invalid::new(format!("{host} is named twice: a quorum is made of different servers")));
-        }
-        hosts.push(host);
-        let question = if options.is_empty() { "" } else { "?" };
-        urls.push(format!("redis://{node}{question}{}", options.join("&")));
+        urls.push(format!("{scheme}://{node}{query}"));
     }
     Ok(urls)
 }
 
-/// Colons inside the brackets of an IPv6 address are no port.
-fn has_port(host: &str) -> bool {
-    host.rsplit_once(']').map_or(host, |(_, after)| after).contains(':')
+fn without_names() -> Invalid {
+    Invalid::new(
+        "a quorum names its nodes like this: redlock://one:6379,two:6379,three:6379, or redlock+tls://one,two,three for TLS",
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn urls(rest: &str) -> Result<Vec<String>, String> {
-        node_urls(&format!("redlock://{rest}")).map_err(|error| error.to_string())
+    fn lazily(rest: &str) -> Result<Quorum, String> {
+        lazy(&format!("redlock://{rest}")).map_err(|error| error.to_string())
     }
 
     #[test]
     fn options_go_to_every_node_and_credentials_to_their_own() {
-        let urls = urls("a:1,u:p@b,[::1]:7?prefix=x%3A&trust_empty=true&timeout=50").unwrap();
-        let options = "?prefix=x%3A&timeout=50";
+        let urls = node_urls("redlock://a:1,u:p@b,[::1]:7?prefix=x%3A&max_ttl=50").unwrap();
+        let options = "?prefix=x%3A&max_ttl=50";
         assert_eq!(urls, ["a:1", "u:p@b", "[::1]:7"].map(|node| format!("redis://{node}{options}")));
     }
 
     #[test]
-    fn without_trust_it_is_refused_with_the_reason() {
-        for rest in ["a,b,c", "a,b,c?trust_empty=false", "a,b,c?trust_empty"] {
-            assert!(urls(rest).unwrap_err().contains("restarted"), "{rest}");
+    fn tls_is_for_all_nodes_or_for_none() {
+        let urls = node_urls("redlock+tls://a:1,u:p@b?ca=/x").unwrap();
+        assert_eq!(urls, ["a:1", "u:p@b"].map(|node| format!("rediss://{node}?ca=/x")));
+        assert_eq!(lazy("redlock+tls://a,b,c").unwrap().name(), "redlock+tls://a:6379,b:6379,c:6379");
+        for url in ["redlock+tls:a,b", "redlock+ssl://a,b,c", "redlock://rediss://a,b"] {
+            assert!(lazy(url).is_err(), "{url}");
         }
     }
 
     #[test]
+    fn its_longest_ttl_is_a_minute_unless_the_url_says_otherwise() {
+        let longest = |rest| lazily(rest).unwrap().capabilities().longest_ttl;
+        assert_eq!(longest("a,b,c"), Some(Duration::from_mins(1)));
+        assert_eq!(longest("a,b,c?max_ttl=5000"), Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_quorum_without_a_quarantine_is_refused() {
+        assert!(lazily("a,b,c?quarantine=on").is_ok());
+        assert!(lazily("a,b,c?quarantine=off").unwrap_err().contains("trust_empty=true"));
+    }
+
+    #[test]
+    fn nodes_that_forget_for_different_times_are_refused() {
+        let urls = ["redis://a?max_ttl=5000", "redis://b"].map(str::to_owned);
+        assert!(members(&urls).unwrap_err().to_string().contains("max_ttl="));
+    }
+
+    #[test]
     fn one_server_named_twice_is_refused_without_its_password() {
-        for rest in ["a,b,a", "a,b,A:6379", "u:s3cret@a,b,a:6379", "[::1],[::1]:6379"] {
-            let error = urls(&format!("{rest}?trust_empty=true")).unwrap_err();
+        for rest in ["a,b,a", "a,b,A:6379", "u:s3cret@a,b,a:6379", "[::1],[::1]:6379", "a/,a"] {
+            let error = lazily(rest).unwrap_err();
             assert!(error.contains("twice") && !error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn replicas_of_nodes_are_not_waited_for() {
+        for option in ["acks=1", "acks=0", "acks_timeout=50"] {
+            assert!(lazily(&format!("a,b,c?{option}")).unwrap_err().contains("others know"), "{option}");
         }
     }
 
     #[test]
     fn a_node_without_a_name_is_refused() {
         for rest in ["", "a,,b", "a,"] {
-            assert!(urls(&format!("{rest}?trust_empty=true")).unwrap_err().contains("one:6379"), "{rest}");
+            assert!(lazily(rest).unwrap_err().contains("one:6379"), "{rest}");
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Looks at everything on a server that the promises rest on.
 
 use super::Redis;
+use super::acks::Acks;
 use super::fault::fault_of;
+use super::guard::{Guard, State};
 use super::session::Session;
+use super::vitals;
 use fencelock_core::{Fault, Finding, Level, Unknown};
-use redis::{RedisError, Value};
+use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ pub(crate) async fn examine(redis: &Redis, session: &Session) -> Vec<Finding> {
         Err(_) => HashMap::new(),
     };
     let mut findings = vec![connection(redis, session, &info).await];
+    findings.extend(quarantine(redis, session).await);
     findings.push(scripts(redis, session).await);
     findings.push(wake_ups(session));
     findings.push(tracking(session));
@@ -36,8 +40,8 @@ pub(crate) async fn examine(redis: &Redis, session: &Session) -> Vec<Finding> {
     }
     findings.push(eviction(&info));
     findings.push(memory(&info));
-    findings.push(persistence(&info));
-    findings.extend(replication(&info));
+    findings.push(persistence(&info, redis.guard()));
+    findings.extend(replication(&info, redis.link.target.acks));
     findings
 }
 
@@ -59,6 +63,45 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
         ),
         Err(error) => Finding::new(Level::Failure, "connection", error.to_string(), "check the server"),
     }
+}
+
+async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
+    let guard = redis.guard()?;
+    let span = guard.quarantine().as_secs_f64();
+    Some(match redis.link.shake_hands(session, guard).await {
+        Ok(State::Serving) if guard.trust => Finding::new(
+            Level::Note,
+            "quarantine",
+            "trust_empty=true: none after a restart or a flush, so two may hold one lock then",
+            "for tests alone; leave it out of the URL",
+        ),
+        Ok(State::Serving) => Finding::fine(
+            "quarantine",
+            format!("it serves; a restart, a flush or a fail-over keeps it from granting for {span:.1} s"),
+        ),
+        Ok(State::Quarantined(rest)) => Finding::new(
+            Level::Warning,
+            "quarantine",
+            format!(
+                "it may have forgotten its locks: restarted, flushed or new. It grants none for another {} s of {:.0} s",
+                // Alike for nodes that began together.
+                rest.as_secs() + 1,
+                span.ceil()
+            ),
+            "wait; or, if all servers are new and no lock was ever taken from them: fencelock init --trust-empty",
+        ),
+        Err(cause) => {
+            let details: Vec<_> = cause.nodes().iter().map(|node| format!("{}: {}", node.fault, node.detail)).collect();
+            let advice = match cause.nodes().first().map(|node| node.fault) {
+                Some(Fault::Misconfigured) => {
+                    "use the URL that the others use; or, if the change was on purpose: fencelock init"
+                }
+                Some(Fault::Denied) => "allow this user INFO, EVAL, EVALSHA, HMGET, HSET and TIME",
+                _ => "look at the server",
+            };
+            Finding::new(Level::Failure, "quarantine", details.join("; "), advice)
+        }
+    })
 }
 
 fn format_millis(span: Duration) -> String {
@@ -117,10 +160,7 @@ fn lack(session: &Session, begins: &str, subject: &'static str, advice: &str) ->
 }
 
 async fn clock(redis: &Redis, session: &Session) -> Finding {
-    let before = redis.clock.wall_micros();
-    let answer = session.send(&redis::cmd("TIME")).await;
-    let after = redis.clock.wall_micros();
-    let Some(server) = answer.ok().as_ref().and_then(micros) else {
+    let Some(offset) = vitals::clock(redis, session).await else {
         return Finding::new(
             Level::Note,
             "clock",
@@ -129,10 +169,9 @@ async fn clock(redis: &Redis, session: &Session) -> Finding {
             "allow TIME to this user",
         );
     };
-    let here = before.midpoint(after);
-    let off = Duration::from_micros(server.abs_diff(here));
+    let off = Duration::from_micros(offset.ahead.unsigned_abs());
     let text = format!("the server's clock and this one differ by {} ms", format_millis(off));
-    if off <= CLOCK_FINE + Duration::from_micros(after.saturating_sub(before)) {
+    if off <= CLOCK_FINE + offset.within {
         return Finding::fine("clock", text);
     }
     Finding::new(
@@ -141,11 +180,6 @@ async fn clock(redis: &Redis, session: &Session) -> Finding {
         format!("{text}; leases are safe, but tokens after a server forgot are in order only up to that"),
         "run NTP on both",
     )
-}
-
-fn micros(value: &Value) -> Option<u64> {
-    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(value).ok()?;
-    Some(seconds * 1_000_000 + micros)
 }
 
 fn eviction(info: &HashMap<String, String>) -> Finding {
@@ -186,20 +220,30 @@ fn memory(info: &HashMap<String, String>) -> Finding {
     Finding::fine("memory", format!("{} MiB used", used >> 20))
 }
 
-fn persistence(info: &HashMap<String, String>) -> Finding {
+fn persistence(info: &HashMap<String, String>, guard: Option<&Guard>) -> Finding {
     let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
     if aof {
         return Finding::fine("persistence", "append-only file: a restart forgets at most the last second");
+    }
+    if guard.is_some_and(|guard| !guard.trust) {
+        return Finding::fine(
+            "persistence",
+            "no append-only file: a restart forgets held locks, and the quarantine keeps it from granting them again",
+        );
     }
     Finding::new(
         Level::Note,
         "persistence",
         "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow",
-        "CONFIG SET appendonly yes, or let a restarted server stay away for the longest TTL",
+        if guard.is_some() {
+            "leave trust_empty=true out of the URL, or CONFIG SET appendonly yes"
+        } else {
+            "quarantine=on in the URL, or CONFIG SET appendonly yes"
+        },
     )
 }
 
-fn replication(info: &HashMap<String, String>) -> Vec<Finding> {
+fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Finding> {
     let role = info.get("role").map_or("", String::as_str);
     if role == "slave" {
         return vec![Finding::new(
@@ -209,21 +253,37 @@ fn replication(info: &HashMap<String, String>) -> Vec<Finding> {
             "use the address of its master",
         )];
     }
-    let replicas = info.get("connected_slaves").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    if replicas == 0 {
-        return vec![Finding::fine("role", "a master without replicas")];
+    let connected = info.get("connected_slaves").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    let Some(acks) = acks else { return vec![unconfirmed(connected)] };
+    // One that still reads its first copy is connected and confirms nothing.
+    let online = (0..connected).filter(|i| info.get(&format!("slave{i}")).is_some_and(|s| s.contains("state=online")));
+    let (online, wanted) = (online.count(), acks.replicas);
+    if online < wanted as usize {
+        return vec![Finding::new(
+            Level::Failure,
+            "replicas",
+            format!("acks={wanted}, but {online} of the replicas are online: no lock can be taken"),
+            "start the replicas, or ask for fewer with acks=",
+        )];
     }
-    vec![Finding::new(
+    vec![Finding::fine("replicas", format!("a lock counts when {wanted} of {online} replicas have it"))]
+}
+
+fn unconfirmed(replicas: u32) -> Finding {
+    if replicas == 0 {
+        return Finding::fine("role", "a master without replicas");
+    }
+    Finding::new(
         Level::Note,
         "role",
         format!(
-            "a master with {replicas} replicas that copy it later: a fail-over may lose a lock that was just taken"
+            "a master with {replicas} replicas that copy it later: a fail-over may lose a lock that was just taken or renewed"
         ),
-        "let the protected resource check fencing tokens",
-    )]
+        "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
+    )
 }
 
-fn fields(info: &str) -> HashMap<String, String> {
+pub(crate) fn fields(info: &str) -> HashMap<String, String> {
     info.lines()
         .filter_map(|line| line.trim().split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -25,13 +25,16 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
 }
 
 fn fault_of_words(error: &RedisError) -> Fault {
-    const WORDS: [(&str, Fault); 13] = [
+    const WORDS: [(&str, Fault); 15] = [
         ("NOAUTH", Fault::Denied),
         ("WRONGPASS", Fault::Denied),
         ("NOPERM", Fault::Denied),
         ("invalid password", Fault::Denied),
         ("The user executing the script", Fault::Denied),
         ("READONLY", Fault::ReadOnly),
+        // A server that is demoted ends the waits of its clients, and refuses new ones.
+        ("UNBLOCKED", Fault::ReadOnly),
+        ("WAIT cannot be used with replica", Fault::ReadOnly),
         ("LOADING", Fault::Loading),
         ("OOM ", Fault::Full),
         ("MISCONF", Fault::Full),

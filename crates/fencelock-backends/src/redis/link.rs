@@ -1,8 +1,10 @@
+use super::fault::unknown;
 use super::feed::Feed;
-use super::script::Call;
+use super::guard::{self, Guard, State};
+use super::script::{self, Call};
 use super::session::Session;
 use super::target::Target;
-use fencelock_core::{Moment, Unknown};
+use fencelock_core::{Fault, Moment, Unknown};
 use redis::{RedisError, ServerErrorKind, Value};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,6 +73,10 @@ impl Link {
                 let session = Arc::new(session);
                 dial.failed = None;
                 dial.tell(&self.target.name, &session);
+                if let Some(guard) = &self.target.guard {
+                    // A server that grants nothing still renews and frees, so this decides nothing: a claim asks again.
+                    let _ = self.meet(&session, guard).await;
+                }
                 *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
                 Ok(session)
             }
@@ -90,6 +96,31 @@ impl Link {
         };
         self.check(session);
         answer
+    }
+
+    /// Shakes hands with the server of this session, and says in the log if it does not serve.
+    pub(crate) async fn meet(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+        let state = self.shake_hands(session, guard).await;
+        let node = self.target.name.as_str();
+        match &state {
+            Ok(State::Serving) => {}
+            Ok(State::Quarantined(rest)) => tracing::warn!(node, "in quarantine: {}", guard::forgotten(*rest)),
+            // Whoever claims something is told.
+            Err(cause) => tracing::debug!(node, "grants nothing: {cause}"),
+        }
+        state
+    }
+
+    /// Asks the marker whether the server of this session may grant, and writes it if it is not of this server. It is
+    /// harmless to do so again.
+    pub(crate) async fn shake_hands(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+        let node = self.target.name.as_str();
+        let run_id = session.facts.run_id.as_str();
+        if run_id.is_empty() {
+            return Err(no_run_id(node, session));
+        }
+        let answer = self.call(session, &script::handshake(guard, run_id)).await;
+        State::read(node, guard, answer.map_err(|error| unknown(node, &error))?)
     }
 
     /// Gives a dead session up, so that the next request dials, and tells everybody that messages may be missed.
@@ -124,6 +155,14 @@ impl Dial {
             }
         }
     }
+}
+
+/// Without it a restart could not be noticed.
+pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
+    let refused =
+        session.facts.lacks.iter().find(|lack| lack.starts_with("INFO")).map_or("INFO names no run id", |l| l);
+    let detail = format!("{refused}; a quarantine needs it to notice a restart: allow INFO to this user");
+    Unknown::new(node, Fault::Denied, detail)
 }
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {

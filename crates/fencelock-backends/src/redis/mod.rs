@@ -7,26 +7,39 @@
 //!
 //! A release hands the key to the first waiter in the same script, and tells it on the channel of its client.
 
+mod acks;
+mod batch;
+mod compat;
 mod doctor;
 mod fault;
 mod feed;
+mod guard;
 mod link;
+mod members;
 mod script;
+#[cfg(test)]
+mod scripts_match_model;
 mod session;
 mod target;
+mod vitals;
 
 use crate::clock::BootClock;
+use acks::Acked;
+use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, FencingToken, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, key_of_side_key,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
+    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, Vitals, key_of_side_key,
 };
+use guard::{Guard, Pass, Refusal, State};
 use link::Link;
-use redis::{Cmd, RedisError, RedisResult, Value};
+pub use members::{Change, Enlisted};
+pub(crate) use members::{enlist, members};
+use redis::{RedisError, RedisResult, Value};
 use script::{Call, Evicted, Seen};
 use session::Session;
 use std::sync::Arc;
-use target::Target;
+pub(crate) use target::{Role, Target};
 
 /// Keys asked for at one time when locks are listed.
 const SCAN_COUNT: u32 = 500;
@@ -44,17 +57,23 @@ impl Redis {
     /// | option | meaning |
     /// |---|---|
     /// | `prefix=P` | put before every key, to share locks with programs that do so |
+    /// | `compat=LIBRARY` | the prefix that this library uses: `redlock.net`, `pottery`, `redis-semaphore`, `php-lock`, `laravel:PREFIX`, `shedlock:ENV` |
     /// | `timeout=MS` | longest wait for a connection or an answer, 1000 ms unless set |
     /// | `protocol=resp2` | do without RESP3 |
     /// | `push=off` | do without wake-ups: waiters only poll |
+    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
+    /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any, for the longest TTL |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL that a lock may have; 60000 ms unless set |
+    /// | `trust_empty=true` | with a quarantine: a server that nobody has used has forgotten nothing |
     ///
     /// # Errors
     /// [`crate::ConnectError::Url`] for a URL that cannot be used, [`crate::ConnectError::Unknown`] if the server does
-    /// not answer or refuses the credentials.
+    /// not answer, refuses the credentials, or belongs to others ([`fencelock_core::Fault::Misconfigured`]).
     pub async fn open(url: &str) -> Result<Self, crate::ConnectError> {
         let redis = Self::lazy(url)?;
-        redis.session().await?;
+        redis.greet().await?;
         Ok(redis)
     }
 
@@ -63,7 +82,35 @@ impl Redis {
     /// # Errors
     /// [`Invalid`] for a URL that cannot be used.
     pub fn lazy(url: &str) -> Result<Self, Invalid> {
-        Ok(Self { link: Link::new(Target::parse(url)?)?, clock: Arc::new(BootClock) })
+        Self::at(Target::parse(url)?)
+    }
+
+    fn at(target: Target) -> Result<Self, Invalid> {
+        Ok(Self { link: Link::new(target)?, clock: Arc::new(BootClock) })
+    }
+
+    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is.
+    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
+        let session = self.session().await?;
+        if let Some(guard) = self.guard() {
+            self.link.shake_hands(&session, guard).await?;
+        }
+        Ok(())
+    }
+
+    /// Which run of which server it is, whatever address it is reached by.
+    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
+        let session = self.session().await?;
+        Ok(Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty()))
+    }
+
+    fn guard(&self) -> Option<&Guard> {
+        self.link.target.guard.as_ref()
+    }
+
+    fn pass<'a>(&'a self, session: &'a Session) -> Pass<'a> {
+        let run_id = &session.facts.run_id;
+        self.guard().map_or_else(|| Pass::free(run_id), |guard| guard.pass(run_id))
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
@@ -74,8 +121,9 @@ impl Redis {
         unknown(self.link.node(), error)
     }
 
-    async fn call(&self, call: Call) -> Result<Value, Unknown> {
+    async fn call(&self, call: impl FnOnce(Pass<'_>) -> Call + Send) -> Result<Value, Unknown> {
         let session = self.session().await?;
+        let call = call(self.pass(&session));
         self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
     }
 
@@ -83,18 +131,65 @@ impl Redis {
         let session = self.session().await?;
         if let Some(answer) = self.ask(&session, claim).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
-            return Ok(answer);
+            return self.confirmed(&session, claim, answer).await;
         }
         // Between the two the lease may have ended.
-        Ok(self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone))
+        let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
+        self.confirmed(&session, claim, answer).await
+    }
+
+    /// With `acks`, a grant is renewed at once where renewals are confirmed, and counts if that one is.
+    async fn confirmed(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
+        if session.acks.is_none() || !matches!(answer, Acquire::Granted { .. }) {
+            return Ok(answer);
+        }
+        let call = script::renew(&self.link.target.wire(&claim.key), &claim.holder.id, claim.ttl.get());
+        match self.renew_calls(session, vec![call]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => Ok(answer),
+            Some(Err(unknown)) => Err(unknown),
+            // Only a poll can tell what became of it since.
+            Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
+                Err(Unknown::new(self.link.node(), Fault::Timeout, "it was over before replicas could confirm it"))
+            }
+        }
     }
 
     /// `None` if the key is the holder's already and a poll must confirm it.
     async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
-        let wire = self.link.target.wire(&claim.key);
-        let call = script::acquire(&wire, claim, self.clock.wall_micros(), &session.facts.channel);
-        let answer = self.link.call(session, &call).await.map_err(|error| self.unknown(&error))?;
+        if let Some(guard) = self.guard() {
+            guard.check(self.link.node(), claim.ttl)?;
+        }
+        let answer = self.ask_guarded(session, claim).await?;
         script::read_acquire(self.link.node(), answer, self.clock.wall_micros())
+    }
+
+    /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
+    /// another server.
+    async fn ask_guarded(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+        let node = self.link.node();
+        let answer = self.ask_once(session, claim).await?;
+        match Refusal::read(node, self.guard(), &answer)? {
+            None => return Ok(answer),
+            Some(Refusal::Told(cause)) => return Err(cause),
+            Some(Refusal::Handshake) => {}
+        }
+        if let Some(guard) = self.guard()
+            && let State::Quarantined(rest) = self.link.meet(session, guard).await?
+        {
+            return Err(guard::quarantined(node, rest));
+        }
+        let answer = self.ask_once(session, claim).await?;
+        match Refusal::read(node, self.guard(), &answer)? {
+            None => Ok(answer),
+            Some(Refusal::Told(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker went away again")),
+        }
+    }
+
+    async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+        let (wire, channel) = (self.link.target.wire(&claim.key), &session.facts.channel);
+        let call = script::acquire(&wire, claim, self.clock.wall_micros(), channel, self.pass(session));
+        self.link.call(session, &call).await.map_err(|error| self.unknown(&error))
     }
 
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
@@ -122,26 +217,49 @@ impl Redis {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
         };
+        if let Some(guard) = self.guard()
+            && let Some(Err(unknown)) =
+                renewals.iter().map(|one| guard.check(self.link.node(), one.ttl)).find(Result::is_err)
+        {
+            return vec![Err(unknown); renewals.len()];
+        }
         let calls: Vec<Call> = renewals
             .iter()
-            .map(|renewal| script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get()))
+            .map(|renewal| {
+                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get())
+                    .tracked(session.facts.tracking)
+            })
             .collect();
-        let answers = send_batch(&session, &calls, session.facts.tracking).await;
-        self.link.check(&session);
+        self.renew_calls(&session, calls).await
+    }
+
+    async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
+        let many = calls.len();
+        let (answers, acked) = match &session.acks {
+            None => (send_batch(session, &calls, None).await.map(|batch| batch.answers), None),
+            Some(line) => match line.send(calls).await {
+                Ok((answers, acked)) => (Ok(answers), Some(acked)),
+                Err(error) => (Err(error), None),
+            },
+        };
+        self.link.check(session);
         match answers {
-            Ok(answers) => answers
-                .into_iter()
-                .map(|answer| match answer {
-                    Ok(value) => script::read_renew(self.link.node(), value),
-                    Err(error) => Err(self.unknown(&error)),
-                })
-                .collect(),
-            Err(error) => vec![Err(self.unknown(&error)); renewals.len()],
+            Ok(answers) => answers.into_iter().map(|answer| self.read_renewal(answer, acked.as_ref())).collect(),
+            Err(error) => vec![Err(self.unknown(&error)); many],
         }
     }
 
+    /// "Not yours any more" is true whatever the replicas know.
+    fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
+        let answer = script::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
+        if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
+            acks.enough(self.link.node(), *acked.as_ref().map_err(|error| self.unknown(error))?)?;
+        }
+        Ok(answer)
+    }
+
     async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let answer = self.call(script::inspect(&self.link.target.wire(key))).await?;
+        let answer = self.call(|_| script::inspect(&self.link.target.wire(key))).await?;
         script::read_inspect(self.link.node(), answer)
     }
 
@@ -172,45 +290,17 @@ impl Redis {
     }
 }
 
-/// Sends a batch by digest; if the server does not know the script, one call in full, and by digest again.
-///
-/// With `track`, each call also asks to be told if another program touches its key from then on.
-async fn send_batch(session: &Session, calls: &[Call], track: bool) -> RedisResult<Vec<RedisResult<Value>>> {
-    let mut answers = send_each(session, calls.iter().map(Call::by_digest), track).await?;
-    let unknown: Vec<usize> =
-        (0..calls.len()).filter(|i| matches!(&answers[*i], Err(error) if link::is_no_script(error))).collect();
-    let Some((first, rest)) = unknown.split_first() else { return Ok(answers) };
-    let in_full = calls[*first].in_full();
-    let again = std::iter::once(&in_full).chain(rest.iter().map(|i| calls[*i].by_digest()));
-    for (i, again) in unknown.iter().zip(send_each(session, again, track).await?) {
-        answers[*i] = again;
-    }
-    Ok(answers)
-}
-
-async fn send_each<'a>(
-    session: &Session,
-    calls: impl Iterator<Item = &'a Cmd>,
-    track: bool,
-) -> RedisResult<Vec<RedisResult<Value>>> {
-    let mut commands = redis::pipe();
-    for call in calls {
-        if track {
-            commands.cmd("CLIENT").arg("CACHING").arg("YES");
-        }
-        commands.add_command(call.clone());
-    }
-    if commands.is_empty() {
-        return Ok(Vec::new());
-    }
-    let answers = session.send_all(&commands).await?;
-    let step = if track { 2 } else { 1 };
-    Ok(answers.into_iter().skip(step - 1).step_by(step).collect())
-}
-
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { expires: true, queues: true, portable: true, shared: true, evicts: true, fresh_holders: false }
+        Capabilities {
+            expires: true,
+            queues: true,
+            portable: true,
+            shared: true,
+            evicts: true,
+            fresh_holders: false,
+            longest_ttl: self.guard().map(|guard| guard.max_ttl.get()),
+        }
     }
 
     fn name(&self) -> String {
@@ -227,8 +317,8 @@ impl Backend for Redis {
 
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move {
-            let call = script::raise(&self.link.target.wire(key), holder, to);
-            script::read_raise(self.link.node(), self.call(call).await?)
+            let answer = self.call(|pass| script::raise(&self.link.target.wire(key), holder, to, pass)).await?;
+            script::read_raise(self.link.node(), answer)
         })
     }
 
@@ -245,8 +335,9 @@ impl Backend for Redis {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async move {
-            let call = script::release(&self.link.target.wire(key), holder, self.clock.wall_micros());
-            script::read_release(self.link.node(), self.call(call).await?)
+            let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+            let answer = self.call(|pass| script::release(&wire, holder, now, pass)).await?;
+            script::read_release(self.link.node(), answer)
         })
     }
 
@@ -264,8 +355,8 @@ impl Backend for Redis {
             let calls: Vec<_> = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
             let mut held = Vec::new();
             for (keys, calls) in keys.chunks(SCAN_COUNT as usize).zip(calls.chunks(SCAN_COUNT as usize)) {
-                let answers = send_batch(&session, calls, false).await.map_err(|error| self.unknown(&error))?;
-                for (key, answer) in keys.iter().zip(answers) {
+                let batch = send_batch(&*session, calls, None).await.map_err(|error| self.unknown(&error))?;
+                for (key, answer) in keys.iter().zip(batch.answers) {
                     let answer = answer.map_err(|error| self.unknown(&error))?;
                     let seen = script::read_inspect(self.link.node(), answer)?;
                     held.extend(seen.map(|seen| seen.holding(key, self.clock.wall_micros())));
@@ -281,7 +372,8 @@ impl Backend for Redis {
             let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
             if seen.occupant() == holding.occupant {
                 let wire = self.link.target.wire(key);
-                let answer = self.call(script::evict(&wire, &seen, self.clock.wall_micros())).await?;
+                let now = self.clock.wall_micros();
+                let answer = self.call(|pass| script::evict(&wire, &seen, now, pass)).await?;
                 if script::read_evict(self.link.node(), answer)? == Evicted::Yes {
                     // The server does not tell the connection that made a change of its own change.
                     self.link.feed.changed(key);
@@ -293,11 +385,8 @@ impl Backend for Redis {
         })
     }
 
-    fn identity(&self) -> Answer<'_, Option<String>> {
-        Box::pin(async move {
-            let session = self.session().await?;
-            Ok(Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty()))
-        })
+    fn vitals(&self) -> Answer<'_, Vitals> {
+        Box::pin(async move { Ok(vitals::look(self, &*self.session().await?).await) })
     }
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {

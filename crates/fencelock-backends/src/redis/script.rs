@@ -1,10 +1,12 @@
 //! One typed function for each script.
 
+use super::guard::{Guard, Mark, Pass};
 use fencelock_core::{
     Acquire, Claim, Expiry, Fault, FencingToken, HolderId, Holding, Intent, Key, Occupant, Occupied, Raise, Release,
-    Renew, SideKeys, Unknown,
+    Renew, SideKeys, TokenBlock, Unknown,
 };
 use redis::{Arg, Cmd, Script, ToRedisArgs, Value};
+use std::num::NonZeroU32;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -23,9 +25,18 @@ pub(crate) struct Lua {
 
 impl Lua {
     fn new(body: &str) -> Self {
-        let source = format!("{}{body}", include_str!("lua/line.lua"));
+        Self::alone(format!("{}{body}", include_str!("lua/line.lua")))
+    }
+
+    /// One that has nothing to do with a lock.
+    fn alone(source: String) -> Self {
         let digest = Script::new(&source).get_hash().to_owned();
         Self { source, digest }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn source(&self) -> &str {
+        &self.source
     }
 }
 
@@ -35,25 +46,65 @@ pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!(
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/evict.lua")));
+pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
+pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 
 /// A call of a script, to be sent by digest first and in full if the server does not know it.
 #[derive(Debug)]
 pub(crate) struct Call {
     lua: &'static Lua,
     by_digest: Cmd,
+    pub(crate) tracked: bool,
 }
 
 impl Call {
     /// `wire` is the lock's name; its side keys follow it, as the scripts expect.
     fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+        Self::marked(lua, wire, None)
+    }
+
+    /// With a pass, which must also be given as its last arguments: [`Call::pass`].
+    fn guarded(lua: &'static LazyLock<Lua>, wire: &str, pass: Pass<'_>) -> Self {
+        Self::marked(lua, wire, pass.mark)
+    }
+
+    fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<Mark<'_>>) -> Self {
         // Room for the digest, four names and the arguments: one allocation each, whatever the call.
         let mut by_digest = Cmd::with_capacity(16, 320 + 4 * wire.len());
-        by_digest.arg("EVALSHA").arg(&lua.digest).arg(4).arg(wire);
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 5 } else { 4 }).arg(wire);
         let mut side = SideKeys::of(wire);
         for what in ["fence", "line", "waiters"] {
             by_digest.arg(side.name(what));
         }
-        Self { lua, by_digest }
+        if let Some(mark) = mark {
+            by_digest.arg(mark.name);
+        }
+        Self { lua, by_digest, tracked: false }
+    }
+
+    /// The server tells if another program touches its key from then on, if it can.
+    pub(crate) fn tracked(mut self, tracked: bool) -> Self {
+        self.tracked = tracked;
+        self
+    }
+
+    /// A script that looks at a marker alone.
+    fn of_marker(lua: &'static LazyLock<Lua>, guard: &Guard, run_id: &str, trust: bool) -> Self {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&lua.digest).arg(1).arg(&guard.marker);
+        Self { lua, by_digest, tracked: false }
+            .arg(run_id)
+            .arg(millis(guard.quarantine()))
+            .arg(&guard.quorum)
+            .arg(&guard.nodes)
+            .arg(if trust { "trust" } else { "wait" })
+    }
+
+    fn pass(self, pass: Pass<'_>) -> Self {
+        match pass.mark {
+            Some(mark) => self.arg(pass.epoch).arg(mark.quorum),
+            None => self.arg(pass.epoch),
+        }
     }
 
     fn arg(mut self, arg: impl ToRedisArgs) -> Self {
@@ -82,13 +133,13 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str) -> Call {
+pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str, pass: Pass<'_>) -> Call {
     let intent = match claim.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
-    Call::new(&ACQUIRE, wire)
+    Call::guarded(&ACQUIRE, wire, pass)
         .arg(intent)
         .arg(&claim.holder.id.hex())
         .arg(claim.holder.wire())
@@ -97,26 +148,43 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         .arg(millis(WAITER_LIFE))
         .arg(millis(CLAIM_TTL))
         .arg(channel)
+        .arg(claim.block.get())
+        .pass(pass)
 }
 
-pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64) -> Call {
-    Call::new(&RELEASE, wire).arg(&holder.hex()).arg(wall_micros).arg(millis(CLAIM_TTL))
+pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, pass: Pass<'_>) -> Call {
+    Call::guarded(&RELEASE, wire, pass).arg(&holder.hex()).arg(wall_micros).arg(millis(CLAIM_TTL)).pass(pass)
 }
 
 pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration) -> Call {
     Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl))
 }
 
-pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken) -> Call {
-    Call::new(&RAISE, wire).arg(&holder.hex()).arg(to.get())
+pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, pass: Pass<'_>) -> Call {
+    Call::guarded(&RAISE, wire, pass).arg(&holder.hex()).arg(to.get()).pass(pass)
 }
 
 pub(crate) fn inspect(wire: &str) -> Call {
     Call::new(&INSPECT, wire)
 }
 
-pub(crate) fn evict(wire: &str, seen: &Seen, wall_micros: u64) -> Call {
-    Call::new(&EVICT, wire).arg(&seen.value).arg(&seen.kind).arg(wall_micros).arg(millis(CLAIM_TTL))
+pub(crate) fn evict(wire: &str, seen: &Seen, wall_micros: u64, pass: Pass<'_>) -> Call {
+    Call::guarded(&EVICT, wire, pass)
+        .arg(&seen.value)
+        .arg(&seen.kind)
+        .arg(wall_micros)
+        .arg(millis(CLAIM_TTL))
+        .pass(pass)
+}
+
+/// To be answered to [`super::guard::State::read`].
+pub(crate) fn handshake(guard: &Guard, run_id: &str) -> Call {
+    Call::of_marker(&HANDSHAKE, guard, run_id, guard.trust)
+}
+
+/// To be answered to [`super::members::enlist`].
+pub(crate) fn init(guard: &Guard, run_id: &str, trust: bool, joins: bool) -> Call {
+    Call::of_marker(&INIT, guard, run_id, trust).arg(if joins { "join" } else { "stay" })
 }
 
 /// A lock as it stands on the server, byte for byte.
@@ -130,6 +198,11 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    #[cfg(test)]
+    pub(crate) fn of(value: &str, kind: &str) -> Self {
+        Self { value: value.into(), kind: kind.to_owned(), expiry: Expiry::Never, fence: None, waiters: 0 }
+    }
+
     pub(crate) fn occupant(&self) -> Occupant {
         occupant(&self.value, &self.kind)
     }
@@ -144,13 +217,13 @@ impl Seen {
 }
 
 /// What a script answered, read word by word.
-struct Reply<'a> {
+pub(crate) struct Reply<'a> {
     node: &'a str,
     words: std::vec::IntoIter<Value>,
 }
 
 impl<'a> Reply<'a> {
-    fn new(node: &'a str, value: Value) -> Result<Self, Unknown> {
+    pub(crate) fn new(node: &'a str, value: Value) -> Result<Self, Unknown> {
         match value {
             Value::Array(words) => Ok(Self { node, words: words.into_iter() }),
             other => Err(not_understood(node, &other)),
@@ -165,7 +238,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    fn text(&mut self) -> Result<String, Unknown> {
+    pub(crate) fn text(&mut self) -> Result<String, Unknown> {
         Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
     }
 
@@ -180,6 +253,10 @@ impl<'a> Reply<'a> {
         Ok(u32::try_from(self.number()?).unwrap_or(0))
     }
 
+    pub(crate) fn millis(&mut self) -> Result<Duration, Unknown> {
+        Ok(Duration::from_millis(u64::try_from(self.number()?).unwrap_or(0)))
+    }
+
     /// `PTTL`: -1 means that there is no end.
     fn expiry(&mut self) -> Result<Expiry, Unknown> {
         Ok(u64::try_from(self.number()?).map_or(Expiry::Never, |ms| Expiry::In(Duration::from_millis(ms))))
@@ -188,6 +265,12 @@ impl<'a> Reply<'a> {
     fn fence(&mut self) -> Result<FencingToken, Unknown> {
         let node = self.node;
         self.text()?.parse().map_err(|error| Unknown::new(node, Fault::Other, format!("{error}")))
+    }
+
+    /// The last, and how many end with it.
+    fn tokens(&mut self) -> Result<TokenBlock, Unknown> {
+        let last = self.fence()?;
+        Ok(TokenBlock::ending(last, NonZeroU32::new(self.count()?).unwrap_or(NonZeroU32::MIN)))
     }
 
     fn occupant(&mut self) -> Result<Occupant, Unknown> {
@@ -224,7 +307,7 @@ fn not_understood(node: &str, value: &Value) -> Unknown {
 pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Option<Acquire>, Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(Some(match reply.text()?.as_str() {
-        "granted" => Acquire::Granted { fence: reply.fence()? },
+        "granted" => Acquire::Granted { tokens: reply.tokens()? },
         "queued" => {
             let (ahead, last_fence) = (reply.count()?, reply.text()?.parse::<u64>().ok());
             let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;

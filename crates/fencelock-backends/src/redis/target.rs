@@ -1,4 +1,7 @@
-use fencelock_core::{Invalid, Key};
+use super::acks::Acks;
+use super::compat;
+use super::guard::{Guard, LONGEST_TTL};
+use fencelock_core::{Invalid, Key, Ttl};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
 use std::borrow::Cow;
@@ -19,10 +22,24 @@ pub(crate) struct Target {
     pub(crate) resp3: bool,
     /// Whether to have wake-ups at all.
     pub(crate) push: bool,
+    /// How many replicas must confirm what is written, if any.
+    pub(crate) acks: Option<Acks>,
+    /// What is asked of the server before it may grant; nothing, unless the URL says so.
+    pub(crate) guard: Option<Guard>,
+}
+
+/// Whether a server stands alone, or is one of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Alone,
+    /// It has a quarantine whatever the URL says.
+    Member,
 }
 
 /// A second is a thousand round trips in a data centre and five around the world.
 const LIMIT: Duration = Duration::from_secs(1);
+/// More than anybody has; a slip of the finger is told from a wish.
+const REPLICAS_MAX: u32 = 100;
 
 impl Target {
     /// Reads `redis://[user:password@]host[:port][/db][?option=value&...]`, or `rediss://` for TLS.
@@ -30,11 +47,21 @@ impl Target {
     /// | option | meaning |
     /// |---|---|
     /// | `prefix=P` | put before every key, to share locks with programs that do so |
+    /// | `compat=LIBRARY` | the prefix that this library uses: `redlock.net`, `pottery`, `redis-semaphore`, `php-lock`, `laravel:PREFIX`, `shedlock:ENV` |
     /// | `timeout=MS` | longest wait for a connection or an answer, 1000 ms unless set |
     /// | `protocol=resp2` | do without RESP3 |
     /// | `push=off` | do without wake-ups: waiters only poll |
+    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
+    /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL, and so its length; 60000 ms unless set |
+    /// | `trust_empty=true` | with a quarantine: an unknown server has forgotten nothing |
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        Self::parse_as(Role::Alone, url)
+    }
+
+    pub(crate) fn parse_as(role: Role, url: &str) -> Result<Self, Invalid> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let info = base.into_connection_info().map_err(|error| {
             // The URL may carry a password, so the message does not carry the URL.
@@ -46,6 +73,8 @@ impl Target {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             options.read(pair)?;
         }
+        let prefix = options.prefix()?;
+        let guard = options.guard(role, &prefix)?;
         let certificates = options.ca.as_deref().map(read_certificates).transpose()?;
         let client = client(info, certificates.as_deref())
             .map_err(|error| Invalid::new(format!("not a usable redis:// URL: {error}")))?;
@@ -53,11 +82,18 @@ impl Target {
             client,
             certificates,
             name,
-            prefix: options.prefix,
+            prefix,
             limit: options.limit,
             resp3: options.resp3,
             push: options.push,
+            acks: Acks::new(options.acks, options.acks_limit.unwrap_or(options.limit)),
+            guard,
         })
+    }
+
+    /// Host, port and database, alike for everybody who means the same.
+    pub(crate) fn address(&self) -> String {
+        self.name.split_once("://").map_or(self.name.as_str(), |(_, address)| address).to_lowercase()
     }
 
     /// The same server with other settings.
@@ -73,16 +109,34 @@ impl Target {
 
 #[derive(Debug)]
 struct Options {
-    prefix: String,
+    prefix: Option<String>,
+    compat: Option<String>,
     limit: Duration,
     resp3: bool,
     push: bool,
+    acks: u32,
+    acks_limit: Option<Duration>,
     ca: Option<String>,
+    quarantine: Option<bool>,
+    max_ttl: Option<Ttl>,
+    trust_empty: Option<bool>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: String::new(), limit: LIMIT, resp3: true, push: true, ca: None }
+        Self {
+            prefix: None,
+            compat: None,
+            limit: LIMIT,
+            resp3: true,
+            push: true,
+            acks: 0,
+            acks_limit: None,
+            ca: None,
+            quarantine: None,
+            max_ttl: None,
+            trust_empty: None,
+        }
     }
 }
 
@@ -91,32 +145,70 @@ impl Options {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = percent_decoded(value)?;
         match (name, value.as_str()) {
-            ("prefix", _) => {
-                if value.len() > 128 || value.chars().any(char::is_control) || value.starts_with(Key::RESERVED) {
-                    return Err(Invalid::new("prefix= takes at most 128 bytes without control characters"));
-                }
-                self.prefix = value;
-            }
-            ("timeout", text) => {
-                let millis = text.parse::<u64>().ok().filter(|ms| (1..=60_000).contains(ms)).ok_or_else(|| {
-                    Invalid::new(format!("timeout= takes milliseconds from 1 to 60000, not {text:?}"))
+            ("prefix", _) => self.prefix = Some(compat::checked(name, value)?),
+            ("compat", preset) => self.compat = Some(compat::prefix_of(preset)?),
+            ("timeout", text) => self.limit = millis(name, text)?,
+            ("acks", text) => {
+                self.acks = text.parse().ok().filter(|acks| *acks <= REPLICAS_MAX).ok_or_else(|| {
+                    Invalid::new(format!("acks= takes a number of replicas from 0 to {REPLICAS_MAX}, not {text:?}"))
                 })?;
-                self.limit = Duration::from_millis(millis);
             }
+            ("acks_timeout", text) => self.acks_limit = Some(millis(name, text)?),
             ("protocol", "resp2") => self.resp3 = false,
             ("protocol", "resp3") => self.resp3 = true,
             ("push", "off") => self.push = false,
             ("push", "on") => self.push = true,
             ("ca", file) => self.ca = Some(file.to_owned()),
+            ("quarantine", "on") => self.quarantine = Some(true),
+            ("quarantine", "off") => self.quarantine = Some(false),
+            ("max_ttl", text) => {
+                let ttl = text.parse().ok().and_then(|ms| Ttl::new(Duration::from_millis(ms)).ok());
+                self.max_ttl = Some(ttl.ok_or_else(|| {
+                    Invalid::new(format!("max_ttl= takes milliseconds from 10 to 86400000, not {text:?}"))
+                })?);
+            }
+            ("trust_empty", "true") => self.trust_empty = Some(true),
+            ("trust_empty", "false") => self.trust_empty = Some(false),
             _ => {
                 return Err(Invalid::new(format!(
-                    "{pair:?} is no option of a redis:// URL; there are prefix=P, timeout=MS, protocol=resp2|resp3, \
-                     push=on|off and ca=FILE"
+                    "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
+                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false"
                 )));
             }
         }
         Ok(())
     }
+
+    /// The one that was given, in whichever way.
+    fn prefix(&self) -> Result<String, Invalid> {
+        match (&self.prefix, &self.compat) {
+            (Some(_), Some(_)) => Err(Invalid::new("compat= sets what prefix= would set: give one of them")),
+            (given, preset) => Ok(given.as_ref().or(preset.as_ref()).cloned().unwrap_or_default()),
+        }
+    }
+
+    fn guard(&self, role: Role, prefix: &str) -> Result<Option<Guard>, Invalid> {
+        if role == Role::Member && self.quarantine == Some(false) {
+            return Err(Invalid::new(
+                "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \
+                 trust_empty=true trusts each server at once, at your risk",
+            ));
+        }
+        if role == Role::Alone && self.quarantine != Some(true) {
+            if self.max_ttl.is_some() || self.trust_empty.is_some() {
+                return Err(Invalid::new("max_ttl= and trust_empty= are about the quarantine: say quarantine=on too"));
+            }
+            return Ok(None);
+        }
+        let max_ttl = self.max_ttl.map_or_else(|| Ttl::new(LONGEST_TTL), Ok)?;
+        Ok(Some(Guard::alone(prefix, max_ttl, self.trust_empty == Some(true))))
+    }
+}
+
+fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
+    let millis = text.parse::<u64>().ok().filter(|ms| (1..=60_000).contains(ms));
+    let invalid = || Invalid::new(format!("{name}= takes milliseconds from 1 to 60000, not {text:?}"));
+    millis.map(Duration::from_millis).ok_or_else(invalid)
 }
 
 fn percent_decoded(text: &str) -> Result<String, Invalid> {
@@ -202,9 +294,53 @@ mod tests {
     }
 
     #[test]
+    fn a_quarantine_is_asked_for_and_has_a_length() {
+        assert!(Target::parse("redis://h").unwrap().guard.is_none());
+        assert!(Target::parse("redis://h?quarantine=off").unwrap().guard.is_none());
+        let guard = Target::parse("redis://h?quarantine=on&max_ttl=10000").unwrap().guard.unwrap();
+        assert_eq!((guard.quarantine(), guard.trust), (Duration::from_millis(10_112), false));
+        let guard = Target::parse_as(Role::Member, "redis://h?trust_empty=true").unwrap().guard.unwrap();
+        assert_eq!((guard.quarantine(), guard.trust), (Duration::from_millis(60_612), true));
+    }
+
+    #[test]
+    fn options_of_a_quarantine_that_is_not_there_are_refused() {
+        for url in ["redis://h?max_ttl=1000", "redis://h?trust_empty=true", "redis://h?quarantine=on&max_ttl=5"] {
+            assert!(Target::parse(url).is_err(), "{url}");
+        }
+        assert!(Target::parse_as(Role::Member, "redis://h?quarantine=off").is_err());
+    }
+
+    #[test]
+    fn an_address_is_the_same_however_it_is_written() {
+        let address = |url| Target::parse(url).unwrap().address();
+        assert_eq!(address("redis://u:p@Cache-1"), "cache-1:6379");
+        assert_eq!(address("rediss://cache-1:6379/"), "cache-1:6379");
+        assert_eq!(address("redis://cache-1/2"), "cache-1:6379/2");
+    }
+
+    #[test]
     fn a_timeout_of_nothing_or_of_hours_is_refused() {
         for value in ["0", "-1", "x", "3600000", ""] {
-            assert!(Target::parse(&format!("redis://h?timeout={value}")).is_err(), "{value}");
+            for name in ["timeout", "acks_timeout"] {
+                assert!(Target::parse(&format!("redis://h?{name}={value}")).is_err(), "{name}={value}");
+            }
+        }
+    }
+
+    #[test]
+    fn replicas_are_waited_for_only_if_asked_for_and_as_long_as_for_the_server_unless_told() {
+        let acks = |query: &str| Target::parse(&format!("redis://h?{query}")).unwrap().acks;
+        assert_eq!(acks("acks_timeout=7"), None);
+        assert_eq!(acks("acks=0"), None);
+        assert_eq!(acks("acks=2&timeout=300"), Acks::new(2, Duration::from_millis(300)));
+        assert_eq!(acks("acks_timeout=7&acks=1&timeout=300"), Acks::new(1, Duration::from_millis(7)));
+    }
+
+    #[test]
+    fn a_number_of_replicas_that_nobody_has_is_refused() {
+        for value in ["-1", "101", "all", ""] {
+            assert!(Target::parse(&format!("redis://h?acks={value}")).is_err(), "{value}");
         }
     }
 }

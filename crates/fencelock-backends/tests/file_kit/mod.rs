@@ -75,7 +75,7 @@ pub(crate) fn ask(locks: &File, claim: &Claim) -> Acquire {
 
 pub(crate) fn fence(answer: Acquire) -> FencingToken {
     match answer {
-        Acquire::Granted { fence } => fence,
+        Acquire::Granted { tokens } => tokens.last(),
         other => panic!("not granted: {other:?}"),
     }
 }

@@ -109,7 +109,8 @@ pub(crate) fn obey() {
 fn attempt(locks: &File, name: &str, held: &mut HashMap<String, Claim>) -> String {
     let claim = claim(name, Intent::Try);
     match now(locks.acquire(&claim)) {
-        Ok(Acquire::Granted { fence }) => {
+        Ok(Acquire::Granted { tokens }) => {
+            let fence = tokens.last();
             held.insert(name.to_owned(), claim);
             format!("granted {fence}")
         }
@@ -125,7 +126,7 @@ pub(crate) fn wait(locks: &File, name: &str) -> (Claim, FencingToken) {
     let claim = claim(name, Intent::Enqueue);
     loop {
         match ask(locks, &claim) {
-            Acquire::Granted { fence } => return (claim, fence),
+            Acquire::Granted { tokens } => return (claim, tokens.last()),
             _ => drop(events.recv_timeout(Duration::from_millis(250))),
         }
     }

@@ -94,16 +94,16 @@ impl Liar {
         let fence = FencingToken::new(count).unwrap();
         match (self.lie, answer) {
             (Lie::BusyIsGranted, Acquire::Busy(_) | Acquire::Queued { .. })
-            | (Lie::FenceMovesOnRepeat, Acquire::Granted { .. }) => Ok(Acquire::Granted { fence }),
+            | (Lie::FenceMovesOnRepeat, Acquire::Granted { .. }) => Ok(Acquire::Granted { tokens: fence.into() }),
             (Lie::OneInAHundredIsGranted, Acquire::Queued { .. }) if count.is_multiple_of(100) => {
-                Ok(Acquire::Granted { fence })
+                Ok(Acquire::Granted { tokens: fence.into() })
             }
             (Lie::BusyIsAnError, Acquire::Busy(_)) => Err(Unknown::new("liar", Fault::Other, "busy")),
             (Lie::TryStandsInLine, Acquire::Queued { occupied, .. }) if claim.intent == Intent::Try => {
                 Ok(Acquire::Busy(occupied))
             }
             (Lie::FenceStandsStill, Acquire::Granted { .. }) => {
-                Ok(Acquire::Granted { fence: FencingToken::new(1).unwrap() })
+                Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() })
             }
             (_, answer) => Ok(answer),
         }

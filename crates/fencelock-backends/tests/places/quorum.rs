@@ -50,7 +50,8 @@ impl Place for Memories {
     }
 }
 
-/// Three servers for all cases; each backend has connections of its own.
+/// Three servers for all cases, put into service as they should be: each has a marker that is compared at every claim. Each
+/// backend has connections of its own.
 pub(crate) fn of_redis() -> Site {
     let servers: Mutex<Vec<Arc<RedisServer>>> = Mutex::default();
     Site::new("quorum_of_redis", move || {
@@ -68,7 +69,8 @@ impl Place for OnServers {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async {
             let hosts: Vec<_> = self.0.iter().map(|server| server.url().replace("redis://", "")).collect();
-            let url = format!("redlock://{}?trust_empty=true", hosts.join(","));
+            let url = format!("redlock://{}?max_ttl=86400000", hosts.join(","));
+            fencelock_backends::init(&url, true).await.expect("servers that are put into service");
             fencelock_backends::connect(&url).await.expect("servers to connect to")
         })
     }

@@ -5,20 +5,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// One server for all cases of a site; each backend is a connection of its own. `options` go into the URL.
 pub(crate) fn site(name: &'static str, options: &'static str) -> Site {
-    let server: Mutex<Option<Arc<RedisServer>>> = Mutex::default();
+    of_servers(name, options, false)
+}
+
+/// The server has a replica.
+pub(crate) fn with_a_replica(name: &'static str, options: &'static str) -> Site {
+    of_servers(name, options, true)
+}
+
+fn of_servers(name: &'static str, options: &'static str, replica: bool) -> Site {
+    let server: Mutex<Option<Arc<Servers>>> = Mutex::default();
     Site::new(name, move || {
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let server = match &*server {
             Some(server) => Arc::clone(server),
-            None => Arc::clone(server.insert(Arc::new(RedisServer::start().map_err(StartError::reason_to_skip)?))),
+            None => Arc::clone(server.insert(Arc::new(Servers::start(replica).map_err(StartError::reason_to_skip)?))),
         };
-        let (url, foreign) = (format!("{}{options}", server.url()), server.foreign());
-        Ok(Box::new(OnRedis { _server: server, url, foreign }))
+        let (url, foreign) = (format!("{}{options}", server.master.url()), server.master.foreign());
+        Ok(Box::new(OnRedis { _servers: server, url, foreign }))
     })
 }
 
+struct Servers {
+    master: RedisServer,
+    _replica: Option<RedisServer>,
+}
+
+impl Servers {
+    fn start(with_replica: bool) -> Result<Self, StartError> {
+        let (master, mut replica) = (RedisServer::start()?, None);
+        if with_replica {
+            let server = replica.insert(RedisServer::start()?);
+            server.follow(master.port());
+        }
+        Ok(Self { master, _replica: replica })
+    }
+}
+
 struct OnRedis {
-    _server: Arc<RedisServer>,
+    _servers: Arc<Servers>,
     url: String,
     foreign: RedisForeign,
 }

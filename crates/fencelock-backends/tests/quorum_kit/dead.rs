@@ -14,7 +14,15 @@ fn nothing<T: Send + 'static>() -> Answer<'static, T> {
 
 impl Backend for Dead {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { expires: true, queues: false, portable: true, shared: false, evicts: true, fresh_holders: false }
+        Capabilities {
+            expires: true,
+            queues: false,
+            portable: true,
+            shared: false,
+            evicts: true,
+            fresh_holders: false,
+            longest_ttl: None,
+        }
     }
 
     fn name(&self) -> String {

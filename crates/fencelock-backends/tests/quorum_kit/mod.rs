@@ -49,7 +49,7 @@ impl Scene {
 
     pub(crate) async fn grants(&self, claim: &Claim) -> FencingToken {
         match self.quorum.acquire(claim).await {
-            Ok(Acquire::Granted { fence }) => fence,
+            Ok(Acquire::Granted { tokens }) => tokens.last(),
             other => panic!("should be granted: {other:?}"),
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
                 check: Check::C4,
                 key: key.to_owned(),
                 lines: vec![hold.number, before.number],
-                span_us: (before.acquire.invoke_us.min(hold.acquire.invoke_us), before.start()),
+                span_us: (before.asked().min(hold.asked()), before.start()),
                 text: format!("the token {smaller} arrived after {fence}"),
             });
         }

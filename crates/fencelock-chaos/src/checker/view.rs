@@ -1,6 +1,7 @@
 //! A history in the order in which the checks need it.
 
 use crate::history::{History, Line, Op, Outcome};
+use crate::recorder::belief;
 use std::collections::{BTreeMap, HashMap};
 
 /// A line and its number.
@@ -24,6 +25,15 @@ pub(super) struct Hold<'a> {
 impl Hold<'_> {
     pub(super) const fn start(&self) -> u64 {
         self.acquire.return_us
+    }
+
+    /// Before this, nothing that happened can have touched the hold: a lease is no older than its TTL when it is got, however
+    /// long its holder had waited in line. One that went from task to task may be older than the wish of the last of them:
+    /// its end tells when it was asked for.
+    pub(super) fn asked(&self) -> u64 {
+        let Some(ttl) = self.acquire.ttl_us else { return self.acquire.invoke_us };
+        let lease = self.acquire.valid_until_us.map_or(u64::MAX, |until| until.saturating_sub(belief(ttl)));
+        self.acquire.invoke_us.min(lease).max(self.acquire.return_us.saturating_sub(ttl))
     }
 
     /// Where the holder could not believe for a moment: its process slept between the grant and the look at it.
@@ -78,7 +88,7 @@ impl<'a> View<'a> {
                 Op::Seen => view.run.seen.push(at),
                 Op::Control => view.run.controls.push(at),
                 Op::Stop => view.run.stop = Some(at),
-                Op::Acquire | Op::Renew | Op::Release | Op::Lost | Op::Write | Op::Look => {
+                Op::Acquire | Op::Renew | Op::Yield | Op::Release | Op::Lost | Op::Write | Op::Look => {
                     by_key.entry(&line.key).or_default().push(at);
                 }
             }
@@ -87,6 +97,31 @@ impl<'a> View<'a> {
         }
         view.keys = by_key.into_iter().map(|(key, lines)| (key, KeyView::of(&lines))).collect();
         view
+    }
+}
+
+/// Where the hold is that a line is about. Tasks of one process may pass a lease on, each with a token of its own, so a
+/// holder has as many holds as tokens.
+struct Places<'a>(HashMap<&'a str, BTreeMap<Option<u64>, usize>>);
+
+impl<'a> Places<'a> {
+    fn of(holds: &[Hold<'a>]) -> Self {
+        let mut places: HashMap<_, BTreeMap<_, _>> = HashMap::new();
+        for (place, hold) in holds.iter().enumerate() {
+            if let Some(holder) = hold.acquire.holder.as_deref() {
+                places.entry(holder).or_default().insert(hold.acquire.fence, place);
+            }
+        }
+        Self(places)
+    }
+
+    /// A line that names no token is about the last hold of its holder.
+    fn get(&self, line: &Line) -> Option<usize> {
+        let of_holder = self.0.get(line.holder.as_deref()?)?;
+        match line.fence {
+            Some(_) => of_holder.get(&line.fence).copied(),
+            None => of_holder.values().next_back().copied(),
+        }
     }
 }
 
@@ -99,20 +134,13 @@ impl<'a> KeyView<'a> {
             view.holds.push(Hold { number: *number, acquire: line, until, ended_by: *number });
         }
         view.holds.sort_by_key(|hold| (hold.start(), hold.acquire.invoke_us));
-        let places: HashMap<&str, usize> = view
-            .holds
-            .iter()
-            .enumerate()
-            .filter_map(|(place, hold)| Some((hold.acquire.holder.as_deref()?, place)))
-            .collect();
+        let places = Places::of(&view.holds);
         for at in lines {
-            let place = at.line.holder.as_deref().and_then(|holder| places.get(holder).copied());
-            view.add(*at, place);
+            view.add(*at, places.get(at.line));
         }
         // Last, for a renewal may be told after the release that ended the hold.
         for at in lines {
-            let place = at.line.holder.as_deref().and_then(|holder| places.get(holder).copied());
-            if let Some(place) = place {
+            if let Some(place) = places.get(at.line) {
                 view.holds[place].end(at);
             }
         }
@@ -139,7 +167,7 @@ impl<'a> KeyView<'a> {
 impl Hold<'_> {
     fn end(&mut self, at: &At<'_>) {
         let ends = match at.line.op {
-            Op::Release => at.line.invoke_us,
+            Op::Yield | Op::Release => at.line.invoke_us,
             Op::Lost => at.line.return_us,
             _ => return,
         };

@@ -25,10 +25,10 @@ pub fn html(settings: &Settings, run: &Run) -> String {
     } else {
         "<b class=\"bad\">Promises were broken.</b>"
     };
-    let Settings { seed, nodes, workers, tasks, keys, ttl, .. } = settings;
+    let Settings { seed, form, workers, tasks, keys, ttl, .. } = settings;
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>fencelock chaos, seed {seed}</title>\
-         <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>{nodes} Redis, {workers} processes with {tasks} \
+         <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>Locks on {form}; {workers} processes with {tasks} \
          tasks each on {keys} keys, TTL {ttl:?}, one foreign client; {seconds} s and {} faults.</p>\n",
         scene.faults.len()
     );

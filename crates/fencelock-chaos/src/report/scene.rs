@@ -34,7 +34,7 @@ impl<'a> Scene<'a> {
             match line.op {
                 Op::Fault => scene.faults.push(line),
                 Op::Write => scene.writes.push(line),
-                Op::Lost | Op::Release => {
+                Op::Lost | Op::Yield | Op::Release => {
                     if line.op == Op::Lost {
                         scene.losses.push(line);
                     }

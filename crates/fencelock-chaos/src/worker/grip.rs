@@ -39,6 +39,9 @@ impl Grip {
         line.valid_until_us = Some(until_us);
         line.ttl_us = Some(micros(ttl));
         recorder.note(&line);
+        if recorder.is_again(&grip.key, &grip.holder) {
+            recorder.seen("a lease passed on within a process");
+        }
         grip
     }
 
@@ -56,7 +59,7 @@ impl Grip {
             return;
         }
         self.until_us = until_us;
-        let mut line = self.line(Op::Renew, until_us.saturating_sub(belief(self.ttl)), at);
+        let mut line = self.line(Op::Renew, until_us.saturating_sub(belief(micros(self.ttl))), at);
         line.valid_until_us = Some(until_us);
         self.recorder.note(&line);
         self.recorder.seen("renewed by the watchdog");
@@ -106,9 +109,16 @@ impl Grip {
         });
     }
 
+    /// Says that the belief ends, before anybody else can begin to believe.
+    fn begin_release(&self) -> u64 {
+        let at = now();
+        self.recorder.note(&self.line(Op::Yield, at, at));
+        at
+    }
+
     /// Gives it back.
     pub(crate) async fn release(&self, guard: Guard) {
-        let invoke_us = now();
+        let invoke_us = self.begin_release();
         let answer = guard.release().await;
         let line = self.line(Op::Release, invoke_us, now());
         self.recorder.note(&match &answer {
@@ -125,7 +135,7 @@ impl Grip {
 
     /// Drops it, so that it is given back behind the caller's back.
     pub(crate) fn drop(&self, guard: Guard) {
-        let invoke_us = now();
+        let invoke_us = self.begin_release();
         drop(guard);
         self.recorder.note(&self.line(Op::Release, invoke_us, now()).result(Outcome::Info).what("dropped"));
     }

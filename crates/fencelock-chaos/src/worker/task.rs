@@ -65,7 +65,9 @@ impl Task {
     }
 
     async fn acquire(&mut self, key: &str, mut stopped: watch::Receiver<bool>) -> Option<(Guard, Grip)> {
-        let lock = self.client.lock(key).ttl(self.ttl()).label(&self.name);
+        // A lease is passed on among those of one label only.
+        let label = if self.job.shares { &self.job.name } else { &self.name };
+        let lock = self.client.lock(key).ttl(self.ttl()).label(label);
         let dice = self.dice.below(100);
         let (wait, patience) = match dice {
             0..15 => (Duration::ZERO, Duration::MAX),
@@ -92,8 +94,9 @@ impl Task {
                 line.result(Outcome::Fail).what("busy")
             }
             Some(Err(error)) => {
-                if matches!(error, Error::Unreachable { .. }) {
-                    self.recorder.seen("unreachable");
+                if let Error::Unreachable { cause, .. } = &error {
+                    let is_kept_out = cause.is_quarantine();
+                    self.recorder.seen(if is_kept_out { "a claim refused in quarantine" } else { "unreachable" });
                 }
                 line.result(Outcome::Info).what(error.to_string())
             }

@@ -28,8 +28,9 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
 
 async fn claim(acquire: &Acquire, client: &Client, context: &Context) -> Result<Guard, Error> {
     let progress = Arc::new(Progress::new(context.report));
-    let told = Arc::clone(&progress);
+    let (told, troubled) = (Arc::clone(&progress), Arc::clone(&progress));
     let mut lock = client.lock(&acquire.key).ttl(acquire.lease.ttl).on_wait(move |waiting| told.waiting(waiting));
+    lock = lock.on_trouble(move |cause| troubled.trouble(cause));
     if let Some(wait) = acquire.patience.limit() {
         lock = lock.wait(wait);
     }

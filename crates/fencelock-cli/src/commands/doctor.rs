@@ -1,4 +1,4 @@
-use crate::context::{Context, print};
+use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::plain;
@@ -6,12 +6,11 @@ use anstyle::{AnsiColor, Style};
 use fencelock::{Finding, Level};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::io::IsTerminal;
 
 /// Examines the place where the locks live.
 pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
     context
-        .with_client(async |client| {
+        .with(context.connect_to_look(), async |client| {
             let findings = client.examine().await;
             let answer = if context.report.json {
                 let findings: Value = findings.iter().map(describe).collect();
@@ -24,11 +23,6 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
             Ok(if failed { Exit::Unreachable } else { Exit::Success })
         })
         .await
-}
-
-/// Colours are for eyes, and not for those who said no (no-color.org).
-fn may_colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
 fn in_columns(findings: &[Finding], colours: bool) -> String {

@@ -3,6 +3,8 @@
 mod acquire;
 mod breaking;
 mod doctor;
+mod init;
+mod lab;
 mod list;
 mod pages;
 mod release;
@@ -10,6 +12,8 @@ mod renew;
 mod run;
 mod status;
 mod wait;
+
+pub(crate) use lab::Lab;
 
 use crate::args::{Arguments, Command};
 use crate::context::Context;
@@ -27,7 +31,9 @@ pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result
         Command::List => list::list(context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
+        Command::Init(init) => init::init(init, context).await,
         Command::Doctor => doctor::doctor(context).await,
+        Command::Lab(wanted) => lab::lab(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
     }

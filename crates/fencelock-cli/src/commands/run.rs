@@ -53,8 +53,9 @@ async fn hold(plan: &Plan, client: &Client, signals: &mut Signals, report: Repor
 
 async fn claim(plan: &Plan, client: &Client, report: Reporter) -> Result<Guard, Error> {
     let progress = Arc::new(Progress::new(report));
-    let told = Arc::clone(&progress);
+    let (told, troubled) = (Arc::clone(&progress), Arc::clone(&progress));
     let mut lock = client.lock(&plan.key).ttl(plan.ttl).on_wait(move |waiting| told.waiting(waiting));
+    lock = lock.on_trouble(move |cause| troubled.trouble(cause));
     if let Some(wait) = plan.wait {
         lock = lock.wait(wait);
     }

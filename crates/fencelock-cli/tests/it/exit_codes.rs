@@ -79,6 +79,19 @@ fn a_server_that_does_not_answer_is_69() {
 }
 
 #[test]
+fn a_lock_that_no_replica_confirms_is_69_and_named() {
+    let Some(place) = Place::redis() else { return };
+    let url = format!("{}?acks=2&acks_timeout=50", place.url());
+    let output = Test::new(&place, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
+    assert_eq!(output.status, 69, "{}", output.stderr);
+    let told = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` counts the replicas, \
+                acks= in the URL says how many must confirm\n";
+    assert!(output.stderr.starts_with("fencelock: the lock on k does not count: redis://"), "{}", output.stderr);
+    assert!(output.stderr.ends_with(told), "{}", output.stderr);
+    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_conformance::Reply::Int(0), "it was given back");
+}
+
+#[test]
 fn busy_is_75_and_names_the_key_and_its_holder() {
     let place = Place::files();
     let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();

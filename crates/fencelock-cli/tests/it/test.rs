@@ -81,6 +81,12 @@ impl<'a> Test<'a> {
         output
     }
 
+    /// Runs it to a good end, whatever it writes.
+    pub(crate) fn ok(self) {
+        let output = self.output();
+        assert_eq!(output.status, 0, "{}", output.stderr);
+    }
+
     /// Runs it to its end, for tests that look themselves.
     pub(crate) fn output(self) -> Output {
         self.start().end()

@@ -22,7 +22,7 @@ async fn a_repeated_claim_gets_the_same_grant(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     let fence = a.takes().await;
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll, Intent::Poll, Intent::Try] {
-        assert_eq!(a.claims(intent).await, Acquire::Granted { fence }, "{intent:?}");
+        assert_eq!(a.claims(intent).await, Acquire::Granted { tokens: fence.into() }, "{intent:?}");
     }
     assert_eq!(a.releases().await, Release::Released);
     assert_eq!(b.inspects().await, None, "one release ends all of it");

@@ -99,6 +99,6 @@ async fn dropped_looks_leave_the_client_usable(place: &dyn Place) {
         begin_and_drop(a.backend.examine()).await;
     }
     let fence = a.takes().await;
-    assert_eq!(told(a.backend.acquire(&a.claim(Intent::Poll)).await), Acquire::Granted { fence });
+    assert_eq!(told(a.backend.acquire(&a.claim(Intent::Poll)).await), Acquire::Granted { tokens: fence.into() });
     b.finds_it_busy().await;
 }

@@ -81,6 +81,6 @@ async fn a_refused_claim_does_not_move_the_fence_of_the_holder(place: &dyn Place
     for _ in 0..5 {
         b.afresh().finds_it_busy().await;
     }
-    assert_eq!(a.polls().await, Acquire::Granted { fence });
+    assert_eq!(a.polls().await, Acquire::Granted { tokens: fence.into() });
     assert_eq!(a.seen().await.fence, Some(fence));
 }

@@ -1,5 +1,6 @@
 //! The facts, a file for each part of the contract.
 
+mod blocks;
 mod claims;
 mod dropping;
 mod events;
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<Case> {
         expiry::cases(),
         renewal::cases(),
         fencing::cases(),
+        blocks::cases(),
         raising::cases(),
         line::cases(),
         events::cases(),

@@ -22,7 +22,7 @@ pub(super) async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
         }
         return;
     }
-    let Ok(mut server) = TcpStream::connect(connection.shared.server).await else { return };
+    let Ok(mut server) = TcpStream::connect(connection.shared.server()).await else { return };
     // Both fail only on a socket that is closed by now; then so will the next read.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.split();
@@ -106,6 +106,7 @@ impl Connection {
 
     /// Notes whether its reply is to be swallowed, before it is sent.
     fn request(&self, piece: &[u8]) -> Duration {
+        self.shared.remember(piece);
         if let Some(then) = self.shared.spring(piece) {
             let _ = self.swallow.set(then);
         }

@@ -2,6 +2,8 @@
 
 mod connection;
 mod keeper;
+mod repeat;
+mod request;
 mod rules;
 
 use crate::port;
@@ -39,7 +41,7 @@ impl Proxy {
             listen()?
         };
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::new(SocketAddr::from((Ipv4Addr::LOCALHOST, server))));
+        let shared = Arc::new(Shared::new(local(server)));
         let (orders, incoming) = unbounded_channel();
         runtime.spawn(keeper::keep(listener, address, Arc::clone(&shared), incoming));
         Ok(Self { port: address.port(), shared, orders, runtime: Some(runtime) })
@@ -93,6 +95,27 @@ impl Proxy {
 
 /// What it can do beside that.
 impl Proxy {
+    /// New connections lead to another port of this machine. Those that are open stay where they are.
+    pub fn lead_to(&self, server: u16) {
+        self.shared.lead_to(local(server));
+    }
+
+    /// A request that has passed is sent once more after a while, on a connection of its own, and its reply is dropped: the
+    /// latest that contains `words`. It goes straight to the server, whatever the proxy does to others. Says whether there
+    /// was such a request among the last few.
+    ///
+    /// A request is known if it arrived in one piece.
+    pub fn repeat_last(&self, words: &str, after: Duration) -> bool {
+        let (Some(request), Some(runtime)) = (self.shared.latest(words), &self.runtime) else { return false };
+        runtime.spawn(repeat::send(request, after, Arc::clone(&self.shared)));
+        true
+    }
+
+    /// How many repeated requests were answered.
+    pub fn repeated(&self) -> u64 {
+        self.shared.repeated()
+    }
+
     /// From now on, what is sent to the server takes `up` longer, and what comes back `down`.
     pub fn delay(&self, up: Duration, down: Duration) {
         self.shared.set_delay(up, down);
@@ -132,9 +155,13 @@ impl Drop for Proxy {
     }
 }
 
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
 fn listen() -> io::Result<TcpListener> {
     loop {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()?));
+        let address = local(port::free()?);
         match std::net::TcpListener::bind(address) {
             Ok(listener) => {
                 listener.set_nonblocking(true)?;

@@ -1,5 +1,7 @@
+use super::request;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,15 +26,20 @@ pub(super) enum Mode {
 /// What the connections of a proxy have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) server: SocketAddr,
     pub(super) mode: watch::Sender<Mode>,
     rules: Mutex<Rules>,
     swallowed: watch::Sender<u64>,
+    repeated: AtomicU64,
     open: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
+/// How many requests are remembered, of all connections together.
+const MEMORY: usize = 32;
+
+#[derive(Debug)]
 struct Rules {
+    server: SocketAddr,
+    recent: VecDeque<Vec<u8>>,
     up: Duration,
     down: Duration,
     trap: Option<Trap>,
@@ -48,16 +55,31 @@ struct Trap {
 impl Shared {
     pub(super) fn new(server: SocketAddr) -> Self {
         Self {
-            server,
             mode: watch::Sender::new(Mode::Forward),
-            rules: Mutex::default(),
+            rules: Mutex::new(Rules {
+                server,
+                recent: VecDeque::new(),
+                up: Duration::ZERO,
+                down: Duration::ZERO,
+                trap: None,
+            }),
             swallowed: watch::Sender::new(0),
+            repeated: AtomicU64::new(0),
             open: AtomicUsize::new(0),
         }
     }
 
     pub(super) fn mode(&self) -> Mode {
         *self.mode.borrow()
+    }
+
+    /// Where new connections lead.
+    pub(super) fn server(&self) -> SocketAddr {
+        self.rules().server
+    }
+
+    pub(super) fn lead_to(&self, server: SocketAddr) {
+        self.rules().server = server;
     }
 
     pub(super) fn set_delay(&self, up: Duration, down: Duration) {
@@ -83,6 +105,30 @@ impl Shared {
         let then = rules.trap.as_ref().filter(|trap| contains(request, &trap.words))?.then;
         rules.trap = None;
         Some(then)
+    }
+
+    /// Keeps the last requests, for somebody may want to send one again.
+    pub(super) fn remember(&self, piece: &[u8]) {
+        let mut rules = self.rules();
+        for request in request::whole(piece) {
+            if rules.recent.len() == MEMORY {
+                rules.recent.pop_front();
+            }
+            rules.recent.push_back(request.to_vec());
+        }
+    }
+
+    /// The latest request with these words.
+    pub(super) fn latest(&self, words: &str) -> Option<Vec<u8>> {
+        self.rules().recent.iter().rev().find(|request| contains(request, words.as_bytes())).cloned()
+    }
+
+    pub(super) fn count_repeat(&self) {
+        self.repeated.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::SeqCst)
     }
 
     pub(super) fn swallow(&self) {

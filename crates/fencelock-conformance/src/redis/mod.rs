@@ -7,6 +7,7 @@ mod server;
 mod spawner;
 mod start_error;
 mod tls;
+mod wall_clock;
 
 pub use foreign::RedisForeign;
 pub use options::RedisOptions;
@@ -14,3 +15,4 @@ pub use resp::{Reply, RespClient};
 pub use server::RedisServer;
 pub use start_error::{StartError, redis_or_skip};
 pub use tls::TlsFiles;
+pub use wall_clock::{Shift, WallClock};

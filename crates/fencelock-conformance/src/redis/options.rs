@@ -1,4 +1,5 @@
 use super::tls::TlsFiles;
+use super::wall_clock::WallClock;
 use crate::{RedisServer, StartError};
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,6 +28,12 @@ impl RedisOptions {
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
+    }
+
+    /// It goes by this wall clock.
+    #[must_use]
+    pub fn wall_clock(self, clock: &WallClock) -> Self {
+        clock.env().into_iter().fold(self, |options, (name, value)| options.env(name, value))
     }
 
     /// `requirepass`.

@@ -69,6 +69,11 @@ impl RespClient {
         self.stream.get_mut().write_all(&message)
     }
 
+    /// Sends commands that are written out as the protocol wants them; each leaves a reply for [`RespClient::receive`].
+    pub fn send_written(&mut self, commands: &[u8]) -> Result<()> {
+        self.stream.get_mut().write_all(commands)
+    }
+
     /// Reads the next reply: of a command sent before, or what a subscription brings.
     pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))

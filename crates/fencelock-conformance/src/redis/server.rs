@@ -213,6 +213,43 @@ impl RedisServer {
         self.restart()
     }
 
+    /// Forgets what it has, and copies the server at a port of this machine, maybe a proxy's, from now on. It does when this
+    /// returns, and that server counts it as a replica.
+    ///
+    /// # Panics
+    /// If it does not within 20 s.
+    pub fn follow(&self, port: u16) {
+        let mut master = RespClient::connect(port).expect("a server to follow");
+        // Masters wait 5 s for more replicas by default.
+        master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+        self.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
+        let begun = Instant::now();
+        while !self.confirms(&mut master) {
+            assert!(begun.elapsed() < START, "it does not follow");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// One that was just filled is sent nothing more before it speaks for the first time, which may be a second later.
+    fn confirms(&self, master: &mut RespClient) -> bool {
+        // Something to confirm.
+        master.command(&["PUBLISH", "fencelock-test", "are you there?"]);
+        master.command(&["WAIT", "1", "50"]);
+        let me = format!("port={},state=online,offset=", self.port);
+        let info = master.command(&["INFO", "replication"]);
+        let confirmed =
+            info.text().and_then(|info| info.split_once(&me)).is_some_and(|(_, rest)| !rest.starts_with('0'));
+        confirmed && self.command(&["INFO", "replication"]).text().is_some_and(|i| i.contains("master_link_status:up"))
+    }
+
+    /// Becomes a master with what it has copied so far.
+    ///
+    /// # Panics
+    /// If it refuses.
+    pub fn promote(&self) {
+        assert_eq!(self.command(&["REPLICAOF", "NO", "ONE"]).text(), Some("OK"), "it takes over");
+    }
+
     /// `SIGSTOP`: it keeps its connections, accepts new ones, and answers nothing. Its clock goes on.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);

@@ -47,9 +47,10 @@ pub(crate) struct Crate {
     pub(crate) dir: PathBuf,
 }
 
-/// All crates of the workspace.
+/// All crates of the workspace. What lies deeper is none: a program that is built by itself.
 pub(crate) fn crates() -> Vec<Crate> {
-    let manifests = files("Cargo.toml").into_iter().filter(|file| file.path.starts_with("crates"));
+    let is_ours = |path: &Path| path.starts_with("crates") && path.components().count() == 3;
+    let manifests = files("Cargo.toml").into_iter().filter(|file| is_ours(&file.path));
     manifests
         .map(|file| {
             let dir = file.path.parent().expect("a manifest in a directory").to_owned();

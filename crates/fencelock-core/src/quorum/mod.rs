@@ -13,6 +13,12 @@
 //! this very attempt and its fence was F. Two winners share a node, and between their instants there that node granted at
 //! least once, which made its fence greater. No clock and no TTL is part of the argument.
 //!
+//! Blocks of tokens ([`crate::TokenBlock`]) are compared by their ends, which are the fences. Whoever wins *in one trip*
+//! may use as many tokens as the smallest of the equal grants had: at the node shared with an earlier winner the whole of
+//! this block lies above the fence that was there before, so above all of the earlier winner's tokens; and a later winner's
+//! block lies above this end. After a *raise* only the one token counts: a node that was raised may have granted less, and
+//! what lies between its grant and the raised fence may be an earlier winner's.
+//!
 //! Once held, a [`Tally`] counts what the nodes say to a renewal or a release, and an [`Inspection`] who they say has it.
 //!
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation. What was searched

@@ -1,5 +1,5 @@
 use super::{NodeSet, Quorum, Raise, Vote};
-use crate::{Drift, FencingToken, Lease, Moment};
+use crate::{Drift, FencingToken, Lease, Moment, TokenBlock};
 use std::time::Duration;
 
 /// One attempt of one fresh holder to get a majority.
@@ -17,7 +17,7 @@ pub struct Round {
 enum Stage {
     Voting,
     Raising { to: FencingToken, unanswered: NodeSet, acked: NodeSet },
-    Won(FencingToken),
+    Won(TokenBlock),
     Lost(Defeat),
 }
 
@@ -26,8 +26,8 @@ enum Stage {
 pub enum Verdict {
     /// Wait for more answers; see [`Round::is_split`] for how long.
     Pending,
-    /// The key is this holder's, with this token, if the lease has not lapsed meanwhile: [`Round::lease`].
-    Won(FencingToken),
+    /// The key is this holder's, with these tokens, if the lease has not lapsed meanwhile: [`Round::lease`].
+    Won(TokenBlock),
     /// Ask these nodes to raise their fence. It is said once; then each one's answer goes to [`Round::raised`].
     Raise {
         /// To this.
@@ -62,7 +62,7 @@ impl Round {
         let Some(slot @ (None | Some(Vote::Unknown))) = self.votes.get_mut(node) else { return self.standing() };
         *slot = Some(vote);
         if let Stage::Raising { to, ref mut acked, .. } = self.stage
-            && vote == Vote::Granted(to)
+            && vote.ends_with(to)
         {
             acked.insert(node);
         }
@@ -122,8 +122,8 @@ impl Round {
         let majority = self.quorum.majority();
         let pending = self.votes.iter().filter(|vote| vote.is_none()).count();
         let granted = self.granted().count();
-        if let Some(fence) = self.equal_majority() {
-            self.stage = Stage::Won(fence);
+        if let Some(tokens) = self.equal_majority() {
+            self.stage = Stage::Won(tokens);
         } else if granted + pending < majority {
             self.stage = Stage::Lost(self.defeat());
         } else if granted >= majority && (pending == 0 || self.grace_over) {
@@ -133,8 +133,8 @@ impl Round {
     }
 
     fn begin_raise(&mut self) -> Verdict {
-        let Some(to) = self.granted().max() else { return Verdict::Pending };
-        let acked = self.nodes_where(|vote| vote == Some(Vote::Granted(to)));
+        let Some(to) = self.granted().map(TokenBlock::last).max() else { return Verdict::Pending };
+        let acked = self.nodes_where(|vote| vote.is_some_and(|vote| vote.ends_with(to)));
         let useless = self.nodes_where(|vote| matches!(vote, Some(Vote::Busy { .. } | Vote::Refused)));
         let nodes = self.nodes_where(|_| true).without(acked).without(useless);
         self.stage = Stage::Raising { to, unanswered: nodes, acked };
@@ -144,7 +144,8 @@ impl Round {
     fn count_acks(&mut self, to: FencingToken, unanswered: NodeSet, acked: NodeSet) -> Verdict {
         let majority = self.quorum.majority();
         if acked.len() >= majority {
-            self.stage = Stage::Won(to);
+            // One token only: a node whose grant is not known, or was another, may have given the ones below to others.
+            self.stage = Stage::Won(to.into());
         } else if acked.len() + unanswered.without(acked).len() < majority {
             self.stage = Stage::Lost(Defeat::Overtaken);
         }
@@ -154,22 +155,23 @@ impl Round {
     const fn standing(&self) -> Verdict {
         match self.stage {
             Stage::Voting | Stage::Raising { .. } => Verdict::Pending,
-            Stage::Won(fence) => Verdict::Won(fence),
+            Stage::Won(tokens) => Verdict::Won(tokens),
             Stage::Lost(defeat) => Verdict::Lost(defeat),
         }
     }
 
-    fn granted(&self) -> impl Iterator<Item = FencingToken> {
+    fn granted(&self) -> impl Iterator<Item = TokenBlock> {
         self.votes.iter().filter_map(|vote| match vote {
-            Some(Vote::Granted(fence)) => Some(*fence),
+            Some(Vote::Granted(tokens)) => Some(*tokens),
             _ => None,
         })
     }
 
-    /// The fence that a majority granted. There is at most one.
-    fn equal_majority(&self) -> Option<FencingToken> {
-        let votes_for = |fence| self.granted().filter(|&other| other == fence).count();
-        self.granted().find(|&fence| votes_for(fence) >= self.quorum.majority())
+    /// The tokens that a majority granted: of the blocks that end alike, the smallest. There is at most one such end.
+    fn equal_majority(&self) -> Option<TokenBlock> {
+        let ending = |last| self.granted().filter(move |tokens| tokens.last() == last);
+        let last = self.granted().map(TokenBlock::last).find(|&last| ending(last).count() >= self.quorum.majority())?;
+        ending(last).min_by_key(|tokens| tokens.count())
     }
 
     fn defeat(&self) -> Defeat {

@@ -1,7 +1,7 @@
 //! The table of rounds, to be read aloud, and what must hold for every round.
 
 use super::{Defeat, NodeSet, Quorum, Raise, Round, Verdict, Vote};
-use crate::{Drift, FencingToken, Moment};
+use crate::{Drift, FencingToken, Moment, TokenBlock};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,23 +11,32 @@ fn round(nodes: usize) -> Round {
 }
 
 fn granted(fence: u64) -> Vote {
-    Vote::Granted(FencingToken::new(fence).unwrap())
+    Vote::Granted(FencingToken::new(fence).unwrap().into())
 }
 
-/// `7` granted with fence 7, `b` busy, `q` in quarantine, `-` no answer.
+/// `5..9` or `9`.
+fn tokens(word: &str) -> TokenBlock {
+    let (first, last) = word.split_once("..").unwrap_or((word, word));
+    let (first, last): (u32, u32) = (first.parse().unwrap(), last.parse().unwrap());
+    let count = std::num::NonZeroU32::new(last - first + 1).unwrap();
+    TokenBlock::ending(FencingToken::new(last.into()).unwrap(), count)
+}
+
+/// `7` granted with fence 7, `5..7` with three tokens, `b` busy, `q` in quarantine, `-` no answer.
 fn vote(word: &str) -> Vote {
     match word {
         "b" => Vote::Busy { last_fence: 0 },
         "q" => Vote::Refused,
         "-" => Vote::Unknown,
-        fence => granted(fence.parse().unwrap()),
+        block => Vote::Granted(tokens(block)),
     }
 }
 
 fn said(verdict: Verdict) -> String {
     match verdict {
         Verdict::Pending => "pending".into(),
-        Verdict::Won(fence) => format!("won {fence}"),
+        Verdict::Won(tokens) if tokens.first() == tokens.last() => format!("won {}", tokens.last()),
+        Verdict::Won(tokens) => format!("won {}..{}", tokens.first(), tokens.last()),
         Verdict::Raise { to, nodes } => nodes.iter().fold(format!("raise {to} on"), |mut text, node| {
             write!(text, " {}", node + 1).unwrap();
             text
@@ -100,6 +109,15 @@ const TABLE: &[(&str, &str)] = &[
     ("n=3 votes=5,7 grace 3=7", "won 7"),
     ("n=3 votes=5,7 grace 3=6", "pending"),
     ("n=3 votes=5,7 grace 3=6 +3", "won 7"),
+    // Blocks of tokens are compared by their ends. Of equal ones the smallest counts, after a raise the last token alone.
+    ("n=1 votes=5..7", "won 5..7"),
+    ("n=3 votes=5..7,5..7", "won 5..7"),
+    ("n=3 votes=5..7,6..7", "won 6..7"),
+    ("n=3 votes=1..7,4..6,3..7", "won 3..7"),
+    ("n=3 votes=5..7,7", "won 7"),
+    ("n=3 votes=4..5,6..7 grace", "raise 7 on 1 3"),
+    ("n=3 votes=4..5,6..7 grace +1", "won 7"),
+    ("n=3 votes=4..5,6..7 grace 3=6..7", "won 7"),
     // Lost as soon as no majority can come.
     ("n=3 votes=b,b", "lost: busy"),
     ("n=3 votes=5,b,b", "lost: busy"),
@@ -245,7 +263,7 @@ proptest! {
         for word in words {
             let verdict = match word {
                 Word::Vote(node, vote) => {
-                    if let (true, Vote::Granted(fence)) = (node < nodes, vote) { vouched.push((node, fence)); }
+                    if let (true, Vote::Granted(tokens)) = (node < nodes, vote) { vouched.push((node, tokens.last())); }
                     round.vote(node, vote)
                 }
                 Word::Raised(node, answer) => {
@@ -259,7 +277,8 @@ proptest! {
             };
             match verdict {
                 Verdict::Raise { to, nodes } => asked = Some((to, nodes)),
-                Verdict::Won(token) => {
+                Verdict::Won(tokens) => {
+                    let token = tokens.last();
                     let majority: NodeSet = vouched.iter().filter(|(_, fence)| *fence == token).map(|(node, _)| *node).collect();
                     prop_assert!(majority.len() > nodes / 2, "{:?} of {} for {}", majority, nodes, token);
                 }

@@ -45,7 +45,7 @@ pub enum Outcome {
     Absent,
     /// The same, and at least half of those say that somebody else has it.
     Taken,
-    /// Neither can come out any more.
+    /// Neither can come out any more, unless nodes that said nothing answer after all.
     Unknown,
 }
 
@@ -76,7 +76,8 @@ impl Tally {
     /// A node's answer. Only its first one counts, but any answer replaces [`Standing::Unknown`].
     pub fn vote(&mut self, node: usize, standing: Standing) -> Outcome {
         let counted = self.ours.contains(node) || self.absent.contains(node) || self.taken.contains(node);
-        if self.outcome == Outcome::Pending && node < self.quorum.nodes() && !counted {
+        let open = matches!(self.outcome, Outcome::Pending | Outcome::Unknown);
+        if open && node < self.quorum.nodes() && !counted {
             self.answered.insert(node);
             match standing {
                 Standing::Ours => self.ours.insert(node),
@@ -175,6 +176,15 @@ mod tests {
         tally.vote(0, Standing::Unknown);
         tally.vote(1, Standing::Ours);
         assert_eq!(tally.vote(0, Standing::Ours), Outcome::Ours);
+    }
+
+    #[test]
+    fn late_answers_decide_what_could_not_be_told() {
+        let mut tally = Tally::new(Quorum::new(3).unwrap());
+        tally.vote(0, Standing::Unknown);
+        assert_eq!(tally.vote(1, Standing::Unknown), Outcome::Unknown);
+        assert_eq!(tally.vote(0, Standing::Ours), Outcome::Pending, "the third is still to answer");
+        assert_eq!(tally.vote(1, Standing::Ours), Outcome::Ours);
     }
 
     proptest! {

@@ -5,8 +5,16 @@ use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
 use crate::search::{Named, search};
 
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
-const SMALL: Scope =
-    Scope { attempts: 2, proposals: &[0, 2], spare_runs: 0, leases: false, crashes: 0, partial: false, time: None };
+const SMALL: Scope = Scope {
+    attempts: 2,
+    proposals: &[0, 2],
+    block: 1,
+    spare_runs: 0,
+    leases: false,
+    crashes: 0,
+    partial: false,
+    time: None,
+};
 
 /// Above what any search here needs.
 const LIMIT: usize = 60_000_000;
@@ -148,4 +156,36 @@ fn leaving_out_names_changes_no_verdict() {
     assert_eq!(with_names(Some(Flaw::AcksForAnybody), breach::UNIQUE), Some(14));
     assert_eq!(with_names(Some(Flaw::CountsReached), breach::UNIQUE), Some(15));
     assert_eq!(with_names(Some(Flaw::AcksBelowItsFence), breach::UNIQUE), Some(17));
+}
+
+const SEVERAL: u32 = LATE | landmark::WON_SEVERAL;
+
+#[test]
+fn every_token_of_a_block_is_unique_and_ordered() {
+    holds::<3>(TOKENS, Scope { block: 2, ..SMALL }, SEVERAL);
+    holds::<3>(TOKENS, Scope { block: 2, proposals: &[0, 1, 3], ..SMALL }, SEVERAL);
+    holds::<2>(TOKENS, Scope { block: 3, spare_runs: 2, ..SMALL }, TWICE | landmark::WON_SEVERAL);
+    holds::<1>(TOKENS, Scope { block: 3, attempts: 3, spare_runs: 1, ..SMALL }, landmark::WON_SEVERAL);
+}
+
+#[test]
+fn every_token_of_a_block_is_unique_and_ordered_where_a_claim_runs_twice() {
+    holds::<3>(TOKENS, Scope { block: 2, proposals: &[2], spare_runs: 1, ..SMALL }, SEVERAL | TWICE);
+}
+
+#[test]
+#[ignore = "some million states: half a minute and a GB"]
+fn every_token_of_a_block_is_unique_and_ordered_among_three() {
+    holds::<3>(TOKENS, Scope { block: 2, attempts: 3, proposals: &[2], ..SMALL }, SEVERAL);
+}
+
+/// A node that was raised had granted less, and what lies between belongs to somebody before.
+#[test]
+fn a_block_after_a_raise_gives_a_token_twice() {
+    breaks::<3>(breach::UNIQUE, Some(Flaw::BlockAfterRaise), Scope { block: 2, ..SMALL }, 11);
+}
+
+#[test]
+fn the_greatest_of_equal_blocks_gives_a_token_twice() {
+    breaks::<3>(breach::UNIQUE, Some(Flaw::GreatestBlock), Scope { block: 2, ..SMALL }, 9);
 }

@@ -4,8 +4,16 @@ use crate::fence::breach::{ORDER, UNIQUE};
 use crate::fence::{Flaw, Scope, Time, landmark};
 use crate::fence_tests::{breaks, holds};
 
-const SMALL: Scope =
-    Scope { attempts: 2, proposals: &[0], spare_runs: 0, leases: false, crashes: 1, partial: false, time: None };
+const SMALL: Scope = Scope {
+    attempts: 2,
+    proposals: &[0],
+    block: 1,
+    spare_runs: 0,
+    leases: false,
+    crashes: 1,
+    partial: false,
+    time: None,
+};
 
 const fn clocks(error: u8, quarantine: u8, horizon: u8) -> Time {
     Time { error, quarantine, horizon }

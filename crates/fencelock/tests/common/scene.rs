@@ -1,6 +1,6 @@
 use super::Faulty;
 use fencelock::backends::{Memory, TokioClock};
-use fencelock::{Client, Clock, Drift, Holding, Moment};
+use fencelock::{Builder, Client, Clock, Drift, Holding, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,19 +13,29 @@ pub(crate) struct Scene {
     pub(crate) client: Client,
 }
 
+/// Whether tasks share leases is up to the test target: its files are run both ways.
+fn settings(clock: TokioClock) -> Builder {
+    Client::builder().clock(Arc::new(clock), Drift::default()).sharing(crate::SHARING)
+}
+
 impl Scene {
     /// Inside `#[tokio::test(start_paused = true)]`.
     pub(crate) fn new() -> Self {
         let clock = TokioClock::starting_now();
         let memory = Arc::new(Memory::with_leases(Arc::new(clock)));
         let net = Faulty::over(Arc::clone(&memory) as _, clock);
-        let client = Client::with_clock(Arc::clone(&net) as _, Arc::new(clock), Drift::default()).unwrap();
+        let client = settings(clock).backend(Arc::clone(&net) as _).unwrap();
         Self { clock, memory, net, client }
     }
 
     /// Another client of the same locks, whose network is fine.
     pub(crate) fn neighbour(&self) -> Client {
-        Client::with_clock(Arc::clone(&self.memory) as _, Arc::new(self.clock), Drift::default()).unwrap()
+        self.another(|settings| settings)
+    }
+
+    /// Another client of the same locks with settings of its own.
+    pub(crate) fn another(&self, own: impl FnOnce(Builder) -> Builder) -> Client {
+        own(settings(self.clock)).backend(Arc::clone(&self.memory) as _).unwrap()
     }
 
     pub(crate) fn now(&self) -> Moment {

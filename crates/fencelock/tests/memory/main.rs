@@ -4,13 +4,18 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+/// See `memory_alone`.
+const SHARING: bool = true;
+
 mod cancelling;
 mod closing;
 mod dropping;
 mod freshness;
 mod holding;
+mod lingering;
 mod losing;
 mod releasing;
 mod reusing;
 mod running;
+mod sharing;
 mod waiting;

@@ -167,9 +167,11 @@ async fn waiters_of_one_client_are_served_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_of_two_clients_are_served_in_order() {
+async fn waiters_of_two_clients_that_do_not_share_are_served_in_order() {
     let scene = Scene::new();
-    let order = served(&scene, &[scene.client.clone(), scene.neighbour()], 50).await;
+    let clients =
+        [scene.another(|settings| settings.sharing(false)), scene.another(|settings| settings.sharing(false))];
+    let order = served(&scene, &clients, 50).await;
     assert_eq!(order, (0..50).collect::<Vec<_>>());
 }
 

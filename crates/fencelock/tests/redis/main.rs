@@ -4,6 +4,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+/// These look at the line on the server; see `sharing` for the other way.
+const SHARING: bool = false;
+
+mod acks;
 mod blocking;
 mod child;
 mod config;
@@ -15,5 +19,6 @@ mod processes;
 mod protocols;
 mod quorum;
 mod refusals;
+mod sharing;
 mod support;
 mod wire;

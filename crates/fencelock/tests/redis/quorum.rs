@@ -1,9 +1,11 @@
 //! The client over three servers of which one may be away.
 
 use super::support::{client, is_free, server};
-use crate::common::{eventually, secs};
+use crate::common::{eventually, ms, secs};
 use fencelock::{Client, Error};
 use fencelock_conformance::RedisServer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn three() -> Option<Vec<RedisServer>> {
     Some(vec![server()?, RedisServer::start().unwrap(), RedisServer::start().unwrap()])
@@ -41,8 +43,61 @@ async fn a_lock_outlives_the_death_of_one_server_and_not_that_of_two() {
     eventually("lost at the end of its lease", async || !held.is_held()).await;
 }
 
+fn careful(servers: &[RedisServer], max_ttl: u64) -> String {
+    url(servers).replace("trust_empty=true", &format!("max_ttl={max_ttl}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_must_be_told_to_trust_empty_servers() {
-    let error = Client::connect("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").await.unwrap_err();
-    assert!(matches!(&error, Error::Config(_)) && error.to_string().contains("trust_empty=true"), "{error}");
+async fn a_waiter_outlasts_a_quarantine_that_is_longer_than_its_ttl() {
+    let Some(servers) = three() else { return };
+    let client = client(&careful(&servers, 60_000)).await;
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    let lock = client.lock("k").ttl(ms(500)).on_trouble(move |cause| {
+        assert!(cause.is_quarantine(), "{cause}");
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let waiting = tokio::spawn(lock.acquire());
+    tokio::time::sleep(secs(2)).await;
+    assert!(!waiting.is_finished() && told.load(Ordering::SeqCst) > 0);
+    for server in &servers {
+        server.command(&["HSET", "fencelock:node", "until", "1"]);
+    }
+    assert!(waiting.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_in_quarantine_says_for_how_long_and_what_to_do() {
+    let Some(servers) = three() else { return };
+    let client = client(&careful(&servers, 60_000)).await;
+    let error = client.lock("k").wait(ms(200)).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Unreachable { .. }), "{text}");
+    // Two decide; a third that is late is not waited for.
+    assert!(text.matches("in quarantine").count() >= 2, "{text}");
+    assert!(
+        text.contains("grants nothing") && text.contains("s left") && text.contains("init --trust-empty"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ttl_beyond_the_longest_is_refused_before_anything_is_sent() {
+    let Some(servers) = three() else { return };
+    let client = client(&careful(&servers, 10_000)).await;
+    let error = client.lock("k").ttl(secs(11)).await.unwrap_err();
+    assert!(matches!(&error, Error::Config(why) if why.to_string().contains("11s")), "{error}");
+    let holder = fencelock::HolderId::from_bytes([1; 16]);
+    assert!(matches!(client.renew("k", holder, secs(11)).await, Err(Error::Config(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_another_list_fail_at_once_however_long_they_would_wait() {
+    let Some(servers) = three() else { return };
+    let one = client(&url(&servers)).await;
+    let error = Client::connect(&url(&servers[..2])).await.unwrap_err();
+    assert!(matches!(&error, Error::Config(why) if why.to_string().contains("it belongs to")), "{error}");
+    fencelock::backends::init(&url(&servers[..2]), true).await.unwrap();
+    let error = one.lock("k").wait(secs(60)).await.unwrap_err();
+    assert!(matches!(error, Error::Config(_)), "{error}");
 }

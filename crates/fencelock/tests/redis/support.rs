@@ -14,7 +14,7 @@ pub(crate) fn server_with(options: RedisOptions) -> Option<RedisServer> {
 }
 
 pub(crate) async fn client(url: &str) -> Client {
-    Client::connect(url).await.unwrap()
+    Client::builder().sharing(crate::SHARING).connect(url).await.unwrap()
 }
 
 /// What the server says to a command that it must carry out.

@@ -81,3 +81,15 @@ async fn another_database_is_another_place() {
     ask(&server, &["FLUSHDB"]);
     assert!(tokio::time::timeout(ms(300), three.lost()).await.is_err(), "its database was not flushed");
 }
+
+#[tokio::test]
+async fn a_preset_names_the_key_as_its_library_does() {
+    let Some(server) = server() else { return };
+    let client = client(&format!("{}?compat=laravel:{{shop}}_cache_", server.url())).await;
+    let guard = client.lock("k").await.unwrap();
+    assert!(!is_free(&server, "{shop}_cache_k"));
+    assert!(!is_free(&server, "fencelock:{shop}:fence:{shop}_cache_k"));
+    assert_eq!(client.list().await.unwrap().len(), 1);
+    guard.release().await.unwrap();
+    assert!(is_free(&server, "{shop}_cache_k"));
+}

@@ -2,12 +2,20 @@
 --
 -- ARGV  1 intent: "try", "enqueue" or "poll"      2 holder id      3 value to write: "<holder id> <owner>"
 --       4 ttl, ms      5 proposed fence, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
---       8 channel that wakes this waiter, or "-"
--- Reply {"granted", fence}
+--       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted      10 run id      11 quorum
+-- Reply {"granted", last token, how many}
 --       {"yours"}                               it is the holder's already; a poll confirms it and gives full time
 --       {"queued", ahead, last fence, pttl, value, type}
 --       {"busy", last fence, pttl, value, type}
 --       {"gone"}                                a poll by somebody who has neither lock nor place
+--       {"handshake"}                           with a marker: it is not of this server, or there is none
+--       {"nodeset", quorum, nodes}              with a marker: the server belongs to these
+--       {"quarantined", rest in ms}             with a marker: the server may have forgotten what it granted
+--
+-- A poll is refused too: what a server remembers of a grant may be older than what it forgot.
+
+local refused = refusal(ARGV[10], ARGV[11])
+if refused then return refused end
 
 local intent, id, mine, ttl, proposal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local value, kind = occupant()
@@ -16,16 +24,16 @@ if is_holder(value, id) then
   -- Only a poll changes the time: an enqueue that arrives twice must not stretch a lease that nobody wants any more.
   if intent ~= 'poll' then return {'yours'} end
   if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[1], ttl) end
-  return {'granted', redis.call('GET', KEYS[2]) or next_fence(proposal)}
+  return {'granted', redis.call('GET', KEYS[2]) or (next_block(proposal, 1)), 1}
 end
 
 if not value then
-  local first = advance(id, proposal, ARGV[7])
+  local first = advance(id, proposal, ARGV[7], ARGV[10])
   value = redis.call('GET', KEYS[1]) or nil
   if not value and (first or intent ~= 'poll') then
-    local fence = next_fence(proposal)
+    local last, count = next_block(proposal, ARGV[9])
     redis.call('SET', KEYS[1], mine, 'PX', ttl)
-    return {'granted', fence}
+    return {'granted', last, count}
   end
   if not value then return {'gone'} end
 end
@@ -41,7 +49,7 @@ if not ahead then
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
 local alive = math.floor(clock(proposal) / 1000) + ARGV[6]
-redis.call('HSET', KEYS[4], id, string.format('%.0f %s %s %s', alive, ttl, ARGV[8], mine))
+redis.call('HSET', KEYS[4], id, string.format('%.0f %s %s %s %s', alive, ttl, ARGV[9], ARGV[8], mine))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)
   redis.call('PEXPIRE', KEYS[4], LINE_TTL)

@@ -1,9 +1,13 @@
 -- What the scripts share: the lock, its fence, and the line of waiters.
 --
 -- KEYS  1 lock      string: "<holder id> <owner>", or whatever another program put there
---       2 fence     string: the greatest fencing token given, microseconds
+--       2 fence     string: the greatest fencing token given, microseconds; the last of a block
 --       3 line      zset: holder ids of waiters by ticket
---       4 waiters   hash: holder id -> "<alive until, ms> <ttl, ms> <channel or -> <value>"
+--       4 waiters   hash: holder id -> "<alive until, ms> <ttl, ms> <tokens wanted> <channel or -> <value>"
+--       5 marker    only for clients that ask for a quarantine, see handshake.lua
+--
+-- What may grant ends its arguments with the run id of the server that the connection began with, "-" if that is not
+-- known; with a marker also with the quorum that it must name.
 --
 -- One script runs at a time, and the server's time stands still while it runs.
 
@@ -20,6 +24,21 @@ local function occupant()
   return '', redis.call('TYPE', KEYS[1]).ok
 end
 
+-- What keeps this server from granting, as the reply to a claim; nil if nothing does, or if nobody asked for a guard.
+local function refusal(epoch, quorum)
+  if not KEYS[5] then return nil end
+  local marker = redis.call('HMGET', KEYS[5], 'epoch', 'until', 'quorum', 'nodes')
+  local till = tonumber(marker[2])
+  if marker[1] ~= epoch or not till then return {'handshake'} end
+  if marker[3] ~= quorum then return {'nodeset', marker[3] or '', marker[4] or ''} end
+  if till == 0 then return nil end
+  -- Not by anybody else's clock: where TIME is refused, so is the claim.
+  local time = redis.call('TIME')
+  local rest = till - (time[1] * 1000 + math.floor(time[2] / 1000))
+  if rest > 0 then return {'quarantined', rest} end
+  return nil
+end
+
 local function is_holder(value, id)
   return value and string.sub(value, 1, 32) == id and (#value == 32 or string.sub(value, 33, 33) == ' ')
 end
@@ -31,20 +50,26 @@ local function clock(proposal)
   return time[1] * 1000000 + time[2], true
 end
 
-local function next_fence(proposal)
-  local fence = tonumber(proposal)
+-- The last of the next tokens, and how many they are: as many as are wanted, unless they would lie more than 1 s ahead of
+-- the server's time, or, where the fence was forgotten, behind it.
+local function next_block(proposal, wanted)
+  local last = tonumber(proposal)
   local now, exact = clock(proposal)
-  if exact then fence = math.max(now - CLAMP, math.min(fence, now + CLAMP)) end
-  fence = math.max(fence, (tonumber(redis.call('GET', KEYS[2]) or '0') or 0) + 1)
-  if fence > FENCE_MAX then error({err = 'ERR fencelock: the fencing token of this key has reached 2^53'}) end
-  fence = string.format('%.0f', fence)
-  redis.call('SET', KEYS[2], fence, 'PX', FENCE_TTL)
-  return fence
+  if exact then last = math.max(now - CLAMP, math.min(last, now + CLAMP)) end
+  local previous = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+  local count = math.max(1, math.min(tonumber(wanted), math.min(now + CLAMP, FENCE_MAX) - previous))
+  last = math.max(last, previous + count)
+  if last > FENCE_MAX then error({err = 'ERR fencelock: the fencing token of this key has reached 2^53'}) end
+  count = math.min(count, last - (now - CLAMP) + 1)
+  last = string.format('%.0f', last)
+  redis.call('SET', KEYS[2], last, 'PX', FENCE_TTL)
+  return last, count
 end
 
 -- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. Stops
 -- before `me`, who is then out of the line, and says so. A waiter whose channel nobody reads has no process any more.
-local function advance(me, proposal, claim_ttl)
+-- The message names the server: what a master publishes is also heard at its replicas, by who takes them for the master.
+local function advance(me, proposal, claim_ttl, run_id)
   -- Asked first, because a script that has begun to write may go on when the memory is full.
   if redis.call('EXISTS', KEYS[3]) == 0 then return false end
   local now = nil
@@ -55,13 +80,14 @@ local function advance(me, proposal, claim_ttl)
     redis.call('HDEL', KEYS[4], id)
     if id == me then return true end
     now = now or clock(proposal)
-    local alive, ttl, channel, value = string.match(entry or '', '^(%d+) (%d+) (%S+) (.*)$')
+    local alive, ttl, wanted, channel, value = string.match(entry or '', '^(%d+) (%d+) (%d+) (%S+) (.*)$')
     if alive and tonumber(alive) * 1000 > now then
       local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
-      local fence = next_fence(proposal)
+      local last, count = next_block(proposal, wanted)
       local readers = 1
       if channel ~= '-' then
-        readers = redis.pcall('PUBLISH', channel, id .. ' ' .. fence .. ' ' .. lease .. ' ' .. KEYS[1])
+        local message = id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. ' ' .. run_id .. ' ' .. KEYS[1]
+        readers = redis.pcall('PUBLISH', channel, message)
       end
       if type(readers) == 'table' or readers > 0 then
         redis.call('SET', KEYS[1], value, 'PX', lease)

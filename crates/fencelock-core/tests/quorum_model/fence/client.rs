@@ -1,7 +1,8 @@
 //! The client: one attempt, from its claims to its token.
 
-use super::{Action, Attempt, Fences, Flaw, Link, Stage, State, breach};
-use fencelock_core::{FencingToken, Moment, NodeSet, Raise, Round, Verdict, Vote};
+use super::{Action, Attempt, Fences, Flaw, Granted, Link, Stage, State, breach};
+use fencelock_core::{FencingToken, Moment, NodeSet, Raise, Round, TokenBlock, Verdict, Vote};
+use std::num::NonZeroU32;
 
 impl<const N: usize> Fences<N> {
     pub(crate) fn client_actions(&self, state: &State<N>, who: u8, into: &mut Vec<Action<N>>) {
@@ -21,7 +22,7 @@ impl<const N: usize> Fences<N> {
             Stage::Raising => {
                 for node in (0..).zip(&state.nodes).filter_map(|(node, at)| {
                     let link = at.links[usize::from(who)];
-                    (link.asked && !link.acked && link.grants[0] != 0).then_some(node)
+                    (link.asked && !link.acked && link.grants[0].is_some()).then_some(node)
                 }) {
                     into.push(Action::HearLate(who, node));
                 }
@@ -47,17 +48,18 @@ impl<const N: usize> Fences<N> {
     fn decide_actions(&self, state: &State<N>, who: u8, into: &mut Vec<Action<N>>) {
         let enough = self.quorum().majority();
         let grants = state.nodes.map(|node| node.links[usize::from(who)].grants);
-        let mut choice = [0; N];
+        let none = Granted::default();
+        let mut choice = [none; N];
         // Counts through the choices: for each node none, its first or its second grant.
         for number in 0..3usize.pow(u32::try_from(N).expect("a few nodes")) {
             let mut rest = number;
             let mut possible = true;
             for (chosen, grants) in choice.iter_mut().zip(&grants) {
-                *chosen = [0, grants[0], grants[1]][rest % 3];
-                possible &= rest % 3 == 0 || *chosen != 0;
+                *chosen = [none, grants[0], grants[1]][rest % 3];
+                possible &= rest % 3 == 0 || chosen.is_some();
                 rest /= 3;
             }
-            let count = choice.iter().filter(|&&fence| fence != 0).count();
+            let count = choice.iter().filter(|granted| granted.is_some()).count();
             if possible && count >= enough && (count == 1 || !self.has(Flaw::TwoMasters)) {
                 into.push(Action::Decide(who, choice));
             }
@@ -75,11 +77,12 @@ impl<const N: usize> Fences<N> {
             Action::Decide(who, choice) => self.decide(state, who, choice),
             Action::HearLate(who, node) => {
                 let link = &mut state.nodes[usize::from(node)].links[usize::from(who)];
-                (link.acked, link.grants) = (true, [0; 2]);
+                (link.acked, link.grants) = (true, [Granted::default(); 2]);
             }
             Action::Finish(who) => {
                 let token = state.attempts[usize::from(who)].token;
-                win(state, who, token);
+                let more = if self.has(Flaw::BlockAfterRaise) { (self.scope.block - 1).min(token - 1) } else { 0 };
+                win(state, who, token, more);
             }
             Action::TtlPasses(who) => state.attempts[usize::from(who)].late = true,
             Action::GiveUp(who) => {
@@ -90,21 +93,28 @@ impl<const N: usize> Fences<N> {
         }
     }
 
-    fn decide(&self, state: &mut State<N>, who: u8, choice: [u8; N]) {
+    fn decide(&self, state: &mut State<N>, who: u8, choice: [Granted; N]) {
         match self.verdict(&choice) {
-            Verdict::Won(token) => win(state, who, small(token)),
+            Verdict::Won(tokens) => {
+                let last = small(tokens.last());
+                let greatest =
+                    choice.iter().filter(|granted| granted.fence() == last).map(|granted| granted.more()).max();
+                let more = if self.has(Flaw::GreatestBlock) { greatest } else { None };
+                win(state, who, last, more.unwrap_or(last - small(tokens.first())));
+            }
             Verdict::Raise { to, nodes } => {
-                let others: NodeSet = (0..N).filter(|&node| choice[node] != small(to)).collect();
+                let others: NodeSet = (0..N).filter(|&node| choice[node].fence() != small(to)).collect();
                 assert_eq!(nodes, others, "all are asked that did not grant exactly this");
                 let attempt = &mut state.attempts[usize::from(who)];
                 (attempt.stage, attempt.token) = (Stage::Raising, small(to));
                 for (number, (node, vote)) in state.nodes.iter_mut().zip(choice).enumerate() {
                     let link = &mut node.links[usize::from(who)];
-                    let granted = vote != 0 || !self.has(Flaw::AcksBelowItsFenceIfGranted);
-                    (link.asked, link.acked) = (nodes.contains(number) && granted, vote == small(to));
+                    let granted = vote.is_some() || !self.has(Flaw::AcksBelowItsFenceIfGranted);
+                    (link.asked, link.acked) = (nodes.contains(number) && granted, vote.fence() == small(to));
                     // Of the answers still under way, only those with this very fence change anything.
-                    let late = vote == 0 && link.grants.contains(&small(to));
-                    link.grants = if late { [small(to), 0] } else { [0; 2] };
+                    let none = Granted::default();
+                    let late = !vote.is_some() && link.grants.iter().any(|granted| granted.fence() == small(to));
+                    link.grants = if late { [Granted::new(small(to), 0), none] } else { [none; 2] };
                 }
             }
             Verdict::Pending | Verdict::Lost(_) => unreachable!("a majority has granted, and the grace is over"),
@@ -112,26 +122,27 @@ impl<const N: usize> Fences<N> {
     }
 
     /// What a client makes of these grants.
-    fn verdict(&self, choice: &[u8; N]) -> Verdict {
-        let mut granted: Vec<u8> = choice.iter().copied().filter(|&fence| fence != 0).collect();
+    fn verdict(&self, choice: &[Granted; N]) -> Verdict {
+        let mut granted: Vec<u8> = choice.iter().map(|granted| granted.fence()).filter(|&fence| fence != 0).collect();
         granted.sort_unstable_by(|a, b| b.cmp(a));
         if self.has(Flaw::NoRaise) {
-            return Verdict::Won(token(granted[0]));
+            return Verdict::Won(token(granted[0]).into());
         }
         if self.has(Flaw::CountsReached) {
             // However few of the others have granted, a majority of all has reached this one.
             let reached = granted[granted.len() + self.quorum().majority() - N - 1];
             if granted.iter().filter(|&&fence| fence >= reached).count() >= self.quorum().majority() {
-                return Verdict::Won(token(reached));
+                return Verdict::Won(token(reached).into());
             }
         }
         if self.has(Flaw::TwoMasters) {
-            return Round::new(self.quorum(), Moment::default()).vote(0, Vote::Granted(token(granted[0])));
+            return Round::new(self.quorum(), Moment::default()).vote(0, Vote::Granted(token(granted[0]).into()));
         }
         let mut round = Round::new(self.quorum(), Moment::default());
         let mut verdict = Verdict::Pending;
-        for (node, &fence) in choice.iter().enumerate().filter(|&(_, &fence)| fence != 0) {
-            verdict = round.vote(node, Vote::Granted(token(fence)));
+        for (node, granted) in choice.iter().enumerate().filter(|(_, granted)| granted.is_some()) {
+            let count = NonZeroU32::MIN.saturating_add(granted.more().into());
+            verdict = round.vote(node, Vote::Granted(TokenBlock::ending(token(granted.fence()), count)));
         }
         if verdict == Verdict::Pending { round.grace_over() } else { verdict }
     }
@@ -143,28 +154,29 @@ impl<const N: usize> Fences<N> {
         let mut round = Round::new(self.quorum(), Moment::default());
         for (node, link) in links().filter(|(_, link)| link.asked || link.acked) {
             let fence = if link.asked { node + 1 } else { u8::MAX };
-            round.vote(node.into(), Vote::Granted(token(fence)));
+            round.vote(node.into(), Vote::Granted(token(fence).into()));
         }
         let mut verdict = round.grace_over();
         for (node, _) in links().filter(|(_, link)| link.asked && link.acked) {
             verdict = round.raised(node.into(), Raise::Acked);
         }
         match verdict {
-            Verdict::Won(_) => Verdict::Won(token(state.attempts[usize::from(who)].token)),
+            Verdict::Won(_) => Verdict::Won(token(state.attempts[usize::from(who)].token).into()),
             other => other,
         }
     }
 }
 
-fn win<const N: usize>(state: &mut State<N>, who: u8, token: u8) {
-    let floor = state.attempts[usize::from(who)].floor;
-    let mut broken = if token <= floor { breach::ORDER } else { 0 };
+fn win<const N: usize>(state: &mut State<N>, who: u8, last: u8, more: u8) {
+    let (first, floor) = (last - more, state.attempts[usize::from(who)].floor);
+    let mut broken = if first <= floor { breach::ORDER } else { 0 };
     for other in state.attempts.iter().filter(|other| other.stage == Stage::Won) {
-        broken |= if other.token == token { breach::UNIQUE } else { 0 };
-        broken |= if other.token > token { breach::COMPLETION } else { 0 };
+        broken |= if other.token >= first && other.token - other.more <= last { breach::UNIQUE } else { 0 };
+        broken |= if other.token > first { breach::COMPLETION } else { 0 };
     }
     let attempt = &mut state.attempts[usize::from(who)];
-    (attempt.stage, attempt.token, attempt.floor, attempt.broken) = (Stage::Won, token, 0, broken);
+    (attempt.stage, attempt.token, attempt.more) = (Stage::Won, last, more);
+    (attempt.floor, attempt.broken) = (0, broken);
     close(state, who);
 }
 

@@ -3,7 +3,7 @@
 //! A claim runs on a node late, never or twice, and so does a raise; every answer may be lost. A lock may vanish at any
 //! moment, whether it expired, was released, or a clock jumped. There is no time unless [`Scope::time`] brings it.
 //!
-//! What a client makes of the answers is decided by [`Round`], what a node makes of a claim or a raise by [`next_fence`]
+//! What a client makes of the answers is decided by [`Round`], what a node makes of a claim or a raise by [`next_block`]
 //! and [`raise_fence`]: the code that runs in production.
 
 mod client;
@@ -22,6 +22,8 @@ pub(crate) struct Scope {
     pub(crate) attempts: u8,
     /// What a client may propose; without clocks, anything.
     pub(crate) proposals: &'static [u8],
+    /// How many tokens a claim wants. A node may give fewer, as it likes.
+    pub(crate) block: u8,
     /// How many claims may run a second time on a node.
     pub(crate) spare_runs: u8,
     /// Validity is checked and clocks keep within the drift: a lock vanishes only when its attempt is over or past its TTL.
@@ -56,6 +58,10 @@ pub(crate) enum Flaw {
     AcksBelowItsFence,
     /// The same, and only nodes that granted are asked.
     AcksBelowItsFenceIfGranted,
+    /// After a raise the client uses as many tokens as it wanted.
+    BlockAfterRaise,
+    /// Of equal grants with blocks of different sizes, the client uses the greatest.
+    GreatestBlock,
     /// The client's proposal is drawn once, and the node does not clamp it to its own time.
     ClientClock,
     /// A node runs two scripts on a key within one tick.
@@ -76,11 +82,11 @@ pub(crate) enum Stage {
 
 /// What came of an attempt that must not: bits of [`Attempt::broken`].
 pub(crate) mod breach {
-    /// Its token is not above that of one that had won before it began.
+    /// One of its tokens is not above those of one that had won before it began.
     pub(crate) const ORDER: u8 = 1;
-    /// Its token is another's.
+    /// One of its tokens is another's.
     pub(crate) const UNIQUE: u8 = 2;
-    /// Its token is below that of one that won before it.
+    /// One of its tokens is below one of an attempt that won before it.
     pub(crate) const COMPLETION: u8 = 4;
 }
 
@@ -90,19 +96,44 @@ pub(crate) struct Attempt {
     pub(crate) proposal: u8,
     /// The greatest token won before it began.
     pub(crate) floor: u8,
-    /// What it raises to, or has won.
+    /// What it raises to, or the last it has won.
     pub(crate) token: u8,
+    /// How many it has won before that.
+    pub(crate) more: u8,
     /// Its TTL less the drift has passed since it was sent.
     pub(crate) late: bool,
     pub(crate) broken: u8,
+}
+
+/// A fence granted, and how many tokens more end with it, in one byte; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Granted(u8);
+
+impl Granted {
+    pub(crate) fn new(fence: u8, more: u8) -> Self {
+        assert!(fence < 64 && more < 4, "a small model has small numbers");
+        Self(fence | more << 6)
+    }
+
+    pub(crate) fn fence(self) -> u8 {
+        self.0 & 63
+    }
+
+    pub(crate) fn more(self) -> u8 {
+        self.0 >> 6
+    }
+
+    pub(crate) fn is_some(self) -> bool {
+        self.0 != 0
+    }
 }
 
 /// Between one node and one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) runs: u8,
-    /// Fences granted, their answers under way; 0 is none.
-    pub(crate) grants: [u8; 2],
+    /// What was granted, the answers under way: see [`Granted`].
+    pub(crate) grants: [Granted; 2],
     /// A raise was sent.
     pub(crate) asked: bool,
     /// It was acked, the answer is under way; or the claim was granted with the very fence that the others are raised to.
@@ -113,7 +144,7 @@ impl Hash for Link {
     /// One word instead of five: hashing is most of a search.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [first, second] = self.grants;
-        let bytes = [self.runs, first, second, self.asked.into(), self.acked.into(), 0, 0, 0];
+        let bytes = [self.runs, first.0, second.0, self.asked.into(), self.acked.into(), 0, 0, 0];
         state.write_u64(u64::from_le_bytes(bytes));
     }
 }
@@ -142,10 +173,10 @@ pub(crate) struct State<const N: usize> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action<const N: usize> {
     Begin(u8, u8),
-    /// A node runs a claim: attempt, node, proposal.
-    Run(u8, u8, u8),
+    /// A node runs a claim: attempt, node, proposal, and the most tokens it gives.
+    Run(u8, u8, u8, u8),
     /// A client has these answers in hand, and its grace is over.
-    Decide(u8, [u8; N]),
+    Decide(u8, [Granted; N]),
     /// A claim's answer comes after the raise was sent.
     HearLate(u8, u8),
     RunRaise(u8, u8),
@@ -171,6 +202,8 @@ pub(crate) mod landmark {
     pub(crate) const WON_AFTER_LOSS: u32 = 1 << 4;
     /// A grant heard after the raise was sent counted as its ack.
     pub(crate) const LATE_VOTE: u32 = 1 << 5;
+    /// Somebody won more than one token.
+    pub(crate) const WON_SEVERAL: u32 = 1 << 6;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +274,7 @@ impl<const N: usize> Model for Fences<N> {
     fn next(&self, state: &State<N>, action: Action<N>) -> State<N> {
         let mut next = *state;
         match action {
-            Action::Run(who, node, proposal) => self.run(&mut next, who, node, proposal),
+            Action::Run(who, node, proposal, block) => self.run(&mut next, who, node, proposal, block),
             Action::RunRaise(who, node) => self.run_raise(&mut next, who, node),
             Action::Vanish(node) => next.nodes[usize::from(node)].lock = 0,
             Action::Forget(node, fence) => self.forget(&mut next, node, fence),
@@ -260,6 +293,9 @@ impl<const N: usize> Model for Fences<N> {
     fn landmarks(&self, before: &State<N>, action: Action<N>, after: &State<N>) -> u32 {
         let won = |state: &State<N>| state.attempts.iter().filter(|attempt| attempt.stage == Stage::Won).count();
         let mut reached = 0;
+        if after.attempts.iter().any(|attempt| attempt.stage == Stage::Won && attempt.more > 0) {
+            reached |= landmark::WON_SEVERAL;
+        }
         if won(after) > won(before) {
             let all = won(after) == usize::from(self.scope.attempts);
             let lost = self.scope.crashes > after.crashes;
@@ -268,7 +304,7 @@ impl<const N: usize> Model for Fences<N> {
         match action {
             Action::Finish(_) => reached | landmark::WON_BY_RAISE,
             Action::HearLate(..) => reached | landmark::LATE_VOTE,
-            Action::Run(who, node, _) => {
+            Action::Run(who, node, ..) => {
                 let over = matches!(before.attempts[usize::from(who)].stage, Stage::Won | Stage::GivenUp);
                 let twice = before.link(who, node).runs > 0 && before.nodes[usize::from(node)].lock == 0;
                 let orphan = if over { landmark::ORPHAN } else { 0 };

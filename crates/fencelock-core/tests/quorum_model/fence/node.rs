@@ -1,8 +1,9 @@
 //! A node's scripts, each in one piece, and what befalls a node.
 
 use super::client::{small, token};
-use super::{Action, Fences, Flaw, Stage, State, Time};
-use fencelock_core::{next_fence, raise_fence};
+use super::{Action, Fences, Flaw, Granted, Stage, State, Time};
+use fencelock_core::{next_block, raise_fence};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
 impl Time {
@@ -54,16 +55,19 @@ impl<const N: usize> Fences<N> {
         let may_run = attempt.stage != Stage::Idle && (link.runs == 0 || link.runs == 1 && state.spare_runs > 0);
         let rested = !node.ran || self.has(Flaw::TwoGrantsATick);
         if may_run && node.lock == 0 && rested {
-            match self.scope.time {
-                Some(time) if !self.has(Flaw::ClientClock) => {
-                    into.extend(time.around(state.time).map(|proposal| Action::Run(who, number, proposal)));
+            for block in 1..=self.scope.block {
+                match self.scope.time {
+                    Some(time) if !self.has(Flaw::ClientClock) => {
+                        into.extend(time.around(state.time).map(|proposal| Action::Run(who, number, proposal, block)));
+                    }
+                    _ => into.push(Action::Run(who, number, attempt.proposal, block)),
                 }
-                _ => into.push(Action::Run(who, number, attempt.proposal)),
             }
         }
-        let news = attempt.stage == Stage::Asking && !link.grants.contains(&node.fence);
+        let known = link.grants.iter().any(|granted| granted.fence() == node.fence);
+        let news = attempt.stage == Stage::Asking && !known;
         if may_run && node.lock == who + 1 && news {
-            into.push(Action::Run(who, number, attempt.proposal));
+            into.push(Action::Run(who, number, attempt.proposal, 1));
         }
         let acks = link.asked && self.raised(state, who, number).is_some();
         if acks && (node.fence < attempt.token || attempt.stage == Stage::Raising && !link.acked) {
@@ -71,20 +75,24 @@ impl<const N: usize> Fences<N> {
         }
     }
 
-    /// A claim: the same answer again if the node is the attempt's already, else a grant.
-    pub(crate) fn run(&self, state: &mut State<N>, who: u8, number: u8, proposal: u8) {
+    /// A claim: a grant, or the last token again if the node is the attempt's already.
+    pub(crate) fn run(&self, state: &mut State<N>, who: u8, number: u8, proposal: u8, block: u8) {
         let asking = state.attempts[usize::from(who)].stage == Stage::Asking;
         let node = &mut state.nodes[usize::from(number)];
         let link = &mut node.links[usize::from(who)];
         state.spare_runs -= u8::from(link.runs > 0);
         link.runs += 1;
+        let mut more = 0;
         if node.lock == 0 {
+            let wanted = NonZeroU32::new(block.into()).expect("one at least");
+            let tokens = next_block(node.fence.into(), proposal.into(), None, wanted).expect("small numbers");
             node.lock = who + 1;
-            node.fence = small(next_fence(node.fence.into(), proposal.into(), None).expect("small numbers"));
+            node.fence = small(tokens.last());
+            more = node.fence - small(tokens.first());
             node.ran = self.scope.time.is_some();
         }
         if asking {
-            link.grants[usize::from(link.grants[0] != 0)] = node.fence;
+            link.grants[usize::from(link.grants[0].is_some())] = Granted::new(node.fence, more);
         }
     }
 

@@ -1,8 +1,15 @@
 //! Steps told in words.
 
-use super::{Action, Fences, Flaw, Stage, State};
+use super::{Action, Attempt, Fences, Flaw, Stage, State};
 
 const NAMES: [&str; 3] = ["A", "B", "C"];
+
+fn tokens(attempt: Attempt) -> String {
+    match attempt.more {
+        0 => attempt.token.to_string(),
+        more => format!("{}..{}", attempt.token - more, attempt.token),
+    }
+}
 
 pub(crate) fn describe<const N: usize>(
     model: &Fences<N>,
@@ -18,21 +25,31 @@ pub(crate) fn describe<const N: usize>(
             format!("{} sends its claims, proposing {proposal}", name(who))
         }
         Action::Begin(who, _) => format!("{} sends its claims", name(who)),
-        Action::Run(who, node, _) if before.nodes[usize::from(node)].lock == 0 => {
+        Action::Run(who, node, ..) if before.nodes[usize::from(node)].lock == 0 => {
             let again = if before.link(who, node).runs > 0 { ", running its claim again" } else { "" };
-            format!("node {} grants {} fence {}{again}", node + 1, name(who), fence(node))
+            let grants = after.link(who, node).grants;
+            let more = grants.iter().find(|granted| granted.fence() == fence(node)).map_or(0, |granted| granted.more());
+            let below = if more > 0 { format!(" and {more} below") } else { String::new() };
+            format!("node {} grants {} fence {}{below}{again}", node + 1, name(who), fence(node))
         }
-        Action::Run(who, node, _) => format!("node {} answers {} again: fence {}", node + 1, name(who), fence(node)),
+        Action::Run(who, node, ..) => format!("node {} answers {} again: fence {}", node + 1, name(who), fence(node)),
         Action::Decide(who, choice) => {
-            let heard: Vec<_> = choice.iter().map(|f| if *f == 0 { "-".into() } else { f.to_string() }).collect();
+            let heard: Vec<_> = choice
+                .iter()
+                .map(|granted| match granted.more() {
+                    _ if !granted.is_some() => "-".into(),
+                    0 => granted.fence().to_string(),
+                    more => format!("{}..{}", granted.fence() - more, granted.fence()),
+                })
+                .collect();
             let then = if attempt(who).stage == Stage::Won { "wins with" } else { "raises to" };
-            format!("{} has heard {} and {then} {}", name(who), heard.join(" "), attempt(who).token)
+            format!("{} has heard {} and {then} {}", name(who), heard.join(" "), tokens(attempt(who)))
         }
         Action::HearLate(who, node) => format!("{} hears node {}'s grant late", name(who), node + 1),
         Action::RunRaise(who, node) => {
             format!("node {} acks {}'s raise to {}", node + 1, name(who), attempt(who).token)
         }
-        Action::Finish(who) => format!("{} has a majority of acks and wins with {}", name(who), attempt(who).token),
+        Action::Finish(who) => format!("{} has a majority of acks and wins with {}", name(who), tokens(attempt(who))),
         Action::TtlPasses(who) => format!("{}'s TTL passes", name(who)),
         Action::GiveUp(who) => format!("{} gives up", name(who)),
         Action::Vanish(node) => {

@@ -20,7 +20,7 @@ impl Holds {
         let fence = FencingToken::new(1).expect("one is a token");
         let mut verdict = Verdict::Pending;
         for (node, _) in state.nodes.iter().enumerate().filter(|(_, node)| node.links[usize::from(who)].ok) {
-            verdict = round.vote(node, Vote::Granted(fence));
+            verdict = round.vote(node, Vote::Granted(fence.into()));
         }
         let lapsed = round.lease(TTL, DRIFT, moment(state.attempts[usize::from(who)].late[0])).is_none();
         matches!(verdict, Verdict::Won(_)) && (!lapsed || self.has(Flaw::IgnoresValidity))

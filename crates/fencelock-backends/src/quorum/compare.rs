@@ -1,0 +1,192 @@
+//! The nodes beside each other: what none of them can say alone.
+
+use super::examine::Report;
+use fencelock_core::{ClockOffset, Finding, Level, Quorum as Size};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The fence is clamped to a second around a server's clock, and the quarantine has four for tokens: that is a second for
+/// each of two clocks, twice.
+const CLOCK_BROKEN: Duration = Duration::from_secs(1);
+const CLOCK_FINE: Duration = Duration::from_millis(500);
+
+/// Two addresses of one server are one vote that counts twice.
+pub(super) fn twins(reports: &[Report]) -> Option<Finding> {
+    for (number, report) in reports.iter().enumerate() {
+        let Some(identity) = &report.vitals.identity else { continue };
+        let same = |other: &&Report| other.vitals.identity.as_ref() == Some(identity);
+        if let Some(twin) = reports[..number].iter().find(same) {
+            let text = format!("{} and {} are the same server, so its loss costs two votes", twin.name, report.name);
+            return Some(Finding::new(Level::Failure, "independence", text, "name each server once"));
+        }
+    }
+    None
+}
+
+/// Servers on one machine fail together. Nothing, where no node has a host.
+pub(super) fn hosts(reports: &[Report], size: Size) -> Option<Finding> {
+    let mut by_host: BTreeMap<&str, usize> = BTreeMap::new();
+    for host in reports.iter().filter_map(|report| report.vitals.host.as_deref()) {
+        *by_host.entry(host).or_default() += 1;
+    }
+    let (host, nodes) = by_host.iter().max_by_key(|(_, nodes)| **nodes)?;
+    if *nodes == 1 {
+        return Some(Finding::fine("independence", "each node is another server with a host of its own"));
+    }
+    let majority = if *nodes > size.spare() { ", and no majority is left without them" } else { "" };
+    Some(Finding::new(
+        Level::Warning,
+        "independence",
+        format!("{nodes} nodes are on {host}: they fail together{majority}"),
+        "put each node on a machine of its own",
+    ))
+}
+
+/// How far the clocks are apart: first those of the nodes, then this machine's from theirs.
+pub(super) fn clocks(reports: &[Report]) -> Option<Finding> {
+    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.vitals.clock?))).collect();
+    let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;
+    let behind = known.iter().map(|(_, clock)| *clock).min_by_key(|clock| clock.ahead)?;
+    let here = ClockOffset { ahead: 0, within: Duration::ZERO };
+    let (among, to_here) = (
+        ahead.apart_at_least(behind),
+        // Of this machine from the node that is nearest to it.
+        known.iter().map(|(_, clock)| clock.apart_at_least(here)).min()?,
+    );
+    let mut each = String::new();
+    for (number, (name, clock)) in known.iter().enumerate() {
+        let comma = if number == 0 { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = write!(each, "{comma}{name} {:+} ms", clock.ahead / 1000);
+    }
+    if among > CLOCK_FINE {
+        let level = if among >= CLOCK_BROKEN { Level::Failure } else { Level::Warning };
+        return Some(Finding::new(
+            level,
+            "clocks",
+            format!(
+                "the nodes' clocks are {} apart; tokens and quarantines allow for 1 s (beside this machine: {each})",
+                span(Duration::from_micros(ahead.ahead.abs_diff(behind.ahead)))
+            ),
+            "run NTP on all nodes",
+        ));
+    }
+    if to_here > CLOCK_FINE {
+        return Some(Finding::new(
+            Level::Warning,
+            "clocks",
+            format!("this machine's clock is not that of the nodes, which agree (beside this machine: {each})"),
+            "run NTP on this machine: its proposals for tokens are corrected, not trusted",
+        ));
+    }
+    let most = Duration::from_micros(ahead.ahead.max(0).abs_diff(behind.ahead.min(0)));
+    // What is not known is not said to be good.
+    let most = most + known.iter().map(|(_, clock)| clock.within).max().unwrap_or_default();
+    Some(Finding::fine("clocks", format!("those of the nodes and of this machine are within {}", span(most))))
+}
+
+/// Whether a node started so lately that a lease it forgot may still run.
+pub(super) fn restarts(reports: &[Report], longest: Option<Duration>) -> Option<Finding> {
+    let longest = longest?;
+    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.vitals.up_for?))).collect();
+    let lately: Vec<_> = known
+        .iter()
+        .filter(|(_, up_for)| *up_for < longest)
+        .map(|(name, up_for)| format!("{name} {} s ago", up_for.as_secs()))
+        .collect();
+    if known.is_empty() {
+        return None;
+    }
+    let longest = longest.as_secs_f64();
+    if lately.is_empty() {
+        return Some(Finding::fine("restarts", format!("no node started within the longest TTL of {longest} s")));
+    }
+    Some(Finding::new(
+        Level::Note,
+        "restarts",
+        format!("started within the longest TTL of {longest} s: {}", lately.join(", ")),
+        "look why, if nobody meant them to",
+    ))
+}
+
+fn span(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    match span.as_micros() {
+        0..10_000 => format!("{:.1} ms", seconds * 1000.0),
+        10_000..1_000_000 => format!("{} ms", span.as_millis()),
+        _ => format!("{seconds:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::Vitals;
+
+    fn node(name: &str, vitals: Vitals) -> Report {
+        Report { name: name.to_owned(), answers: true, vitals, findings: Vec::new() }
+    }
+
+    fn on_hosts(hosts: &[&str]) -> Finding {
+        let on = |host: &&str| node("n", Vitals { host: Some((*host).to_owned()), ..Vitals::default() });
+        let reports: Vec<_> = hosts.iter().map(on).collect();
+        super::hosts(&reports, Size::new(hosts.len()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn servers_on_one_host_fail_together() {
+        assert_eq!(on_hosts(&["a", "b", "c"]).level, Level::Fine);
+        let two = on_hosts(&["a", "b", "a"]);
+        assert_eq!((two.level, two.text.contains("no majority")), (Level::Warning, true), "{}", two.text);
+        let two = on_hosts(&["a", "b", "a", "c", "d"]);
+        assert_eq!((two.level, two.text.contains("no majority")), (Level::Warning, false), "{}", two.text);
+    }
+
+    fn of_clocks(ahead: &[(i64, u64)]) -> Finding {
+        let with = |(ahead, within): &(i64, u64)| {
+            let clock = ClockOffset { ahead: ahead * 1000, within: Duration::from_millis(*within) };
+            node(&format!("n{ahead}"), Vitals { clock: Some(clock), ..Vitals::default() })
+        };
+        clocks(&ahead.iter().map(with).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn clocks_half_a_second_apart_are_a_warning_and_a_second_apart_a_failure() {
+        let level = |ahead: &[(i64, u64)]| of_clocks(ahead).level;
+        assert_eq!(level(&[(0, 0), (500, 0), (20, 0)]), Level::Fine);
+        assert_eq!(level(&[(0, 0), (501, 0), (20, 0)]), Level::Warning);
+        assert_eq!(level(&[(-400, 0), (599, 0)]), Level::Warning);
+        assert_eq!(level(&[(-400, 0), (600, 0)]), Level::Failure);
+    }
+
+    #[test]
+    fn an_answer_that_took_long_blames_no_clock() {
+        assert_eq!(of_clocks(&[(0, 0), (900, 800)]).level, Level::Fine);
+        assert_eq!(of_clocks(&[(0, 0), (1700, 800)]).level, Level::Warning);
+    }
+
+    #[test]
+    fn all_clocks_are_named_where_one_is_off() {
+        let text = of_clocks(&[(0, 0), (3000, 0), (-2, 0)]).text;
+        assert!(text.contains("3.00 s apart") && text.contains("n0 +0 ms, n3000 +3000 ms, n-2 -2 ms"), "{text}");
+    }
+
+    #[test]
+    fn it_is_this_machines_clock_that_is_off_when_the_nodes_agree() {
+        let finding = of_clocks(&[(2000, 0), (2100, 0), (1990, 0)]);
+        assert_eq!(finding.level, Level::Warning);
+        assert!(finding.text.starts_with("this machine's clock"), "{}", finding.text);
+    }
+
+    #[test]
+    fn a_node_that_started_within_the_longest_ttl_is_noted() {
+        let up = |seconds| Vitals { up_for: Some(Duration::from_secs(seconds)), ..Vitals::default() };
+        let of =
+            |seconds: [u64; 2]| restarts(&seconds.map(|up_for| node("n", up(up_for))), Some(Duration::from_mins(1)));
+        assert_eq!(of([60, 9000]).unwrap().level, Level::Fine);
+        let lately = of([59, 9000]).unwrap();
+        assert_eq!((lately.level, lately.text.matches(" s ago").count()), (Level::Note, 1), "{}", lately.text);
+        assert!(restarts(&[node("n", Vitals::default())], Some(Duration::from_mins(1))).is_none(), "it does not tell");
+    }
+}

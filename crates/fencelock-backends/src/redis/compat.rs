@@ -1,0 +1,106 @@
+use fencelock_core::{Invalid, Key};
+
+const PREFIX_MAX: usize = 128;
+
+/// What one of the libraries that share their locks with us puts before a key. `docs/redis.md` tells what is safe with each.
+///
+/// Each of them keeps a lock as one string and builds its name by a prefix alone, so a prefix is all there is to a preset.
+pub(super) fn prefix_of(preset: &str) -> Result<String, Invalid> {
+    let prefix = match preset.split_once(':') {
+        None => match preset {
+            "redlock.net" | "pottery" => "redlock:",
+            "redis-semaphore" => "mutex:",
+            "php-lock" => "php-malkusch-lock:",
+            "shedlock" => "job-lock:default:",
+            _ => return Err(unknown(preset)),
+        }
+        .to_owned(),
+        // What Laravel puts before a key is the application's own: the prefix of the connection, then that of the cache.
+        Some(("laravel", prefix)) if !prefix.is_empty() => prefix.to_owned(),
+        Some(("shedlock", environment)) if !environment.is_empty() => format!("job-lock:{environment}:"),
+        Some(_) => return Err(unknown(preset)),
+    };
+    checked("compat", prefix)
+}
+
+/// A prefix that leaves a name which locks may have.
+pub(super) fn checked(option: &str, prefix: String) -> Result<String, Invalid> {
+    // With "fencelock:" the key "{a}:fence" would be what belongs to the lock "a".
+    let reserved = prefix.starts_with(Key::RESERVED) || prefix == "fencelock:";
+    if prefix.len() > PREFIX_MAX || prefix.chars().any(char::is_control) || reserved {
+        return Err(Invalid::new(format!(
+            "{option}= takes a prefix of at most {PREFIX_MAX} bytes without control characters, and not fencelock's own"
+        )));
+    }
+    Ok(prefix)
+}
+
+fn unknown(preset: &str) -> Invalid {
+    Invalid::new(format!(
+        "compat={preset} is no preset; there are redlock.net, pottery, redis-semaphore, php-lock, laravel:PREFIX and shedlock:ENV"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::Target;
+    use super::*;
+    use fencelock_core::side_key;
+
+    fn wire(query: &str, key: &str) -> String {
+        Target::parse(&format!("redis://h?{query}")).unwrap().wire(&Key::new(key).unwrap()).into_owned()
+    }
+
+    #[test]
+    fn each_preset_names_a_key_as_its_library_does() {
+        for (preset, name) in [
+            ("redlock.net", "redlock:orders"),
+            ("pottery", "redlock:orders"),
+            ("redis-semaphore", "mutex:orders"),
+            ("php-lock", "php-malkusch-lock:orders"),
+            ("laravel:shop_database_shop_cache_", "shop_database_shop_cache_orders"),
+            ("laravel:shop_database_shop_cache%3A", "shop_database_shop_cache:orders"),
+            ("shedlock", "job-lock:default:orders"),
+            ("shedlock:production", "job-lock:production:orders"),
+        ] {
+            assert_eq!(wire(&format!("compat={preset}"), "orders"), name, "{preset}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_a_lock_follows_its_whole_name_into_its_slot() {
+        for (query, key, fence) in [
+            ("compat=redis-semaphore", "orders", "fencelock:{mutex:orders}:fence"),
+            ("compat=pottery", "{user:1}:cart", "fencelock:{user:1}:fence:redlock:{user:1}:cart"),
+            ("compat=laravel:{shop}:", "orders", "fencelock:{shop}:fence:{shop}:orders"),
+            ("compat=laravel:{shop}:", "{user:1}", "fencelock:{shop}:fence:{shop}:{user:1}"),
+        ] {
+            assert_eq!(side_key(&wire(query, key), "fence"), fence, "{query} {key}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_preset_is_named_with_the_known_ones() {
+        for preset in ["", "redlock", "laravel", "laravel:", "shedlock:", "pottery:x"] {
+            let error = Target::parse(&format!("redis://h?compat={preset}")).unwrap_err().to_string();
+            assert!(error.contains(&format!("compat={preset}")) && error.contains("php-lock"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_preset_and_a_prefix_are_not_added_up() {
+        for query in ["compat=pottery&prefix=x", "prefix=x&compat=pottery"] {
+            let error = Target::parse(&format!("redis://h?{query}")).unwrap_err().to_string();
+            assert!(error.contains("compat=") && error.contains("prefix="), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_into_our_own_names_is_refused() {
+        for query in ["compat=laravel:fencelock:{a}:", "prefix=fencelock:{", "prefix=fencelock:", "compat=shedlock:%0A"]
+        {
+            assert!(Target::parse(&format!("redis://h?{query}")).is_err(), "{query}");
+        }
+        assert_eq!(wire("prefix=fencelock-", "k"), "fencelock-k");
+    }
+}

@@ -1,0 +1,225 @@
+//! The quarantine of a server that may have forgotten what it granted.
+//!
+//! A *marker* on the server says which run of it has promised to remember, and which set of nodes it belongs to. Whoever
+//! claims a lock says whom it takes the server for; the script compares, so a restart, a flush or a fail-over is noticed at
+//! the next claim, by whichever client comes first. The marker is then written anew with the time before which nothing is
+//! granted: until every lease that may have been forgotten is over.
+
+use super::script::Reply;
+use fencelock_core::{Drift, Fault, Invalid, Ttl, Unknown, quarantine};
+use redis::Value;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Twice the TTL of a lock that asks for none.
+pub(crate) const LONGEST_TTL: Duration = Duration::from_mins(1);
+
+/// The set of nodes of a Redis that stands alone.
+pub(crate) const ALONE: &str = "single";
+
+/// What a client takes a server for, and asks of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Guard {
+    /// The name of the marker. Programs with another prefix have other locks, and a marker of their own.
+    pub(crate) marker: String,
+    pub(crate) max_ttl: Ttl,
+    /// Whether an unknown server has forgotten nothing.
+    pub(crate) trust: bool,
+    pub(crate) nodes: String,
+    /// `<longest TTL, ms> <hash of the nodes>`: clients that differ in it must not share a lock.
+    pub(crate) quorum: String,
+}
+
+/// What goes along with a claim, and with whatever may hand a lock over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    /// The server that the connection began with.
+    pub(crate) epoch: &'a str,
+    /// What it must be marked with, if anything.
+    pub(crate) mark: Option<Mark<'a>>,
+}
+
+/// A marker, and the quorum it must name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) quorum: &'a str,
+}
+
+impl<'a> Pass<'a> {
+    /// For a server without a quarantine.
+    pub(crate) fn free(run_id: &'a str) -> Self {
+        Self { epoch: if run_id.is_empty() { NOBODY } else { run_id }, mark: None }
+    }
+}
+
+/// Where no run id is known. It is never that of a marker, so nothing is granted, and no message is taken for a grant.
+pub(crate) const NOBODY: &str = "-";
+
+impl Guard {
+    /// For a server that stands alone.
+    pub(crate) fn alone(prefix: &str, max_ttl: Ttl, trust: bool) -> Self {
+        let marker = if prefix.is_empty() { "fencelock:node".to_owned() } else { format!("fencelock:node:{prefix}") };
+        let quorum = format!("{} {ALONE}", max_ttl.as_millis());
+        Self { marker, max_ttl, trust, nodes: ALONE.to_owned(), quorum }
+    }
+
+    /// For one of several servers.
+    pub(crate) fn join(&mut self, nodes: &str) {
+        self.quorum = format!("{} {}", self.max_ttl.as_millis(), hash(nodes));
+        nodes.clone_into(&mut self.nodes);
+    }
+
+    pub(crate) fn pass<'a>(&'a self, run_id: &'a str) -> Pass<'a> {
+        Pass { mark: Some(Mark { name: &self.marker, quorum: &self.quorum }), ..Pass::free(run_id) }
+    }
+
+    /// How long a server that may have forgotten is kept out.
+    pub(crate) fn quarantine(&self) -> Duration {
+        quarantine(self.max_ttl.get(), Drift::default())
+    }
+
+    /// Checks a lease before it is asked for: a server that forgets a longer one would be let in too early.
+    pub(crate) fn check(&self, node: &str, ttl: Ttl) -> Result<(), Unknown> {
+        ttl.within(Some(self.max_ttl.get()))
+            .map_err(|invalid: Invalid| Unknown::new(node, Fault::Misconfigured, invalid.to_string()))
+    }
+
+    /// In what the set of a server differs from ours.
+    fn difference(&self, quorum: &str, nodes: &str) -> String {
+        let max =
+            |quorum: &str| quorum.split_once(' ').and_then(|(max, _)| max.parse().ok()).map(Duration::from_millis);
+        let theirs = max(quorum);
+        if quorum.is_empty() {
+            return "its marker names no set of nodes".to_owned();
+        }
+        let mut differences = Vec::new();
+        if theirs != Some(self.max_ttl.get()) {
+            let theirs = theirs.unwrap_or_default();
+            differences
+                .push(format!("there leases last at most {theirs:?}, in this URL {:?}: max_ttl=", self.max_ttl.get()));
+        }
+        if nodes != self.nodes {
+            differences.push(format!("it belongs to {}, and this URL names {}", whose(nodes), whose(&self.nodes)));
+        }
+        if differences.is_empty() {
+            differences.push(format!("its marker says {quorum:?} and not {:?}", self.quorum));
+        }
+        differences.join("; ")
+    }
+}
+
+fn whose(nodes: &str) -> &str {
+    if nodes == ALONE { "a Redis that stands alone" } else { nodes }
+}
+
+fn hash(nodes: &str) -> String {
+    let mut text = String::new();
+    for byte in &Sha256::digest(nodes.as_bytes())[..8] {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// What a marker says of its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It may grant.
+    Serving,
+    /// It may not grant for so long.
+    Quarantined(Duration),
+}
+
+impl State {
+    /// The answer of `handshake.lua`. A server of another set is an error.
+    pub(crate) fn read(node: &str, guard: &Guard, answer: Value) -> Result<Self, Unknown> {
+        let mut reply = Reply::new(node, answer)?;
+        let rest = reply.millis()?;
+        let (quorum, nodes) = (reply.text()?, reply.text()?);
+        if quorum != guard.quorum {
+            return Err(Unknown::new(node, Fault::Misconfigured, guard.difference(&quorum, &nodes)));
+        }
+        Ok(if rest.is_zero() { Self::Serving } else { Self::Quarantined(rest) })
+    }
+}
+
+/// A claim that was not carried out.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The marker is another server's, or there is none.
+    Handshake,
+    /// For good, or for a while.
+    Told(Unknown),
+}
+
+impl Refusal {
+    /// The answer of `acquire.lua`, if it is a refusal.
+    pub(crate) fn read(node: &str, guard: Option<&Guard>, answer: &Value) -> Result<Option<Self>, Unknown> {
+        let (Some(guard), Value::Array(words)) = (guard, answer) else { return Ok(None) };
+        let word = match words.first() {
+            Some(Value::BulkString(word)) => word.as_slice(),
+            Some(Value::SimpleString(word)) => word.as_bytes(),
+            _ => return Ok(None),
+        };
+        if !matches!(word, b"handshake" | b"quarantined" | b"nodeset") {
+            return Ok(None);
+        }
+        let mut reply = Reply::new(node, answer.clone())?;
+        Ok(Some(match reply.text()?.as_str() {
+            "handshake" => Self::Handshake,
+            "quarantined" => Self::Told(quarantined(node, reply.millis()?)),
+            _ => Self::Told(Unknown::new(node, Fault::Misconfigured, guard.difference(&reply.text()?, &reply.text()?))),
+        }))
+    }
+}
+
+pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
+    Unknown::new(node, Fault::Quarantined, forgotten(rest))
+}
+
+pub(crate) fn forgotten(rest: Duration) -> String {
+    format!("it may have forgotten its locks: restarted, flushed or new; {:.1} s left", rest.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(nodes: &str, max_ttl: Duration) -> Guard {
+        let mut guard = Guard::alone("", Ttl::new(max_ttl).unwrap(), false);
+        guard.join(nodes);
+        guard
+    }
+
+    #[test]
+    fn two_lists_or_two_longest_ttls_are_two_quorums() {
+        let one = guard("a:1,b:2", LONGEST_TTL).quorum;
+        assert_eq!(one, guard("a:1,b:2", LONGEST_TTL).quorum);
+        assert_ne!(one, guard("a:1,c:3", LONGEST_TTL).quorum);
+        assert_ne!(one, guard("a:1,b:2", Duration::from_secs(10)).quorum);
+        assert_ne!(one, Guard::alone("", Ttl::new(LONGEST_TTL).unwrap(), false).quorum);
+    }
+
+    #[test]
+    fn each_prefix_has_a_marker_and_none_looks_like_a_side_key() {
+        let marker = |prefix| Guard::alone(prefix, Ttl::default(), false).marker;
+        assert_eq!((marker("").as_str(), marker("app:").as_str()), ("fencelock:node", "fencelock:node:app:"));
+        assert!(!marker("{").starts_with(fencelock_core::Key::RESERVED));
+    }
+
+    #[test]
+    fn the_difference_is_named() {
+        let ours = guard("a:1,b:2", LONGEST_TTL);
+        let nodes = ours.difference(&guard("a:1,c:3", LONGEST_TTL).quorum, "a:1,c:3");
+        assert_eq!(nodes, "it belongs to a:1,c:3, and this URL names a:1,b:2");
+        let max = ours.difference(&guard("a:1,b:2", Duration::from_secs(10)).quorum, "a:1,b:2");
+        assert_eq!(max, "there leases last at most 10s, in this URL 60s: max_ttl=");
+    }
+
+    #[test]
+    fn whoever_knows_no_run_id_passes_nowhere() {
+        assert_eq!(guard("a", LONGEST_TTL).pass("").epoch, "-");
+    }
+}

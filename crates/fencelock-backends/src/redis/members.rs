@@ -1,0 +1,171 @@
+//! Servers that together make one place: a Redis that stands alone, or the nodes of a quorum.
+
+use super::guard::{ALONE, Guard};
+use super::link::{Link, no_run_id};
+use super::script::{self, Reply};
+use super::session::Session;
+use super::target::{Role, Target};
+use super::{Redis, unknown};
+use crate::clock::BootClock;
+use fencelock_core::{Clock, Fault, Invalid, Unknown};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The nodes of a quorum, one URL each. They connect with the first request.
+///
+/// # Errors
+/// [`Invalid`] for a URL that cannot be used, a server that is named twice, and nodes that differ in their longest TTL.
+pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
+    joined(urls)?.into_iter().map(Redis::at).collect()
+}
+
+fn joined(urls: &[String]) -> Result<Vec<Target>, Invalid> {
+    let mut targets: Vec<Target> = Vec::new();
+    for url in urls {
+        let target = Target::parse_as(Role::Member, url)?;
+        let address = target.address();
+        if targets.iter().any(|other| other.address() == address) {
+            return Err(Invalid::new(format!("{address} is named twice: a quorum is made of different servers")));
+        }
+        targets.push(target);
+    }
+    let mut nodes: Vec<String> = targets.iter().map(Target::address).collect();
+    nodes.sort_unstable();
+    let nodes = nodes.join(",");
+    for guard in targets.iter_mut().filter_map(|target| target.guard.as_mut()) {
+        guard.join(&nodes);
+    }
+    let max_ttl = |target: &Target| target.guard.as_ref().map(|guard| guard.max_ttl);
+    if targets.iter().any(|target| max_ttl(target) != max_ttl(&targets[0])) {
+        return Err(Invalid::new("max_ttl= must be the same for all nodes of a quorum"));
+    }
+    Ok(targets)
+}
+
+/// What became of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enlisted {
+    /// Its address, without a password.
+    pub node: String,
+    /// What was found there.
+    pub change: Change,
+    /// How long it will not grant; zero if it serves.
+    pub ready_in: Duration,
+}
+
+/// What was found on a node that was enlisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was new, or had been restarted or flushed.
+    New,
+    /// It belonged to another set of nodes, or allowed another longest TTL.
+    Moved,
+    /// It belonged to this set already.
+    None,
+}
+
+/// Writes on every server that it belongs to this set, once all of them have answered.
+///
+/// # Errors
+/// [`crate::ConnectError::Unknown`] with each node that does not answer. Nothing was written then, unless it says so.
+pub(crate) async fn enlist(role: Role, urls: &[String], trust: bool) -> Result<Vec<Enlisted>, crate::ConnectError> {
+    let targets = match role {
+        Role::Alone => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
+        Role::Member => joined(urls)?,
+    };
+    let recruits = muster(targets).await?;
+    for (number, recruit) in recruits.iter().enumerate() {
+        let same = |other: &&Recruit| other.session.facts.run_id == recruit.session.facts.run_id;
+        if let Some(twin) = recruits[..number].iter().find(same) {
+            let (one, other) = (twin.link.node(), recruit.link.node());
+            return Err(Invalid::new(format!(
+                "{one} and {other} are the same server: a quorum is made of servers that fail one by one"
+            ))
+            .into());
+        }
+    }
+    let (mut enlisted, mut failed) = (Vec::new(), Vec::new());
+    for recruit in &recruits {
+        match recruit.enlist(trust, recruits.iter().any(|other| recruit.joins(other))).await {
+            Ok(done) => enlisted.push(done),
+            Err(cause) => failed.extend(cause.nodes().to_vec()),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(enlisted);
+    }
+    for failure in &mut failed {
+        failure.detail =
+            format!("{}; {} of {} nodes are set up: do it again", failure.detail, enlisted.len(), recruits.len());
+    }
+    Err(Unknown::of_nodes(failed).into())
+}
+
+/// Connects to all, and to none if one does not answer.
+async fn muster(targets: Vec<Target>) -> Result<Vec<Recruit>, crate::ConnectError> {
+    let mut tasks = Vec::new();
+    for target in targets {
+        tasks.push(tokio::spawn(Recruit::find(target)));
+    }
+    let (mut recruits, mut causes) = (Vec::new(), Vec::new());
+    for task in tasks {
+        match task.await.map_err(|error| Unknown::new("", Fault::Other, error.to_string()))? {
+            Ok(recruit) => recruits.push(recruit),
+            Err(cause) => causes.extend(cause.nodes().to_vec()),
+        }
+    }
+    if causes.is_empty() { Ok(recruits) } else { Err(Unknown::of_nodes(causes).into()) }
+}
+
+/// A server that answers, before it is enlisted.
+struct Recruit {
+    link: Link,
+    guard: Guard,
+    session: Arc<Session>,
+    /// The list of nodes that its marker names.
+    was_in: Option<String>,
+}
+
+impl Recruit {
+    /// Connects without shaking hands, which would write.
+    async fn find(mut target: Target) -> Result<Self, Unknown> {
+        let name = target.name.clone();
+        let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
+        let guard = target.guard.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
+        let link = Link::new(target).map_err(&config)?;
+        let session = link.session(|| BootClock.now()).await?;
+        if session.facts.run_id.is_empty() {
+            return Err(no_run_id(&name, &session));
+        }
+        let mut look = redis::cmd("HGET");
+        look.arg(&guard.marker).arg("nodes");
+        let answer = session.send(&look).await.map_err(|error| unknown(&name, &error))?;
+        let was_in = redis::from_redis_value(answer).map_err(|error| unknown(&name, &error.into()))?;
+        Ok(Self { link, guard, session, was_in })
+    }
+
+    /// Whether `other` comes from a list that this node was not in: what that list granted is not known here, and a node
+    /// that this one replaces may have granted it a moment ago.
+    fn joins(&self, other: &Self) -> bool {
+        let own = other.link.target.address();
+        match other.was_in.as_deref() {
+            None => false,
+            Some(nodes) if nodes == self.guard.nodes => false,
+            Some(ALONE) => own != self.link.target.address(),
+            Some(nodes) => !nodes.split(',').any(|node| node == self.link.target.address()),
+        }
+    }
+
+    async fn enlist(&self, trust: bool, joins: bool) -> Result<Enlisted, Unknown> {
+        let node = self.link.node();
+        let call = script::init(&self.guard, &self.session.facts.run_id, trust || self.guard.trust, joins);
+        let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;
+        let mut reply = Reply::new(node, answer)?;
+        let change = match reply.text()?.as_str() {
+            "new" => Change::New,
+            "changed" => Change::Moved,
+            _ => Change::None,
+        };
+        Ok(Enlisted { node: node.to_owned(), change, ready_in: reply.millis()? })
+    }
+}

@@ -1,0 +1,234 @@
+//! Many keys side by side, on the server and in the model, until the two differ.
+
+use super::RUN_ID;
+use super::call::{Both, Expected, Mutant, Sent};
+use super::dice::Dice;
+use super::guest;
+use super::real::{Outcome, Real};
+use super::sights::Sights;
+use super::step::{self, Around, Step};
+use crate::redis::guard::{Guard, Pass};
+use fencelock_conformance::Reply;
+use fencelock_conformance::model::{HandOff, Heard, KeyModel, Marker, Server};
+use fencelock_core::{Ttl, side_key};
+
+/// When every story begins.
+pub(super) const START_US: u64 = 1_780_000_000_000_000;
+
+/// The server did not do what the model says.
+#[derive(Debug)]
+pub(super) struct Difference {
+    /// Of which key.
+    pub(super) key: usize,
+    pub(super) what: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Game<'a> {
+    real: &'a mut Real,
+    mutant: Option<Mutant>,
+    server: Server,
+    keys: Vec<KeyModel>,
+    /// One for each key.
+    markers: Vec<Marker>,
+    /// The name of each key and of what belongs to it.
+    names: Vec<[String; 5]>,
+}
+
+impl<'a> Game<'a> {
+    pub(super) fn new(real: &'a mut Real, mutant: Option<Mutant>, width: usize) -> Self {
+        real.begin(START_US);
+        let names = (0..width).map(|number| {
+            let name = format!("key-{number}");
+            let side = ["fence", "line", "waiters"].map(|what| side_key(&name, what));
+            let [fence, line, waiters] = side;
+            let marker = Guard::alone(&name, Ttl::default(), false).marker;
+            [name, fence, line, waiters, marker]
+        });
+        Self {
+            real,
+            mutant,
+            server: Server::at(START_US),
+            keys: vec![KeyModel::default(); width],
+            markers: vec![Marker::default(); width],
+            names: names.collect(),
+        }
+    }
+
+    /// One step of every key. They share what is around them: that of the first counts.
+    pub(super) fn round(&mut self, steps: &[Step], sights: &mut Sights) -> Result<(), Difference> {
+        let around = &steps[0].around;
+        self.surround(around);
+        let mut told = Vec::new();
+        let (mut calls, mut expected) = (Vec::new(), Vec::new());
+        let places = self.keys.iter_mut().zip(&mut self.markers).zip(&self.names);
+        for (step, ((key, marker), [name, ..])) in steps.iter().zip(places) {
+            let run_id = step.guest.map_or(RUN_ID, |guest| Pass::free(guest.epoch()).epoch);
+            let mut publish = |message: HandOff| {
+                let heard = heard(around, &message);
+                sights.hand_off(heard);
+                if heard == Heard::BySome {
+                    told.push((format!("c{}", message.channel.0), text(&message, run_id, name)));
+                }
+                heard
+            };
+            let both = Both { name, server: &self.server, key, marker, guest: step.guest, mutant: self.mutant };
+            let (call, answer) = both.run(&step.command, &mut publish);
+            sights.answer(&answer);
+            calls.push(call);
+            expected.push(answer);
+        }
+        let outcome = self.real.play(&calls, &self.names);
+        sights.around(around, outcome.sent_in_full);
+        self.compare(&calls, &expected, &told, &outcome)
+    }
+
+    fn surround(&mut self, around: &Around) {
+        self.server = Server {
+            now_us: self.server.now_us.saturating_add_signed(around.by_us),
+            time_refused: around.time_refused,
+            full: around.full,
+        };
+        if around.restarts || around.flushed {
+            self.keys.fill(KeyModel::default());
+            self.markers.fill(Marker::default());
+        }
+        for key in &mut self.keys {
+            key.expire(&self.server);
+        }
+        self.real.become_so(around, self.server.now_us);
+    }
+
+    fn compare(
+        &self,
+        calls: &[Sent],
+        expected: &[Expected],
+        told: &[(String, String)],
+        outcome: &Outcome,
+    ) -> Result<(), Difference> {
+        let differ = |key, what| Err(Difference { key, what });
+        for key in 0..calls.len() {
+            let (expected, reply) = (&expected[key], &outcome.replies[key]);
+            if !expected.allows(reply) {
+                return differ(key, format!("the answer\n  model  {expected:?}\n  server {reply:?}"));
+            }
+            let (model, server) =
+                (look(&self.keys[key], &self.markers[key], &self.server), in_order(outcome.states[key].clone()));
+            if model != server {
+                return differ(key, format!("what is there afterwards\n  model  {model:?}\n  server {server:?}"));
+            }
+            let of_this = |(_, text): &&(String, String)| text.ends_with(&format!(" {}", self.names[key][0]));
+            let model: Vec<_> = told.iter().filter(of_this).collect();
+            let server: Vec<_> = outcome.messages.iter().filter(of_this).collect();
+            if model != server {
+                return differ(key, format!("the messages\n  model  {model:?}\n  server {server:?}"));
+            }
+        }
+        assert_eq!(told.len(), outcome.messages.len(), "a message of no key: {:?}", outcome.messages);
+        Ok(())
+    }
+}
+
+fn heard(around: &Around, message: &HandOff) -> Heard {
+    let reader = around.readers[usize::try_from(message.channel.0).unwrap()];
+    match (around.publish_refused, reader) {
+        (true, _) => Heard::Refused,
+        (false, true) => Heard::BySome,
+        (false, false) => Heard::ByNone,
+    }
+}
+
+fn text(message: &HandOff, run_id: &str, name: &str) -> String {
+    format!("{} {} {} {} {run_id} {name}", message.to.text(), message.fence, message.count, message.lease_ms)
+}
+
+/// The model's side of what the server is asked after each step.
+fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
+    let text = |text: &str| Reply::Text(text.to_owned());
+    // -2: there is nothing. -1: it has no end.
+    let pttl = |there: bool, end: Option<u64>| match (there, end) {
+        (false, _) => Reply::Int(-2),
+        (true, None) => Reply::Int(-1),
+        (true, Some(end)) => Reply::Int(i64::try_from(end - server.now_us / 1000).unwrap()),
+    };
+    let (kind, value) = match &key.lock {
+        None => ("none", String::new()),
+        Some(lock) if lock.value.kind().is_empty() => ("string", lock.value.to_string()),
+        Some(lock) => (lock.value.kind(), String::new()),
+    };
+    let fence = key.fence.map(|fence| fence.token.to_string()).unwrap_or_default();
+    let line = key.line.members.iter().flat_map(|(ticket, name)| [name.text(), ticket.to_string()]);
+    let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry_text(entry)]);
+    in_order(Reply::Array(vec![
+        text(kind),
+        text(&value),
+        pttl(key.lock.is_some(), key.lock.as_ref().and_then(|lock| lock.expires_ms)),
+        text(&fence),
+        pttl(key.fence.is_some(), key.fence.map(|fence| fence.expires_ms)),
+        Reply::Array(line.map(Reply::Text).collect()),
+        pttl(!key.line.members.is_empty(), key.line.expires_ms),
+        Reply::Array(waiters.map(Reply::Text).collect()),
+        pttl(!key.waiters.entries.is_empty(), key.waiters.expires_ms),
+        Reply::Array(guest::fields(marker)),
+        pttl(marker.written.is_some(), None),
+    ]))
+}
+
+fn entry_text(entry: &fencelock_conformance::model::Entry) -> String {
+    use fencelock_conformance::model::Entry;
+    match entry {
+        Entry::Garbage(text) => text.to_string(),
+        Entry::Waiter(waiter) => {
+            let channel = waiter.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
+            format!("{} {} {} {channel} {}", waiter.alive_until_ms, waiter.ttl_ms, waiter.wanted, waiter.value)
+        }
+    }
+}
+
+/// A hash has no order; it is compared by name.
+fn in_order(look: Reply) -> Reply {
+    let Reply::Array(mut parts) = look else { return look };
+    for hash in [7, 9] {
+        let Some(Reply::Array(fields)) = parts.get_mut(hash) else { continue };
+        let mut pairs: Vec<_> = fields.chunks(2).map(<[Reply]>::to_vec).collect();
+        pairs.sort_by(|a, b| a[0].text().cmp(&b[0].text()));
+        *fields = pairs.concat();
+    }
+    Reply::Array(parts)
+}
+
+/// A batch: keys side by side, each with commands of its own. What went wrong comes with the story of its key.
+pub(super) fn play(
+    real: &mut Real,
+    seed: u64,
+    (width, length): (usize, usize),
+    mutant: Option<Mutant>,
+    sights: &mut Sights,
+) -> Result<(), (Vec<Step>, Difference)> {
+    let mut dice = Dice::new(seed);
+    let mut game = Game::new(real, mutant, width);
+    let mut stories: Vec<Vec<Step>> = vec![Vec::new(); width];
+    let mut around = Around::CALM;
+    for _ in 0..length {
+        around = step::around(&mut dice, &around, game.server.now_us, &game.keys, &game.markers);
+        for (number, story) in stories.iter_mut().enumerate() {
+            // A command that arrives twice.
+            let again = story.last().filter(|_| dice.percent(8)).map(|step| (step.guest, step.command.clone()));
+            let (guest, command) = again.unwrap_or_else(|| {
+                // Stories of guests, of others, and of both together.
+                match [0, 100, 0, 85][number % 4] {
+                    chance if dice.percent(chance) => {
+                        (Some(guest::guest(&mut dice, &game.markers[number])), step::of_guest(&mut dice))
+                    }
+                    _ => (None, step::command(&mut dice)),
+                }
+            });
+            story.push(Step { around: around.clone(), guest, command });
+        }
+        let now: Vec<Step> = stories.iter().filter_map(|story| story.last().cloned()).collect();
+        if let Err(difference) = game.round(&now, sights) {
+            return Err((stories.swap_remove(difference.key), difference));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The scripts on a real server against their specification, [`fencelock_conformance::model`].
+//!
+//! Sequences of commands run on keys side by side: each as production would send it, and in the model. The server's
+//! clock stands still but for the steps of the game, so answers, messages and everything under and beside the key are
+//! compared to the millisecond, after every command.
+//!
+//! A difference is printed as the shortest story that shows it. `FENCELOCK_SEED=n` plays its batch alone.
+//! `FENCELOCK_SEQUENCES=n` plays so many.
+#![cfg(target_os = "linux")]
+
+mod call;
+mod dice;
+mod foreign;
+mod game;
+mod guest;
+mod mutants;
+mod real;
+mod shrink;
+mod sights;
+mod step;
+
+use real::Real;
+use sights::Sights;
+
+/// Keys side by side, and steps of each.
+const SIZE: (usize, usize) = (100, 30);
+/// The server that messages are said to be from.
+const RUN_ID: &str = "0123456789abcdef";
+const SEQUENCES: usize = 20_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+}
+
+#[test]
+fn the_scripts_do_what_the_model_says() {
+    let Some(mut real) = Real::start(game::START_US) else { return };
+    let sequences = number("FENCELOCK_SEQUENCES").map_or(SEQUENCES, |n| usize::try_from(n).unwrap());
+    let seeds = match number("FENCELOCK_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..sequences.div_ceil(SIZE.0) as u64,
+    };
+    let complete = seeds.end - seeds.start >= 200;
+    let mut sights = Sights::default();
+    for seed in seeds {
+        let Err((story, difference)) = game::play(&mut real, seed, SIZE, None, &mut sights) else { continue };
+        let (story, difference) = shrink::shrink(&mut real, &story, None).unwrap_or((story, difference));
+        let steps = story.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>().join("\n");
+        panic!("FENCELOCK_SEED={seed} shows a difference\n\n{steps}\n\n{}", difference.what);
+    }
+    if complete {
+        sights.must_be_complete();
+    }
+}

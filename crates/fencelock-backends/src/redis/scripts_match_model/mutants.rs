@@ -1,0 +1,205 @@
+//! Scripts that are wrong in one place. Each must be found, and soon.
+
+use super::call::Mutant;
+use super::game::{self, START_US};
+use super::real::Real;
+use super::shrink::shrink;
+use super::sights::Sights;
+
+/// A batch of so many sequences, so many times at most.
+const SIZE: (usize, usize) = (50, 30);
+const BATCHES: u64 = 10;
+
+const MUTANTS: &[(&str, Mutant)] = &[
+    (
+        "a proposal is not clamped",
+        Mutant { from: "last = math.max(now - CLAMP, math.min(last, now + CLAMP))", to: "last = last" },
+    ),
+    ("the clamp is a microsecond wider", Mutant { from: "local CLAMP = 1000000", to: "local CLAMP = 1000001" }),
+    ("a fence need not be above the last", Mutant { from: "last = math.max(last, previous + count)", to: "" }),
+    ("a fence goes beyond 2^53", Mutant { from: "if last > FENCE_MAX then", to: "if false then" }),
+    (
+        "a block reaches as far ahead as it likes",
+        Mutant { from: "math.min(now + CLAMP, FENCE_MAX) - previous", to: "FENCE_MAX - previous" },
+    ),
+    (
+        "a block reaches as far back as it likes",
+        Mutant { from: "count = math.min(count, last - (now - CLAMP) + 1)", to: "" },
+    ),
+    ("a block begins in the one before", Mutant { from: "previous + count)", to: "previous + 1)" }),
+    ("a fence is forgotten after an hour", Mutant { from: "FENCE_TTL = 86400000", to: "FENCE_TTL = 3600000" }),
+    (
+        "any value that begins like the holder is the holder's",
+        Mutant { from: " and (#value == 32 or string.sub(value, 33, 33) == ' ')", to: "" },
+    ),
+    (
+        "a dead waiter gets the lock",
+        Mutant { from: "if alive and tonumber(alive) * 1000 > now then", to: "if alive then" },
+    ),
+    (
+        "a waiter lives to the microsecond of its end",
+        Mutant { from: "tonumber(alive) * 1000 > now", to: "tonumber(alive) * 1000 >= now" },
+    ),
+    ("a waiter that nobody wakes gets the lock", Mutant { from: "or readers > 0 then", to: "or readers >= 0 then" }),
+    (
+        "a hand-off lasts as long as the waiter wants",
+        Mutant { from: "math.min(tonumber(ttl), tonumber(claim_ttl))", to: "tonumber(ttl)" },
+    ),
+    (
+        "an advance leaves what is known of the waiter",
+        Mutant { from: "redis.call('HDEL', KEYS[4], id)\n    if id", to: "if id" },
+    ),
+    ("an advance passes over who asks for it", Mutant { from: "if id == me then return true end", to: "" }),
+    (
+        "a claim barges past the line",
+        Mutant {
+            from: "if not value and (first or intent ~= 'poll') then",
+            to: "if not redis.call('GET', KEYS[1]) then",
+        },
+    ),
+    (
+        "an empty line makes a full server take a lock",
+        Mutant { from: "if redis.call('EXISTS', KEYS[3]) == 0 then return false end", to: "" },
+    ),
+    (
+        "a claim that arrives twice gets more time",
+        Mutant { from: "if intent ~= 'poll' then return {'yours'} end", to: "" },
+    ),
+    ("a poll shortens", Mutant { from: "if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then", to: "if true then" }),
+    ("a renewal shortens", Mutant { from: "math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))", to: "ARGV[2]" }),
+    (
+        "a renewal creates",
+        Mutant {
+            from: "if not value then return {'absent'} end",
+            to: "if not value then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) value = ARGV[1] end",
+        },
+    ),
+    (
+        "a renewal gives time to anybody's lock",
+        Mutant { from: "if not is_holder(value, ARGV[1]) then return {'taken', value, kind or ''} end", to: "" },
+    ),
+    (
+        "a raise asks not who has the lock",
+        Mutant { from: "if not is_holder(value, ARGV[1]) then return 0 end", to: "" },
+    ),
+    (
+        "a raise lowers",
+        Mutant {
+            from: "if (tonumber(redis.call('GET', KEYS[2]) or '0') or 0) > tonumber(ARGV[2]) then return 0 end",
+            to: "",
+        },
+    ),
+    ("a raise refuses an equal fence", Mutant { from: "or 0) > tonumber(ARGV[2])", to: "or 0) >= tonumber(ARGV[2])" }),
+    (
+        "a release frees anybody's lock",
+        Mutant {
+            from: "if is_holder(value, ARGV[1]) then\n  redis.call('DEL'",
+            to: "if value then\n  redis.call('DEL'",
+        },
+    ),
+    (
+        "a release serves nobody",
+        Mutant {
+            from: "redis.call('DEL', KEYS[1])\n  if not refusal(ARGV[4], ARGV[5]) then advance(nil, ARGV[2], ARGV[3], ARGV[4]) end",
+            to: "redis.call('DEL', KEYS[1])",
+        },
+    ),
+    (
+        "who gives up stays in line",
+        Mutant { from: "if redis.call('ZREM', KEYS[3], ARGV[1]) == 1 then", to: "if false then" },
+    ),
+    (
+        "who asks again goes to the end of the line",
+        Mutant { from: "if not ahead then\n  if intent", to: "if not ahead or intent == 'enqueue' then\n  if intent" },
+    ),
+    (
+        "an eviction hits whoever is there",
+        Mutant { from: "if value ~= ARGV[1] or (kind or '') ~= ARGV[2] then return 0 end", to: "" },
+    ),
+    ("a claim asks not whether the server may grant", Mutant { from: "if refused then return refused end", to: "" }),
+    (
+        "a raise asks not whether the server may grant",
+        Mutant { from: "if refusal(ARGV[3], ARGV[4]) then return 0 end", to: "" },
+    ),
+    (
+        "a release hands over during a quarantine",
+        Mutant {
+            from: "if not refusal(ARGV[4], ARGV[5]) then advance(nil, ARGV[2], ARGV[3], ARGV[4]) end\n  return",
+            to: "advance(nil, ARGV[2], ARGV[3], ARGV[4])\n  return",
+        },
+    ),
+    (
+        "who gives up hands over during a quarantine",
+        Mutant {
+            from: "if not refusal(ARGV[4], ARGV[5]) then advance(nil, ARGV[2], ARGV[3], ARGV[4]) end\nreturn",
+            to: "advance(nil, ARGV[2], ARGV[3], ARGV[4])\nreturn",
+        },
+    ),
+    (
+        "an eviction hands over during a quarantine",
+        Mutant { from: "if not refusal(ARGV[5], ARGV[6]) then advance", to: "if true then advance" },
+    ),
+    (
+        "a quarantine ends a millisecond early",
+        Mutant { from: "if rest > 0 then return {'quarantined'", to: "if rest > 1 then return {'quarantined'" },
+    ),
+    (
+        "a quarantine ends a millisecond late",
+        Mutant { from: "if rest > 0 then return {'quarantined'", to: "if rest >= 0 then return {'quarantined'" },
+    ),
+    (
+        "a quarantine is seen by the rounded-up clock",
+        Mutant {
+            from: "(time[1] * 1000 + math.floor(time[2] / 1000))",
+            to: "(time[1] * 1000 + math.ceil(time[2] / 1000))",
+        },
+    ),
+    (
+        "a handshake begins with the rounded-down clock",
+        Mutant { from: "math.ceil(time[2] / 1000)", to: "math.floor(time[2] / 1000)" },
+    ),
+    ("a claim is good for any run", Mutant { from: "if marker[1] ~= epoch or not till", to: "if not till" }),
+    ("a claim is good for any set", Mutant { from: "if marker[3] ~= quorum then return", to: "if false then return" }),
+    ("a handshake overwrites another set", Mutant { from: " and (not quorum or quorum == ARGV[3]) then", to: " then" }),
+    ("a handshake trusts any run", Mutant { from: "if (epoch ~= ARGV[1] or not till) and", to: "if not till and" }),
+    (
+        "a handshake trusts who does not ask for it",
+        Mutant { from: "till = ARGV[5] == 'trust' and 0 or now + ARGV[2]", to: "till = 0" },
+    ),
+    (
+        "an init forgets that the server is new",
+        Mutant { from: "elseif found == 'new' or ARGV[6] == 'join' then", to: "elseif ARGV[6] == 'join' then" },
+    ),
+    (
+        "an init forgets that the server joins",
+        Mutant { from: "found == 'new' or ARGV[6] == 'join'", to: "found == 'new'" },
+    ),
+    ("an init leaves a quarantine short", Mutant { from: "till = till + wanted - span", to: "till = till" }),
+    ("an init forgets the longer span", Mutant { from: "math.max(span, tonumber(ARGV[2]))", to: "tonumber(ARGV[2])" }),
+    (
+        "a line lives longer than what is known of it",
+        Mutant { from: "redis.call('PEXPIRE', KEYS[4], LINE_TTL)", to: "" },
+    ),
+];
+
+#[test]
+fn a_script_that_is_wrong_in_one_place_is_found() {
+    let Some(mut real) = Real::start(START_US) else { return };
+    let sources = super::call::sources();
+    let mut missed = Vec::new();
+    for (name, mutant) in MUTANTS {
+        assert!(sources.iter().any(|source| source.contains(mutant.from)), "{name}: no script has {:?}", mutant.from);
+        let find = |seed| game::play(&mut real, 1000 + seed, SIZE, Some(*mutant), &mut Sights::default()).err();
+        let Some((story, difference)) = (0..BATCHES).find_map(find) else {
+            missed.push(name);
+            continue;
+        };
+        let length = story.len();
+        // The keys do not touch each other, so the story of one shows the difference without the others.
+        let (shortest, difference) = shrink(&mut real, &story, Some(*mutant))
+            .unwrap_or_else(|| panic!("{name}: not to be seen in the story alone: {difference:?}"));
+        let shortest = shortest.len();
+        println!("{name}: a story of {length} steps, {shortest} when shrunk; it differs in {}", difference.what);
+    }
+    assert!(missed.is_empty(), "not found in {} sequences: {missed:#?}", BATCHES * SIZE.0 as u64);
+}

@@ -1,0 +1,159 @@
+//! The real server, with a clock that stands still between two steps.
+
+use super::call::Sent;
+use super::step::Around;
+use fencelock_conformance::{RedisServer, Reply, RespClient, WallClock, redis_or_skip};
+
+/// All that is under a key and beside it. What has ended is deleted by looking at it.
+const LOOK: &str = "\
+local kind = redis.call('TYPE', KEYS[1]).ok
+return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
+  redis.call('GET', KEYS[2]) or '', redis.call('PTTL', KEYS[2]),
+  redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[3]),
+  redis.call('HGETALL', KEYS[4]), redis.call('PTTL', KEYS[4]),
+  redis.call('HGETALL', KEYS[5]), redis.call('PTTL', KEYS[5])}";
+
+/// So that the ear can be asked whether it has heard everything.
+const ALWAYS: &str = "always";
+
+#[derive(Debug)]
+pub(super) struct Real {
+    server: RedisServer,
+    clock: WallClock,
+    _dir: tempfile::TempDir,
+    client: RespClient,
+    /// Reads the channels, with rights of its own.
+    ear: RespClient,
+    look: String,
+    around: Around,
+}
+
+/// What a round of commands led to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) replies: Vec<Reply>,
+    pub(super) states: Vec<Reply>,
+    /// What was published, in order: channel and message.
+    pub(super) messages: Vec<(String, String)>,
+    pub(super) sent_in_full: usize,
+}
+
+impl Real {
+    /// `None`, after a line that says so, if there is no `redis-server` here.
+    pub(super) fn start(now_us: u64) -> Option<Self> {
+        drop(redis_or_skip()?);
+        let dir = tempfile::tempdir().unwrap();
+        let clock = WallClock::new(dir.path(), "clock").unwrap();
+        clock.stand_still_at(now_us).unwrap();
+        let ear = ["--user", "ear", "on", "nopass", "~*", "&*", "+@all"];
+        // A thread that waits until a time of a clock that stands still would never sleep.
+        let threads = ["--jemalloc-bg-thread", "no"];
+        let server = RedisServer::options().wall_clock(&clock).args(ear).args(threads).start().unwrap();
+        let (client, ear, look) = Self::connect(&server);
+        let around = Around { readers: [false; 2], ..Around::CALM };
+        Some(Self { server, clock, _dir: dir, client, ear, look, around })
+    }
+
+    fn connect(server: &RedisServer) -> (RespClient, RespClient, String) {
+        let (mut client, mut ear) = (server.connect().unwrap(), server.connect().unwrap());
+        assert_eq!(ear.command(&["AUTH", "ear", "x"]).text(), Some("OK"));
+        ear.command(&["SUBSCRIBE", ALWAYS]);
+        let look = load(&mut client);
+        (client, ear, look)
+    }
+
+    /// An empty and healthy server.
+    pub(super) fn begin(&mut self, now_us: u64) {
+        self.become_so(&Around::CALM, now_us);
+        self.must(&["FLUSHALL"]);
+    }
+
+    pub(super) fn become_so(&mut self, around: &Around, now_us: u64) {
+        self.clock.stand_still_at(now_us).unwrap();
+        if around.restarts {
+            self.server.restart_empty().unwrap();
+            (self.client, self.ear, self.look) = Self::connect(&self.server);
+            self.around = Around { readers: [false; 2], ..Around::CALM };
+        }
+        if around.full != self.around.full {
+            self.must(&["CONFIG", "SET", "maxmemory", if around.full { "1" } else { "0" }]);
+        }
+        if around.time_refused != self.around.time_refused {
+            self.must(&["ACL", "SETUSER", "default", if around.time_refused { "-time" } else { "+time" }]);
+        }
+        if around.publish_refused != self.around.publish_refused {
+            let channels = if around.publish_refused { "resetchannels" } else { "allchannels" };
+            self.must(&["ACL", "SETUSER", "default", channels]);
+        }
+        for (number, (wanted, present)) in around.readers.into_iter().zip(self.around.readers).enumerate() {
+            if wanted != present {
+                let verb = if wanted { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+                let reply = self.ear.command(&[verb, &format!("c{number}")]);
+                assert!(matches!(reply, Reply::Array(_)), "{reply:?}");
+            }
+        }
+        if around.forgets_scripts {
+            self.must(&["SCRIPT", "FLUSH"]);
+            self.look = load(&mut self.client);
+        }
+        if around.flushed {
+            self.must(&["FLUSHALL"]);
+        }
+        self.around = around.clone();
+    }
+
+    fn must(&mut self, words: &[&str]) {
+        assert_eq!(self.client.command(words), Reply::Simple("OK".to_owned()), "{words:?}");
+    }
+
+    /// All commands at once, then a look at every key. The names are those of each key and what belongs to it.
+    pub(super) fn play(&mut self, calls: &[Sent], names: &[[String; 5]]) -> Outcome {
+        self.client.send_written(&calls.iter().flat_map(Sent::first).copied().collect::<Vec<_>>()).unwrap();
+        let mut replies: Vec<Reply> = calls.iter().map(|_| self.client.receive()).collect();
+        let no_script = |reply: &Reply| matches!(reply, Reply::Error(why) if why.starts_with("NOSCRIPT"));
+        let again: Vec<usize> = (0..calls.len()).filter(|i| no_script(&replies[*i])).collect();
+        for i in &again {
+            self.client.send_written(&calls[*i].in_full()).unwrap();
+            replies[*i] = self.client.receive();
+        }
+        let mut looks = Vec::new();
+        for name in names {
+            let [lock, fence, line, waiters, marker] = name;
+            write(
+                &mut looks,
+                ["EVALSHA", &self.look, "5", lock, fence, line, waiters, marker].map(str::as_bytes).into_iter(),
+            );
+        }
+        self.client.send_written(&looks).unwrap();
+        let states = names.iter().map(|_| self.client.receive()).collect();
+        Outcome { replies, states, messages: self.messages(), sent_in_full: again.len() }
+    }
+
+    /// What was published so far: the server sends it before it answers this.
+    fn messages(&mut self) -> Vec<(String, String)> {
+        self.ear.send(&["PING", "enough"]).unwrap();
+        let mut messages = Vec::new();
+        loop {
+            let Reply::Array(parts) = self.ear.receive() else { panic!("the ear hears no arrays") };
+            match parts.iter().map(|part| part.text().unwrap_or_default()).collect::<Vec<_>>()[..] {
+                ["message", channel, text] => messages.push((channel.to_owned(), text.to_owned())),
+                ["pong", "enough"] => return messages,
+                ref other => panic!("the ear heard {other:?}"),
+            }
+        }
+    }
+}
+
+fn load(client: &mut RespClient) -> String {
+    client.command(&["SCRIPT", "LOAD", LOOK]).text().unwrap().to_owned()
+}
+
+/// A command as the protocol wants it.
+pub(super) fn write<'a>(into: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+    into.extend(format!("*{}\r\n", words.len()).bytes());
+    for word in words {
+        into.extend(format!("${}\r\n", word.len()).bytes());
+        into.extend(word);
+        into.extend(b"\r\n");
+    }
+}

@@ -1,0 +1,304 @@
+//! What may happen, and how it is chosen.
+
+use super::dice::Dice;
+use super::guest::{Guest, Visit};
+use fencelock_conformance::model::{
+    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Value,
+};
+
+/// One moment of a key's story: first the server changes, then a command runs.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) around: Around,
+    /// Who asks for a quarantine, if anybody.
+    pub(super) guest: Option<Guest>,
+    pub(super) command: Command,
+}
+
+/// What all keys of the server share. Each of its troubles comes and goes by itself.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Around {
+    /// By how much the clock moves.
+    pub(super) by_us: i64,
+    pub(super) full: bool,
+    pub(super) time_refused: bool,
+    pub(super) publish_refused: bool,
+    /// Which of the channels somebody reads.
+    pub(super) readers: [bool; 2],
+    pub(super) forgets_scripts: bool,
+    /// With an empty disk.
+    pub(super) restarts: bool,
+    /// By `FLUSHALL`.
+    pub(super) flushed: bool,
+}
+
+impl Around {
+    pub(super) const CALM: Self = Self {
+        by_us: 0,
+        full: false,
+        time_refused: false,
+        publish_refused: false,
+        readers: [true, false],
+        forgets_scripts: false,
+        restarts: false,
+        flushed: false,
+    };
+}
+
+/// A number near one that only is known when the command runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Token {
+    NearNow(i64),
+    NearFence(i64),
+    Exactly(u64),
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Command {
+    Acquire {
+        intent: Intent,
+        holder: u128,
+        owner: &'static str,
+        ttl_ms: u64,
+        proposal: Token,
+        channel: Option<Channel>,
+        wanted: u32,
+    },
+    Raise {
+        holder: u128,
+        to: Token,
+    },
+    Renew {
+        holder: u128,
+        ttl_ms: u64,
+    },
+    Release {
+        holder: u128,
+        proposal: Token,
+    },
+    Inspect,
+    /// Of what is there, or of something else.
+    Evict {
+        seen: Option<Value>,
+        proposal: Token,
+    },
+    Foreign(Foreign),
+    /// Only of guests.
+    Visit(Visit),
+    DeleteMarker,
+}
+
+/// What is done by plain commands.
+#[derive(Debug, Clone)]
+pub(super) enum Foreign {
+    Set { value: Value, ttl_ms: Option<u64>, nx: bool },
+    Delete,
+    CompareAndDelete(Value),
+    Persist,
+    Put(Kind),
+    PutFence { token: Token, ttl_ms: u64 },
+    PutInLine { ticket: u64, name: Name },
+    PutGarbage { name: Name, text: &'static str },
+    DropEntry(Name),
+}
+
+/// The last one is nobody who ever claims.
+const HOLDERS: [u128; 4] = [
+    0x0000_0000_0000_0000_0000_0000_0000_0001,
+    0x8000_0000_0000_0000_0000_0000_0000_0000,
+    0xabcd_ef01_2345_6789_abcd_ef01_2345_6789,
+    0xffff_ffff_ffff_ffff_ffff_ffff_ffff_ffff,
+];
+const OWNERS: [&str; 3] = ["host:1", "host:2 a label", "h:3  two  spaces "];
+/// Fencing tokens: one, a few, a second of them, more than there may be.
+const WANTED: [u32; 7] = [1, 1, 2, 64, 1_000_000, 1_500_000, 2_500_000];
+const TTLS: [u64; 8] = [10, 11, 1000, 2999, 3000, 3001, 30_000, FENCE_TTL_MS];
+/// Foreign programs may ask for less than we do.
+const FOREIGN_TTLS: [u64; 6] = [1, 2, 10, 1000, 30_000, FENCE_TTL_MS + 5];
+const SPANS_US: [i64; 20] = [
+    1,
+    999,
+    1000,
+    1001,
+    10_000,
+    11_000,
+    999_000,
+    999_999,
+    1_000_000,
+    1_001_000,
+    2_999_000,
+    2_999_999,
+    3_000_000,
+    3_000_001,
+    3_001_000,
+    30_000_000,
+    30_001_000,
+    LINE_TTL_MS.cast_signed() * 1000,
+    FENCE_TTL_MS.cast_signed() * 1000,
+    FENCE_TTL_MS.cast_signed() * 1000 + 1000,
+];
+const OFFSETS_US: [i64; 11] =
+    [0, 1, -1, 500_000, 999_999, 1_000_000, 1_000_001, -999_999, -1_000_000, -1_000_001, 10_000_000];
+const KINDS: [Kind; 5] = [Kind::Hash, Kind::List, Kind::Set, Kind::Zset, Kind::Stream];
+const GARBAGE: [&str; 5] = ["", "soon", "12 x - y", "99999999999999999", "1780000000000 5"];
+
+fn value(dice: &mut Dice) -> Value {
+    let hex = format!("{:032x}", dice.pick(&HOLDERS));
+    Value::parse(&match dice.below(10) {
+        0 => hex,
+        1 => format!("{hex} "),
+        2 => format!("{hex} host:1"),
+        3 => format!("{hex}x"),
+        4 => format!("{hex}0 host:1"),
+        5 => hex.to_uppercase(),
+        6 => hex[..31].to_owned(),
+        7 => format!(" {hex}"),
+        8 => String::new(),
+        _ => "another program's".to_owned(),
+    })
+}
+
+fn proposal(dice: &mut Dice) -> Token {
+    match dice.below(12) {
+        0 => Token::Exactly(dice.pick(&[0, 1, FENCE_MAX - 1, FENCE_MAX])),
+        1 => Token::NearFence(dice.pick(&[-1, 0, 1])),
+        2..=5 => Token::NearNow(0),
+        _ => Token::NearNow(dice.pick(&OFFSETS_US)),
+    }
+}
+
+fn name(dice: &mut Dice) -> Name {
+    if dice.percent(60) {
+        Name::Holder(dice.pick(&HOLDERS))
+    } else {
+        Name::Other(dice.pick(&["", "nobody", "~"]).into())
+    }
+}
+
+fn foreign(dice: &mut Dice) -> Foreign {
+    match dice.below(16) {
+        0..=3 => {
+            let ttl_ms = if dice.percent(70) { Some(dice.pick(&FOREIGN_TTLS)) } else { None };
+            Foreign::Set { value: value(dice), ttl_ms, nx: dice.percent(50) }
+        }
+        4..=6 => Foreign::Delete,
+        7 | 8 => Foreign::CompareAndDelete(value(dice)),
+        9 => Foreign::Persist,
+        10 => Foreign::Put(dice.pick(&KINDS)),
+        11 => {
+            let token = dice.pick(&[
+                Token::Exactly(FENCE_MAX - 1),
+                Token::Exactly(FENCE_MAX),
+                Token::Exactly(FENCE_MAX + 1),
+                Token::NearNow(2_000_000),
+                Token::NearNow(0),
+            ]);
+            Foreign::PutFence { token, ttl_ms: dice.pick(&FOREIGN_TTLS) }
+        }
+        12 => Foreign::PutInLine { ticket: dice.below(3), name: name(dice) },
+        13 => Foreign::PutGarbage { name: name(dice), text: dice.pick(&GARBAGE) },
+        _ => Foreign::DropEntry(name(dice)),
+    }
+}
+
+/// One of a guest, who also has to do with the marker.
+pub(super) fn of_guest(dice: &mut Dice) -> Command {
+    match dice.below(40) {
+        0..=6 => Command::Visit(Visit::Handshake),
+        7..=9 => Command::Visit(Visit::Init { joins: dice.percent(40) }),
+        10 => Command::DeleteMarker,
+        // Of whoever has the key: what a guard keeps from being handed over.
+        11..=13 => Command::Evict { seen: None, proposal: proposal(dice) },
+        _ => command(dice),
+    }
+}
+
+pub(super) fn command(dice: &mut Dice) -> Command {
+    let holder = dice.pick(&HOLDERS[..3]);
+    match dice.below(20) {
+        0..=8 => Command::Acquire {
+            intent: dice.pick(&[Intent::Try, Intent::Enqueue, Intent::Enqueue, Intent::Poll]),
+            holder,
+            owner: dice.pick(&OWNERS),
+            ttl_ms: dice.pick(&TTLS),
+            proposal: proposal(dice),
+            channel: dice.pick(&[None, Some(Channel(0)), Some(Channel(0)), Some(Channel(1))]),
+            wanted: dice.pick(&WANTED),
+        },
+        9..=12 => Command::Release { holder, proposal: proposal(dice) },
+        13 | 14 => Command::Renew { holder, ttl_ms: dice.pick(&TTLS) },
+        15 | 16 => Command::Raise {
+            holder,
+            to: match dice.below(3) {
+                0 => Token::NearFence(dice.pick(&[-1, 0, 1, 1000])),
+                1 => Token::NearNow(dice.pick(&OFFSETS_US)),
+                _ => Token::Exactly(dice.pick(&[1, FENCE_MAX - 1, FENCE_MAX])),
+            },
+        },
+        17 if dice.percent(60) => {
+            let seen = if dice.percent(70) { None } else { Some(value(dice)) };
+            Command::Evict { seen, proposal: proposal(dice) }
+        }
+        17 => Command::Inspect,
+        _ => Command::Foreign(foreign(dice)),
+    }
+}
+
+/// `keys` are looked at for moments at which something ends.
+pub(super) fn around(dice: &mut Dice, before: &Around, now_us: u64, keys: &[KeyModel], markers: &[Marker]) -> Around {
+    let mut around =
+        Around { by_us: 0, forgets_scripts: dice.percent(4), restarts: false, flushed: false, ..before.clone() };
+    around.by_us = match dice.below(20) {
+        0..=8 => 0,
+        9..=12 => dice.pick(&SPANS_US),
+        13 => -dice.pick(&SPANS_US[..16]),
+        14 | 15 => to_serving(dice, now_us, markers).unwrap_or(1000),
+        _ => to_an_end(dice, now_us, keys).unwrap_or(1000),
+    };
+    // Trouble is rare, and soon over.
+    around.full = dice.percent(if before.full { 50 } else { 5 });
+    around.time_refused = dice.percent(if before.time_refused { 50 } else { 3 });
+    around.publish_refused = dice.percent(if before.publish_refused { 50 } else { 3 });
+    for reader in &mut around.readers {
+        *reader ^= dice.percent(15);
+    }
+    if dice.below(400) == 0 {
+        around = Around { restarts: true, by_us: around.by_us, ..Around::CALM };
+    }
+    around.flushed = dice.below(400) == 0;
+    around
+}
+
+/// From now to a moment around the end of something that has one; only onwards.
+fn to_an_end(dice: &mut Dice, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
+    let key = &dice.pick(keys);
+    let ends = [
+        key.lock.as_ref().and_then(|lock| lock.expires_ms),
+        key.fence.map(|fence| fence.expires_ms),
+        key.line.expires_ms,
+        key.waiters.entries.values().find_map(|entry| match entry {
+            Entry::Waiter(waiter) => Some(waiter.alive_until_ms),
+            Entry::Garbage(_) => None,
+        }),
+    ];
+    // Mostly the lock and the waiters: the others are far away.
+    let end_us = ends[dice.pick(&[0, 0, 0, 3, 3, 3, 1, 2])]? * 1000;
+    to_about(dice, now_us, end_us)
+}
+
+/// From now to a moment around the end of a quarantine.
+fn to_serving(dice: &mut Dice, now_us: u64, markers: &[Marker]) -> Option<i64> {
+    let ends = markers.iter().filter_map(|marker| Some(marker.written.as_ref()?.until_ms * 1000));
+    let ends: Vec<u64> = ends.filter(|end| *end + 2000 > now_us).collect();
+    if ends.is_empty() {
+        return None;
+    }
+    let end_us = dice.pick(&ends);
+    to_about(dice, now_us, end_us)
+}
+
+fn to_about(dice: &mut Dice, now_us: u64, end_us: u64) -> Option<i64> {
+    let at_us = end_us.checked_add_signed(dice.pick(&[-1000, -1, 0, 1, 999, 1000]))?;
+    i64::try_from(at_us.checked_sub(now_us)?).ok()
+}

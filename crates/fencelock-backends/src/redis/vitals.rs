@@ -1,0 +1,50 @@
+//! What a server says of itself, without judging it.
+
+use super::Redis;
+use super::doctor::fields;
+use super::session::Session;
+use fencelock_core::{ClockOffset, Vitals};
+use redis::{ConnectionAddr, Value};
+use std::time::Duration;
+
+/// A pause in one of them, of a scheduler or of a network, is not taken for a clock that is off.
+const CLOCK_SAMPLES: usize = 3;
+
+pub(crate) async fn look(redis: &Redis, session: &Session) -> Vitals {
+    let info = session.send(redis::cmd("INFO").arg("server")).await.ok();
+    let info = info.and_then(|value| redis::from_redis_value::<String>(value).ok()).unwrap_or_default();
+    let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
+    Vitals {
+        identity: Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty()),
+        host: host(redis),
+        clock: clock(redis, session).await,
+        up_for: up_for.map(Duration::from_secs),
+    }
+}
+
+fn host(redis: &Redis) -> Option<String> {
+    match redis.link.target.client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host.to_lowercase()),
+        _ => None,
+    }
+}
+
+/// The best of a few; `None` if the server does not tell its time.
+pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffset> {
+    let mut best: Option<ClockOffset> = None;
+    for _ in 0..CLOCK_SAMPLES {
+        let before = redis.clock.wall_micros();
+        let answer = session.send(&redis::cmd("TIME")).await.ok()?;
+        let after = redis.clock.wall_micros();
+        let sample = ClockOffset::measured(before, micros(&answer)?, after);
+        if best.is_none_or(|best| sample.within < best.within) {
+            best = Some(sample);
+        }
+    }
+    best
+}
+
+fn micros(value: &Value) -> Option<u64> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(value).ok()?;
+    Some(seconds * 1_000_000 + micros)
+}

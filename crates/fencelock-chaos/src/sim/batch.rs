@@ -1,0 +1,117 @@
+use super::{Mutant, Scenario, Sights, Trace, simulate};
+use crate::checker::{Check, Verdict, check};
+use crate::history::{Op, Outcome};
+use fencelock_core::Invalid;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// A seed that broke a promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Which.
+    pub seed: u64,
+    /// The promises.
+    pub checks: Vec<Check>,
+    /// The first of them, in words.
+    pub words: String,
+}
+
+/// What came of many seeds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// How many.
+    pub seeds: u64,
+    /// Events that were handled.
+    pub events: u64,
+    /// Keys that were got.
+    pub grants: u64,
+    /// Virtual time.
+    pub micros: u64,
+    /// Violations that a jump of a clock excuses.
+    pub excused: u64,
+    /// What was come across.
+    pub sights: Sights,
+    /// The seeds that broke a promise, in order.
+    pub found: Vec<Finding>,
+}
+
+impl Batch {
+    fn add(&mut self, seed: u64, one: &Judged) {
+        self.seeds += 1;
+        self.events += one.events;
+        self.grants += one.grants;
+        self.micros += one.micros;
+        self.excused += one.verdict.excused.len() as u64;
+        self.sights.add(&one.sights);
+        if !one.verdict.is_good() {
+            self.found.push(finding(seed, &one.verdict));
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.events += other.events;
+        self.grants += other.grants;
+        self.micros += other.micros;
+        self.excused += other.excused;
+        self.sights.add(&other.sights);
+        self.found.extend(other.found);
+    }
+}
+
+struct Judged {
+    events: u64,
+    grants: u64,
+    micros: u64,
+    sights: Sights,
+    verdict: Verdict,
+}
+
+fn finding(seed: u64, verdict: &Verdict) -> Finding {
+    let mut checks: Vec<Check> = verdict.broken.iter().map(|violation| violation.check).collect();
+    checks.sort_unstable();
+    checks.dedup();
+    let words = verdict.broken.first().map(ToString::to_string).unwrap_or_default();
+    Finding { seed, checks, words }
+}
+
+fn run_one(scenario: &Scenario) -> Judged {
+    let run = simulate(scenario, Trace::Off);
+    let verdict = check(&run.history);
+    let is_grant = |line: &&crate::history::Line| line.op == Op::Acquire && line.result == Outcome::Ok;
+    let grants = run.history.lines.iter().filter(is_grant).count() as u64;
+    Judged { events: run.events, grants, micros: scenario.length_us, sights: run.sights, verdict }
+}
+
+/// Simulates the worlds of the seeds from `first` on and checks each one's history, on as many threads as there are.
+///
+/// The seeds share nothing, so what is found does not depend on the threads.
+///
+/// # Errors
+/// [`Invalid`] for a number of nodes that is none of a quorum.
+pub fn batch(first: u64, seeds: u64, nodes: usize, mutant: Option<Mutant>, threads: usize) -> Result<Batch, Invalid> {
+    Scenario::of(first, nodes)?;
+    let next = AtomicU64::new(first);
+    let end = first.saturating_add(seeds);
+    let whole = Mutex::new(Batch::default());
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                let mut mine = Batch::default();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        break;
+                    }
+                    let Ok(scenario) = Scenario::of(seed, nodes) else { break };
+                    mine.add(seed, &run_one(&scenario.without(mutant)));
+                }
+                whole.lock().unwrap_or_else(std::sync::PoisonError::into_inner).merge(mine);
+            });
+        }
+    });
+    let mut whole = whole.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    whole.found.sort_by_key(|finding| finding.seed);
+    Ok(whole)
+}

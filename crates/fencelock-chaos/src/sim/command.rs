@@ -1,0 +1,84 @@
+use super::{Batch, Mutant, Scenario, Trace, batch, simulate};
+use crate::Failure;
+use crate::checker::check;
+use crate::recorder::now;
+use clap::Parser;
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{fs::File, io::BufWriter, path::PathBuf, thread};
+
+/// Runs the production core in simulated worlds, and checks what happened.
+#[derive(Debug, Parser)]
+pub struct Arguments {
+    /// How many worlds.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first one.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many nodes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    nodes: u8,
+    /// The protection to leave out.
+    #[arg(long)]
+    mutant: Option<Mutant>,
+    /// Tell everything that happens in the first world, and run no other.
+    #[arg(long)]
+    trace: bool,
+    /// Write the history of the first world there.
+    #[arg(long)]
+    history: Option<PathBuf>,
+}
+
+/// # Errors
+/// Those of the file for the history.
+pub fn command(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.trace || arguments.history.is_some() {
+        return one(arguments);
+    }
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let begun = now();
+    let Arguments { seed, seeds, nodes, mutant, .. } = *arguments;
+    let batch = batch(seed, seeds, nodes.into(), mutant, threads)?;
+    tell(&batch, Duration::from_micros(now().saturating_sub(begun)).as_secs_f64());
+    for finding in batch.found.iter().take(20) {
+        println!("seed {}: {}\n    {}", finding.seed, finding.words, replay(finding.seed, nodes.into(), mutant));
+    }
+    Ok(if batch.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The command that tells the story of a seed.
+pub(crate) fn replay(seed: u64, nodes: usize, mutant: Option<Mutant>) -> String {
+    let mutant = mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant}"));
+    format!("./scripts/chaos simulate --nodes {nodes} --seed {seed}{mutant} --trace")
+}
+
+fn tell(batch: &Batch, seconds: f64) {
+    let Batch { seeds, events, grants, micros, excused, sights, found } = batch;
+    println!(
+        "{seeds} seeds, {} virtual hours, {events} events, {grants} grants in {seconds:.1} s; {} seeds broke a promise; \
+         {excused} violations were excused by a clock that was set\n{sights}",
+        micros / 3_600_000_000,
+        found.len(),
+    );
+}
+
+fn one(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let scenario = Scenario::of(arguments.seed, arguments.nodes.into())?.without(arguments.mutant);
+    println!("{scenario:?}");
+    let run = simulate(&scenario, if arguments.trace { Trace::On } else { Trace::Off });
+    for line in &run.trace {
+        println!("{line}");
+    }
+    if let Some(path) = &arguments.history {
+        run.history.write(BufWriter::new(File::create(path)?))?;
+    }
+    let verdict = check(&run.history);
+    print!("{verdict}");
+    for violation in &verdict.broken {
+        for number in &violation.lines {
+            println!("line {number}: {}", serde_json::to_string(&run.history.lines[number - 1])?);
+        }
+    }
+    Ok(if verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

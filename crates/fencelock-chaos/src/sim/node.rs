@@ -1,0 +1,217 @@
+use super::Mutant;
+use super::clock::SimClock;
+use super::message::{Ask, Reply, Request};
+use super::scenario::Scenario;
+use fencelock_conformance::model::{
+    self, Acquire, Claim, Gate, HandOff, Heard, Intent, NodeModel, Refused, Release, Renew, Server,
+};
+use fencelock_core::{FencingToken, Raise, Standing, Vote};
+use std::time::Duration;
+
+/// One node: the model of its scripts, and around it what lets a node forget, and keeps one that may have forgotten out.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) clock: SimClock,
+    model: NodeModel<usize>,
+    /// What would be there after a crash of the machine: everything as of some time ago.
+    on_disk: NodeModel<usize>,
+    pub(super) up: bool,
+    pub(super) paused_until: u64,
+    pub(super) cut_until: u64,
+    /// How far its clock was set by now.
+    pub(super) jumped_us: i64,
+    /// Fresh with every start of the server; connections do not survive it.
+    pub(super) run: u32,
+    marker: Option<Marker>,
+    mutant: Option<Mutant>,
+    ttl_ms: u64,
+    quarantine: Duration,
+}
+
+/// What the node remembers of its own quarantine: the run that it holds for, and its end by the node's clock.
+#[derive(Debug, Clone, Copy)]
+struct Marker {
+    run: u32,
+    until_us: u64,
+}
+
+/// What a node still knows when it is back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Memory {
+    All,
+    Older,
+    Nothing,
+}
+
+/// There is no line in a quorum, so nobody listens.
+fn nobody(_: HandOff) -> Heard {
+    Heard::ByNone
+}
+
+impl Node {
+    pub(super) fn new(clock: SimClock, scenario: &Scenario) -> Self {
+        let mut server = Server::at(clock.micros(0));
+        // Without the server's time there is no clamp.
+        server.time_refused = matches!(scenario.mutant, Some(Mutant::CounterOnly | Mutant::ClientClockOnly));
+        let model = NodeModel::new(server);
+        Self {
+            clock,
+            on_disk: model.clone(),
+            model,
+            up: true,
+            paused_until: 0,
+            cut_until: 0,
+            jumped_us: 0,
+            run: 0,
+            // As a first deployment says: it is empty because it is new.
+            marker: Some(Marker { run: 0, until_us: 0 }),
+            mutant: scenario.mutant,
+            ttl_ms: scenario.ttl.as_millis(),
+            quarantine: scenario.quarantine(),
+        }
+    }
+
+    /// Runs a script, at this true time.
+    pub(super) fn serve(&mut self, at: u64, request: &Request) -> Reply {
+        self.model.server.now_us = self.clock.micros(at);
+        let needs_memory = matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. });
+        if needs_memory && self.is_in_quarantine() {
+            return match request.ask {
+                Ask::Raise { .. } => Reply::Raise(Raise::Refused),
+                _ => Reply::Vote(Vote::Refused, None),
+            };
+        }
+        let Request { holder, .. } = *request;
+        let ttl_ms = self.ttl_ms;
+        match request.ask {
+            Ask::Claim { proposal } => self.claim(request, &Claim::try_for(holder, ttl_ms, proposal)),
+            Ask::Confirm { proposal } => {
+                self.claim(request, &Claim { intent: Intent::Poll, ..Claim::try_for(holder, ttl_ms, proposal) })
+            }
+            Ask::Raise { to } => self.raise(request, to),
+            Ask::Renew { .. } => {
+                let (server, key) = self.model.key(&request.key);
+                Reply::Renew(match key.renew(server, holder, ttl_ms) {
+                    Renew::Renewed { .. } => Standing::Ours,
+                    Renew::Absent => Standing::Absent,
+                    Renew::Taken(_) => Standing::Taken,
+                })
+            }
+            Ask::Release => self.release(request),
+        }
+    }
+
+    fn claim(&mut self, request: &Request, claim: &Claim) -> Reply {
+        let (server, key) = self.model.key(&request.key);
+        match key.acquire(server, claim, &Gate::Open, &mut nobody) {
+            Ok(Acquire::Granted { fence, .. }) => {
+                Reply::Vote(FencingToken::new(fence).map_or(Vote::Unknown, |fence| Vote::Granted(fence.into())), None)
+            }
+            Ok(Acquire::Yours) => Reply::Yours,
+            Ok(Acquire::Busy(occupied) | Acquire::Queued { occupied, .. }) => {
+                let left = occupied.ttl_ms.map(Duration::from_millis);
+                Reply::Vote(Vote::Busy { last_fence: occupied.last_fence }, left)
+            }
+            Ok(Acquire::Gone | Acquire::Refused(_)) | Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => {
+                Reply::Vote(Vote::Unknown, None)
+            }
+        }
+    }
+
+    fn raise(&mut self, request: &Request, to: FencingToken) -> Reply {
+        let (server, key) = self.model.key(&request.key);
+        let fence = key.fence.map_or(0, |fence| fence.token);
+        let acked = match self.mutant {
+            Some(Mutant::UncondRaise) => {
+                if fence < to.get() {
+                    let _ = key.put_fence(server, to.get(), model::FENCE_TTL_MS);
+                }
+                true
+            }
+            Some(Mutant::RaiseNoLe) if fence > to.get() => {
+                // The lower raise changes nothing, but it is acked if the lock is there.
+                matches!(key.raise(server, request.holder, fence, &Gate::Open), Ok(model::Raise::Acked))
+            }
+            _ => matches!(key.raise(server, request.holder, to.get(), &Gate::Open), Ok(model::Raise::Acked)),
+        };
+        Reply::Raise(if acked { Raise::Acked } else { Raise::Refused })
+    }
+
+    fn release(&mut self, request: &Request) -> Reply {
+        let (server, key) = self.model.key(&request.key);
+        if self.mutant == Some(Mutant::PlainDel) {
+            key.foreign_delete(server);
+            return Reply::Release(Standing::Ours);
+        }
+        let proposal = server.now_us;
+        Reply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut nobody) {
+            Ok(Release::Released) => Standing::Ours,
+            Ok(Release::Absent) => Standing::Absent,
+            Ok(Release::Taken(_)) => Standing::Taken,
+            Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => Standing::Unknown,
+        })
+    }
+
+    /// A marker of another run, or none, says that this node may have forgotten: from now on it grants nothing for a time.
+    fn is_in_quarantine(&mut self) -> bool {
+        let now_us = self.model.server.now_us;
+        let until_us = match self.marker {
+            Some(marker) if marker.run == self.run => marker.until_us,
+            _ => {
+                let until_us = now_us + u64::try_from(self.quarantine.as_micros()).unwrap_or(u64::MAX);
+                self.marker = Some(Marker { run: self.run, until_us });
+                until_us
+            }
+        };
+        until_us > now_us
+    }
+
+    /// Everything up to now is safe on disk.
+    pub(super) fn save(&mut self) {
+        self.on_disk = self.model.clone();
+    }
+
+    pub(super) fn crash(&mut self) {
+        self.up = false;
+        self.run += 1;
+    }
+
+    /// It serves again.
+    pub(super) fn restart(&mut self, memory: Memory) {
+        self.up = true;
+        match memory {
+            Memory::All => {}
+            Memory::Older => self.model = self.on_disk.clone(),
+            Memory::Nothing => self.forget(),
+        }
+        if matches!(self.mutant, Some(Mutant::NoQuarantine | Mutant::ImmediateRestart)) {
+            self.marker = Some(Marker { run: self.run, until_us: 0 });
+        }
+    }
+
+    /// A flush: it goes on serving, and knows nothing any more, not even that it is the same run.
+    pub(super) fn flush(&mut self) {
+        self.forget();
+        let trusted = self.mutant == Some(Mutant::NoQuarantine);
+        self.marker = trusted.then_some(Marker { run: self.run, until_us: 0 });
+    }
+
+    fn forget(&mut self) {
+        self.model.restart_empty();
+        self.on_disk.restart_empty();
+    }
+
+    /// Whose lock is there, and for how long yet by the node's clock.
+    pub(super) fn look(&mut self, at: u64, key: usize) -> Option<(u128, Duration)> {
+        self.model.server.now_us = self.clock.micros(at);
+        let (server, key) = self.model.key(&key);
+        let seen = key.inspect(server)?;
+        Some((seen.by.holder().unwrap_or(0), Duration::from_millis(seen.ttl_ms.unwrap_or(u64::MAX / 2000))))
+    }
+
+    /// Whether it is whole: it serves, and grants.
+    pub(super) fn is_whole(&mut self, at: u64) -> bool {
+        self.model.server.now_us = self.clock.micros(at);
+        self.up && self.paused_until <= at && self.cut_until <= at && !self.is_in_quarantine()
+    }
+}

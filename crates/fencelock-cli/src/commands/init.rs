@@ -1,0 +1,78 @@
+use crate::args::Init;
+use crate::context::{Context, print};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::text::{millis, plain, table};
+use fencelock::Span;
+use fencelock::backends::{Change, ConnectError, Enlisted, init as enlist};
+use serde_json::{Value, json};
+
+/// Tells the servers which set they belong to.
+pub(super) async fn init(init: Init, context: &Context) -> Result<Exit, Failure> {
+    let url = context.url()?;
+    let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
+    let enlisted = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signal.into()),
+        enlisted = enlist(&url, init.trust_empty) => enlisted.map_err(failure)?,
+    };
+    if context.report.json {
+        let nodes: Value = enlisted.iter().map(describe).collect();
+        print(&format!("{}\n", json!({ "nodes": nodes })))?;
+    } else {
+        context.answer(&in_columns(&enlisted))?;
+    }
+    Ok(Exit::Success)
+}
+
+fn failure(error: ConnectError) -> Failure {
+    match error {
+        ConnectError::Url(invalid) => Failure::new(Exit::Usage, invalid),
+        ConnectError::Unknown(cause) => Failure::new(
+            Exit::Unreachable,
+            format!("every server must answer before the set is written: {cause}; `fencelock doctor` looks closer"),
+        ),
+    }
+}
+
+fn in_columns(enlisted: &[Enlisted]) -> String {
+    let head = ["NODE", "WAS", "READY"].map(str::to_owned);
+    let row = |node: &Enlisted| {
+        let ready = if node.ready_in.is_zero() { "now".to_owned() } else { format!("in {}", Span(node.ready_in)) };
+        [plain(&node.node), word(node.change).to_owned(), ready]
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(enlisted.iter().map(row)).collect();
+    table(&rows)
+}
+
+fn describe(node: &Enlisted) -> Value {
+    json!({ "node": node.node, "was": word(node.change), "ready_in_ms": millis(node.ready_in) })
+}
+
+const fn word(change: Change) -> &'static str {
+    match change {
+        Change::New => "new",
+        Change::Moved => "in another set",
+        Change::None => "in this set",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn each_node_has_a_line() {
+        let node =
+            |node: &str, change, ms| Enlisted { node: node.to_owned(), change, ready_in: Duration::from_millis(ms) };
+        let nodes = [node("redis://a:6379", Change::New, 60_600), node("redis://b:6379", Change::Moved, 0)];
+        assert_eq!(
+            in_columns(&nodes),
+            "NODE            WAS             READY\n\
+             redis://a:6379  new             in 00:01:00\n\
+             redis://b:6379  in another set  now\n"
+        );
+    }
+}

@@ -1,0 +1,90 @@
+use crate::place::Place;
+use crate::test::Test;
+use serde_json::Value;
+
+#[test]
+fn the_table_has_a_row_for_every_scheme_in_both_languages() {
+    let place = Place::files();
+    let table = Test::new(&place, "lab").output().stdout;
+    assert!(table.starts_with("SCHEME                  ONE HOLDER   OWN LOCK ONLY  NO DEAD LOCK"), "{table}");
+    assert!(
+        table.contains("\ns2-5-set-nx-ex          overrun: 6   overrun: 7     holds         overrun: 7\n"),
+        "{table}"
+    );
+    let chinese = Test::new(&place, "lab --lang zh").output().stdout;
+    assert!(chinese.starts_with("方案                    互斥") && chinese.contains("执行超时 6"), "{chinese}");
+    let json: Value = serde_json::from_str(&Test::new(&place, "lab --json").output().stdout).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 20);
+    assert_eq!(json[0]["properties"]["no-dead-lock"]["fault"], "crash");
+}
+
+#[test]
+fn a_counterexample_is_shown_step_by_step() {
+    let text = Test::new(&Place::files(), "lab s3-2-try-finally").output().stdout;
+    for part in [
+        "\"own lock only\" is broken in 3 steps, without any fault",
+        "    tick  P1                        P2                         Redis\n",
+        "  3 0                               DEL lock -> 1              no lock\n",
+        "  3. P2 deletes the key, whosever it is.\n",
+        "What went wrong: the living lock of another was deleted or overwritten.\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_counterexample_is_told_in_chinese() {
+    let text = Test::new(&Place::files(), "lab s3-2-try-finally --lang zh").output().stdout;
+    for part in ["“不误删他锁”在 3 步内被打破，无需任何故障", "  3. P2 删除 key，不管它是谁的。\n", "出了什么问题："]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn what_holds_is_said_to_hold() {
+    let text = Test::new(&Place::files(), "lab s2-process").output().stdout;
+    assert!(text.contains("  \"one holder\" holds in all "), "{text}");
+}
+
+#[test]
+fn a_picture_is_drawn_and_a_property_is_chosen() {
+    let place = Place::files();
+    let json = Test::new(&place, "lab s2-5-set-nx-ex --property exclusion --svg out.svg --json").output().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["property"], &json["fault"]), (&"exclusion".into(), &"overrun".into()));
+    let svg = std::fs::read_to_string(place.file("out.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.contains("two clients are at work at the same time"), "{svg}");
+}
+
+#[test]
+fn a_real_server_does_the_same_and_is_left_clean() {
+    let Some(place) = Place::redis() else { return };
+    let url = place.url();
+    let text = Test::new(&place, &format!("lab s2-3-deadline-value --url {url}")).output().stdout;
+    assert!(text.contains("  9  P2    DEL lock -> 1  [no lock]\n"), "{text}");
+    assert!(text.contains("The server gave every answer that the model gives"), "{text}");
+    assert_eq!(place.server().command(&["DBSIZE"]), fencelock_conformance::Reply::Int(0));
+}
+
+#[test]
+fn the_environment_alone_starts_no_replay() {
+    let Some(place) = Place::redis() else { return };
+    let text = Test::new(&place, "lab s2-3-deadline-value").output().stdout;
+    assert!(!text.contains("The server gave"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_shown_is_64_and_a_server_that_is_not_there_69() {
+    let place = Place::files();
+    let Some(server) = Place::redis() else { return };
+    for (line, status) in [
+        ("lab no-such-scheme".to_owned(), 64),
+        ("lab s2-process --fault failover".to_owned(), 64),
+        (format!("lab s3-replica-lag --url {}", server.url()), 64),
+        ("lab s2-5-set-nx-ex --url redis://127.0.0.1:1".to_owned(), 69),
+    ] {
+        let output = Test::new(&place, &line).output();
+        assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
+    }
+}

@@ -1,0 +1,130 @@
+use crate::place::Place;
+use crate::running::{is_alive, wait_until};
+use crate::test::Test;
+use fencelock_conformance::Reply;
+use serde_json::Value;
+
+/// Runs a story with `--json`, and gives the row of its only scheme.
+fn told(place: &Place, line: &str) -> Value {
+    let output = Test::new(place, &format!("lab {line} --json --url {}", place.url())).output();
+    assert_eq!(output.status, 0, "{line}: {}", output.stderr);
+    assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
+    json["schemes"][0].clone()
+}
+
+#[test]
+fn without_a_lock_a_sale_oversells_and_a_bank_loses_track() {
+    let Some(place) = Place::redis() else { return };
+    // All 32 requests read before the first has written.
+    let sale = told(&place, "stock --scheme none --requests 64 --stock 1 --work 100ms");
+    assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
+    assert_eq!(sale["answered"], 64);
+    let bank = told(&place, "bank --scheme none --requests 32 --work 100ms");
+    assert!(bank["wrong"].as_i64().unwrap() > 0 && bank["money_wrong"].as_i64().unwrap() >= 300, "{bank}");
+}
+
+#[test]
+fn a_lock_that_is_kept_in_time_sells_exactly_the_stock() {
+    let Some(place) = Place::redis() else { return };
+    for scheme in ["s1-set-nx-px", "s2-6-token-lua", "fencelock"] {
+        let sale = told(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10"));
+        assert_eq!((&sale["sold"], &sale["left"], &sale["answered"]), (&10.into(), &0.into(), &200.into()), "{sale}");
+        let bank = told(&place, &format!("bank --scheme {scheme} --requests 40"));
+        assert_eq!(
+            (&bank["wrong"], &bank["paid"], &bank["answered"]),
+            (&0.into(), &16_000.into(), &40.into()),
+            "{bank}"
+        );
+    }
+}
+
+#[test]
+fn holders_that_oversleep_break_what_is_not_fenced_and_nothing_of_fencelock() {
+    let Some(place) = Place::redis() else { return };
+    let sale = told(&place, "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
+    assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
+    let sale = told(&place, "stock --scheme fencelock --requests 300 --stock 10 --overrun");
+    assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &300.into()), "{sale}");
+    let bank = told(&place, "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
+    assert!(bank["wrong"].as_i64().unwrap() > 0, "{bank}");
+    let bank = told(&place, "bank --scheme fencelock --requests 32 --overrun");
+    assert_eq!((&bank["wrong"], &bank["answered"]), (&0.into(), &32.into()), "{bank}");
+}
+
+#[test]
+fn a_killed_holder_leaves_a_lock_without_an_end_dead_and_others_not() {
+    let Some(place) = Place::redis() else { return };
+    let dead = told(&place, "stock --scheme s2-1-setnx --requests 64 --crash");
+    assert_eq!((&dead["dead"], dead["stuck"].as_i64().unwrap() > 0), (&true.into(), true), "{dead}");
+    for scheme in ["s2-6-token-lua", "fencelock"] {
+        let sale = told(&place, &format!("stock --scheme {scheme} --requests 64 --crash"));
+        assert_eq!((&sale["dead"], &sale["stuck"], &sale["sold"]), (&false.into(), &0.into(), &20.into()), "{sale}");
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_scheme_and_the_own_client_is_the_last() {
+    let Some(place) = Place::redis() else { return };
+    let line = format!("lab stock --requests 64 --stock 2 --svg out.svg --lang zh --url {}", place.url());
+    let text = Test::new(&place, &line).output().stdout;
+    assert!(text.starts_with("秒杀：库存 2，4 个进程共 64 个请求\n\n方案 "), "{text}");
+    let row = |id: &str| text.lines().position(|line| line.starts_with(&format!("{id} "))).unwrap();
+    assert!(row("none") < row("s3-renewal") && row("s4-redlock") < row("fencelock"), "{text}");
+    assert_eq!(text.lines().count(), 2 + 1 + 18 + 1 + 3, "{text}");
+    let svg = std::fs::read_to_string(place.file("out.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.contains("s2-6-token-lua") && svg.contains("超卖"), "{svg}");
+}
+
+#[test]
+fn a_story_without_a_server_says_how_to_get_one() {
+    let Some(place) = Place::redis() else { return };
+    // The place is in the environment, which says nothing of a load.
+    let output = Test::new(&place, "lab stock").output();
+    assert_eq!((output.status, output.stdout.as_str()), (64, ""));
+    assert!(output.stderr.contains("redis-server --port") && output.stderr.contains("--url"), "{}", output.stderr);
+    for (line, status) in [
+        ("lab stock --scheme s2-process", 64),
+        ("lab bank --scheme nonsense", 64),
+        ("lab stock --url redis://127.0.0.1:1", 69),
+    ] {
+        assert_eq!(Test::new(&place, line).output().status, status, "{line}");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_story_with_its_processes_and_its_keys() {
+    let Some(place) = Place::redis() else { return };
+    let line = format!("lab stock --scheme s2-1-setnx --work 1m --processes 2 --url {}", place.url());
+    let running = Test::new(&place, &line).start();
+    wait_until("a holder", || {
+        (place.server().command(&["KEYS", "*lock1:0"]) != Reply::Array(Vec::new())).then_some(())
+    });
+    let family = children(running.pid());
+    assert_eq!(family.len(), 2, "{family:?}");
+    running.kill("TERM");
+    assert_eq!(running.end().status, 143);
+    assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0));
+    assert!(family.iter().all(|pid| !is_alive(pid)), "{family:?}");
+}
+
+#[test]
+fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
+    let Some(place) = Place::redis() else { return };
+    let line = format!("lab stock --scheme none --work 1m --processes 2 --url {}", place.url());
+    let running = Test::new(&place, &line).start();
+    wait_until("somebody who is in", || {
+        (place.server().command(&["KEYS", "*entered:0"]) != Reply::Array(Vec::new())).then_some(())
+    });
+    let family = children(running.pid());
+    assert_eq!(family.len(), 2, "{family:?}");
+    running.kill("KILL");
+    wait_until("the end of both", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
+}
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    tasks.flat_map(|task| of(task.unwrap()).split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}

@@ -1,0 +1,94 @@
+//! A grant of several fencing tokens has them to itself, in order with all others of the key.
+
+use crate::Place;
+use crate::case::{Case, Need, case, case_for};
+use crate::ear::Ear;
+use crate::rival::{Rival, rivals, told};
+use fencelock_core::{Acquire, Event, Intent, Release, TokenBlock};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case(a_grant_has_as_many_tokens_as_are_wanted),
+        case(a_claim_that_wants_one_gets_one),
+        case(blocks_of_one_key_do_not_overlap_and_grow),
+        case(the_fence_that_is_shown_is_the_last_of_its_block),
+        case(asked_again_only_the_last_token_is_certain),
+        case_for(&[Need::Queues], a_waiter_is_handed_the_tokens_it_wanted),
+    ]
+}
+
+async fn claim(rival: &Rival, intent: Intent, wanted: u32) -> Acquire {
+    let wanted = NonZeroU32::new(wanted).expect("one at least");
+    told(rival.backend.acquire(&rival.claim(intent).with_block(wanted)).await)
+}
+
+async fn takes(rival: &Rival, wanted: u32) -> TokenBlock {
+    match claim(rival, Intent::Try, wanted).await {
+        Acquire::Granted { tokens } => tokens,
+        other => panic!("should be granted: {other:?}"),
+    }
+}
+
+async fn a_grant_has_as_many_tokens_as_are_wanted(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    assert_eq!(takes(&a, 64).await.count().get(), 64);
+}
+
+async fn a_claim_that_wants_one_gets_one(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    let tokens = takes(&a, 1).await;
+    assert_eq!(tokens.first(), tokens.last());
+}
+
+async fn blocks_of_one_key_do_not_overlap_and_grow(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    let mut last = None;
+    // More than a second of microseconds: also where a node must give fewer.
+    for wanted in [1, 3, 500_000, 64, 900_000, 100_000, 7, 1, 1].into_iter().cycle().take(40) {
+        let turn = a.afresh();
+        let tokens = takes(&turn, wanted).await;
+        assert!(tokens.count().get() <= wanted);
+        assert!(last < Some(tokens.first()), "{tokens:?} after {last:?}");
+        last = Some(tokens.last());
+        assert_eq!(turn.releases().await, Release::Released);
+    }
+}
+
+async fn the_fence_that_is_shown_is_the_last_of_its_block(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    let tokens = takes(&a, 64).await;
+    assert_eq!(a.seen().await.fence, Some(tokens.last()));
+}
+
+/// Whoever asks again may have used some already.
+async fn asked_again_only_the_last_token_is_certain(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    let tokens = takes(&a, 64).await;
+    for _ in 0..2 {
+        assert_eq!(claim(&a, Intent::Poll, 64).await, Acquire::Granted { tokens: tokens.last().into() });
+    }
+}
+
+async fn a_waiter_is_handed_the_tokens_it_wanted(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    let before = takes(&a, 8).await;
+    let ear = Ear::new();
+    b.backend.listen(ear.clone());
+    let queued = claim(&b, Intent::Enqueue, 16).await;
+    assert!(matches!(queued, Acquire::Queued { last_fence, .. } if last_fence == before.last().get()), "{queued:?}");
+    assert_eq!(a.releases().await, Release::Released);
+    let handed = |event: &Event| match event {
+        Event::Handed { holder, tokens, .. } if *holder == b.holder.id => Some(*tokens),
+        _ => None,
+    };
+    // A place may have nobody to tell; then the waiter asks.
+    if let Some(tokens) = ear.hears(Duration::from_secs(2), handed).await {
+        assert_eq!(tokens.count().get(), 16);
+        assert!(tokens.first() > before.last());
+        assert_eq!(b.has_it().await, tokens.last());
+    } else {
+        assert!(b.has_it().await > before.last());
+    }
+}

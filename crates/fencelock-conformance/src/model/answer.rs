@@ -1,0 +1,106 @@
+use super::{Refusal, Value};
+
+/// Why a script ended in an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// The fence of this key is at 2^53.
+    NoMoreFences,
+    /// The memory is full.
+    Full,
+    /// The script has to know the time, and may not ask for it.
+    Time,
+}
+
+/// Who has the lock, as an answer tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Occupied {
+    /// The greatest fence given; 0 if none is known.
+    pub last_fence: u64,
+    /// How long it will stay, if nothing is done; `None`: for ever.
+    pub ttl_ms: Option<u64>,
+    /// What stands there.
+    pub by: Value,
+}
+
+/// The answer of `acquire`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Acquire {
+    /// The lock is the claim's.
+    Granted {
+        /// Its fencing token; the last of a block.
+        fence: u64,
+        /// How many tokens end with it.
+        count: u64,
+    },
+    /// It was so before; the time left is not known to suffice. A poll confirms.
+    Yours,
+    /// In line.
+    Queued {
+        /// So many are served before.
+        ahead: u64,
+        /// Who has the lock.
+        occupied: Occupied,
+    },
+    /// Somebody else has it.
+    Busy(Occupied),
+    /// A poll by one who has neither the lock nor a place in line.
+    Gone,
+    /// The server may not grant.
+    Refused(Refusal),
+}
+
+/// The answer of `raise`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Raise {
+    /// The fence is this one now.
+    Acked,
+    /// The lock is not the holder's, or its fence is beyond.
+    Refused,
+}
+
+/// The answer of `renew`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Renew {
+    /// It has at least this time.
+    Renewed {
+        /// How many wait.
+        waiters: u64,
+    },
+    /// There is no lock.
+    Absent,
+    /// It is somebody else's.
+    Taken(Value),
+}
+
+/// The answer of `release`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// It was the holder's, and is not any more.
+    Released,
+    /// There was none.
+    Absent,
+    /// It is somebody else's.
+    Taken(Value),
+}
+
+/// The answer of `inspect` for a lock that is not free.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Inspect {
+    /// What stands there.
+    pub by: Value,
+    /// How long, if nothing is done; `None`: for ever.
+    pub ttl_ms: Option<u64>,
+    /// The greatest fence given.
+    pub fence: Option<u64>,
+    /// How many wait.
+    pub waiters: u64,
+}
+
+/// The answer of `evict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Evict {
+    /// The hold that was seen is over.
+    Evicted,
+    /// It is another by now.
+    AnotherByNow,
+}

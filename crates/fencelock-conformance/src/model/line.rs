@@ -1,0 +1,155 @@
+use super::Value;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A channel that a client listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Channel(pub u32);
+
+/// Who stands in line.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// One of ours.
+    Holder(u128),
+    /// Whatever another program put there.
+    Other(Arc<str>),
+}
+
+impl Name {
+    /// As it is on the server.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Holder(holder) => format!("{holder:032x}"),
+            Self::Other(text) => text.to_string(),
+        }
+    }
+}
+
+/// By bytes, which is how a sorted set breaks ties.
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Holder(a), Self::Holder(b)) => a.cmp(b),
+            _ => self.text().cmp(&other.text()),
+        }
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Those who wait, by ticket.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// In the order of service.
+    pub members: Vec<(u64, Name)>,
+    /// When it is forgotten.
+    pub expires_ms: Option<u64>,
+}
+
+impl Line {
+    /// Puts somebody at the end, and says how many are before.
+    pub(super) fn append(&mut self, name: Name) -> usize {
+        let ticket = self.members.last().map_or(1, |(last, _)| last + 1);
+        self.members.push((ticket, name));
+        self.members.len() - 1
+    }
+
+    pub(super) fn rank(&self, name: &Name) -> Option<usize> {
+        self.members.iter().position(|(_, member)| member == name)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Name> {
+        if self.members.is_empty() {
+            return None;
+        }
+        let (_, name) = self.members.remove(0);
+        self.vanish_if_empty();
+        Some(name)
+    }
+
+    pub(super) fn remove(&mut self, rank: usize) {
+        self.members.remove(rank);
+        self.vanish_if_empty();
+    }
+
+    /// Redis has no empty collections: with the last member goes the key, and its end.
+    fn vanish_if_empty(&mut self) {
+        if self.members.is_empty() {
+            self.expires_ms = None;
+        }
+    }
+}
+
+/// What is known of each waiter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Waiters {
+    /// By name.
+    pub entries: BTreeMap<Name, Entry>,
+    /// When it is forgotten.
+    pub expires_ms: Option<u64>,
+}
+
+impl Waiters {
+    pub(super) fn remove(&mut self, name: &Name) -> Option<Entry> {
+        let entry = self.entries.remove(name);
+        if self.entries.is_empty() {
+            self.expires_ms = None;
+        }
+        entry
+    }
+}
+
+/// What stands in the hash of waiters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// Written by a claim.
+    Waiter(Waiter),
+    /// Anything else. Its waiter counts as dead.
+    Garbage(Arc<str>),
+}
+
+/// One who waits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Waiter {
+    /// After this moment without a sign of life it is passed over.
+    pub alive_until_ms: u64,
+    /// The lease it wants.
+    pub ttl_ms: u64,
+    /// How many fencing tokens.
+    pub wanted: u64,
+    /// What wakes it.
+    pub channel: Option<Channel>,
+    /// What it wants written.
+    pub value: Value,
+}
+
+/// A lock was handed to a waiter: the message on its channel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HandOff {
+    /// Where it is said.
+    pub channel: Channel,
+    /// To whom.
+    pub to: Name,
+    /// The token of the grant; the last of a block.
+    pub fence: u64,
+    /// How many tokens end with it.
+    pub count: u64,
+    /// How long it lasts unless confirmed.
+    pub lease_ms: u64,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Heard {
+    /// Somebody reads the channel.
+    BySome,
+    /// Nobody does: the waiter's process is gone.
+    ByNone,
+    /// Scripts may not publish there, so nothing is known, and the waiter gets the benefit of the doubt.
+    Refused,
+}

@@ -1,0 +1,165 @@
+//! The wall clock of one server, which can be set.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, Result};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// In which way a clock is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shift {
+    /// It is right.
+    None,
+    /// It is ahead.
+    Forward(Duration),
+    /// It is behind.
+    Back(Duration),
+    /// From now on it runs too fast by so many millionths, or too slow if they are negative.
+    Rate(i64),
+}
+
+/// The wall clock of a server that is started with [`crate::RedisOptions::wall_clock`]. Its monotonic clock is not touched.
+#[derive(Debug)]
+pub struct WallClock {
+    path: PathBuf,
+    library: PathBuf,
+    /// Mapped by the server's process; the shim says what is in it.
+    file: File,
+}
+
+impl WallClock {
+    /// A clock that is right. Its files are put into `dir`, under `name`.
+    ///
+    /// # Errors
+    /// Where files cannot be written, or `cc` does not compile the library that the server is started with.
+    pub fn new(dir: &Path, name: &str) -> Result<Self> {
+        let library = compile(dir, name)?;
+        let path = dir.join(name);
+        fs::write(&path, [0; 32])?;
+        let file = OpenOptions::new().write(true).open(&path)?;
+        Ok(Self { path, library, file })
+    }
+
+    pub(super) fn env(&self) -> [(&'static str, &Path); 2] {
+        [("LD_PRELOAD", &self.library), ("FENCELOCK_WALL_CLOCK", &self.path)]
+    }
+
+    /// Sets the clock. It holds when this returns.
+    pub fn set(&self, shift: Shift) -> Result<()> {
+        let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+        let (shift, rate) = match shift {
+            Shift::None => (0, 0),
+            Shift::Forward(span) => (micros(span), 0),
+            Shift::Back(span) => (-micros(span), 0),
+            Shift::Rate(millionths) => (0, millionths),
+        };
+        let write = |number: i64, place: u64| self.file.write_all_at(&number.to_ne_bytes(), place * 8);
+        write(0, 2)?;
+        write(shift, 0)?;
+        write(boot_micros(), 3)?;
+        write(rate, 2)
+    }
+
+    /// Stops the clock at this moment, in microseconds since 1970, until it is called again. It holds when this returns.
+    pub fn stand_still_at(&self, micros: u64) -> Result<()> {
+        self.file.write_all_at(&micros.to_ne_bytes(), 8)
+    }
+}
+
+/// The clock that a rate is counted by. It is nobody's time of a lease.
+fn boot_micros() -> i64 {
+    let at = clock_gettime(ClockId::Boottime);
+    at.tv_sec * 1_000_000 + at.tv_nsec / 1000
+}
+
+fn compile(dir: &Path, name: &str) -> Result<PathBuf> {
+    let (source, library) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.so")));
+    fs::write(&source, include_str!("../../shim/wall_clock.c"))?;
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).arg("-ldl");
+    let output = cc.output().map_err(|error| Error::other(format!("cc, which compiles the wall clock: {error}")))?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::other(format!("the wall clock does not compile: {words}")));
+    }
+    Ok(library)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RedisServer, Reply, redis_or_skip};
+
+    fn hour(server: &RedisServer) -> i64 {
+        let reply = server.command(&["EVAL", "return tonumber(redis.call('TIME')[1])", "0"]);
+        let Reply::Int(seconds) = reply else { panic!("{reply:?}") };
+        seconds / 3600
+    }
+
+    #[test]
+    fn a_server_goes_by_the_clock_that_it_is_given() {
+        if redis_or_skip().is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let clock = WallClock::new(dir.path(), "clock").unwrap();
+        let mut server = RedisServer::options().wall_clock(&clock).start().unwrap();
+        let now = hour(&server);
+        let day = Duration::from_hours(24);
+        clock.set(Shift::Forward(day)).unwrap();
+        assert!((24..=25).contains(&(hour(&server) - now)));
+        server.restart().unwrap();
+        assert!((24..=25).contains(&(hour(&server) - now)), "also after a restart");
+        clock.set(Shift::Back(day)).unwrap();
+        assert!((-24..=-23).contains(&(hour(&server) - now)));
+        clock.set(Shift::None).unwrap();
+        assert!((0..=1).contains(&(hour(&server) - now)));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_says_the_same_microsecond_again_and_again() {
+        if redis_or_skip().is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let clock = WallClock::new(dir.path(), "clock").unwrap();
+        let server = RedisServer::options().wall_clock(&clock).start().unwrap();
+        for micros in [1_780_000_000_000_000, 1_780_000_000_000_001] {
+            clock.stand_still_at(micros).unwrap();
+            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+            let expected = Reply::Array([seconds, rest].map(|part| Reply::Text(part.to_string())).into());
+            for _ in 0..3 {
+                assert_eq!(server.command(&["TIME"]), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_at_double_speed_gains_what_has_passed() {
+        if redis_or_skip().is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let clock = WallClock::new(dir.path(), "clock").unwrap();
+        let server = RedisServer::options().wall_clock(&clock).start().unwrap();
+        let time = || {
+            let reply = server.command(&["EVAL", "local t = redis.call('TIME') return t[1] * 1000000 + t[2]", "0"]);
+            let Reply::Int(micros) = reply else { panic!("{reply:?}") };
+            micros
+        };
+        // Rounding, and clocks that are read one after the other.
+        let blur = 2000;
+        for (millionths, factor) in [(1_000_000, 2), (-1_000_000, 0)] {
+            clock.set(Shift::Rate(millionths)).unwrap();
+            let before = boot_micros();
+            let (first, began) = (time(), boot_micros());
+            std::thread::sleep(Duration::from_millis(200));
+            let (ends, second) = (boot_micros(), time());
+            let (least, most) = (factor * (ends - began), factor * (boot_micros() - before));
+            assert!((least - blur..=most + blur).contains(&(second - first)), "{} us", second - first);
+        }
+    }
+}

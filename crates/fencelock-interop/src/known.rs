@@ -1,0 +1,129 @@
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// How much of a key a library shares with fencelock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shares {
+    /// The same value type and the same rule of release: exclusion, wake-ups and losses, in both directions.
+    Locks,
+    /// Another type under the same name: each refuses while the other holds, and no more.
+    Exclusion,
+}
+
+/// On how many servers a library keeps one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// One.
+    One,
+    /// A majority of five.
+    Five,
+}
+
+/// A lock library of another language.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// For the names of tests.
+    pub name: &'static str,
+    /// What is shared with it.
+    pub shares: Shares,
+    /// Where its locks are.
+    pub places: Places,
+    /// Whether it needs nothing but packages of Debian, so that a test without it is a gap.
+    pub plain: bool,
+    recipe: Recipe,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Recipe {
+    Php(&'static str),
+    Python(&'static str),
+    Node,
+    Rslock,
+    Symfony,
+    Redisson,
+}
+
+const fn peer(name: &'static str, places: Places, shares: Shares, recipe: Recipe) -> Peer {
+    let plain = matches!(recipe, Recipe::Php(_) | Recipe::Python(_));
+    Peer { name, shares, places, plain, recipe }
+}
+
+/// All of them, whether they are installed or not.
+pub const KNOWN: [Peer; 10] = [
+    peer("php_way_six", Places::One, Shares::Locks, Recipe::Php("way6")),
+    peer("php_redlock", Places::Five, Shares::Locks, Recipe::Php("redlock")),
+    peer("redis_py", Places::One, Shares::Locks, Recipe::Python("lock")),
+    peer("redis_py_redlock", Places::Five, Shares::Locks, Recipe::Python("redlock")),
+    peer("node_redlock", Places::One, Shares::Locks, Recipe::Node),
+    peer("node_redlock_five", Places::Five, Shares::Locks, Recipe::Node),
+    peer("rslock", Places::One, Shares::Locks, Recipe::Rslock),
+    peer("rslock_five", Places::Five, Shares::Locks, Recipe::Rslock),
+    peer("symfony", Places::One, Shares::Exclusion, Recipe::Symfony),
+    peer("redisson", Places::One, Shares::Exclusion, Recipe::Redisson),
+];
+
+impl Peer {
+    /// How to start it; without the ports, which follow.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub fn command(&self) -> Result<Command, String> {
+        match self.recipe {
+            Recipe::Php(kind) => {
+                check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")?;
+                Ok(with_args("php", [source("php/peer.php"), kind.into()]))
+            }
+            Recipe::Python(kind) => Ok(with_args(&python()?, [source("python/peer.py"), kind.into()])),
+            Recipe::Node => {
+                let modules = installed("node/node_modules/redlock", "redlock of npm")?;
+                check("node", &["--version"], "node")?;
+                let root = modules.parent().map(Path::to_path_buf).unwrap_or_default();
+                Ok(with_args("node", [source("node/peer.mjs"), root]))
+            }
+            Recipe::Rslock => Ok(Command::new(installed("rslock/debug/fencelock-peer-rslock", "rslock")?)),
+            Recipe::Symfony => {
+                let autoload = installed("symfony/autoload.php", "symfony/lock")?;
+                check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")?;
+                Ok(with_args("php", [source("php-symfony/peer.php"), autoload]))
+            }
+            Recipe::Redisson => {
+                let classes = installed("redisson/classes", "redisson")?;
+                check("java", &["-version"], "java")?;
+                let path = format!("{}:{}/*", classes.display(), classes.with_file_name("lib").display());
+                Ok(with_args("java", ["-cp".into(), path.into(), "Peer".into()]))
+            }
+        }
+    }
+}
+
+fn with_args<const N: usize>(program: &str, args: [PathBuf; N]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
+}
+
+/// Where `scripts/test-interop` puts what it gets.
+fn installed(path: &str, what: &str) -> Result<PathBuf, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop").join(path);
+    if path.exists() { Ok(path) } else { Err(format!("{what} is not installed; scripts/test-interop does it")) }
+}
+
+/// The one of the system may be hidden behind another that has no redis-py.
+fn python() -> Result<String, String> {
+    let own = installed("venv/bin/python", "").map(|path| path.display().to_string());
+    let known = own.into_iter().chain(["python3".to_owned(), "/usr/bin/python3".to_owned()]);
+    let usable = |python: &String| check(python, &["-c", "import redis.lock"], "").is_ok();
+    known.into_iter().find(usable).ok_or_else(|| "there is no python3 with redis-py (Debian: python3-redis)".into())
+}
+
+fn check(program: &str, args: &[&str], what: &str) -> Result<(), String> {
+    let mut command = std::process::Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let there = command.status().is_ok_and(|status| status.success());
+    if there { Ok(()) } else { Err(format!("there is no {what}")) }
+}

@@ -1,0 +1,54 @@
+//! Well-known lock schemes as data, and a search for the shortest way to break each.
+//!
+//! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`Verdict::of`] runs two or three clients of it over
+//! a model of Redis with time, tries every order of their steps and of the [`Fault`]s that may happen, and tells for every
+//! [`Property`] whether it holds, or the fewest steps that break it.
+//!
+//! ```
+//! use fencelock_lab::{Fault, Finding, Property, Verdict, find};
+//!
+//! let verdict = Verdict::of(find("s2-5-set-nx-ex").unwrap());
+//! let finding = verdict.finding(Property::OwnLockOnly);
+//! assert!(matches!(finding, Finding::Breaks { fault: Some(Fault::Overrun), .. }));
+//! ```
+//!
+//! # Bounds
+//! Two or three clients, each of which takes the lock at most once and asks at most twice; a lock lasts two ticks, a
+//! search six; of each fault at most one happens, but overruns, pauses and unequal clocks go on. A command and its reply are
+//! one step. Within these bounds a search is complete.
+#![forbid(unsafe_code)]
+// Clients, ticks and servers are counted in bytes, and there are never more than a few.
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+
+mod columns;
+mod diagram;
+mod explore;
+mod fault;
+mod live;
+mod model;
+mod page;
+mod property;
+mod replay;
+mod scheme;
+mod schemes;
+mod server;
+mod svg;
+mod table;
+mod tell;
+mod trace;
+mod verdict;
+mod wire;
+mod words;
+
+pub use diagram::diagram;
+pub use fault::{Fault, Faults};
+pub use live::{Job, Load, NotRun, Round, Score, Story, Tally, chart, json_scores, schemes_of_stories, scores, work};
+pub use page::{Page, page};
+pub use property::Property;
+pub use replay::{NotReplayed, Replayed, Site, replay};
+pub use scheme::{Content, Home, Line, Op, Scheme};
+pub use schemes::{catalog, find};
+pub use table::{json_table, table};
+pub use trace::{Row, Trace, Who};
+pub use verdict::{Finding, Verdict};
+pub use words::{Lang, Text};

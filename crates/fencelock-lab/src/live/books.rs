@@ -1,0 +1,104 @@
+//! The numbers that the locks protect, on the server.
+
+use super::{Load, NotRun};
+use crate::server::Server;
+use crate::wire::GUARDED;
+
+/// In one step, so that a process that is killed leaves no sale half noted.
+const SALE: &str = include_str!("../lua/sale.lua");
+
+/// One connection to them.
+#[derive(Debug)]
+pub(super) struct Books {
+    server: Server,
+    prefix: String,
+    fenced: bool,
+}
+
+/// What somebody reads who comes in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    /// What is left.
+    pub(super) left: i64,
+    /// The how-manieth to come in, counted from 1.
+    pub(super) number: i64,
+}
+
+impl Books {
+    pub(super) fn open(url: &str, prefix: &str, fenced: bool) -> Result<Self, NotRun> {
+        Ok(Self { server: Server::connect(url)?, prefix: prefix.to_owned(), fenced })
+    }
+
+    /// Before the first request.
+    pub(super) fn begin(&mut self, load: &Load) -> Result<(), NotRun> {
+        let start = load.start().to_string();
+        for account in 0..load.accounts() {
+            let key = self.protected(account);
+            let words = if self.fenced { vec!["HSET", &key, "stock", &start] } else { vec!["SET", &key, &start] };
+            self.server.together::<()>(&[&words])?;
+        }
+        Ok(())
+    }
+
+    /// Comes in and reads; `None` if the token is smaller than one that was here before.
+    pub(super) fn read(&mut self, account: u32, token: Option<u64>) -> Result<Option<Entry>, NotRun> {
+        let (key, entered) = (self.protected(account), self.key("entered", account));
+        let count = ["INCR", &entered];
+        if !self.fenced {
+            let (left, number) = self.server.together(&[&["GET", &key], &count])?;
+            return Ok(Some(Entry { left, number }));
+        }
+        let token = token.unwrap_or_default().to_string();
+        let (admitted, left, number): (i64, i64, i64) =
+            self.server.together(&[&["EVAL", GUARDED, "1", &key, &token, ""], &["HGET", &key, "stock"], &count])?;
+        Ok((admitted == 1).then_some(Entry { left, number }))
+    }
+
+    /// Writes what is left, and notes the sale; `false` if the token is refused.
+    pub(super) fn write(&mut self, account: u32, left: i64, amount: i64, token: Option<u64>) -> Result<bool, NotRun> {
+        let (key, paid) = (self.protected(account), self.key("paid", account));
+        let (left, amount) = (left.to_string(), amount.to_string());
+        if !self.fenced {
+            self.server.together::<()>(&[&["SET", &key, &left], &["INCRBY", &paid, &amount]])?;
+            return Ok(true);
+        }
+        let token = token.unwrap_or_default().to_string();
+        let (written,): (i64,) = self.server.together(&[&["EVAL", SALE, "2", &key, &paid, &token, &left, &amount]])?;
+        Ok(written == 1)
+    }
+
+    /// How many have come in by now.
+    pub(super) fn entered(&mut self, account: u32) -> Result<i64, NotRun> {
+        let entered = self.key("entered", account);
+        let (count,): (Option<i64>,) = self.server.together(&[&["GET", &entered]])?;
+        Ok(count.unwrap_or_default())
+    }
+
+    /// Says that one of two is there; tells how many are.
+    pub(super) fn arrive(&mut self, account: u32, one_more: bool) -> Result<i64, NotRun> {
+        let (key, by) = (self.key("there", account), if one_more { "1" } else { "0" });
+        let (there,): (i64,) = self.server.together(&[&["INCRBY", &key, by]])?;
+        Ok(there)
+    }
+
+    /// What is left, and what was taken away.
+    pub(super) fn balance(&mut self, account: u32) -> Result<(i64, i64), NotRun> {
+        let (key, paid) = (self.protected(account), self.key("paid", account));
+        let look = if self.fenced { vec!["HGET", &key, "stock"] } else { vec!["GET", &key] };
+        let (left, paid): (i64, Option<i64>) = self.server.together(&[&look, &["GET", &paid]])?;
+        Ok((left, paid.unwrap_or_default()))
+    }
+
+    /// Removes everything of this prefix, the locks too.
+    pub(super) fn burn(&mut self) -> Result<(), NotRun> {
+        Ok(self.server.sweep(&self.prefix)?)
+    }
+
+    fn protected(&self, account: u32) -> String {
+        self.key(if self.fenced { "guarded" } else { "stock" }, account)
+    }
+
+    fn key(&self, name: &str, account: u32) -> String {
+        format!("{}{name}:{account}", self.prefix)
+    }
+}

@@ -1,0 +1,74 @@
+//! The scores as bars.
+
+use super::Story;
+use super::score::{Score, headline};
+use crate::svg::Svg;
+use crate::words::Lang;
+
+const LEFT: f64 = 190.0;
+const BAR: f64 = 420.0;
+/// Where the second column begins: answers per second.
+const SECOND: f64 = LEFT + BAR + 130.0;
+const SPEED: f64 = 150.0;
+const WIDTH: f64 = SECOND + SPEED + 80.0;
+const TOP: f64 = 104.0;
+const ROW: f64 = 30.0;
+const GOOD: &str = "#2563a8";
+const BAD: &str = "#b3261e";
+
+/// Draws the scores as an SVG picture.
+pub fn chart(scores: &[Score], lang: Lang) -> String {
+    let mut svg = Svg::default();
+    let Some(load) = scores.first().map(|score| score.load) else { return svg.finish((WIDTH, TOP)) };
+    let is_bank = load.story == Story::Bank;
+    svg.text((20.0, 32.0), "head", &headline(&load, lang));
+    let (good, bad) = match (load.story, lang) {
+        (Story::Stock, Lang::En) => ("sold", "sold, but not there"),
+        (Story::Stock, Lang::Zh) => ("卖出", "超卖"),
+        (Story::Bank, Lang::En) => ("accounts that are right", "accounts that are wrong"),
+        (Story::Bank, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
+    };
+    for (x, colour, label) in [(LEFT, GOOD, good), (LEFT + 210.0, BAD, bad)] {
+        svg.rect((x, 60.0), (12.0, 12.0), &format!("fill=\"{colour}\""));
+        svg.text((x + 18.0, 71.0), "", label);
+    }
+    svg.text((SECOND, 71.0), "", lang.pick("answers per second", "每秒应答"));
+    let bottom = TOP + ROW * number(scores.len() as u64);
+    let parts = |score: &Score| {
+        let all = if is_bank { u64::from(load.accounts()) } else { score.taken.unsigned_abs() };
+        (all - score.harm().min(all), score.harm())
+    };
+    let most = scores.iter().map(|score| parts(score).0 + parts(score).1).max().unwrap_or(1).max(1);
+    let fastest = scores.iter().map(Score::per_second).max().unwrap_or(1).max(1);
+    for (at, score) in (0_u32..).zip(scores) {
+        let y = TOP + ROW * f64::from(at);
+        svg.text((LEFT - 12.0, y + 15.0), "end mono", &score.scheme);
+        let (right, wrong) = parts(score);
+        let (first, second) = (BAR * number(right) / number(most), BAR * number(wrong) / number(most));
+        svg.rect((LEFT, y), (first, 20.0), &format!("fill=\"{GOOD}\""));
+        svg.rect((LEFT + first, y), (second, 20.0), &format!("fill=\"{BAD}\""));
+        let stuck = if score.tally.stuck > 0 {
+            format!("  {} {}", lang.pick("stuck:", "卡死"), score.tally.stuck)
+        } else {
+            String::new()
+        };
+        let told = if wrong > 0 { format!("{right} + {wrong}{stuck}") } else { format!("{right}{stuck}") };
+        let class = if wrong > 0 || score.tally.stuck > 0 { "bad" } else { "" };
+        svg.text((LEFT + first + second + 8.0, y + 15.0), class, &told);
+        let speed = SPEED * number(score.per_second()) / number(fastest);
+        svg.rect((SECOND, y + 3.0), (speed, 14.0), "fill=\"#9aa7b4\"");
+        svg.text((SECOND + speed + 8.0, y + 15.0), "faint", &score.per_second().to_string());
+    }
+    svg.line((LEFT, TOP - 8.0), (LEFT, bottom), "stroke=\"#444\" stroke-width=\"1.5\"");
+    if !is_bank {
+        let stock = LEFT + BAR * f64::from(load.stock) / number(most);
+        svg.line((stock, TOP - 8.0), (stock, bottom), "stroke=\"#444\" stroke-dasharray=\"4 4\"");
+        svg.text((stock, bottom + 16.0), "mid faint", &format!("{} {}", lang.pick("stock:", "库存"), load.stock));
+    }
+    svg.finish((WIDTH, bottom + 34.0))
+}
+
+/// Counts that a picture can show.
+fn number(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

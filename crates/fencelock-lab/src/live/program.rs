@@ -1,0 +1,144 @@
+//! The lines of a scheme, one after the other, on a real server.
+
+use super::NotRun;
+use super::hand::PAUSE;
+use super::job::Job;
+use super::work::{Outcome, Work, clock};
+use crate::model::command::Command;
+use crate::model::state::{TTL, Value};
+use crate::scheme::{Content, Op, Scheme};
+use crate::server::Server;
+use crate::wire::Wire;
+use redis::Value as Answer;
+use std::time::Duration;
+
+/// How often a client asks that asks again: the article's three times.
+const TRIES: u8 = 3;
+
+pub(super) struct Program {
+    scheme: Scheme,
+    server: Server,
+    prefix: String,
+    ttl: Duration,
+    /// Of this hand alone.
+    name: String,
+    /// Attempts so far.
+    attempts: u64,
+}
+
+/// What a client knows in the course of an attempt.
+#[derive(Default)]
+struct Memory {
+    id: String,
+    /// The value that was read.
+    seen: Option<String>,
+    votes: u8,
+    /// When the first server was asked.
+    asked: u64,
+    tries: u8,
+    refused: bool,
+}
+
+impl Program {
+    pub(super) fn new(scheme: Scheme, job: &Job, hand: u32) -> Result<Self, NotRun> {
+        let (server, prefix) = (Server::connect(&job.url)?, job.prefix.clone());
+        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{hand}", job.process), attempts: 0 })
+    }
+
+    pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<Outcome, NotRun> {
+        self.attempts += 1;
+        let mut memory = Memory { id: format!("{}-{}", self.name, self.attempts), ..Memory::default() };
+        let mut at = 0;
+        loop {
+            let line = self.scheme.lines[at];
+            let yes = match line.op {
+                Op::Busy => return Ok(Outcome::Busy),
+                Op::Done if memory.refused => return Ok(Outcome::Refused),
+                Op::Done => return Ok(Outcome::Served),
+                Op::Enter => self.enter(account, &memory, work)?,
+                Op::Write => work.end()?,
+                op => self.carry_out(op, account, &mut memory)?,
+            };
+            memory.refused |= !yes && matches!(line.op, Op::Enter | Op::Write);
+            at = usize::from(if yes { line.yes } else { line.no });
+        }
+    }
+
+    fn enter(&mut self, account: u32, memory: &Memory, work: &mut Work<'_>) -> Result<bool, NotRun> {
+        let is_renewed = self.scheme.is_renewed;
+        let mut renew = || {
+            if is_renewed {
+                self.send(&Command::renewal(Value::Id(0)), account, memory)?;
+            }
+            Ok(())
+        };
+        work.begin(None, &mut renew)
+    }
+
+    fn carry_out(&mut self, op: Op, account: u32, memory: &mut Memory) -> Result<bool, NotRun> {
+        match op {
+            Op::SetNode(0) => (memory.votes, memory.asked) = (0, clock()),
+            Op::HasMajority => return Ok(memory.votes > 1 && clock() < memory.asked + millis(self.ttl)),
+            Op::HasPassed => {
+                let deadline = memory.seen.as_ref().and_then(|seen| seen.parse::<u64>().ok());
+                return Ok(deadline.is_none_or(|deadline| deadline <= clock()));
+            }
+            Op::Retry => {
+                memory.tries += 1;
+                std::thread::sleep(PAUSE);
+                return Ok(memory.tries < TRIES);
+            }
+            _ => {}
+        }
+        // One client's numbers: its id is told from others' by its text, and its time counts from when it asks.
+        let command = op.command(|content| match content {
+            Content::One => Value::One,
+            Content::Id => Value::Id(0),
+            Content::Now => Value::Time(0),
+            Content::Deadline => Value::Time(TTL),
+        });
+        let command = command.ok_or_else(|| NotRun::Scheme(self.scheme.id.to_owned()))?;
+        let answer = self.send(&command, account, memory)?;
+        Ok(understand(op, &answer, memory))
+    }
+
+    fn send(&mut self, command: &Command, account: u32, memory: &Memory) -> Result<Answer, NotRun> {
+        // One server stands for three, with a key for each.
+        let lock = format!("{}lock{}:{account}", self.prefix, command.node + 1);
+        let wire = Wire { lock, fence: format!("{}fence:{account}", self.prefix), ttl: self.ttl };
+        let tick = millis(self.ttl) / u64::from(TTL);
+        let words = wire.words(command, |value| match value {
+            Value::Nil => String::new(),
+            Value::One => "1".to_owned(),
+            Value::Id(_) => memory.id.clone(),
+            Value::Time(ticks) => (clock() + tick * u64::from(ticks)).to_string(),
+        });
+        Ok(self.server.send(&words, &wire.lock)?)
+    }
+}
+
+/// Whether an answer is a yes, as in the model.
+fn understand(op: Op, answer: &Answer, memory: &mut Memory) -> bool {
+    let text = match answer {
+        Answer::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    };
+    match op {
+        Op::GetIsMine => text.as_ref() == Some(&memory.id),
+        Op::GetDeadline => {
+            memory.seen = text;
+            true
+        }
+        Op::GetSetIsSame => text == memory.seen,
+        Op::HasNoTtl => *answer == Answer::Int(-1),
+        Op::SetNode(_) => {
+            memory.votes += u8::from(*answer == Answer::Okay);
+            *answer == Answer::Okay
+        }
+        _ => matches!(answer, Answer::Okay | Answer::Int(1..)),
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,216 @@
+//! What came of it, scheme by scheme.
+
+use super::job::Tally;
+use super::{Load, Story};
+use crate::columns::{padded, width, widths};
+use crate::words::Lang;
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// What the books say about one scheme, and what its processes say.
+#[derive(Debug, Clone)]
+pub struct Score {
+    /// Which scheme.
+    pub scheme: String,
+    /// What it had to bear.
+    pub load: Load,
+    /// What its processes say; of those that were killed nothing is known.
+    pub tally: Tally,
+    /// From the first request to the last answer.
+    pub took: Duration,
+    /// What is left of all numbers.
+    pub left: i64,
+    /// What was sold, or paid.
+    pub taken: i64,
+    /// Numbers that are not what they were at first less what was taken.
+    pub wrong: u64,
+    /// How far they are from that altogether.
+    pub missing: u64,
+}
+
+impl Score {
+    /// Pieces that were sold and not there.
+    pub fn oversold(&self) -> i64 {
+        match self.load.story {
+            Story::Stock => (self.taken - i64::from(self.load.stock)).max(0),
+            Story::Bank => 0,
+        }
+    }
+
+    /// How many pieces or accounts prove that two were in at once.
+    pub fn harm(&self) -> u64 {
+        match self.load.story {
+            Story::Stock => self.oversold().unsigned_abs(),
+            Story::Bank => self.wrong,
+        }
+    }
+
+    /// Requests that were answered in a second.
+    pub fn per_second(&self) -> u64 {
+        let millis = self.took.as_millis().max(1);
+        u64::try_from(u128::from(self.tally.answered) * 1000 / millis).unwrap_or(u64::MAX)
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({
+            "scheme": self.scheme,
+            "answered": self.tally.answered,
+            "busy": self.tally.busy,
+            "refused": self.tally.refused,
+            "stuck": self.tally.stuck,
+            "dead": self.tally.stuck > 0,
+            "took_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
+            "per_second": self.per_second(),
+        });
+        match self.load.story {
+            Story::Stock => {
+                value["stock"] = self.load.stock.into();
+                value["sold"] = self.taken.into();
+                value["oversold"] = self.oversold().into();
+                value["left"] = self.left.into();
+            }
+            Story::Bank => {
+                value["accounts"] = self.load.accounts().into();
+                value["wrong"] = self.wrong.into();
+                value["money_wrong"] = self.missing.into();
+                value["paid"] = self.taken.into();
+            }
+        }
+        value
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let shown = match self.load.story {
+            Story::Stock => [self.taken.to_string(), self.oversold().to_string()],
+            Story::Bank => [self.wrong.to_string(), self.missing.to_string()],
+        };
+        let Tally { busy, refused, stuck, .. } = self.tally;
+        let counts = [busy, refused, stuck, self.per_second()].map(|count| count.to_string());
+        std::iter::once(self.scheme.clone()).chain(shown).chain(counts).collect()
+    }
+
+    fn style(&self, column: usize) -> Style {
+        let worst = AnsiColor::Red.on_default().bold();
+        match column {
+            1 | 2 if self.harm() > 0 => worst,
+            5 if self.tally.stuck > 0 => worst,
+            1 | 2 => AnsiColor::Green.on_default(),
+            _ => Style::new(),
+        }
+    }
+}
+
+fn head(story: Story, lang: Lang) -> Vec<String> {
+    let story = match (story, lang) {
+        (Story::Stock, Lang::En) => ["SOLD", "OVERSOLD"],
+        (Story::Stock, Lang::Zh) => ["卖出", "超卖"],
+        (Story::Bank, Lang::En) => ["WRONG", "MONEY WRONG"],
+        (Story::Bank, Lang::Zh) => ["错账户数", "错账金额"],
+    };
+    let first = lang.pick("SCHEME", "方案");
+    let rest = lang.pick(["BUSY", "REFUSED", "STUCK", "PER SECOND"], ["繁忙", "拒绝写入", "卡死", "每秒请求"]);
+    [first].into_iter().chain(story).chain(rest).map(str::to_owned).collect()
+}
+
+/// `Flash sale: 20 in stock, 1000 requests, ...`
+pub(super) fn headline(load: &Load, lang: Lang) -> String {
+    let Load { requests, processes, stock, .. } = load;
+    let accounts = load.accounts();
+    let mut text = match (load.story, lang) {
+        (Story::Stock, Lang::En) => {
+            format!("Flash sale: {stock} in stock, {requests} requests from {processes} processes")
+        }
+        (Story::Stock, Lang::Zh) => format!("秒杀：库存 {stock}，{processes} 个进程共 {requests} 个请求"),
+        (Story::Bank, Lang::En) => {
+            format!(
+                "Bank: {accounts} accounts with 1000; from each, 500 and 300 are paid at once; {processes} processes"
+            )
+        }
+        (Story::Bank, Lang::Zh) => {
+            format!("银行：{accounts} 个账户，余额各 1000，同时消费 500 和 300；{processes} 个进程")
+        }
+    };
+    let ttl = load.ttl.as_millis();
+    if let Some(sleep) = load.sleep.map(|sleep| sleep.as_millis()) {
+        let _ = match lang {
+            Lang::En => write!(text, "; some holders sleep {sleep} ms, a lock lasts {ttl} ms"),
+            Lang::Zh => write!(text, "；部分持有者睡 {sleep} 毫秒，锁的过期时间为 {ttl} 毫秒"),
+        };
+    }
+    if load.crash {
+        text.push_str(lang.pick("; one process is killed while it holds the lock", "；有一个进程持锁时被杀死"));
+    }
+    text
+}
+
+/// All schemes in a table.
+pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
+    let Some(load) = scores.first().map(|score| score.load) else { return String::new() };
+    let mut rows = vec![head(load.story, lang)];
+    rows.extend(scores.iter().map(Score::cells));
+    let widths = widths(rows.iter().map(Vec::as_slice));
+    let mut text = format!("{}\n\n", headline(&load, lang));
+    for (number, row) in rows.iter().enumerate() {
+        let score = number.checked_sub(1).map(|at| &scores[at]);
+        for (column, (cell, cells)) in row.iter().zip(&widths).enumerate() {
+            let style = match score {
+                _ if !colours => Style::new(),
+                None => Style::new().bold(),
+                Some(score) => score.style(column),
+            };
+            // Numbers end one below the other.
+            let shown = if column == 0 {
+                padded(cell, *cells)
+            } else {
+                format!("{}{cell}", " ".repeat(cells.saturating_sub(width(cell))))
+            };
+            let _ = write!(text, "{}{style}{shown}{style:#}", if column == 0 { "" } else { "  " });
+        }
+        text.push('\n');
+    }
+    text + "\n" + legend(load.story, lang) + "\n"
+}
+
+const fn legend(story: Story, lang: Lang) -> &'static str {
+    match (story, lang) {
+        (Story::Stock, Lang::En) => {
+            "\
+Each request reads the stock and, if there is any, writes it less one; nothing but the lock keeps two apart.
+busy: times somebody was told so, and came again. refused: late writes that the token or the lost lock stopped.
+stuck: requests that got no answer, because nobody got the lock any more. fencelock renews its lock while a holder sleeps."
+        }
+        (Story::Bank, Lang::En) => {
+            "\
+Both read the balance and write it less what they pay, so 200 must be left; nothing but the lock keeps the two apart.
+wrong: accounts whose balance is not 1000 less what was paid. busy: times somebody was told so, and came again.
+refused: late writes that the token or the lost lock stopped. stuck: payments that got no answer, as nobody got the lock."
+        }
+        (Story::Stock, Lang::Zh) => {
+            "\
+每个请求读取库存，大于 0 就写回库存减一；除了锁，没有别的东西阻止两个请求同时进行。
+繁忙：被告知“稍后再试”的次数，之后会再来。拒绝写入：被令牌或失锁检查拦下的迟到写入。
+卡死：没有得到答复的请求，因为再也没有人能拿到锁。持有者睡着时，fencelock 会自动续期。"
+        }
+        (Story::Bank, Lang::Zh) => {
+            "\
+两个请求都读取余额，再写回余额减消费额，所以应剩 200；除了锁，没有别的东西阻止它们同时进行。
+错账户数：余额不等于 1000 减去已消费金额的账户。繁忙：被告知“稍后再试”的次数，之后会再来。
+拒绝写入：被令牌或失锁检查拦下的迟到写入。卡死：没有得到答复的消费，因为再也没有人能拿到锁。"
+        }
+    }
+}
+
+/// The same for programs.
+pub fn json_scores(scores: &[Score]) -> Value {
+    let load = scores.first().map(|score| &score.load);
+    json!({
+        "story": load.map(|load| match load.story { Story::Stock => "stock", Story::Bank => "bank" }),
+        "processes": load.map(|load| load.processes),
+        "requests": load.map(|load| load.requests),
+        "overrun": load.is_some_and(|load| load.sleep.is_some()),
+        "crash": load.is_some_and(|load| load.crash),
+        "schemes": scores.iter().map(Score::json).collect::<Vec<_>>(),
+    })
+}

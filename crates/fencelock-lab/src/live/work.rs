@@ -1,0 +1,117 @@
+//! One process's part of a story, and what is done inside of a lock.
+
+use super::account::Request;
+use super::books::Books;
+use super::hand::Hand;
+use super::job::{Job, Tally};
+use super::{HANDS, Load, NotRun, Way};
+use fencelock::backends::BootClock;
+use fencelock::{Clock, Moment, blocking};
+use rustix::process::{Signal, getpid, kill_process};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Does a process's part. Blocks, and must not be called from async code.
+///
+/// `start` is called when everything is connected, and returns when all processes may begin.
+///
+/// # Errors
+/// [`NotRun`]. What was begun by then stays on the server until [`super::Round`] is dropped.
+pub fn work(job: &Job, start: impl FnOnce() -> io::Result<()>) -> Result<Tally, NotRun> {
+    let way = Way::of(&job.scheme)?;
+    let client = match way {
+        Way::Library { .. } => Some(blocking::Client::connect(&job.url)?),
+        Way::Open | Way::Program(_) => None,
+    };
+    let over = AtomicBool::new(false);
+    let hands = (0..HANDS).map(|hand| Hand::new(job, hand, &way, client.clone(), &over));
+    let hands = hands.collect::<Result<Vec<_>, _>>()?;
+    start().map_err(NotRun::Start)?;
+    let tallies: Vec<_> = std::thread::scope(|scope| {
+        let hands: Vec<_> = hands.into_iter().map(|hand| scope.spawn(|| hand.serve())).collect();
+        hands.into_iter().map(|hand| hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mut sum = Tally::default();
+    for tally in tallies {
+        sum.add(tally?);
+    }
+    sum.stuck = job.load.share(job.process) - sum.answered;
+    Ok(sum)
+}
+
+/// What a hand does while it has the lock, or believes so.
+pub(super) struct Work<'j> {
+    pub(super) books: Books,
+    load: &'j Load,
+    dies: bool,
+    over: &'j AtomicBool,
+    request: Request,
+    token: Option<u64>,
+    /// What it will write.
+    next: Option<i64>,
+}
+
+impl<'j> Work<'j> {
+    pub(super) fn new(job: &'j Job, books: Books, over: &'j AtomicBool) -> Self {
+        let (request, dies) = (Request { account: 0, amount: 0 }, job.load.crash && job.process == 0);
+        Self { books, load: &job.load, dies, over, request, token: None, next: None }
+    }
+
+    pub(super) fn of(&mut self, request: Request) {
+        (self.request, self.token, self.next) = (request, None, None);
+    }
+
+    /// Reads what is left, and thinks. Meanwhile `renew` is called again and again. `false` if the token is refused.
+    pub(super) fn begin(
+        &mut self,
+        token: Option<u64>,
+        renew: &mut dyn FnMut() -> Result<(), NotRun>,
+    ) -> Result<bool, NotRun> {
+        self.token = token;
+        let account = self.request.account;
+        let Some(entry) = self.books.read(account, token)? else { return Ok(false) };
+        if entry.left < self.request.amount {
+            return Ok(true);
+        }
+        self.next = Some(entry.left - self.request.amount);
+        if self.dies {
+            // No handler and no destructor: what a power failure leaves behind.
+            kill_process(getpid(), Signal::KILL).map_err(|error| NotRun::Start(error.into()))?;
+        }
+        let sleep = self.load.sleep.filter(|_| self.load.is_sleeper(account, entry.number));
+        let until = BootClock.now() + sleep.unwrap_or(self.load.work);
+        let pause = self.load.ttl / 3;
+        loop {
+            let left = until.since(BootClock.now());
+            if left.is_zero() || self.over.load(Ordering::Relaxed) {
+                return Ok(true);
+            }
+            std::thread::sleep(left.min(pause).max(Duration::from_micros(100)));
+            if left > pause {
+                renew()?;
+            }
+        }
+    }
+
+    /// Writes, if there was enough. `false` if the token is refused.
+    pub(super) fn end(&mut self) -> Result<bool, NotRun> {
+        let Some(next) = self.next.take() else { return Ok(true) };
+        self.books.write(self.request.account, next, self.request.amount, self.token)
+    }
+}
+
+/// How an attempt to be served ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Served,
+    /// Somebody else has the lock.
+    Busy,
+    /// The lock was lost, and the write did not happen.
+    Refused,
+}
+
+/// The time of all processes of a machine, in milliseconds.
+pub(super) fn clock() -> u64 {
+    u64::try_from(BootClock.now().since(Moment::default()).as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,7 @@
+-- Reads or writes the stock for the bearer of a fencing token, unless a greater one was here before.
+--
+-- KEYS  1 resource   ARGV  1 token   2 new stock, or "" to read      Reply  1, or 0 for refused
+if tonumber(redis.call('HGET', KEYS[1], 'fence') or '0') > tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1])
+if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'stock', ARGV[2]) end
+return 1

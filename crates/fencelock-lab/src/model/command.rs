@@ -1,0 +1,113 @@
+//! What a line sends to Redis, as words: to be shown, or to be sent to a real server.
+
+use super::Model;
+use super::state::{Action, State, TTL, Value};
+use crate::scheme::{Content, Op};
+
+/// A script that a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    CompareDelete,
+    CompareExpire,
+    Claim,
+}
+
+/// A word of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Plain(&'static str),
+    /// The key of the lock.
+    Lock,
+    Value(Value),
+    /// How long a lock lasts.
+    Ttl,
+    Script(Script),
+}
+
+/// A command, and the server it goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub(crate) words: Vec<Word>,
+    pub(crate) node: u8,
+}
+
+impl Model<'_> {
+    /// What `action` sends, or would have sent over a connection that is broken.
+    pub(crate) fn command(&self, before: &State, action: Action) -> Option<Command> {
+        let client = action.client()?;
+        if let Action::Renew(_) = action {
+            return Some(Command::renewal(Value::Id(client)));
+        }
+        if let Action::Crash(_) = action {
+            return None;
+        }
+        let at = usize::from(client);
+        self.op(before, at).command(|content| match content {
+            Content::One => Value::One,
+            Content::Id => Value::Id(client),
+            Content::Now => Value::Time(self.clock(before, at)),
+            Content::Deadline => Value::Time(self.clock(before, at) + TTL),
+        })
+    }
+}
+
+impl Command {
+    /// What a watchdog sends.
+    pub(crate) fn renewal(id: Value) -> Self {
+        script(Script::CompareExpire, id, 0)
+    }
+}
+
+impl Op {
+    /// What a line sends, if it sends anything to the lock's home; `content` tells what a client writes into the key.
+    pub(crate) fn command(self, content: impl Fn(Content) -> Value) -> Option<Command> {
+        let plain = |words: &[Word]| Some(Command { words: words.to_vec(), node: 0 });
+        let (lock, name, id) = (Word::Lock, Word::Plain, || content(Content::Id));
+        match self {
+            Self::SetNx(value) => plain(&[name("SETNX"), lock, Word::Value(content(value))]),
+            Self::SetNxEx(value) => Some(set_nx_ex(content(value), 0)),
+            Self::SetNode(node) => Some(set_nx_ex(id(), node)),
+            Self::Claim => Some(script(Script::Claim, id(), 0)),
+            Self::Expire => plain(&[name("EXPIRE"), lock, Word::Ttl]),
+            Self::ExpireNow => plain(&[name("EXPIRE"), lock, name("0")]),
+            Self::HasNoTtl => plain(&[name("TTL"), lock]),
+            Self::GetIsMine | Self::GetDeadline => plain(&[name("GET"), lock]),
+            Self::GetSetIsSame => plain(&[name("GETSET"), lock, Word::Value(content(Content::Deadline))]),
+            Self::Del => plain(&[name("DEL"), lock]),
+            Self::MultiDel => plain(&[name("MULTI"), name("DEL"), lock, name("EXEC")]),
+            Self::CompareDel => Some(script(Script::CompareDelete, id(), 0)),
+            Self::DelNode(node) => Some(script(Script::CompareDelete, id(), node)),
+            _ => None,
+        }
+    }
+}
+
+fn set_nx_ex(value: Value, node: u8) -> Command {
+    let words = [Word::Plain("SET"), Word::Lock, Word::Value(value), Word::Plain("NX"), Word::Plain("EX"), Word::Ttl];
+    Command { words: words.to_vec(), node }
+}
+
+fn script(script: Script, value: Value, node: u8) -> Command {
+    let mut words = vec![Word::Plain("EVAL"), Word::Script(script), Word::Value(value)];
+    words.extend((script != Script::CompareDelete).then_some(Word::Ttl));
+    Command { words, node }
+}
+
+impl Script {
+    /// Its name, as a word.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::CompareDelete => "compare-and-delete",
+            Self::CompareExpire => "compare-and-expire",
+            Self::Claim => "claim",
+        }
+    }
+
+    pub(crate) const fn source(self) -> &'static str {
+        match self {
+            Self::CompareDelete => include_str!("../lua/compare_delete.lua"),
+            Self::CompareExpire => include_str!("../lua/compare_expire.lua"),
+            Self::Claim => include_str!("../lua/claim.lua"),
+        }
+    }
+}

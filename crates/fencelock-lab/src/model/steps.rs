@@ -1,0 +1,256 @@
+//! What each line of a scheme does.
+
+use super::Model;
+use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, Step, TRIES, TTL, Value};
+use crate::property::Property;
+use crate::scheme::{Content, Op};
+
+impl Model<'_> {
+    /// The next line of a client; with `lost` over a broken connection.
+    pub(super) fn run(&self, step: &mut Step, at: usize, lost: bool) {
+        begin(&mut step.after, at);
+        let line = self.scheme.lines[usize::from(step.after.clients[at].line)];
+        if lost {
+            step.after.clients[at].cut = true;
+            step.reply = Reply::Failed;
+        } else {
+            step.yes = self.carry_out(step, at, line.op);
+        }
+        if line.op.is_release() || line.op == Op::Unlock {
+            self.stop_holding(step, at, if step.yes { line.yes } else { line.no });
+        }
+        self.go(step, at, if step.yes { line.yes } else { line.no });
+    }
+
+    /// A client that has asked for the release counts as a holder until nothing of it is left to ask.
+    fn stop_holding(&self, step: &mut Step, at: usize, next: u8) {
+        if !self.scheme.lines[usize::from(next)].op.is_release() {
+            step.after.clients[at].holds = false;
+        }
+    }
+
+    fn carry_out(&self, step: &mut Step, at: usize, op: Op) -> bool {
+        match op {
+            Op::SetNx(content) => self.set_nx(step, at, 0, content, None),
+            Op::SetNxEx(content) => self.set_nx(step, at, 0, content, Some(TTL)),
+            Op::Claim => self.claim(step, at),
+            Op::Lock => self.set_nx(step, at, 0, Content::Id, None),
+            Op::SetNode(node) => vote(step, at, node),
+            Op::HasMajority => self.count(step, at),
+            Op::GetSetIsSame => self.get_set(step, at),
+            Op::Expire => expire(step),
+            Op::HasNoTtl => has_no_ttl(step),
+            Op::GetIsMine => get(step) == Value::Id(at as u8),
+            Op::GetDeadline => {
+                step.after.clients[at].remembered = get(step);
+                true
+            }
+            Op::HasPassed => match step.after.clients[at].remembered {
+                Value::Time(deadline) => deadline <= self.clock(&step.after, at),
+                _ => true,
+            },
+            Op::Del | Op::MultiDel | Op::ExpireNow | Op::Unlock => delete(step, at, 0),
+            Op::CompareDel => compare_delete(step, at, 0),
+            Op::DelNode(node) => compare_delete(step, at, usize::from(node)),
+            Op::Enter => self.enter(step, at),
+            Op::IsHeld => is_held(step, at),
+            Op::Write => self.write(step, at),
+            Op::Retry => again(step, at),
+            Op::Busy | Op::Done => false,
+        }
+    }
+
+    fn value(&self, state: &State, at: usize, content: Content) -> Value {
+        match content {
+            Content::One => Value::One,
+            Content::Id => Value::Id(at as u8),
+            Content::Now => Value::Time(self.clock(state, at)),
+            Content::Deadline => Value::Time(self.clock(state, at) + TTL),
+        }
+    }
+
+    fn set_nx(&self, step: &mut Step, at: usize, node: usize, content: Content, ttl: Option<u8>) -> bool {
+        if step.after.keys[node].is_some() {
+            step.reply = if ttl.is_some() { Reply::Value(Value::Nil) } else { Reply::Int(0) };
+            return false;
+        }
+        let value = self.value(&step.after, at, content);
+        step.after.keys[node] = Some(Entry { value, ttl, owner: at as u8 });
+        step.reply = if ttl.is_some() { Reply::Ok } else { Reply::Int(1) };
+        self.take(&mut step.after, at);
+        true
+    }
+
+    /// From here on the client believes that the lock is its own.
+    fn take(&self, state: &mut State, at: usize) {
+        state.grants += 1;
+        state.quiet = 0;
+        let lease = if self.scheme.has_lease { TTL } else { FOR_EVER };
+        state.clients[at] = Client { holds: true, lease, grant: state.grants, ..state.clients[at] };
+    }
+
+    fn claim(&self, step: &mut Step, at: usize) -> bool {
+        let taken = self.set_nx(step, at, 0, Content::Id, Some(TTL));
+        step.reply = Reply::Token(if taken { step.after.grants } else { 0 });
+        taken
+    }
+
+    fn count(&self, step: &mut Step, at: usize) -> bool {
+        let Client { votes, lease, .. } = step.after.clients[at];
+        if votes < 2 || lease == 0 {
+            return false;
+        }
+        self.take(&mut step.after, at);
+        step.after.clients[at].lease = lease;
+        true
+    }
+
+    fn get_set(&self, step: &mut Step, at: usize) -> bool {
+        let value = self.value(&step.after, at, Content::Deadline);
+        let old = step.after.keys[0];
+        let seen = old.map_or(Value::Nil, |entry| entry.value);
+        step.reply = Reply::Value(seen);
+        let same = seen == step.after.clients[at].remembered;
+        let owner = old.map_or(at as u8, |entry| entry.owner);
+        if old.is_some() {
+            touch(step, at, owner);
+        }
+        step.after.keys[0] = Some(Entry { value, ttl: None, owner: if same { at as u8 } else { owner } });
+        if same {
+            self.take(&mut step.after, at);
+        }
+        same
+    }
+
+    fn enter(&self, step: &mut Step, at: usize) -> bool {
+        let grant = step.after.clients[at].grant;
+        if self.scheme.is_fenced && grant < step.after.newest {
+            return false;
+        }
+        step.after.newest = step.after.newest.max(grant);
+        step.after.clients[at].inside = true;
+        true
+    }
+
+    fn write(&self, step: &mut Step, at: usize) -> bool {
+        let this = &mut step.after.clients[at];
+        this.inside = false;
+        let late = this.grant < step.after.newest;
+        if late && !self.scheme.is_fenced {
+            step.broken |= Property::NoLateWrite.bit();
+        }
+        !(late && self.scheme.is_fenced)
+    }
+
+    /// Arrives at a line. Lines that end a client are no steps of their own.
+    fn go(&self, step: &mut Step, at: usize, next: u8) {
+        let op = self.scheme.lines[usize::from(next)].op;
+        let this = &mut step.after.clients[at];
+        this.line = next;
+        if matches!(op, Op::Busy | Op::Retry) && step.after.quiet >= TTL {
+            step.broken |= Property::NoDeadLock.bit();
+        }
+        if matches!(op, Op::Busy | Op::Done) {
+            // What a client that is gone remembers makes no difference any more.
+            *this = Client { life: Life::Gone, cut: this.cut, ..Client::default() };
+            step.after.quiet = 0;
+        }
+    }
+}
+
+fn vote(step: &mut Step, at: usize, node: u8) -> bool {
+    let this = &mut step.after.clients[at];
+    if node == 0 {
+        (this.lease, this.votes) = (TTL, 0);
+    }
+    let slot = &mut step.after.keys[usize::from(node)];
+    if slot.is_some() {
+        step.reply = Reply::Value(Value::Nil);
+        return false;
+    }
+    *slot = Some(Entry { value: Value::Id(at as u8), ttl: Some(TTL), owner: at as u8 });
+    step.after.clients[at].votes += 1;
+    step.reply = Reply::Ok;
+    true
+}
+
+fn again(step: &mut Step, at: usize) -> bool {
+    let this = &mut step.after.clients[at];
+    this.tries += 1;
+    this.tries < TRIES
+}
+
+/// A second client in the middle of its way is no sign of a dead lock.
+fn begin(state: &mut State, at: usize) {
+    if state.clients[at].life == Life::Idle {
+        if (0..state.clients.len()).any(|other| state.running(other)) {
+            state.quiet = 0;
+        }
+        state.clients[at].life = Life::Running;
+    }
+}
+
+fn get(step: &mut Step) -> Value {
+    let value = step.after.keys[0].map_or(Value::Nil, |entry| entry.value);
+    step.reply = Reply::Value(value);
+    value
+}
+
+/// Who finds that its lock is lost stops its work.
+fn is_held(step: &mut Step, at: usize) -> bool {
+    let this = &mut step.after.clients[at];
+    let held = this.lease > 0 && !this.told;
+    this.inside &= held;
+    held
+}
+
+fn has_no_ttl(step: &mut Step) -> bool {
+    let left = step.after.keys[0].map_or(-2, |entry| entry.ttl.map_or(-1, |ttl| ttl as i8));
+    step.reply = Reply::Ttl(left);
+    left == -1
+}
+
+fn expire(step: &mut Step) -> bool {
+    let found = step.after.keys[0].is_some();
+    if let Some(entry) = &mut step.after.keys[0] {
+        entry.ttl = Some(TTL);
+    }
+    step.reply = Reply::Int(found.into());
+    found
+}
+
+fn delete(step: &mut Step, at: usize, node: usize) -> bool {
+    let old = step.after.keys[node].take();
+    step.reply = Reply::Int(old.is_some().into());
+    if let Some(entry) = old {
+        touch(step, at, entry.owner);
+    }
+    old.is_some()
+}
+
+fn compare_delete(step: &mut Step, at: usize, node: usize) -> bool {
+    step.reply = Reply::Int(0);
+    step.after.keys[node].is_some_and(|entry| entry.value == Value::Id(at as u8)) && delete(step, at, node)
+}
+
+/// Somebody has changed the lock of `owner`. That is a breach if the owner lives and has it by right.
+fn touch(step: &mut Step, at: usize, owner: u8) {
+    let owner = usize::from(owner);
+    let Client { holds, lease, .. } = step.after.clients[owner];
+    if owner != at && step.after.running(owner) && holds && lease > 0 {
+        step.broken |= Property::OwnLockOnly.bit();
+    }
+}
+
+/// The clocks of a search stay within a byte.
+const _: () = assert!(LAST_TICK + TTL + 1 < FOR_EVER);
+
+impl Action {
+    /// Who acts, if it is a client.
+    pub(crate) const fn client(self) -> Option<u8> {
+        match self {
+            Self::Step(client) | Self::Lose(client) | Self::Renew(client) | Self::Crash(client) => Some(client),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The page about all schemes, written by the search itself.
+
+use crate::diagram::diagram;
+use crate::property::Property;
+use crate::table::cell;
+use crate::trace::Trace;
+use crate::verdict::Verdict;
+use crate::words::Lang;
+use std::fmt::Write;
+
+/// A page in Markdown, and the pictures that it shows.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The text.
+    pub text: String,
+    /// Names and contents of the pictures, which lie in the directory `lab` beside the page.
+    pub pictures: Vec<(String, String)>,
+}
+
+/// Writes the page about these schemes.
+pub fn page(verdicts: &[Verdict], lang: Lang) -> Page {
+    let mut page = Page { text: heading(lang).to_owned(), pictures: Vec::new() };
+    page.table(verdicts, lang);
+    for verdict in verdicts {
+        page.scheme(verdict, lang);
+    }
+    page
+}
+
+impl Page {
+    fn table(&mut self, verdicts: &[Verdict], lang: Lang) {
+        let head: Vec<_> = Property::ALL.map(|property| property.label(lang)).into();
+        let _ = writeln!(self.text, "| {} | {} |", lang.pick("scheme", "方案"), head.join(" | "));
+        let _ = writeln!(self.text, "|---|{}", "---|".repeat(head.len()));
+        for verdict in verdicts {
+            let cells: Vec<_> = Property::ALL.map(|property| cell(verdict.finding(property), lang)).into();
+            let id = verdict.scheme.id;
+            let _ = writeln!(self.text, "| [{id}](#{id}) | {} |", cells.join(" | "));
+        }
+    }
+
+    fn scheme(&mut self, verdict: &Verdict, lang: Lang) {
+        let (id, period) = (verdict.scheme.id, lang.pick(".", "。"));
+        let _ = write!(self.text, "\n## {id}\n\n{}{period}\n", verdict.scheme.title.get(lang));
+        let shown = verdict.chosen(None, None).and_then(|(property, fault)| Trace::of(verdict, property, fault, lang));
+        if let Some(trace) = shown {
+            let file = format!("{id}{}.svg", lang.pick("", ".zh-CN"));
+            let _ = write!(self.text, "\n**{}{period}**\n\n", trace.headline());
+            for (number, row) in (1..).zip(&trace.rows) {
+                let _ = writeln!(self.text, "{number}. {}", row.sentence);
+            }
+            let (steps, breach) = (trace.rows.len(), trace.property.breach(lang));
+            let _ = match lang {
+                Lang::En => write!(self.text, "\nSo after step {steps} {breach}.\n"),
+                Lang::Zh => write!(self.text, "\n到第 {steps} 步：{breach}。\n"),
+            };
+            let _ = write!(self.text, "\n![{}](lab/{file})\n", trace.headline());
+            self.pictures.push((file, diagram(&trace)));
+        }
+        let _ = write!(self.text, "\n{}\n", verdict.scheme.advice.get(lang));
+    }
+}
+
+const fn heading(lang: Lang) -> &'static str {
+    match lang {
+        Lang::En => {
+            "\
+# Why naive locks break
+
+This page is written by `fencelock lab`: a search tries every order of the steps of two or three clients, with crashes and
+delays, and tells the shortest way to break each scheme. `fencelock lab SCHEME --url redis://HOST` does the same steps on a
+real server.
+
+A lock lasts two ticks, so `EX 2`. A number is the fewest steps that break a promise, after the fault that it takes;
+\"breaks\" takes none, \"several\" takes more than one.
+
+- *one holder*: never are two clients at work at the same time
+- *own lock only*: nobody deletes, overwrites or shortens the living lock of another
+- *no dead lock*: when everybody has been gone for as long as a lock lasts, the next one to come gets it at once
+- *no late write*: no write is accepted after a later holder has begun
+
+A search without faults has clients that finish in time. *crash*: one client dies. *lost release*: its connection breaks before
+it gives the lock back. *clocks*: they differ by a tick. *overrun*: the work outlasts the lock, while the process runs on.
+*pause*: the whole process stands still, its watchdog too. *failover*: a replica takes over that has not copied everything.
+*restart*: a server has forgotten everything. What \"holds\" was searched with each fault of the scheme and with all together.
+
+The bounds: each client takes the lock at most once and asks at most twice; a search lasts six ticks; a command and its answer
+are one step.
+
+"
+        }
+        Lang::Zh => {
+            "\
+# 朴素的锁为什么会失效
+
+本页由 `fencelock lab` 自动生成：它穷举两三个客户端各步骤的所有先后次序，加上崩溃和延迟，给出打破每个方案的最短过程。
+`fencelock lab 方案 --url redis://主机 --lang zh` 会在真实服务器上照做一遍。
+
+锁的过期时间是两拍，所以写作 `EX 2`。表中数字是打破该性质最少的步数，前面是需要发生的故障；“无故障”表示什么都不用坏，
+“多个故障”表示要同时发生几种。
+
+- *互斥*：任何时刻最多只有一个客户端在锁内执行
+- *不误删他锁*：谁都不能删除、覆盖或缩短别人仍然有效的锁
+- *不会死锁*：所有人都离开满一个过期时间之后，新来的客户端应当立刻拿到锁
+- *过期不再写*：后来者开始执行之后，过期持有者的写入不再被接受
+
+没有故障时，客户端总能在过期之前做完。*崩溃*：有一个客户端退出。*释放失败*：释放锁之前断了连接。*时钟不一致*：相差一拍。
+*执行超时*：业务比锁的过期时间还长，但进程照常运行。*进程停顿*：整个进程停住，看门狗也跟着停。*主从切换*：没同步完的从库
+被提升为主库。*节点重启*：有一个节点的数据全部丢失。“成立”的性质，对该方案的每种故障以及全部故障同时发生都搜索过。
+
+搜索的边界：每个客户端最多加锁一次、最多尝试两次；最多六拍；一条命令和它的应答算一步。
+
+"
+        }
+    }
+}

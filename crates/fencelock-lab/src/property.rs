@@ -1,0 +1,86 @@
+//! What a lock must do.
+
+use crate::words::{Lang, Text};
+
+/// Something that must hold in every state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Property {
+    /// Never are two clients between reading and writing what the lock protects.
+    Exclusion,
+    /// Nobody deletes, overwrites or shortens the living lock of another.
+    OwnLockOnly,
+    /// When everybody has been gone for as long as a lock lasts, the next one to come gets it at once.
+    NoDeadLock,
+    /// No write is accepted after a later holder has begun.
+    NoLateWrite,
+}
+
+impl Property {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 4] = [Self::Exclusion, Self::OwnLockOnly, Self::NoDeadLock, Self::NoLateWrite];
+
+    /// Its name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exclusion => "exclusion",
+            Self::OwnLockOnly => "own-lock-only",
+            Self::NoDeadLock => "no-dead-lock",
+            Self::NoLateWrite => "no-late-write",
+        }
+    }
+
+    /// Its name in a table.
+    pub const fn label(self, lang: Lang) -> &'static str {
+        let text = match self {
+            Self::Exclusion => Text::new("one holder", "互斥"),
+            Self::OwnLockOnly => Text::new("own lock only", "不误删他锁"),
+            Self::NoDeadLock => Text::new("no dead lock", "不会死锁"),
+            Self::NoLateWrite => Text::new("no late write", "过期不再写"),
+        };
+        text.get(lang)
+    }
+
+    /// What it demands, as a sentence.
+    pub const fn meaning(self, lang: Lang) -> &'static str {
+        let text = match self {
+            Self::Exclusion => {
+                Text::new("Never are two clients at work at the same time.", "任何时刻最多只有一个客户端在锁内执行。")
+            }
+            Self::OwnLockOnly => Text::new(
+                "Nobody deletes, overwrites or shortens the living lock of another.",
+                "谁都不能删除、覆盖或缩短别人仍然有效的锁。",
+            ),
+            Self::NoDeadLock => Text::new(
+                "When everybody has been gone for as long as a lock lasts, the next one to come gets it at once.",
+                "所有人都离开满一个过期时间之后，新来的客户端应当立刻拿到锁。",
+            ),
+            Self::NoLateWrite => Text::new(
+                "A holder whose lock has ended notices it, or its write is refused: no write is accepted after a later holder has begun.",
+                "锁过期的持有者要么自己发现，要么写入被拒绝：后来者开始执行之后，旧的写入不再被接受。",
+            ),
+        };
+        text.get(lang)
+    }
+
+    /// What has happened where it is broken.
+    pub const fn breach(self, lang: Lang) -> &'static str {
+        let text = match self {
+            Self::Exclusion => Text::new("two clients are at work at the same time", "两个客户端同时在锁内执行"),
+            Self::OwnLockOnly => {
+                Text::new("the living lock of another was deleted or overwritten", "误删或改写了别人仍然有效的锁")
+            }
+            Self::NoDeadLock => {
+                Text::new("the lock is refused although nobody has it any more", "已经没有人持有锁，却还是拿不到：死锁")
+            }
+            Self::NoLateWrite => Text::new(
+                "a write is accepted after a later holder has begun",
+                "后来者已经开始执行，过期持有者的写入却被接受",
+            ),
+        };
+        text.get(lang)
+    }
+
+    pub(crate) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}

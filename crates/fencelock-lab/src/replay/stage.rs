@@ -1,0 +1,304 @@
+//! The servers, the keys and the clock of one replay.
+
+use super::{NotReplayed, Site};
+use crate::model::Model;
+use crate::model::command::Command;
+use crate::model::state::{Action, Reply, State, Step, TTL, Value};
+use crate::scheme::Op;
+use crate::server::Server;
+use crate::wire::{GUARDED, Wire};
+use fencelock::backends::BootClock;
+use fencelock::{Clock, Moment};
+use redis::Value as Answer;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A replica is back after some seconds: masters wait for others before they send a copy.
+const COPYING: Duration = Duration::from_secs(30);
+
+/// What was expected, and what came instead.
+type Difference = (String, String);
+
+pub(super) struct Stage {
+    master: Server,
+    replica: Option<Replica>,
+    failed_over: bool,
+    prefix: String,
+    begun: Moment,
+    tick: Duration,
+    /// The fencing token of each client.
+    tokens: [i64; 3],
+}
+
+struct Replica {
+    server: Server,
+    host: String,
+    port: String,
+}
+
+impl Stage {
+    pub(super) fn set(model: &Model<'_>, site: &Site, tick: Duration) -> Result<Self, NotReplayed> {
+        let mut master = Server::connect(&site.url)?;
+        let now = BootClock.now();
+        let unique = format!("{}-{}", std::process::id(), now.since(Moment::default()).as_nanos());
+        let prefix = format!("fencelock-lab:{{{unique}}}:");
+        let replica = match (&site.replica, model.is_replicated()) {
+            (_, false) => None,
+            (None, true) => return Err(NotReplayed::NeedsReplica),
+            (Some(url), true) => Some(Replica::cut_off(url, &mut master, &prefix)?),
+        };
+        master.ask(&["SET".to_owned(), format!("{prefix}stock"), "1".to_owned()])?;
+        let begun = BootClock.now();
+        Ok(Self { master, replica, failed_over: false, prefix, begun, tick, tokens: [0; 3] })
+    }
+
+    /// A step that was done when the next tick was near may have met a lock that had expired early.
+    pub(super) fn check_time(&self, now: u8) -> Result<(), NotReplayed> {
+        let late = BootClock.now().since(self.begun).saturating_sub(self.tick * u32::from(now));
+        if late > self.tick / 4 { Err(NotReplayed::TooSlow) } else { Ok(()) }
+    }
+
+    /// Does a step, and compares answer and lock with the model's.
+    pub(super) fn play(
+        &mut self,
+        model: &Model<'_>,
+        before: &State,
+        action: Action,
+        step: &Step,
+        halt: &AtomicBool,
+    ) -> Result<Result<String, Difference>, NotReplayed> {
+        let told = match action {
+            Action::Tick => self.wait(step.after.now, halt)?,
+            Action::Replicate => self.copy()?,
+            Action::Failover => self.fail_over()?,
+            Action::Restart(node) => {
+                // One server stands for three, so this one forgets a key of its own.
+                let key = self.lock(node);
+                self.server().remove(&[key]);
+                "restart".to_owned()
+            }
+            Action::Crash(_) | Action::Lose(_) => String::new(),
+            Action::Step(client) | Action::Renew(client) => match model.command(before, action) {
+                Some(command) => match self.send(&command, client, step)? {
+                    Ok(told) => told,
+                    Err(difference) => return Ok(Err(difference)),
+                },
+                None => match self.work(model, before, client, step)? {
+                    Ok(told) => told,
+                    Err(difference) => return Ok(Err(difference)),
+                },
+            },
+        };
+        Ok(self.compare(model, step)?.map_or(Ok(told), Err))
+    }
+
+    fn wait(&self, now: u8, halt: &AtomicBool) -> Result<String, NotReplayed> {
+        let until = self.begun + self.tick * u32::from(now);
+        loop {
+            if halt.load(Ordering::Relaxed) {
+                return Err(NotReplayed::Stopped);
+            }
+            let left = until.since(BootClock.now());
+            if left.is_zero() {
+                return Ok(format!("{} ms", self.tick.as_millis()));
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    fn send(&mut self, command: &Command, client: u8, step: &Step) -> Result<Result<String, Difference>, NotReplayed> {
+        let words = self.words(command);
+        let key = self.lock(command.node);
+        let answer = self.server().send(&words, &key)?;
+        let greatest = self.tokens.into_iter().max().unwrap_or_default();
+        let agrees = match (step.reply, &answer) {
+            (Reply::Token(0), Answer::Int(0)) => true,
+            (Reply::Token(1..), Answer::Int(token)) => {
+                self.tokens[usize::from(client)] = *token;
+                *token > greatest
+            }
+            (expected, answer) => is_same(expected, answer),
+        };
+        let told = show(&answer);
+        Ok(if agrees { Ok(told) } else { Err((format!("{:?}", step.reply), told)) })
+    }
+
+    fn words(&self, command: &Command) -> Vec<String> {
+        // Half a tick early, so that it lies far from both ticks that it must be told from.
+        let ttl = (self.tick * u32::from(TTL)).saturating_sub(self.tick / 2);
+        let wire = Wire { lock: self.lock(command.node), fence: format!("{}fence", self.prefix), ttl };
+        wire.words(command, encoded)
+    }
+
+    /// What the lock protects is on a server too.
+    fn work(
+        &mut self,
+        model: &Model<'_>,
+        before: &State,
+        client: u8,
+        step: &Step,
+    ) -> Result<Result<String, Difference>, NotReplayed> {
+        let op = model.op(before, usize::from(client));
+        if !matches!(op, Op::Enter | Op::Write) {
+            return Ok(Ok(String::new()));
+        }
+        let key = format!("{}{}", self.prefix, if model.scheme.is_fenced { "guarded" } else { "stock" });
+        let write = if op == Op::Write { "0" } else { "" };
+        let words: Vec<String> = match (model.scheme.is_fenced, op) {
+            (true, _) => {
+                let token = self.tokens[usize::from(client)].to_string();
+                ["EVAL", GUARDED, "1", &key, &token, write].map(str::to_owned).into()
+            }
+            (false, Op::Enter) => ["GET", &key].map(str::to_owned).into(),
+            (false, _) => ["SET", &key, write].map(str::to_owned).into(),
+        };
+        let answer = self.master.ask(&words)?;
+        let accepted = !matches!(answer, Answer::Int(0));
+        let told = show(&answer);
+        Ok(if accepted == step.yes { Ok(told) } else { Err((format!("accepted: {}", step.yes), told)) })
+    }
+
+    fn compare(&mut self, model: &Model<'_>, step: &Step) -> Result<Option<Difference>, NotReplayed> {
+        let nodes = if model.scheme.home == crate::scheme::Home::Three { 3 } else { 1 };
+        let longest = (self.tick * u32::from(TTL)).as_millis() as i64;
+        for node in 0..nodes {
+            let key = self.lock(node);
+            let (value, left) = self.server().look(&key)?;
+            let entry = step.after.keys[usize::from(node)];
+            let same_value = value == entry.map(|entry| encoded(entry.value));
+            let same_life = match entry.map(|entry| entry.ttl) {
+                None => left == -2,
+                Some(None) => left == -1,
+                Some(Some(_)) => (0..=longest).contains(&left),
+            };
+            if !(same_value && same_life) {
+                return Ok(Some((format!("{entry:?}"), format!("{value:?} with {left} ms left"))));
+            }
+        }
+        Ok(None)
+    }
+
+    fn copy(&mut self) -> Result<String, NotReplayed> {
+        let key = self.lock(0);
+        let replica = self.replica.as_mut().ok_or(NotReplayed::NeedsReplica)?;
+        replica.copy(&mut self.master, &key)?;
+        Ok("copied".to_owned())
+    }
+
+    fn fail_over(&mut self) -> Result<String, NotReplayed> {
+        let replica = self.replica.as_mut().ok_or(NotReplayed::NeedsReplica)?;
+        replica.server.follow("NO", "ONE")?;
+        self.failed_over = true;
+        Ok("REPLICAOF NO ONE".to_owned())
+    }
+
+    /// The server that clients see.
+    fn server(&mut self) -> &mut Server {
+        match &mut self.replica {
+            Some(replica) if self.failed_over => &mut replica.server,
+            _ => &mut self.master,
+        }
+    }
+
+    fn lock(&self, node: u8) -> String {
+        format!("{}lock{}", self.prefix, node + 1)
+    }
+}
+
+impl Replica {
+    /// From here on nothing is copied: a lag that lasts for as long as the story needs.
+    fn cut_off(url: &str, master: &mut Server, prefix: &str) -> Result<Self, NotReplayed> {
+        let mut server = Server::connect(url)?;
+        let begun = BootClock.now();
+        let (host, port) = loop {
+            match server.master() {
+                Err(NotReplayed::NoReplica(_)) if BootClock.now().since(begun) < COPYING => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                found => break found?,
+            }
+        };
+        let mut replica = Self { server, host, port };
+        // It may be another master's: then this never arrives.
+        let sign = format!("{prefix}sign");
+        master.ask(&["SET".to_owned(), sign.clone(), "1".to_owned()])?;
+        let arrived = replica.await_same(master, &sign);
+        master.remove(&[sign]);
+        arrived?;
+        replica.cut()?;
+        Ok(replica)
+    }
+
+    fn cut(&mut self) -> redis::RedisResult<()> {
+        // Nobody listens on this port.
+        self.server.follow("127.0.0.1", "1")
+    }
+
+    fn copy(&mut self, master: &mut Server, key: &str) -> Result<(), NotReplayed> {
+        self.server.follow(&self.host, &self.port)?;
+        self.await_same(master, key)?;
+        Ok(self.cut()?)
+    }
+
+    fn await_same(&mut self, master: &mut Server, key: &str) -> Result<(), NotReplayed> {
+        let begun = BootClock.now();
+        while self.server.look(key)?.0 != master.look(key)?.0 {
+            if BootClock.now().since(begun) > COPYING {
+                return Err(NotReplayed::NoReplica("what is written there does not arrive".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+/// Whatever happened, nothing stays behind.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let names = ["lock1", "lock2", "lock3", "stock", "fence", "guarded"];
+        let keys = names.map(|name| format!("{}{name}", self.prefix));
+        self.master.remove(&keys);
+    }
+}
+
+/// It follows its master again, and forgets what it was given meanwhile.
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.server.follow(&self.host, &self.port);
+    }
+}
+
+fn encoded(value: Value) -> String {
+    match value {
+        Value::Nil => String::new(),
+        Value::One => "1".to_owned(),
+        Value::Id(client) => format!("P{}", client + 1),
+        Value::Time(tick) => tick.to_string(),
+    }
+}
+
+fn is_same(expected: Reply, answer: &Answer) -> bool {
+    match (expected, answer) {
+        (Reply::Int(number), Answer::Int(got)) => i64::from(number) == *got,
+        (Reply::Ttl(left), Answer::Int(got)) => {
+            if left < 0 {
+                i64::from(left) == *got
+            } else {
+                *got > 0
+            }
+        }
+        (Reply::Ok, Answer::Okay) | (Reply::Value(Value::Nil), Answer::Nil) => true,
+        (Reply::Value(value), Answer::BulkString(got)) => encoded(value).as_bytes() == got.as_slice(),
+        _ => false,
+    }
+}
+
+fn show(answer: &Answer) -> String {
+    match answer {
+        Answer::Nil => "nil".to_owned(),
+        Answer::Int(number) => number.to_string(),
+        Answer::Okay => "OK".to_owned(),
+        Answer::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => format!("{other:?}"),
+    }
+}

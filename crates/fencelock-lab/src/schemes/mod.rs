@@ -1,0 +1,50 @@
+//! The schemes, in the order in which their articles build them up.
+
+mod early;
+mod own;
+mod second;
+mod third;
+
+use crate::fault::Fault;
+use crate::scheme::{Home, Line, Op, Scheme};
+use crate::words::Text;
+
+/// Every scheme.
+pub fn catalog() -> Vec<Scheme> {
+    let mut all = early::schemes();
+    all.extend(second::schemes());
+    all.extend(third::schemes());
+    all.extend(own::schemes());
+    all
+}
+
+/// The scheme of this name.
+pub fn find(id: &str) -> Option<Scheme> {
+    catalog().into_iter().find(|scheme| scheme.id == id)
+}
+
+const fn line(op: Op, yes: u8, no: u8) -> Line {
+    Line { op, yes, no }
+}
+
+/// The same line follows whatever comes of it.
+const fn then(op: Op, next: u8) -> Line {
+    line(op, next, next)
+}
+
+/// What a scheme on one Redis with a lease has in common with the others.
+fn on_redis(id: &'static str, title: Text, advice: Text, lines: Vec<Line>) -> Scheme {
+    Scheme {
+        id,
+        title,
+        advice,
+        lines,
+        home: Home::Redis,
+        has_lease: true,
+        is_renewed: false,
+        is_fenced: false,
+        clients: 3,
+        faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun],
+        exhibit: None,
+    }
+}

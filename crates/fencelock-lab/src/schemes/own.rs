@@ -1,0 +1,59 @@
+//! What fencelock does on one Redis, with and without its last line of defence.
+
+use super::{line, on_redis, then};
+use crate::fault::Fault;
+use crate::property::Property;
+use crate::scheme::{Home, Op, Scheme};
+use crate::words::Text;
+
+pub(super) fn schemes() -> Vec<Scheme> {
+    let fenced = Scheme {
+        is_fenced: true,
+        exhibit: Some((Property::Exclusion, Some(Fault::Pause))),
+        ..own(
+            "fencelock",
+            Text::new(
+                "fencelock on one Redis, its token checked where the stock is read and written",
+                "fencelock（单个 Redis），读写库存时都检查令牌",
+            ),
+            Text::new(
+                "A paused process cannot be kept from believing in its lock. Its write is refused all the same.",
+                "停顿的进程醒来仍会以为自己有锁，这一点谁也拦不住；但它的写入会被拒绝。",
+            ),
+        )
+    };
+    let unfenced = Scheme {
+        exhibit: Some((Property::NoLateWrite, Some(Fault::Pause))),
+        ..own(
+            "fencelock-unfenced",
+            Text::new(
+                "fencelock on one Redis, but nobody looks at the token",
+                "fencelock（单个 Redis），但没有人检查令牌",
+            ),
+            Text::new(
+                "Between the last look at the lock and the write there is always a gap. Send the token along, and let the receiver refuse smaller ones.",
+                "最后一次检查锁和写入之间总有空隙。写入时带上令牌，让接收方拒绝更小的令牌。",
+            ),
+        )
+    };
+    vec![fenced, unfenced]
+}
+
+fn own(id: &'static str, title: Text, advice: Text) -> Scheme {
+    let lines = vec![
+        line(Op::Claim, 1, 6),
+        line(Op::Enter, 2, 4),
+        line(Op::IsHeld, 3, 4),
+        then(Op::Write, 4),
+        then(Op::CompareDel, 5),
+        then(Op::Done, 0),
+        then(Op::Busy, 0),
+    ];
+    Scheme {
+        home: Home::Replicated,
+        is_renewed: true,
+        clients: 2,
+        faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun, Fault::Pause, Fault::Failover],
+        ..on_redis(id, title, advice, lines)
+    }
+}

@@ -1,0 +1,204 @@
+//! The article that mends one lock six times.
+
+use super::{line, on_redis, then};
+use crate::fault::Fault;
+use crate::property::Property;
+use crate::scheme::{Content, Home, Op, Scheme};
+use crate::words::Text;
+
+pub(super) fn schemes() -> Vec<Scheme> {
+    vec![
+        setnx(),
+        expire_on_failure(),
+        deadline_value(),
+        getset(),
+        set_nx_ex(),
+        token_lua(),
+        system("s2-thread", Text::new("a lock between threads: here memory:", "线程锁：本项目的 memory:")),
+        system(
+            "s2-process",
+            Text::new("a lock between processes of one machine: here file:", "同一操作系统内的进程锁：本项目的 file:"),
+        ),
+    ]
+}
+
+fn setnx() -> Scheme {
+    Scheme {
+        has_lease: false,
+        faults: vec![Fault::Crash, Fault::LostRelease],
+        exhibit: Some((Property::NoDeadLock, Some(Fault::LostRelease))),
+        ..on_redis(
+            "s2-1-setnx",
+            Text::new("SETNX, work, DEL", "SETNX 加锁，执行业务，DEL 释放"),
+            Text::new(
+                "Give the key an expiry, in the same command that creates it: SET NX EX.",
+                "在创建 key 的同一条命令里设置过期时间：SET NX EX。",
+            ),
+            vec![
+                line(Op::SetNx(Content::Now), 1, 5),
+                then(Op::Enter, 2),
+                then(Op::Write, 3),
+                then(Op::Del, 4),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}
+
+fn expire_on_failure() -> Scheme {
+    Scheme {
+        has_lease: false,
+        faults: vec![Fault::Crash, Fault::LostRelease],
+        exhibit: Some((Property::NoDeadLock, Some(Fault::LostRelease))),
+        ..on_redis(
+            "s2-2-expire-on-failure",
+            Text::new("SETNX, work, DEL; if DEL fails, EXPIRE 0", "SETNX 加锁，DEL 释放；DEL 失败时再 EXPIRE 0"),
+            Text::new(
+                "What keeps DEL from arriving keeps EXPIRE from arriving. The expiry must be there from the start: SET NX EX.",
+                "DEL 发不出去，EXPIRE 同样发不出去。过期时间要在加锁时就设好：SET NX EX。",
+            ),
+            vec![
+                line(Op::SetNx(Content::Now), 1, 6),
+                then(Op::Enter, 2),
+                then(Op::Write, 3),
+                line(Op::Del, 5, 4),
+                then(Op::ExpireNow, 5),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}
+
+fn deadline_value() -> Scheme {
+    Scheme {
+        faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks, Fault::Overrun],
+        exhibit: Some((Property::Exclusion, None)),
+        ..on_redis(
+            "s2-3-deadline-value",
+            Text::new(
+                "value = deadline; once it has passed: DEL, then SETNX",
+                "值为超时时间；发现已超时就先 DEL 再 SETNX",
+            ),
+            Text::new(
+                "Let Redis end the lock: SET NX EX. Whoever clears away an old lock must do so in one step with taking it.",
+                "让 Redis 自己让锁过期：SET NX EX。清除旧锁和拿到新锁必须是同一步。",
+            ),
+            vec![
+                line(Op::SetNx(Content::Deadline), 5, 1),
+                then(Op::GetDeadline, 2),
+                line(Op::HasPassed, 3, 9),
+                line(Op::Del, 4, 9),
+                line(Op::SetNx(Content::Deadline), 5, 9),
+                then(Op::Enter, 6),
+                then(Op::Write, 7),
+                then(Op::Del, 8),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}
+
+fn getset() -> Scheme {
+    Scheme {
+        faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks, Fault::Overrun],
+        exhibit: Some((Property::OwnLockOnly, None)),
+        ..on_redis(
+            "s2-4-getset",
+            Text::new(
+                "value = deadline; once it has passed: GETSET, and compare with what was seen",
+                "值为超时时间；发现已超时就 GETSET，再和先前看到的值比较",
+            ),
+            Text::new(
+                "Let Redis end the lock: SET NX EX. Then no client's clock counts, and a loser writes nothing.",
+                "让 Redis 自己让锁过期：SET NX EX。这样不依赖各客户端的时钟，抢锁失败者也不会写任何东西。",
+            ),
+            vec![
+                line(Op::SetNx(Content::Deadline), 4, 1),
+                then(Op::GetDeadline, 2),
+                line(Op::HasPassed, 3, 8),
+                line(Op::GetSetIsSame, 4, 8),
+                then(Op::Enter, 5),
+                then(Op::Write, 6),
+                then(Op::Del, 7),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}
+
+fn set_nx_ex() -> Scheme {
+    Scheme {
+        exhibit: Some((Property::OwnLockOnly, Some(Fault::Overrun))),
+        ..on_redis(
+            "s2-5-set-nx-ex",
+            Text::new("SET NX EX, plain DEL", "SET NX EX 加锁，直接 DEL 释放"),
+            Text::new(
+                "Write a value of your own, and delete only if it is still there, in one Lua script.",
+                "写入自己独有的值，释放时用一个 Lua 脚本确认值没变再删除。",
+            ),
+            vec![
+                line(Op::SetNxEx(Content::One), 1, 5),
+                then(Op::Enter, 2),
+                then(Op::Write, 3),
+                then(Op::Del, 4),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}
+
+fn token_lua() -> Scheme {
+    Scheme {
+        exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
+        ..on_redis(
+            "s2-6-token-lua",
+            Text::new(
+                "SET NX EX with a password, compare and delete in Lua (recommended there)",
+                "SET NX EX 加密码，用 Lua 比较后删除（原文推荐）",
+            ),
+            Text::new(
+                "Sound while the work ends within the expiry. Renew the lease, and check a fencing token where you write.",
+                "只要业务在过期时间内做完就是可靠的。要放开这个前提：续期，并在写入处检查令牌。",
+            ),
+            vec![
+                line(Op::SetNxEx(Content::Id), 1, 5),
+                then(Op::Enter, 2),
+                then(Op::Write, 3),
+                then(Op::CompareDel, 4),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}
+
+/// Left open by the author, and built here: whoever frees the lock of a dead holder can see it die.
+fn system(id: &'static str, title: Text) -> Scheme {
+    let advice = Text::new(
+        "Holds: the system sees its holder die, so no time limit is needed. It reaches no further than one machine.",
+        "成立：操作系统看得见持有者退出，不需要过期时间。但只在一台机器内有效。",
+    );
+    Scheme {
+        home: Home::System,
+        has_lease: false,
+        faults: vec![Fault::Crash, Fault::Overrun, Fault::Pause],
+        ..on_redis(
+            id,
+            title,
+            advice,
+            vec![
+                line(Op::Lock, 1, 5),
+                then(Op::Enter, 2),
+                then(Op::Write, 3),
+                then(Op::Unlock, 4),
+                then(Op::Done, 0),
+                then(Op::Busy, 0),
+            ],
+        )
+    }
+}

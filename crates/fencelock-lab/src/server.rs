@@ -1,0 +1,99 @@
+//! A real server, as far as replays and stories need one.
+
+use crate::replay::NotReplayed;
+use redis::{Connection, FromRedisValue, RedisResult, Value, cmd};
+use std::time::Duration;
+
+/// A server of the same machine or network that takes longer is out of order.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection.
+pub(crate) struct Server(Connection);
+
+impl Server {
+    pub(crate) fn connect(url: &str) -> RedisResult<Self> {
+        let connection = redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(connection))
+    }
+
+    pub(crate) fn ask(&mut self, words: &[String]) -> RedisResult<Value> {
+        let (name, rest) = words.split_first().map_or(("PING", words), |(name, rest)| (name.as_str(), rest));
+        cmd(name).arg(rest).query(&mut self.0)
+    }
+
+    /// Sends the words of a command about a lock.
+    pub(crate) fn send(&mut self, words: &[String], lock: &str) -> RedisResult<Value> {
+        if words.first().is_some_and(|word| word == "MULTI") {
+            return self.delete_in_transaction(lock);
+        }
+        self.ask(words)
+    }
+
+    /// Several commands at once, with nobody else's in between.
+    pub(crate) fn together<T: FromRedisValue>(&mut self, commands: &[&[&str]]) -> RedisResult<T> {
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        for words in commands {
+            if let Some((name, rest)) = words.split_first() {
+                pipe.cmd(name).arg(rest);
+            }
+        }
+        pipe.query(&mut self.0)
+    }
+
+    /// `MULTI`, `DEL`, `EXEC`: the answer of the `DEL`.
+    fn delete_in_transaction(&mut self, key: &str) -> RedisResult<Value> {
+        let (deleted,): (i64,) = redis::pipe().atomic().del(key).query(&mut self.0)?;
+        Ok(Value::Int(deleted))
+    }
+
+    /// The value of a key, and the milliseconds that it has left.
+    pub(crate) fn look(&mut self, key: &str) -> RedisResult<(Option<String>, i64)> {
+        redis::pipe().atomic().get(key).pttl(key).query(&mut self.0)
+    }
+
+    pub(crate) fn remove(&mut self, keys: &[String]) {
+        // A server that is gone by now cannot be cleaned up.
+        let _: RedisResult<Value> = cmd("DEL").arg(keys).query(&mut self.0);
+    }
+
+    /// Removes every key whose name has this part, looking through all of them.
+    pub(crate) fn sweep(&mut self, part: &str) -> RedisResult<()> {
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(format!("*{part}*")).arg("COUNT").arg(1000);
+            let (next, keys): (u64, Vec<String>) = scan.query(&mut self.0)?;
+            if !keys.is_empty() {
+                cmd("DEL").arg(keys).exec(&mut self.0)?;
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// The host and port of its master.
+    pub(crate) fn master(&mut self) -> Result<(String, String), NotReplayed> {
+        let info: String = cmd("INFO").arg("replication").query(&mut self.0)?;
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        match (field("role"), field("master_host"), field("master_port"), field("master_link_status")) {
+            (Some("slave"), Some(host), Some(port), Some("up")) => Ok((host.to_owned(), port.to_owned())),
+            (Some("slave"), ..) => Err(NotReplayed::NoReplica("its link to the master is down".to_owned())),
+            _ => Err(NotReplayed::NoReplica("its role is another".to_owned())),
+        }
+    }
+
+    pub(crate) fn follow(&mut self, host: &str, port: &str) -> RedisResult<()> {
+        cmd("REPLICAOF").arg(host).arg(port).exec(&mut self.0)
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}

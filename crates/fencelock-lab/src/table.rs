@@ -1,0 +1,108 @@
+//! All schemes at a glance.
+
+use crate::columns::{padded, widths};
+use crate::fault::Fault;
+use crate::property::Property;
+use crate::verdict::{Finding, Verdict};
+use crate::words::Lang;
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// A table of schemes and properties: what holds, or what breaks it and in how many steps.
+pub fn table(verdicts: &[Verdict], lang: Lang, colours: bool) -> String {
+    let mut rows = vec![head(lang)];
+    rows.extend(verdicts.iter().map(|verdict| {
+        let cells = Property::ALL.map(|property| cell(verdict.finding(property), lang));
+        std::iter::once(verdict.scheme.id.to_owned()).chain(cells).collect()
+    }));
+    let widths = widths(rows.iter().map(Vec::as_slice));
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let last = column + 1 == row.len();
+            let shown = if last { cell.clone() } else { padded(cell, *width) };
+            let style = if colours { style(verdicts, number, column) } else { Style::new() };
+            let _ = write!(line, "{style}{shown}{style:#}{}", if last { "" } else { "  " });
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+    text.push_str(legend(lang));
+    text.push('\n');
+    text
+}
+
+fn head(lang: Lang) -> Vec<String> {
+    let first = lang.pick("SCHEME", "方案").to_owned();
+    let others = Property::ALL.map(|property| property.label(lang).to_uppercase());
+    std::iter::once(first).chain(others).collect()
+}
+
+pub(crate) fn cell(finding: Finding, lang: Lang) -> String {
+    match finding {
+        Finding::Holds { .. } => lang.pick("holds", "成立").to_owned(),
+        Finding::BreaksTogether { steps } => format!("{} {steps}", lang.pick("several:", "多个故障")),
+        Finding::Breaks { fault: None, steps } => {
+            format!("{} {steps}", lang.pick("breaks:", "无故障"))
+        }
+        Finding::Breaks { fault: Some(fault), steps } => {
+            format!("{}{} {steps}", fault.label(lang), lang.pick(":", ""))
+        }
+    }
+}
+
+fn style(verdicts: &[Verdict], row: usize, column: usize) -> Style {
+    if row == 0 {
+        return Style::new().bold();
+    }
+    let Some(property) = column.checked_sub(1) else { return Style::new() };
+    match verdicts[row - 1].finding(Property::ALL[property]) {
+        Finding::Holds { .. } => AnsiColor::Green.on_default(),
+        Finding::Breaks { fault: Some(fault), .. } if fault.is_assumption() => AnsiColor::Yellow.on_default(),
+        Finding::Breaks { .. } | Finding::BreaksTogether { .. } => AnsiColor::Red.on_default().bold(),
+    }
+}
+
+const fn legend(lang: Lang) -> &'static str {
+    match lang {
+        Lang::En => {
+            "\
+A number is the fewest steps that break it, after the fault that has to happen; \"breaks\" needs none.
+overrun: the work outlasts the lock. pause: the whole process stands still. clocks: they differ by a tick.
+`fencelock lab SCHEME` shows the steps, `--property` and `--fault` choose which."
+        }
+        Lang::Zh => {
+            "\
+数字是打破该性质最少的步数，前面是需要发生的故障；“无故障”表示什么都不用坏。
+执行超时：业务比锁的过期时间还长。进程停顿：整个进程停住不动。时钟不一致：相差一拍。
+`fencelock lab 方案` 显示每一步，用 `--property` 和 `--fault` 选择看哪一个。"
+        }
+    }
+}
+
+/// The table for programs.
+pub fn json_table(verdicts: &[Verdict]) -> Value {
+    let row = |verdict: &Verdict| {
+        let properties = Property::ALL.map(|property| {
+            let found = match verdict.finding(property) {
+                Finding::Holds { states } => json!({ "holds": true, "states": states }),
+                Finding::BreaksTogether { steps } => json!({ "holds": false, "fault": "several", "steps": steps }),
+                Finding::Breaks { fault, steps } => {
+                    json!({ "holds": false, "fault": fault.map(Fault::name), "steps": steps })
+                }
+            };
+            (property.name().to_owned(), found)
+        });
+        let faults: Vec<_> = verdict.scheme.faults.iter().map(|fault| fault.name()).collect();
+        json!({
+            "scheme": verdict.scheme.id,
+            "title": verdict.scheme.title.get(Lang::En),
+            "faults": faults,
+            "properties": properties.into_iter().collect::<serde_json::Map<_, _>>(),
+        })
+    };
+    verdicts.iter().map(row).collect()
+}

@@ -1,0 +1,146 @@
+//! What breaks, in how many steps; and what holds, in how many states.
+#![allow(missing_docs)]
+
+use fencelock_lab::{Content, Fault, Finding, Home, Lang, Line, Op, Property, Scheme, Verdict, catalog, find, page};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn verdicts() -> Vec<Verdict> {
+    catalog().into_iter().map(Verdict::of).collect()
+}
+
+/// Compares a file of the project with what it should say. `FENCELOCK_UPDATE=1` writes it instead.
+fn is_up_to_date(file: &Path, text: &str) {
+    if std::env::var_os("FENCELOCK_UPDATE").is_some() {
+        fs::create_dir_all(file.parent().expect("a directory")).expect("a directory that can be made");
+        fs::write(file, text).expect("a file that can be written");
+    }
+    let there = fs::read_to_string(file).unwrap_or_default();
+    assert!(there == text, "{} has drifted: run this test with FENCELOCK_UPDATE=1", file.display());
+}
+
+fn project(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
+}
+
+#[test]
+fn the_shortest_ways_to_break_each_scheme_are_as_long_as_they_were() {
+    let mut pins = String::new();
+    for verdict in verdicts() {
+        for (property, fault, steps) in verdict.exhibits() {
+            let fault = fault.map_or("-", Fault::name);
+            let _ = writeln!(pins, "{:<24}{:<16}{fault:<14}{steps}", verdict.scheme.id, property.name());
+        }
+    }
+    is_up_to_date(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exhibits.txt"), &pins);
+}
+
+#[test]
+fn what_holds_was_searched_to_the_end() {
+    let mut kept = 0;
+    for verdict in verdicts() {
+        for property in Property::ALL {
+            if let Finding::Holds { states } = verdict.finding(property) {
+                kept += 1;
+                assert!(states > 500, "{} {property:?}: only {states} states", verdict.scheme.id);
+            }
+        }
+    }
+    assert!(kept > 30, "only {kept} promises are kept");
+}
+
+#[test]
+fn every_exhibit_of_the_articles_is_broken_as_they_say() {
+    for verdict in verdicts() {
+        if let Some((property, fault)) = verdict.scheme.exhibit {
+            assert!(verdict.steps(property, fault).is_some(), "{} keeps {property:?}", verdict.scheme.id);
+        } else {
+            assert!(verdict.exhibits().is_empty(), "{} has nothing to show", verdict.scheme.id);
+        }
+    }
+}
+
+#[test]
+fn the_pages_are_what_the_lab_writes() {
+    let verdicts = verdicts();
+    for (lang, name) in [(Lang::En, "why-naive-locks-break.md"), (Lang::Zh, "why-naive-locks-break.zh-CN.md")] {
+        let written = page(&verdicts, lang);
+        is_up_to_date(&project("docs").join(name), &written.text);
+        assert!(written.pictures.len() > 15, "only {} pictures", written.pictures.len());
+        for (file, svg) in written.pictures {
+            is_up_to_date(&project("docs/lab").join(file), &svg);
+        }
+    }
+}
+
+#[test]
+fn the_readmes_have_the_same_table_as_the_pages() {
+    for (readme, page) in
+        [("README.md", "why-naive-locks-break.md"), ("README.zh-CN.md", "why-naive-locks-break.zh-CN.md")]
+    {
+        let read = |file: &str| fs::read_to_string(project(file)).expect("a page");
+        let (front, page_text) = (read(readme), read(&format!("docs/{page}")));
+        for row in page_text.lines().filter(|line| line.starts_with('|')) {
+            let row = row.replace("](#", &format!("](docs/{page}#"));
+            assert!(front.contains(&row), "{readme} lacks {row}");
+        }
+    }
+}
+
+fn mutant(id: &str, change: impl FnOnce(&mut Scheme)) -> Verdict {
+    let mut scheme = find(id).expect("a scheme");
+    change(&mut scheme);
+    Verdict::of(scheme)
+}
+
+fn swap(lines: &mut [Line], from: Op, to: Op) {
+    let mut swapped = 0;
+    for line in lines.iter_mut().filter(|line| line.op == from) {
+        line.op = to;
+        swapped += 1;
+    }
+    assert!(swapped > 0, "no {from:?} to be changed");
+}
+
+#[test]
+fn a_release_without_its_owner_check_steals() {
+    let verdict = mutant("s2-6-token-lua", |scheme| swap(&mut scheme.lines, Op::CompareDel, Op::Del));
+    assert_eq!(verdict.steps(Property::OwnLockOnly, Some(Fault::Overrun)), Some(7));
+}
+
+#[test]
+fn a_lock_without_its_expiry_outlives_a_crash() {
+    let without = |scheme: &mut Scheme| swap(&mut scheme.lines, Op::SetNxEx(Content::Id), Op::SetNx(Content::Id));
+    let verdict = mutant("s2-6-token-lua", without);
+    assert_eq!(verdict.steps(Property::NoDeadLock, Some(Fault::Crash)), Some(5));
+}
+
+#[test]
+fn a_token_that_nobody_checks_lets_a_late_write_pass() {
+    let verdict = mutant("fencelock", |scheme| scheme.is_fenced = false);
+    assert!(verdict.steps(Property::NoLateWrite, Some(Fault::Pause)).is_some());
+}
+
+#[test]
+fn a_lock_that_is_not_renewed_does_not_survive_an_overrun() {
+    let verdict = mutant("fencelock", |scheme| scheme.is_renewed = false);
+    assert!(verdict.steps(Property::Exclusion, Some(Fault::Overrun)).is_some());
+    assert_eq!(mutant("fencelock", |_| ()).steps(Property::Exclusion, Some(Fault::Overrun)), None);
+}
+
+#[test]
+fn a_lock_whose_keeper_sees_nobody_die_is_dead_after_a_crash() {
+    let verdict = mutant("s2-process", |scheme| scheme.home = Home::Redis);
+    assert!(verdict.steps(Property::NoDeadLock, Some(Fault::Crash)).is_some());
+}
+
+#[test]
+fn a_client_that_does_not_count_its_votes_meets_another() {
+    let verdict = mutant("s4-redlock", |scheme| {
+        let count = scheme.lines.iter_mut().find(|line| line.op == Op::HasMajority).expect("a count");
+        count.no = count.yes;
+    });
+    assert!(verdict.steps(Property::Exclusion, None).is_some());
+    assert_eq!(mutant("s4-redlock", |_| ()).steps(Property::Exclusion, None), None);
+}

@@ -1,0 +1,81 @@
+//! What breaks in the model breaks on a real server.
+#![allow(missing_docs)]
+
+use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_lab::{Fault, NotReplayed, Property, Site, Verdict, catalog, find, replay};
+use std::sync::atomic::AtomicBool;
+
+static GO_ON: AtomicBool = AtomicBool::new(false);
+
+fn replica_of(master: &RedisServer) -> RedisServer {
+    let port = master.port().to_string();
+    RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a second server")
+}
+
+#[test]
+fn every_counterexample_without_a_failover_happens_on_a_real_server() {
+    let Some(server) = redis_or_skip() else { return };
+    let mut seen = 0;
+    for verdict in catalog().into_iter().map(Verdict::of) {
+        for (property, fault, _) in verdict.exhibits() {
+            if fault == Some(Fault::Failover) {
+                continue;
+            }
+            let replayed = replay(&verdict, property, fault, &Site::new(&server.url()), &GO_ON);
+            assert!(replayed.is_ok(), "{} {property:?} {fault:?}: {}", verdict.scheme.id, replayed.unwrap_err());
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "only {seen} were replayed");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "nothing stays behind");
+}
+
+#[test]
+fn every_failover_happens_on_a_master_and_its_replica() {
+    if redis_or_skip().is_none() {
+        return;
+    }
+    let quick = ["--repl-diskless-sync-delay", "0"];
+    let master = RedisServer::options().args(quick).start().expect("a server");
+    let replica = replica_of(&master);
+    let site = Site { replica: Some(replica.url()), ..Site::new(&master.url()) };
+    for id in ["s3-replica-lag", "fencelock", "fencelock-unfenced"] {
+        let verdict = Verdict::of(find(id).expect("a scheme"));
+        let of_failover = verdict.exhibits().into_iter().filter(|(_, fault, _)| *fault == Some(Fault::Failover));
+        for (property, fault, _) in of_failover {
+            let replayed = replay(&verdict, property, fault, &site, &GO_ON);
+            assert!(replayed.is_ok(), "{id} {property:?}: {}", replayed.unwrap_err());
+        }
+    }
+    assert_eq!(master.command(&["DBSIZE"]), Reply::Int(0), "nothing stays behind");
+    let role = replica.command(&["INFO", "replication"]);
+    assert!(role.text().is_some_and(|info| info.contains("role:slave")), "{role:?}");
+}
+
+#[test]
+fn a_failover_without_a_replica_is_refused() {
+    let Some(server) = redis_or_skip() else { return };
+    let verdict = Verdict::of(find("s3-replica-lag").expect("a scheme"));
+    let refused = replay(&verdict, Property::Exclusion, Some(Fault::Failover), &Site::new(&server.url()), &GO_ON);
+    assert!(matches!(refused, Err(NotReplayed::NeedsReplica)), "{refused:?}");
+}
+
+#[test]
+fn a_server_that_does_something_else_is_found_out() {
+    let Some(server) = redis_or_skip() else { return };
+    // Whoever may not delete gets another answer than the model's.
+    let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
+    server.command(&["ACL", "SETUSER", "default", "-del"]);
+    let refused = replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &Site::new(&server.url()), &GO_ON);
+    assert!(matches!(refused, Err(NotReplayed::Server(_))), "{refused:?}");
+}
+
+#[test]
+fn a_replay_that_is_told_to_stop_leaves_nothing_behind() {
+    let Some(server) = redis_or_skip() else { return };
+    let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
+    let stop = AtomicBool::new(true);
+    let stopped = replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &Site::new(&server.url()), &stop);
+    assert!(matches!(stopped, Err(NotReplayed::Stopped)), "{stopped:?}");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}

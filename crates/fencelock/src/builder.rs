@@ -1,0 +1,98 @@
+use crate::client::{Client, unreachable_once};
+use crate::core::Core;
+use crate::error::Error;
+use crate::local::Limits;
+use fencelock_backends::{BootClock, ConnectError};
+use fencelock_core::{Backend, Clock, Drift};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The settings of a client; see [`Client::builder`].
+///
+/// All but the clock are about **sharing**: tasks of one client that want the same key stand in one line, and the lease
+/// goes from one to the next without the network, each with its own fencing token. It goes only between locks of the same
+/// TTL and label, and others that wait for the key get their turn after a bounded batch.
+///
+/// ```
+/// # async fn demo() -> Result<(), fencelock::Error> {
+/// use std::time::Duration;
+///
+/// let client = fencelock::Client::builder().batch(16, Duration::from_millis(2)).connect("memory:").await?;
+/// let client = fencelock::Client::builder().sharing(false).connect("memory:").await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+/// ```
+#[must_use = "settings do nothing until they are connected"]
+#[derive(Debug, Clone)]
+pub struct Builder {
+    sharing: bool,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { sharing: true, limits: Limits::default(), clock: Arc::new(BootClock), drift: Drift::default() }
+    }
+}
+
+impl Builder {
+    /// Whether tasks of this client share leases: yes, unless it is turned off. Then each task claims every lock for itself.
+    pub fn sharing(mut self, sharing: bool) -> Self {
+        self.sharing = sharing;
+        self
+    }
+
+    /// How long tasks of this client come first when somebody else is known to wait for the key: at most `grants` more
+    /// grants (at least one), and no grant after `span`. 64 and 10 ms unless set.
+    ///
+    /// Whether somebody waits is asked when the sharing begins, and every few milliseconds. Where the place cannot tell (on
+    /// files and on a quorum), it is assumed, and a lease is shared for 50 ms from its grant. Nowhere is it shared for more
+    /// than a second, for the sake of those who only ask now and then.
+    pub fn batch(mut self, grants: u32, span: Duration) -> Self {
+        (self.limits.batch, self.limits.batch_span) = (grants, span);
+        self
+    }
+
+    /// How long a lease that no task of this client wants any more is kept for the next one that does: not at all unless
+    /// set, 10 ms at most. It is given up at once when somebody else is seen to wait.
+    ///
+    /// A release is then confirmed before the server has heard of it. Others that do not line up find the key held.
+    pub fn linger(mut self, span: Duration) -> Self {
+        self.limits.linger = span;
+        self
+    }
+
+    /// Another clock, and another bound for how far clocks may drift apart: tests drive time with the first; the second
+    /// belongs to machines whose clocks are off by more than a hundredth.
+    pub fn clock(mut self, clock: Arc<dyn Clock>, drift: Drift) -> Self {
+        (self.clock, self.drift) = (clock, drift);
+        self
+    }
+
+    /// Connects to the place that `url` names, as [`Client::connect`] does.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Config`] for settings out of range.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let backend = fencelock_backends::connect(url).await.map_err(|error| match error {
+            ConnectError::Url(invalid) => Error::Config(invalid),
+            ConnectError::Unknown(cause) => unreachable_once(cause),
+        })?;
+        self.backend(backend)
+    }
+
+    /// Uses a backend that was made by hand.
+    ///
+    /// # Errors
+    /// [`Error::Config`] outside a tokio runtime, and for settings out of range.
+    pub fn backend(self, backend: Arc<dyn Backend>) -> Result<Client, Error> {
+        let limits = self.sharing.then_some(self.limits);
+        Core::start(backend, self.clock, self.drift, limits).map(Client::of)
+    }
+}

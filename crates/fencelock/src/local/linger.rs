@@ -1,0 +1,99 @@
+//! A lease that nobody here needs any more stays for a moment, if that is wanted: the next task has it without the network.
+
+use super::room::{After, Room, Seat, State};
+use super::{Call, Rooms};
+use crate::hold::{Hold, Turn};
+use crate::janitor::Chore;
+use crate::lock::Request;
+use fencelock_core::Moment;
+use std::sync::Arc;
+
+/// What became of a lease that lingered.
+pub(super) enum Idle {
+    /// It is the caller's.
+    Taken(Arc<Hold>, Turn),
+    /// It does not suit, and must be released.
+    GivenUp(Arc<Hold>),
+}
+
+/// A lease that lingers. It goes back when this is dropped, also with the runtime, unless it was taken meanwhile.
+struct Kept {
+    hold: Arc<Hold>,
+    idle: Turn,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(room) = &self.hold.room {
+            room.lingered(&self.hold, &self.idle);
+        }
+    }
+}
+
+impl Room {
+    /// Keeps the lease after its last turn, if nobody is known to wait for it.
+    pub(super) fn linger(&self, state: &mut State, turn: &Turn, now: Moment) -> Option<After> {
+        let linger = self.rooms.limits.linger;
+        let share = state.share.as_mut().filter(|share| !linger.is_zero() && !share.company())?;
+        share.next(now, self.rooms.queues).ok()?;
+        let (idle, moved) = share.hold.rest_after(turn, now)?;
+        share.idle = true;
+        let hold = Arc::clone(&share.hold);
+        let kept = Kept { hold: Arc::clone(&hold), idle };
+        self.rooms.runtime.spawn(async move {
+            tokio::time::sleep(linger).await;
+            drop(kept);
+        });
+        // Whether somebody waits is asked at once.
+        Some(After { ask: true, moved: moved.then_some(hold), ..After::default() })
+    }
+
+    /// The time is over: the lease goes back unless it was taken meanwhile.
+    fn lingered(&self, hold: &Arc<Hold>, idle: &Turn) {
+        let mut state = self.state();
+        if state.shares(hold) && hold.turn().is(idle) {
+            let after = After { give_back: state.share.take().map(|share| share.hold), ..After::default() };
+            self.finish(state, after, false);
+        }
+    }
+
+    /// For one who does not line up: a lease that lingers, if it suits. One that does not comes back, to be released before
+    /// anything else is asked.
+    pub(super) fn take_idle(&self, request: &Request) -> Option<Idle> {
+        let now = self.rooms.clock.now();
+        let mut state = self.state();
+        let turn = state.share.as_ref().filter(|share| share.idle)?.hold.turn();
+        let seat = Seat::new(request, now);
+        let place = state.line.push(seat);
+        let after = state.hand_over(&turn, now, &self.rooms);
+        let called = state.line.take(place).map(|seat| seat.call);
+        if let (Ok(mut after), Some(Call::Turn(hold, turn))) = (after, called) {
+            after.wake = None;
+            self.finish(state, after, false);
+            return Some(Idle::Taken(hold, turn));
+        }
+        let idle = state.share.take()?.hold;
+        self.finish(state, After::default(), false);
+        self.rooms.let_go(&idle);
+        Some(Idle::GivenUp(idle))
+    }
+}
+
+impl Rooms {
+    /// Nobody has this lease, so nobody waits for its release.
+    pub(super) fn give_back(&self, hold: &Hold) {
+        self.let_go(hold);
+        let now = self.clock.now();
+        self.janitor.take(Chore {
+            key: hold.key.clone(),
+            holder: hold.holder,
+            until: now + hold.ttl.get(),
+            unanswered: now < hold.stray_until,
+        });
+    }
+
+    fn let_go(&self, hold: &Hold) {
+        hold.let_go();
+        self.watchdog.forget(hold);
+    }
+}

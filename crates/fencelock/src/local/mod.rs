@@ -1,0 +1,118 @@
+//! Tasks of one client that want the same key stand in one line, and share one claim.
+//!
+//! The first of them *contends*: it claims at the place where the lock lives, as if it were alone. Once it has the key,
+//! the lease passes from guard to guard without the network, to whoever waits longest, each under a fencing token of its
+//! own from the block that was granted with the claim. The server sees one holder throughout.
+//!
+//! - Whoever asks for another TTL or label than the lease has contends for itself, when it is first in line.
+//! - A lease that is lost, detached or has less than half of its time left is not passed on; the next in line contends.
+//! - Others come first when they wait: a renewal is sent as a question now and then, without holding up anybody, and after
+//!   a bounded batch the lease goes back. Where nobody can tell, it goes back after a bounded time.
+//!
+//! A [`Room`] lives as long as somebody is in it. Its lock is never kept over an await point or a wake-up.
+
+mod acquire;
+mod limits;
+mod line;
+mod linger;
+mod room;
+mod share;
+mod ticket;
+
+pub(crate) use acquire::{acquire, try_acquire};
+pub(crate) use limits::Limits;
+pub(crate) use room::Room;
+pub(crate) use ticket::Ticket;
+
+use crate::janitor::Janitor;
+use crate::lock::Request;
+use crate::watchdog::Watchdog;
+use fencelock_core::{Clock, Key};
+use room::{Call, Seat};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The rooms of one client, by key.
+pub(crate) struct Rooms {
+    by_key: Mutex<HashMap<Key, Arc<Room>>>,
+    limits: Limits,
+    /// Whether the place has a line of its own, and tells how many stand in it.
+    queues: bool,
+    clock: Arc<dyn Clock>,
+    watchdog: Arc<Watchdog>,
+    janitor: Arc<Janitor>,
+    /// Guards may be dropped outside of it.
+    runtime: tokio::runtime::Handle,
+}
+
+impl Rooms {
+    pub(crate) fn new(
+        limits: Limits,
+        queues: bool,
+        clock: Arc<dyn Clock>,
+        watchdog: Arc<Watchdog>,
+        janitor: Arc<Janitor>,
+        runtime: tokio::runtime::Handle,
+    ) -> Arc<Self> {
+        Arc::new(Self { by_key: Mutex::default(), limits, queues, clock, watchdog, janitor, runtime })
+    }
+
+    /// Whether nobody is in any of them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rooms().is_empty()
+    }
+
+    /// Wakes everybody.
+    pub(crate) fn nudge_all(&self) {
+        let rooms: Vec<_> = self.rooms().values().cloned().collect();
+        for room in rooms {
+            room.nudge_all();
+        }
+    }
+
+    /// The room of a key, if anybody is in it.
+    pub(crate) fn of(&self, key: &Key) -> Option<Arc<Room>> {
+        self.rooms().get(key).cloned()
+    }
+
+    /// Takes a place in line, in front of all others if `first`.
+    fn enter(self: &Arc<Self>, request: &Request, seat: Seat, first: bool) -> (Arc<Room>, usize) {
+        let mut seat = Some(seat);
+        loop {
+            let room = self.room(&request.key);
+            if let Some(place) = room.sit(&mut seat, first) {
+                return (room, place);
+            }
+            // Its last guest has just left.
+            self.forget(&room);
+        }
+    }
+
+    fn room(self: &Arc<Self>, key: &Key) -> Arc<Room> {
+        let mut rooms = self.rooms();
+        if let Some(room) = rooms.get(key) {
+            return Arc::clone(room);
+        }
+        let room = Arc::new(Room::new(key.clone(), Arc::clone(self)));
+        rooms.insert(key.clone(), Arc::clone(&room));
+        room
+    }
+
+    fn forget(&self, room: &Room) {
+        let mut rooms = self.rooms();
+        if rooms.get(room.key()).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), room)) {
+            rooms.remove(room.key());
+        }
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<Key, Arc<Room>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Rooms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rooms").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

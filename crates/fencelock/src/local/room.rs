@@ -1,0 +1,386 @@
+use super::Rooms;
+use super::limits::{FIRST_BLOCK, LARGEST_BLOCK};
+use super::line::Line;
+use super::share::{Obstacle, Share};
+use crate::error::Error;
+use crate::hold::{Hold, Turn};
+use crate::lock::Request;
+use fencelock_core::{Expiry, Holder, Key, Moment, Occupant, Occupied, Owner, TokenBlock, Ttl};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Those of one client who want one key.
+pub(crate) struct Room {
+    key: Key,
+    pub(super) rooms: Arc<Rooms>,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) line: Line<Seat>,
+    /// The lease that is passed from task to task.
+    pub(super) share: Option<Share>,
+    /// What whoever contends was told last: how many stand before it, and who has the key.
+    heard: Option<(Option<u32>, Occupied)>,
+    failing_since: Option<Moment>,
+    /// Others waited when the last lease went back.
+    company: bool,
+    /// How many tokens the next claim asks for.
+    block: u32,
+    /// Nobody is in it, and nobody may come in any more.
+    gone: bool,
+}
+
+/// One who waits.
+#[derive(Debug)]
+pub(super) struct Seat {
+    owner: Owner,
+    ttl: Ttl,
+    max_hold: Option<Duration>,
+    arrived: Moment,
+    waker: Option<Waker>,
+    pub(super) call: Call,
+}
+
+/// What a waiter is to do.
+#[derive(Debug)]
+pub(super) enum Call {
+    Wait,
+    /// It is the first, and there is no lease it could get here. After a pause, if others should get a chance.
+    Contend {
+        pause: bool,
+    },
+    /// It has the key.
+    Turn(Arc<Hold>, Turn),
+    /// The place does not answer, or refuses, for as long as this one would have waited.
+    Failed(Error),
+}
+
+impl Seat {
+    pub(super) fn new(request: &Request, arrived: Moment) -> Self {
+        let Request { owner, ttl, max_hold, .. } = request;
+        let (owner, ttl, max_hold) = (owner.clone(), *ttl, *max_hold);
+        Self { owner, ttl, max_hold, arrived, waker: None, call: Call::Wait }
+    }
+
+    /// Whether the lease is what it would have claimed itself.
+    fn fits(&self, hold: &Hold) -> bool {
+        self.ttl == hold.ttl && self.owner == hold.owner
+    }
+
+    fn call(&mut self, call: Call) -> Option<Waker> {
+        self.call = call;
+        self.waker.take()
+    }
+}
+
+/// What is to be done once the lock is let go.
+#[derive(Default)]
+pub(super) struct After {
+    pub(super) wake: Option<Waker>,
+    /// It is time to ask whether others wait.
+    pub(super) ask: bool,
+    /// The end of the hold has moved.
+    pub(super) moved: Option<Arc<Hold>>,
+    /// Nobody has it, and it goes back.
+    pub(super) give_back: Option<Arc<Hold>>,
+}
+
+impl Room {
+    pub(super) fn new(key: Key, rooms: Arc<Rooms>) -> Self {
+        let state = State {
+            line: Line::new(),
+            share: None,
+            heard: None,
+            failing_since: None,
+            company: false,
+            block: 1,
+            gone: false,
+        };
+        Self { key, rooms, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Lines up. `None` leaves the seat where it is: the room is about to be closed.
+    pub(super) fn sit(&self, seat: &mut Option<Seat>, first: bool) -> Option<usize> {
+        let mut state = self.state();
+        let seat = if state.gone { None } else { seat.take() }?;
+        if state.share.is_some() || !state.line.is_empty() {
+            state.block = state.block.max(FIRST_BLOCK);
+        }
+        let place = if first { state.line.push_front(seat) } else { state.line.push(seat) };
+        let idle = state.share.as_ref().filter(|share| share.idle).map(|share| share.hold.turn());
+        let after = match idle {
+            Some(turn) => state.hand_over(&turn, self.rooms.clock.now(), &self.rooms).unwrap_or_default(),
+            None => After::default(),
+        };
+        self.finish(state, after, false);
+        Some(place)
+    }
+
+    /// What a waiter is to do; who has got the key or an error has left its place.
+    pub(super) fn poll(&self, place: usize, context: &mut Context<'_>) -> Poll<Call> {
+        let mut state = self.state();
+        let Some(seat) = state.line.get_mut(place) else { return Poll::Pending };
+        match seat.call {
+            Call::Wait => {
+                if !seat.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    seat.waker = Some(context.waker().clone());
+                }
+                Poll::Pending
+            }
+            Call::Contend { pause } => Poll::Ready(Call::Contend { pause }),
+            Call::Turn(..) | Call::Failed(_) => {
+                let seat = state.line.take(place);
+                Poll::Ready(seat.map_or(Call::Wait, |seat| seat.call))
+            }
+        }
+    }
+
+    /// Goes away. What it was called for comes back.
+    pub(super) fn leave(&self, place: usize) -> Option<Call> {
+        let mut state = self.state();
+        let seat = state.line.take(place);
+        if matches!(&seat, Some(Seat { call: Call::Contend { .. }, .. })) {
+            // What it heard may not be so any more when the next one asks.
+            state.heard = None;
+        }
+        self.finish(state, After::default(), false);
+        seat.map(|seat| seat.call)
+    }
+
+    /// Whoever contends has the key now: its lease can be shared.
+    pub(super) fn opened(&self, place: usize, hold: &Arc<Hold>, tokens: TokenBlock) {
+        let mut state = self.state();
+        state.line.take(place);
+        (state.heard, state.failing_since) = (None, None);
+        let (granted, company) = (hold.turn().since, std::mem::take(&mut state.company));
+        state.share = Some(Share::new(Arc::clone(hold), tokens, granted, company, self.rooms.limits));
+        self.finish(state, After::default(), false);
+    }
+
+    /// The holder of a turn has no use for it any more. `true` if the lease is another's in this room now, or lingers here;
+    /// else it is to go back, and it is not shared any more.
+    pub(crate) fn pass(&self, hold: &Arc<Hold>, turn: &Turn) -> bool {
+        let now = self.rooms.clock.now();
+        let mut state = self.state();
+        if !state.shares(hold) {
+            return false;
+        }
+        match state.hand_over(turn, now, &self.rooms) {
+            Ok(after) => {
+                self.finish(state, after, false);
+                true
+            }
+            Err(obstacle) => {
+                let served = state.line.is_empty();
+                if served && let Some(after) = self.linger(&mut state, turn, now) {
+                    self.finish(state, after, false);
+                    return true;
+                }
+                state.company = state.share.take().is_some_and(|share| share.company());
+                let others = obstacle == Some(Obstacle::Others) && !self.rooms.queues;
+                self.finish(state, After::default(), others);
+                false
+            }
+        }
+    }
+
+    /// The hold is over or goes elsewhere: it is not shared any more.
+    pub(crate) fn end(&self, hold: &Arc<Hold>) {
+        let mut state = self.state();
+        if state.shares(hold) {
+            state.share = None;
+            self.finish(state, After::default(), false);
+        }
+    }
+
+    /// The server says how many others wait.
+    pub(crate) fn told(&self, hold: &Arc<Hold>, others: u32) {
+        let mut state = self.state();
+        // Whoever contends already may be the one in line at the server, and then nothing is passed on any more.
+        if !state.shares(hold) || state.contends() {
+            return;
+        }
+        let now = self.rooms.clock.now();
+        let mut after = After::default();
+        if let Some(share) = &mut state.share {
+            share.told(others, now, self.rooms.limits);
+            if share.idle && others > 0 {
+                after.give_back = state.share.take().map(|share| share.hold);
+            }
+        }
+        self.finish(state, after, false);
+    }
+
+    /// How many tokens a claim asks for.
+    pub(super) fn block(&self) -> NonZeroU32 {
+        NonZeroU32::new(self.state().block).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// Whoever contends was told who has the key.
+    pub(super) fn heard(&self, ahead: Option<u32>, occupied: &Occupied) {
+        let mut state = self.state();
+        state.heard = Some((ahead, occupied.clone()));
+        state.failing_since = None;
+    }
+
+    /// Whoever contends got no answer.
+    pub(super) fn failing(&self, since: Moment) {
+        self.state().failing_since.get_or_insert(since);
+    }
+
+    /// Since when nobody has got an answer, for one who came at `arrived`.
+    pub(super) fn failing_since(&self, arrived: Moment) -> Option<Moment> {
+        self.state().failing_since.map(|since| since.max(arrived))
+    }
+
+    /// Whoever contends gives up, as nobody answers. So do all who would have by themselves.
+    pub(super) fn failed(&self, error: &Error) {
+        let permanent = matches!(error, Error::Config(_));
+        let now = self.rooms.clock.now();
+        let mut wake = Vec::new();
+        let mut state = self.state();
+        let since = state.failing_since.unwrap_or(now);
+        let waiting: Vec<_> = state.line.waiting().collect();
+        for place in waiting {
+            let Some(seat) = state.line.get_mut(place).filter(|seat| matches!(seat.call, Call::Wait)) else { continue };
+            if permanent || now.since(since.max(seat.arrived)) >= seat.ttl.get() {
+                wake.extend(seat.call(Call::Failed(error.clone())));
+                state.line.serve(place);
+            }
+        }
+        drop(state);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn nudge_all(&self) {
+        let mut state = self.state();
+        let waiting: Vec<_> = state.line.waiting().collect();
+        let wakers = waiting.into_iter().filter_map(|place| state.line.get_mut(place)?.waker.take());
+        let wakers: Vec<_> = wakers.collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Who stands in the way of a waiter, and how many stand before it, as far as is known here.
+    pub(super) fn view(&self, place: usize) -> Option<(Option<u32>, Occupied)> {
+        let state = self.state();
+        let before = state.line.waiting().take_while(|other| *other != place).count();
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
+        if let Some(share) = &state.share {
+            let occupied = occupied(&share.hold, self.rooms.clock.now());
+            return Some((self.rooms.queues.then_some(before), occupied));
+        }
+        let (ahead, occupied) = state.heard.as_ref()?;
+        Some((ahead.map(|ahead| ahead.saturating_add(before)), occupied.clone()))
+    }
+
+    /// Who comes first here, for one who does not line up: whoever waits, or else nobody.
+    pub(crate) fn first(&self) -> Option<Occupied> {
+        let mut state = self.state();
+        let front = state.line.front()?;
+        let (owner, ttl) = state.line.get_mut(front).map(|seat| (seat.owner.clone(), seat.ttl))?;
+        // Its id is not known before it is granted.
+        let holder = Holder { id: fencelock_core::HolderId::from_bytes([0; 16]), owner };
+        Some(Occupied { by: Occupant::Holder(holder), expiry: Expiry::In(ttl.get()), held_for: None })
+    }
+
+    /// Lets go of the lock, after calling whoever must contend now, and does the rest.
+    pub(super) fn finish(&self, mut state: MutexGuard<'_, State>, mut after: After, pause: bool) {
+        // A lease that nobody has, and those who wait cannot get.
+        if !state.line.is_empty() && state.share.as_ref().is_some_and(|share| share.idle) {
+            after.give_back = state.share.take().map(|share| share.hold);
+        }
+        let contender = state.settle(pause);
+        let gone = state.line.is_empty() && state.share.is_none();
+        state.gone |= gone;
+        drop(state);
+        for waker in [after.wake, contender].into_iter().flatten() {
+            waker.wake();
+        }
+        if after.ask {
+            self.rooms.watchdog.hurry(&self.key);
+        }
+        if let Some(hold) = after.moved {
+            self.rooms.watchdog.reset_timer(&hold);
+        }
+        if let Some(hold) = after.give_back {
+            self.rooms.give_back(&hold);
+        }
+        if gone {
+            self.rooms.forget(self);
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn occupied(hold: &Hold, now: Moment) -> Occupied {
+    Occupied {
+        by: Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() }),
+        expiry: hold.rest().map_or(Expiry::Never, Expiry::In),
+        held_for: Some(now.since(hold.turn().since)),
+    }
+}
+
+impl State {
+    /// Whether the first in line asks the place already.
+    fn contends(&mut self) -> bool {
+        let front = self.line.front();
+        let seat = front.and_then(|front| self.line.get_mut(front));
+        seat.is_some_and(|seat| matches!(seat.call, Call::Contend { .. }))
+    }
+
+    pub(super) fn shares(&self, hold: &Arc<Hold>) -> bool {
+        self.share.as_ref().is_some_and(|share| Arc::ptr_eq(&share.hold, hold))
+    }
+
+    /// The next in line gets the lease after `turn`, if it may; else what stands in the way, if more than that nobody
+    /// waits or the lease does not suit.
+    pub(super) fn hand_over(&mut self, turn: &Turn, now: Moment, rooms: &Rooms) -> Result<After, Option<Obstacle>> {
+        let share = self.share.as_mut().ok_or(None)?;
+        let front = self.line.front().ok_or(None)?;
+        let seat = self
+            .line
+            .get_mut(front)
+            .filter(|seat| seat.fits(&share.hold) && matches!(seat.call, Call::Wait))
+            .ok_or(None)?;
+        let token = share.next(now, rooms.queues).map_err(Some)?;
+        let (next, moved) = share.hold.pass(turn, token, seat.max_hold, now).ok_or(None)?;
+        let ask = share.passed(now, rooms.queues);
+        if share.is_used_up() {
+            self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
+        }
+        let wake = seat.call(Call::Turn(Arc::clone(&share.hold), next));
+        let moved = moved.then(|| Arc::clone(&share.hold));
+        self.line.serve(front);
+        Ok(After { wake, ask, moved, ..After::default() })
+    }
+
+    /// Calls the first in line to contend, if there is nothing to wait for here: no lease, or one that does not suit, or one
+    /// that this turn uses up. So it has its place at the server before that lease goes back.
+    fn settle(&mut self, pause: bool) -> Option<Waker> {
+        let front = self.line.front()?;
+        let seat = self.line.get_mut(front)?;
+        let waits = self.share.as_ref().is_some_and(|share| seat.fits(&share.hold) && share.has_more());
+        if waits || !matches!(seat.call, Call::Wait) {
+            return None;
+        }
+        seat.call(Call::Contend { pause })
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("key", &self.key).finish_non_exhaustive()
+    }
+}

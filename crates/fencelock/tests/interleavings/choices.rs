@@ -1,0 +1,76 @@
+//! Where a schedule's choices come from, and how the next schedule follows from the last.
+
+/// The choices of one schedule. The first ones may be given; after them it takes the first of everything, or throws dice.
+#[derive(Debug, Default)]
+pub(crate) struct Choices {
+    given: Vec<usize>,
+    dice: Option<Dice>,
+    /// What was chosen, and out of how many.
+    pub(crate) taken: Vec<(usize, usize)>,
+}
+
+impl Choices {
+    pub(crate) fn given(given: Vec<usize>) -> Self {
+        Self { given, ..Self::default() }
+    }
+
+    pub(crate) fn random(seed: u64) -> Self {
+        Self { dice: Some(Dice(seed)), ..Self::default() }
+    }
+
+    /// One out of `many`. Where there is nothing to choose, nothing is noted.
+    pub(crate) fn one_of(&mut self, many: usize) -> usize {
+        if many < 2 {
+            return 0;
+        }
+        let chosen = match (self.given.get(self.taken.len()), &mut self.dice) {
+            (Some(given), _) => given % many,
+            (None, Some(dice)) => dice.below(many),
+            (None, None) => 0,
+        };
+        self.taken.push((chosen, many));
+        chosen
+    }
+
+    /// The schedule after this one, depth first; `None` after the last.
+    pub(crate) fn next(&self) -> Option<Self> {
+        let turn = self.taken.iter().rposition(|(chosen, many)| chosen + 1 < *many)?;
+        let mut given: Vec<_> = self.taken[..=turn].iter().map(|(chosen, _)| *chosen).collect();
+        given[turn] += 1;
+        Some(Self::given(given))
+    }
+
+    /// As it is given to a replay.
+    pub(crate) fn text(&self) -> String {
+        self.taken.iter().map(|(chosen, _)| chosen.to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Splitmix64: small, and the same everywhere.
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, many: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        usize::try_from(mixed % many as u64).unwrap()
+    }
+}
+
+#[test]
+fn depth_first_takes_every_sequence_once() {
+    let mut seen = Vec::new();
+    let mut next = Some(Choices::default());
+    while let Some(mut choices) = next {
+        // The second choice is there only after the first way of the first.
+        let first = choices.one_of(3);
+        let second = if first == 0 { choices.one_of(2) } else { 9 };
+        seen.push((first, second));
+        next = choices.next();
+    }
+    assert_eq!(seen, [(0, 0), (0, 1), (1, 9), (2, 9)]);
+}

@@ -1,0 +1,299 @@
+//! A network between the client and locks in memory on which nothing moves until the explorer moves it.
+
+use crate::mutants::Mutant;
+use fencelock::backends::{Memory, TokioClock};
+use fencelock::{
+    Backend, Capabilities, Clock, Drift, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown,
+};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, FencingToken, Raise, Release, Renew, Renewal, Sink};
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// What lies on the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Claim(HolderId),
+    Renewal(HolderId),
+    Release(HolderId),
+    ClaimAnswer(HolderId),
+    RenewalAnswer(HolderId),
+    ReleaseAnswer(HolderId),
+    Message,
+}
+
+impl What {
+    /// Requests are carried out within the time that the client allows for stragglers; answers may take for ever.
+    pub(crate) fn is_request(self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Renewal(_) | Self::Release(_))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) clock: TokioClock,
+    /// Rings when something new can be seen.
+    pub(crate) activity: Notify,
+    mutant: Option<Mutant>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    packets: Vec<Packet>,
+    sinks: Vec<Weak<dyn Sink>>,
+    relay: Option<Arc<dyn Sink>>,
+    /// What the explorer knows of the truth: until when a holder may believe, by the answers that reached it.
+    pub(crate) certain: HashMap<HolderId, Moment>,
+    /// Whose holds a release ended at the server.
+    pub(crate) freed: HashSet<HolderId>,
+}
+
+#[derive(Debug)]
+struct Packet {
+    what: What,
+    sent: Moment,
+    load: Load,
+}
+
+#[derive(Debug)]
+enum Load {
+    Claim(Claim, Reply<Result<Acquire, Unknown>>),
+    Renewal(Vec<Renewal>, Reply<Vec<Result<Renew, Unknown>>>),
+    Release(Key, HolderId, Reply<Result<Release, Unknown>>),
+    ClaimAnswer(Claim, Moment, Result<Acquire, Unknown>, Reply<Result<Acquire, Unknown>>),
+    RenewalAnswer(Vec<Renewal>, Moment, Vec<Result<Renew, Unknown>>, Reply<Vec<Result<Renew, Unknown>>>),
+    ReleaseAnswer(Result<Release, Unknown>, Reply<Result<Release, Unknown>>),
+    Message(Event),
+}
+
+type Reply<T> = oneshot::Sender<T>;
+
+impl Network {
+    pub(crate) fn new(mutant: Option<Mutant>) -> Arc<Self> {
+        let clock = TokioClock::starting_now();
+        let memory = Arc::new(Memory::with_leases(Arc::new(clock)));
+        let network = Arc::new(Self { memory, clock, activity: Notify::new(), mutant, state: Mutex::default() });
+        let relay: Arc<dyn Sink> = Arc::new(Relay(Arc::downgrade(&network)));
+        network.memory.listen(Arc::clone(&relay));
+        network.state().relay = Some(relay);
+        network
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// What lies on the network, oldest first.
+    pub(crate) fn packets(&self) -> Vec<What> {
+        self.state().packets.iter().map(|packet| packet.what).collect()
+    }
+
+    /// When the oldest request was sent.
+    pub(crate) fn oldest_request(&self) -> Option<Moment> {
+        self.state().packets.iter().filter(|packet| packet.what.is_request()).map(|packet| packet.sent).min()
+    }
+
+    /// Who has the key at the server.
+    pub(crate) fn holding(&self) -> Option<Holding> {
+        at_once(self.memory.inspect(&key())).unwrap()
+    }
+
+    /// Carries a request out, or brings an answer or a message to whom it concerns.
+    pub(crate) fn deliver(&self, index: usize) {
+        let Packet { sent, load, .. } = self.state().packets.remove(index);
+        match load {
+            Load::Claim(claim, reply) => {
+                let answer = Mutant::of_claim(self.mutant, at_once(self.memory.acquire(&claim)));
+                if let (Some(Mutant::StaleHandOff), Ok(Acquire::Queued { last_fence, .. })) = (self.mutant, &answer) {
+                    self.forge_hand_off(&claim, *last_fence);
+                }
+                let what = What::ClaimAnswer(claim.holder.id);
+                self.push(what, Load::ClaimAnswer(claim, sent, answer, reply));
+            }
+            Load::Renewal(renewals, reply) => {
+                let answers = Mutant::of_renewals(self.mutant, &renewals, || at_once(self.memory.renew(&renewals)));
+                let what = What::RenewalAnswer(renewals[0].holder);
+                self.push(what, Load::RenewalAnswer(renewals, sent, answers, reply));
+            }
+            Load::Release(key, holder, reply) => {
+                let carried_out = Mutant::carries_out_release(self.mutant, self.holding(), holder);
+                let answer = match carried_out {
+                    Some(whom) => at_once(self.memory.release(&key, &whom)),
+                    None => Ok(Release::Released),
+                };
+                if carried_out.is_some() && answer == Ok(Release::Released) {
+                    self.state().freed.insert(holder);
+                }
+                self.push(What::ReleaseAnswer(holder), Load::ReleaseAnswer(answer, reply));
+            }
+            Load::ClaimAnswer(claim, sent, answer, reply) => {
+                let granted = matches!(answer, Ok(Acquire::Granted { .. }));
+                if reply.send(answer).is_ok() && granted {
+                    let certain = until(sent, claim.ttl.get());
+                    self.state().certain.entry(claim.holder.id).or_insert(certain);
+                }
+            }
+            Load::RenewalAnswer(renewals, sent, answers, reply) => {
+                let renewed: Vec<_> =
+                    answers.iter().map(|answer| matches!(answer, Ok(Renew::Renewed { .. }))).collect();
+                if reply.send(answers).is_ok() {
+                    for (renewal, _) in renewals.iter().zip(renewed).filter(|(_, renewed)| *renewed) {
+                        self.believe(renewal.holder, sent, renewal.ttl.get());
+                    }
+                }
+            }
+            Load::ReleaseAnswer(answer, reply) => drop(reply.send(answer)),
+            Load::Message(event) => {
+                let sinks: Vec<_> = self.state().sinks.iter().filter_map(Weak::upgrade).collect();
+                for sink in sinks {
+                    sink.event(&event);
+                }
+            }
+        }
+    }
+
+    /// Loses what is there: a message without a trace, a request or an answer with "could not tell".
+    pub(crate) fn lose(&self, index: usize) {
+        let Packet { load, .. } = self.state().packets.remove(index);
+        let lost = || Unknown::new("network", Fault::Timeout, "lost");
+        match load {
+            Load::Claim(_, reply) | Load::ClaimAnswer(_, _, _, reply) => drop(reply.send(Err(lost()))),
+            Load::Renewal(renewals, reply) | Load::RenewalAnswer(renewals, _, _, reply) => {
+                let _ = reply.send(renewals.iter().map(|_| Err(lost())).collect());
+            }
+            Load::Release(_, _, reply) | Load::ReleaseAnswer(_, reply) => drop(reply.send(Err(lost()))),
+            Load::Message(_) => {}
+        }
+    }
+
+    /// Another program ends the hold that is there.
+    pub(crate) fn evict(&self) -> Option<HolderId> {
+        let seen = self.holding()?;
+        let evicted = at_once(self.memory.evict(&seen)).unwrap();
+        assert_eq!(evicted, Eviction::Evicted);
+        seen.occupant.holder_id()
+    }
+
+    /// A renewal was confirmed to its holder, in time or too late to count. Nothing is known of a hold that began with a
+    /// hand-off message.
+    fn believe(&self, holder: HolderId, sent: Moment, ttl: Duration) {
+        let now = self.now();
+        if let Some(known) = self.state().certain.get_mut(&holder).filter(|known| now < **known) {
+            *known = until(sent, ttl).max(*known);
+        }
+    }
+
+    fn forge_hand_off(&self, claim: &Claim, last_fence: u64) {
+        let fence = FencingToken::new(last_fence + 1).unwrap();
+        let claim_ttl = Duration::from_secs(3);
+        let event = Event::Handed { key: claim.key.clone(), holder: claim.holder.id, tokens: fence.into(), claim_ttl };
+        self.push(What::Message, Load::Message(event));
+    }
+
+    fn push(&self, what: What, load: Load) {
+        let packet = Packet { what, sent: self.now(), load };
+        self.state().packets.push(packet);
+        self.activity.notify_one();
+    }
+
+    /// Sends a request and waits for its answer. Whoever gives up waiting does not take the request back.
+    async fn send<T>(&self, what: What, load: impl FnOnce(Reply<T>) -> Load) -> T {
+        let (reply, answer) = oneshot::channel();
+        self.push(what, load(reply));
+        match answer.await {
+            Ok(answer) => answer,
+            // The schedule is over.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// When a lease that was asked for at `sent` ends for its holder.
+fn until(sent: Moment, ttl: Duration) -> Moment {
+    sent + ttl.saturating_sub(Drift::default().of(ttl))
+}
+
+pub(crate) fn key() -> Key {
+    Key::new("k").unwrap()
+}
+
+/// The locks in memory answer at the first look.
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("locks in memory do not wait"),
+    }
+}
+
+/// Puts the server's messages on the network.
+#[derive(Debug)]
+struct Relay(Weak<Network>);
+
+impl Sink for Relay {
+    fn event(&self, event: &Event) {
+        if let Some(network) = self.0.upgrade() {
+            network.push(What::Message, Load::Message(event.clone()));
+        }
+    }
+}
+
+impl Backend for Network {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn name(&self) -> String {
+        self.memory.name()
+    }
+
+    fn listen(&self, sink: Arc<dyn Sink>) {
+        self.state().sinks.push(Arc::downgrade(&sink));
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        self.memory.raise(key, holder, to)
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        self.memory.watch(key)
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        let what = What::Renewal(renewals[0].holder);
+        Box::pin(self.send(what, |reply| Load::Renewal(renewals.to_vec(), reply)))
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply)))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        self.memory.inspect(key)
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        self.memory.list()
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        self.memory.evict(seen)
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.memory.examine()
+    }
+}

@@ -1,0 +1,162 @@
+//! The scenarios. Each has a small version that is run in every order, and a larger that is run in many.
+
+use crate::explore;
+use crate::script::{Part, Script, Sight};
+use std::time::Duration;
+
+/// No lease ends by itself, so whatever is left behind is seen.
+const LONG: Duration = Duration::from_secs(30);
+/// A lease ends within a schedule: renewals every 100 ms.
+const SHORT: Duration = Duration::from_millis(300);
+/// Random schedules of each scenario.
+const USUAL: u64 = 5_000;
+/// Schedules of a small version, unless more are wanted.
+const MOST: u64 = 5_000;
+
+const NONE: Part = Part {
+    ready: false,
+    cancels: false,
+    drops: false,
+    releases: false,
+    gives_up_release: false,
+    looks: 0,
+    leaves: false,
+    wait: None,
+};
+
+const PLAIN: Script = Script {
+    name: "",
+    parts: &[],
+    ttl: LONG,
+    apart: false,
+    observed: true,
+    times: 0,
+    losses: 0,
+    evictions: 0,
+    haste: 0,
+    sights: &[],
+};
+
+pub(crate) const ACQUIRE_DROP: Script = Script {
+    name: "acquire-drop",
+    parts: &[Part { ready: true, releases: true, ..NONE }, Part { cancels: true, drops: true, ..NONE }],
+    haste: 1,
+    sights: &[Sight::CancelledBeforeClaim, Sight::CancelledBeforeAnswer, Sight::CancelledBeforeHandOff],
+    ..PLAIN
+};
+
+pub(crate) const RENEW_RELEASE: Script = Script {
+    name: "renew-release",
+    parts: &[Part { ready: true, releases: true, drops: true, gives_up_release: true, ..NONE }],
+    times: 2,
+    haste: 1,
+    sights: &[Sight::LetGoDuringRenewal, Sight::RenewalAnsweredAfterRelease, Sight::Released],
+    ..PLAIN
+};
+
+pub(crate) const RENEW_LAPSE: Script = Script {
+    name: "renew-lapse",
+    parts: &[Part { releases: true, looks: 1, ..NONE }],
+    ttl: SHORT,
+    observed: false,
+    times: 4,
+    sights: &[Sight::Lapsed, Sight::RenewalAnsweredAfterLoss, Sight::AlreadyLost],
+    ..PLAIN
+};
+
+pub(crate) const CANCEL_HAND_OFF: Script = Script {
+    name: "cancel-hand-off",
+    parts: &[
+        Part { ready: true, drops: true, ..NONE },
+        Part { ready: true, cancels: true, ..NONE },
+        Part { ready: true, ..NONE },
+    ],
+    haste: 1,
+    sights: &[Sight::CancelledBeforeHandOff, Sight::PassedOn],
+    ..PLAIN
+};
+
+pub(crate) const DROPS: Script = Script {
+    name: "guard-drop-client-drop",
+    parts: &[Part { ready: true, drops: true, leaves: true, ..NONE }, Part { leaves: true, cancels: true, ..NONE }],
+    apart: true,
+    times: 1,
+    sights: &[Sight::ClientWentFirst],
+    ..PLAIN
+};
+
+pub(crate) const FOREIGN_DELETE: Script = Script {
+    name: "foreign-delete",
+    parts: &[Part { ready: true, releases: true, ..NONE }, Part { ready: true, ..NONE }, Part { ready: true, ..NONE }],
+    evictions: 1,
+    sights: &[Sight::Deleted, Sight::Released],
+    ..PLAIN
+};
+
+pub(crate) const RELEASE_LOSS: Script = Script {
+    name: "release-loss",
+    parts: &[Part { ready: true, releases: true, ..NONE }],
+    evictions: 1,
+    times: 2,
+    haste: 1,
+    sights: &[Sight::Deleted, Sight::AlreadyLost, Sight::Released],
+    ..PLAIN
+};
+
+/// Every order of the small version, and many of one with more time, more haste, and packets that get lost.
+fn explore(small: &Script) {
+    let large = Script { times: small.times + 2, losses: 2, haste: small.haste + 2, ..*small };
+    let run = || {
+        if explore::replay(small)? {
+            return Ok(());
+        }
+        let every = explore::all(small, None, explore::schedules(MOST).max(MOST))?;
+        let many = explore::some(&large, None, explore::schedules(USUAL))?;
+        for sight in small.sights {
+            let of = |report: &explore::Report| report.sights.get(sight).copied().unwrap_or_default();
+            println!("  {sight:?}: {} + {}", of(&every), of(&many));
+            if of(&every) + of(&many) == 0 {
+                return Err(format!("{} never came across {sight:?}", small.name));
+            }
+        }
+        Ok(())
+    };
+    if let Err(why) = run() {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn an_acquisition_may_be_dropped_at_any_moment() {
+    explore(&ACQUIRE_DROP);
+}
+
+#[test]
+fn a_release_wins_over_a_renewal_under_way() {
+    explore(&RENEW_RELEASE);
+}
+
+#[test]
+fn a_late_renewal_revives_no_lease() {
+    explore(&RENEW_LAPSE);
+}
+
+#[test]
+fn a_hand_off_to_whoever_gave_up_goes_to_the_next() {
+    explore(&CANCEL_HAND_OFF);
+}
+
+#[test]
+fn guards_and_clients_may_go_in_any_order() {
+    explore(&DROPS);
+}
+
+#[test]
+fn a_foreign_delete_is_told_to_its_holder_only() {
+    explore(&FOREIGN_DELETE);
+}
+
+#[test]
+fn a_hold_is_either_released_or_lost() {
+    explore(&RELEASE_LOSS);
+}

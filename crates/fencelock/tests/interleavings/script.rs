@@ -1,0 +1,84 @@
+//! What may happen in a scenario.
+
+use std::time::Duration;
+
+/// What a user may do, each at any moment at which it makes sense.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "they are independent of each other, and a scenario names those it allows"
+)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Part {
+    /// It asked before the schedule begins, and was answered.
+    pub(crate) ready: bool,
+    /// It may give up while it waits.
+    pub(crate) cancels: bool,
+    /// It may drop its guard.
+    pub(crate) drops: bool,
+    /// It may release its guard.
+    pub(crate) releases: bool,
+    /// It may give up while it releases.
+    pub(crate) gives_up_release: bool,
+    /// It may look at its guard.
+    pub(crate) looks: u8,
+    /// It may drop its client, whatever it holds.
+    pub(crate) leaves: bool,
+    /// How long it waits for the lock.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// Events that a scenario is about. A run that never came across them has seen nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Sight {
+    /// A wait was given up while its claim was on its way.
+    CancelledBeforeClaim,
+    /// A wait was given up while the answer was on its way.
+    CancelledBeforeAnswer,
+    /// A wait was given up with the hand-off on its way.
+    CancelledBeforeHandOff,
+    /// A release began while a renewal was on its way.
+    LetGoDuringRenewal,
+    /// The answer to a renewal came after the release.
+    RenewalAnsweredAfterRelease,
+    /// The answer to a renewal came after the loss.
+    RenewalAnsweredAfterLoss,
+    /// A lease ran out.
+    Lapsed,
+    /// A loss was told that another program caused.
+    Deleted,
+    /// A release was answered with a loss.
+    AlreadyLost,
+    /// A release was answered with a release.
+    Released,
+    /// A user was handed the lock in place of another.
+    PassedOn,
+    /// A client went before its guard.
+    ClientWentFirst,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) parts: &'static [Part],
+    pub(crate) ttl: Duration,
+    /// Every user has a client of its own.
+    pub(crate) apart: bool,
+    /// The explorer looks at every guard after every act. Looking makes a lapse final.
+    pub(crate) observed: bool,
+    /// How often time may pass until something happens.
+    pub(crate) times: u32,
+    /// How many requests, answers and messages may get lost.
+    pub(crate) losses: u32,
+    /// How often another program may delete the key.
+    pub(crate) evictions: u32,
+    /// How often an act may follow another before anybody has noticed that.
+    pub(crate) haste: u32,
+    pub(crate) sights: &'static [Sight],
+}
+
+impl Script {
+    /// Whether no lease ends in a schedule by itself.
+    pub(crate) fn is_long(&self) -> bool {
+        self.ttl >= Duration::from_secs(20)
+    }
+}

@@ -1,0 +1,220 @@
+//! One schedule: what can happen next, and doing it.
+
+use crate::checks;
+use crate::choices::Choices;
+use crate::mutants::Mutant;
+use crate::network::{Network, What};
+use crate::script::{Script, Sight};
+use crate::user::User;
+use fencelock::{Client, Drift, HolderId};
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+/// No request is under way for longer: the client allows a second for stragglers.
+const ARRIVAL: Duration = Duration::from_millis(900);
+/// Time passes at most this long without anything to be seen.
+const QUIET: Duration = Duration::from_secs(2);
+/// More acts than any schedule needs.
+const MANY: usize = 400;
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Deliver(usize, What),
+    Lose(usize, What),
+    Ask(usize),
+    Cancel(usize),
+    Drop(usize),
+    Release(usize),
+    GiveUpRelease(usize),
+    Look(usize),
+    Leave(usize),
+    Evict,
+    Time,
+}
+
+pub(crate) struct Stage<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) network: Arc<Network>,
+    pub(crate) users: Vec<User>,
+    pub(crate) evicted: HashSet<HolderId>,
+    pub(crate) trace: Vec<Act>,
+    pub(crate) sights: HashSet<Sight>,
+    pub(crate) lost_packets: u32,
+    times: u32,
+    evictions: u32,
+    haste: u32,
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) fn new(script: &'a Script, mutant: Option<Mutant>) -> Self {
+        let network = Network::new(mutant);
+        let open = || {
+            let (backend, clock) = (Arc::clone(&network), Arc::new(network.clock));
+            Client::with_clock(backend, clock, Drift::default()).unwrap()
+        };
+        let shared = open();
+        let client = || if script.apart { open() } else { shared.clone() };
+        let users = script.parts.iter().map(|part| User::new(*part, client())).collect();
+        Self {
+            script,
+            network,
+            users,
+            evicted: HashSet::new(),
+            trace: Vec::new(),
+            sights: HashSet::new(),
+            lost_packets: 0,
+            times: script.times,
+            evictions: script.evictions,
+            haste: script.haste,
+        }
+    }
+
+    /// From the first act to the last check.
+    pub(crate) async fn perform(&mut self, choices: &mut Choices) -> Result<(), String> {
+        for user in 0..self.users.len() {
+            if self.users[user].part.ready {
+                self.act(Act::Ask(user))?;
+                self.until("the users of the prelude are answered", Duration::ZERO, |stage| {
+                    stage.network.packets().is_empty()
+                })
+                .await?;
+            }
+        }
+        loop {
+            settle().await;
+            checks::after_act(self)?;
+            // Several acts before anybody has noticed the first of them.
+            loop {
+                let acts = self.acts();
+                if acts.is_empty() {
+                    return checks::wind_down(self).await;
+                }
+                if self.trace.len() > MANY {
+                    return Err("it never ends".into());
+                }
+                let act = acts[choices.one_of(acts.len())];
+                if act == Act::Time {
+                    self.times -= 1;
+                    self.trace.push(act);
+                    self.pass(QUIET).await;
+                    break;
+                }
+                self.act(act)?;
+                if self.haste == 0 || choices.one_of(2) == 0 {
+                    break;
+                }
+                self.haste -= 1;
+            }
+        }
+    }
+
+    /// Everything that can happen now.
+    fn acts(&self) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for (index, user) in self.users.iter().enumerate() {
+            let part = user.part;
+            let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
+            may(!user.asked && user.client.is_some(), Act::Ask(index));
+            may(part.cancels && user.asking.is_some(), Act::Cancel(index));
+            may(part.drops && user.guard.is_some(), Act::Drop(index));
+            may(part.releases && user.guard.is_some(), Act::Release(index));
+            may(part.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
+            may(part.looks > 0 && user.guard.is_some(), Act::Look(index));
+            may(part.leaves && user.asked && user.client.is_some(), Act::Leave(index));
+        }
+        for (index, what) in self.network.packets().into_iter().enumerate() {
+            acts.push(Act::Deliver(index, what));
+            if self.lost_packets < self.script.losses {
+                acts.push(Act::Lose(index, what));
+            }
+        }
+        if self.evictions > 0 && self.network.holding().is_some() {
+            acts.push(Act::Evict);
+        }
+        if self.times > 0 && self.patience() > Duration::ZERO {
+            acts.push(Act::Time);
+        }
+        acts
+    }
+
+    /// How long time may pass before the oldest request must have arrived.
+    fn patience(&self) -> Duration {
+        let now = self.network.now();
+        self.network.oldest_request().map_or(QUIET, |sent| (sent + ARRIVAL).since(now))
+    }
+
+    fn act(&mut self, act: Act) -> Result<(), String> {
+        self.trace.push(act);
+        self.sights.extend(checks::sights(self, act));
+        match act {
+            Act::Deliver(packet, _) => self.network.deliver(packet),
+            Act::Lose(packet, _) => {
+                self.lost_packets += 1;
+                self.network.lose(packet);
+            }
+            Act::Ask(user) => self.users[user].ask(&self.network, self.script),
+            Act::Cancel(user) => self.users[user].cancel(),
+            Act::Drop(user) => self.users[user].drop_guard(),
+            Act::Release(user) => self.users[user].release(&self.network),
+            Act::GiveUpRelease(user) => self.users[user].give_up_release(),
+            Act::Look(user) => {
+                self.users[user].part.looks -= 1;
+                checks::look(self, &self.users[user])?;
+            }
+            Act::Leave(user) => self.users[user].client = None,
+            Act::Evict => {
+                self.evictions -= 1;
+                self.evicted.extend(self.network.evict());
+            }
+            Act::Time => {}
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until something can be seen, for at most `limit`.
+    async fn pass(&self, limit: Duration) {
+        let limit = limit.min(self.patience());
+        // What rang before has been seen.
+        let _ = pin!(self.network.activity.notified()).poll(&mut Context::from_waker(Waker::noop()));
+        let _ = tokio::time::timeout(limit, self.network.activity.notified()).await;
+    }
+
+    /// A kind network and a kind world, until something is so. `Err` if it is not so in time.
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        within: Duration,
+        so: impl Fn(&mut Self) -> bool,
+    ) -> Result<(), String> {
+        let end = self.network.now() + within;
+        loop {
+            settle().await;
+            checks::after_act(self)?;
+            if so(self) {
+                return Ok(());
+            }
+            if let Some(what) = self.network.packets().first() {
+                self.act(Act::Deliver(0, *what))?;
+                continue;
+            }
+            let left = end.since(self.network.now());
+            if left.is_zero() {
+                return Err(format!("not within {within:?}: {what}"));
+            }
+            self.trace.push(Act::Time);
+            self.pass(left.min(QUIET)).await;
+        }
+    }
+}
+
+/// Every task does what it can at this moment. A turn of the runtime runs all that are ready, and those they wake.
+async fn settle() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,378 @@
+//! Tasks of one client share one claim, and nobody can tell but by the speed.
+
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::backends::{Memory, Quorum};
+use fencelock::{Client, Drift, Error, FencingToken, Guard, LossReason, Occupant, Released};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+type Log<T> = Arc<Mutex<Vec<T>>>;
+
+/// So many tasks of a client ask for `k` one after the other, hold it for a while, and note who they are and their token.
+async fn line_up(
+    client: &Client,
+    who: char,
+    tasks: usize,
+    hold: Duration,
+    log: &Log<(char, usize, FencingToken)>,
+) -> Vec<JoinHandle<()>> {
+    let mut waiting = Vec::new();
+    for number in 0..tasks {
+        let (lock, log) = (client.lock("k"), Arc::clone(log));
+        waiting.push(tokio::spawn(async move {
+            let guard = lock.await.unwrap();
+            log.lock().unwrap().push((who, number, guard.fencing_token()));
+            if !hold.is_zero() {
+                tokio::time::sleep(hold).await;
+            }
+            assert_eq!(guard.release().await.unwrap(), Released::Released);
+        }));
+        tokio::task::yield_now().await;
+    }
+    waiting
+}
+
+async fn all(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+fn tokens_grow(log: &[(char, usize, FencingToken)]) {
+    assert!(log.windows(2).all(|pair| pair[0].2 < pair[1].2), "{log:?}");
+}
+
+/// A guard that is shared: the first of a room has one token only.
+pub(crate) async fn shared_guard(scene: &Scene, client: &Client) -> Guard {
+    let first = client.lock("k").await.unwrap();
+    let second = tokio::spawn(client.lock("k").acquire());
+    scene.pass(ms(1)).await;
+    first.release().await.unwrap();
+    second.await.unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_tasks_need_few_claims_and_are_served_in_order_with_growing_tokens() {
+    let scene = Scene::new();
+    let log = Log::default();
+    let held = scene.client.lock("k").await.unwrap();
+    let tasks = line_up(&scene.client, 'a', 1000, ms(0), &log).await;
+    held.release().await.unwrap();
+    all(tasks).await;
+    let log = std::mem::take(&mut *log.lock().unwrap());
+    assert!(log.iter().map(|entry| entry.1).eq(0..1000), "first come, first served");
+    tokens_grow(&log);
+    let claims = scene.net.calls(Verb::Acquire);
+    assert!(claims < 8, "{claims} claims for a thousand grants");
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_a_batch_for_the_tasks_of_another_client() {
+    let scene = Scene::new();
+    let [a, b] = [0; 2].map(|_| scene.another(|settings| settings.batch(8, secs(1))));
+    let log = Log::default();
+    let held = a.lock("k").await.unwrap();
+    let mut tasks = line_up(&a, 'a', 100, ms(1), &log).await;
+    tasks.extend(line_up(&b, 'b', 100, ms(1), &log).await);
+    held.release().await.unwrap();
+    all(tasks).await;
+    let log = log.lock().unwrap();
+    tokens_grow(&log);
+    for who in ['a', 'b'] {
+        let mine: Vec<_> = log.iter().filter(|entry| entry.0 == who).map(|entry| entry.1).collect();
+        assert!(mine.is_sorted(), "in order within a client: {mine:?}");
+    }
+    let runs: Vec<_> = log.chunk_by(|one, other| one.0 == other.0).map(<[_]>::len).collect();
+    // The claim, the batch, and what passes until the question is answered.
+    let (last, others) = runs.split_last().unwrap();
+    assert!(others.iter().all(|run| *run <= 1 + 8 + 2), "{runs:?} then {last}");
+    assert!(runs.len() > 15, "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_bounded_in_time_too() {
+    let scene = Scene::new();
+    let [a, b] = [0; 2].map(|_| scene.another(|settings| settings.batch(1000, ms(20))));
+    let log = Log::default();
+    let held = a.lock("k").await.unwrap();
+    let mut tasks = line_up(&a, 'a', 40, ms(5), &log).await;
+    tasks.extend(line_up(&b, 'b', 1, ms(0), &log).await);
+    held.release().await.unwrap();
+    all(tasks).await;
+    let place = log.lock().unwrap().iter().position(|entry| entry.0 == 'b').unwrap();
+    assert!(place <= 8, "{place}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn even_if_nobody_is_known_to_wait_a_lease_goes_back_within_a_second_or_so() {
+    let scene = Scene::new();
+    let log = Log::default();
+    let held = scene.client.lock("k").await.unwrap();
+    let tasks = line_up(&scene.client, 'a', 50, ms(100), &log).await;
+    held.release().await.unwrap();
+    all(tasks).await;
+    let releases = scene.net.calls(Verb::Release);
+    assert!((4..12).contains(&releases), "{releases} in five seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_grow_over_a_quorum_and_everybody_is_served() {
+    let clock = fencelock::backends::TokioClock::starting_now();
+    let nodes: Vec<_> = (0..5).map(|_| Arc::new(Memory::with_leases(Arc::new(clock))) as _).collect();
+    let quorum = Arc::new(Quorum::with_clock(nodes, Arc::new(clock), Drift::default()).unwrap());
+    let [a, b] =
+        [0; 2].map(|_| Client::builder().clock(Arc::new(clock), Drift::default()).backend(quorum.clone()).unwrap());
+    let log = Log::default();
+    let mut tasks = line_up(&a, 'a', 200, ms(1), &log).await;
+    tasks.extend(line_up(&b, 'b', 200, ms(1), &log).await);
+    all(tasks).await;
+    let log = log.lock().unwrap();
+    tokens_grow(&log);
+    assert_eq!(log.len(), 400);
+    let runs: Vec<_> = log.chunk_by(|one, other| one.0 == other.0).map(<[_]>::len).collect();
+    assert!(runs.iter().any(|run| *run > 5), "leases are shared: {runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_lost_is_not_passed_on() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let (holder, token) = (guard.holder(), guard.fencing_token());
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(1)).await;
+    let seen = scene.holding("k").await.unwrap();
+    scene.neighbour().evict(&seen).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Deleted);
+    // Whoever waits need not wait for the guard to notice.
+    let next = tokio::time::timeout(secs(1), waiting).await.unwrap().unwrap().unwrap();
+    assert_ne!(next.holder(), holder);
+    assert!(next.fencing_token() > token && next.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Deleted });
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_is_not_passed_on() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let token = guard.fencing_token();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.net.always(Verb::Renew, Fate::Lost);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    let next = tokio::time::timeout(secs(5), waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.fencing_token() > token);
+    assert!(matches!(guard.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_with_less_than_half_of_its_time_goes_back_instead() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let holder = guard.holder();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(100)).await;
+    scene.net.always(Verb::Renew, Fate::Lost);
+    scene.pass(secs(20)).await;
+    assert!(guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let next = waiting.await.unwrap().unwrap();
+    assert_ne!(next.holder(), holder);
+    assert!(next.remaining() > secs(25), "{:?}", next.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_away_with_the_lease_in_its_hands_passes_it_on() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(scene.client.lock("k").acquire())).collect();
+    for waiter in &mut waiting {
+        assert!(futures_poll(waiter).await.is_none());
+    }
+    let (claims, releases) = (scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release));
+    guard.release().await.unwrap();
+    // None of them has looked yet. The first three leave one after the other, each with the lease.
+    waiting.drain(..3);
+    let last = waiting.pop().unwrap();
+    let fourth = waiting.pop().unwrap().await.unwrap();
+    assert_eq!((scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release)), (claims, releases));
+    drop(fourth);
+    drop(last);
+    scene.pass(ms(10)).await;
+    assert_eq!(scene.holding("k").await, None, "the last one gives it back");
+}
+
+/// Polls once.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = std::future::ready(()) => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_that_leave_the_line_are_not_missed() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let waiting: Vec<_> = (0..9).map(|_| tokio::spawn(scene.client.lock("k").acquire())).collect();
+    scene.pass(ms(1)).await;
+    for (number, task) in waiting.iter().enumerate() {
+        if number % 3 != 1 {
+            task.abort();
+        }
+    }
+    scene.pass(ms(1)).await;
+    drop(guard);
+    for (number, task) in waiting.into_iter().enumerate() {
+        match task.await {
+            Ok(guard) => assert_eq!(guard.unwrap().release().await.unwrap(), Released::Released),
+            Err(_) => assert_ne!(number % 3, 1),
+        }
+    }
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_labels_and_other_ttls_get_leases_of_their_own_in_their_turn() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let order = Log::default();
+    let mut tasks = Vec::new();
+    for (number, lock) in [
+        scene.client.lock("k").label("payroll"),
+        scene.client.lock("k"),
+        scene.client.lock("k").ttl(secs(7)),
+        scene.client.lock("k").ttl(secs(7)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let order = Arc::clone(&order);
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.await.unwrap();
+            order.lock().unwrap().push((number, guard.holder()));
+            tokio::time::sleep(ms(1)).await;
+            guard.release().await.unwrap();
+        }));
+        scene.pass(ms(1)).await;
+    }
+    guard.release().await.unwrap();
+    all(tasks).await;
+    let order = order.lock().unwrap();
+    assert!(order.iter().map(|entry| entry.0).eq(0..4), "{order:?}");
+    assert!(order[0].1 != order[1].1 && order[1].1 != order[2].1);
+    assert_eq!(order[2].1, order[3].1, "only the last two could share");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_does_not_line_up_does_not_overtake_the_line_of_its_client() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(1)).await;
+    for _ in 0..3 {
+        assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none());
+    }
+    let Err(Error::Busy { holder: Occupant::Holder(holder), .. }) = scene.client.lock("k").retry(2, ms(1)).await else {
+        panic!("busy")
+    };
+    assert_eq!(holder.id, guard.holder(), "told as the server tells it");
+    // The server frees the key while somebody waits here: that one comes first, whoever asks in between.
+    let seen = scene.holding("k").await.unwrap();
+    scene.neighbour().evict(&seen).await.unwrap();
+    assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none());
+    assert!(waiting.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_taken_out_of_its_guard_is_never_shared() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    // The first look gives it its full time.
+    scene.pass(ms(100)).await;
+    let holder = guard.into_holder();
+    scene.pass(secs(3)).await;
+    assert!(!waiting.is_finished());
+    let resumed = scene.client.lock("k").resume(holder).await.unwrap();
+    resumed.release().await.unwrap();
+    assert_ne!(waiting.await.unwrap().unwrap().holder(), holder);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_turn_has_a_longest_hold_of_its_own() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let waiting = tokio::spawn(scene.client.lock("k").max_hold(secs(2)).acquire());
+    let last = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(secs(1)).await;
+    guard.release().await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    let began = scene.now();
+    assert_eq!(second.lost().await, LossReason::MaxHold);
+    assert!(scene.now().since(began) <= secs(2) + ms(5));
+    drop(second);
+    let last = last.await.unwrap().unwrap();
+    scene.pass(secs(10)).await;
+    assert!(last.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_was_passed_on_is_over_for_whoever_kept_a_view_of_it() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(1)).await;
+    let view = guard.held();
+    guard.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.is_held() && !view.is_held());
+    assert_eq!(view.remaining(), ms(0));
+    let seen = scene.holding("k").await.unwrap();
+    scene.neighbour().evict(&seen).await.unwrap();
+    next.lost().await;
+    assert!(tokio::time::timeout(secs(60), view.lost()).await.is_err(), "it was released, not lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_behind_another_task_is_bounded_and_told() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let _second = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(1)).await;
+    let told = Log::default();
+    let log = Arc::clone(&told);
+    let began = scene.now();
+    let lock = scene.client.lock("k").wait(secs(3)).on_wait(move |news| log.lock().unwrap().push(news.ahead));
+    let Err(Error::Busy { holder: Occupant::Holder(holder), waited, .. }) = lock.await else { panic!("busy") };
+    assert_eq!(holder.id, guard.holder());
+    assert!(waited >= secs(3) && scene.now().since(began) < secs(3) + ms(60), "{waited:?}");
+    assert_eq!(*told.lock().unwrap(), [Some(1); 3], "one here stands before it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_ends_those_that_wait_for_a_task_of_their_own_client() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(1)).await;
+    let closing = tokio::spawn(scene.client.clone().close(secs(10)));
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
+    guard.release().await.unwrap();
+    closing.await.unwrap().unwrap();
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_are_told_together_that_nobody_answers() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Lost);
+    let began = scene.now();
+    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(scene.client.lock("k").ttl(secs(5)).acquire())).collect();
+    for task in waiting {
+        assert!(matches!(task.await.unwrap(), Err(Error::Unreachable { .. })));
+    }
+    assert!(scene.now().since(began) < secs(7), "{:?}", scene.now().since(began));
+}

@@ -1,0 +1,28 @@
+//! What `memory` tests, with clients whose tasks do not share leases: each task claims for itself.
+#![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+const SHARING: bool = false;
+
+#[path = "../memory/cancelling.rs"]
+mod cancelling;
+#[path = "../memory/closing.rs"]
+mod closing;
+#[path = "../memory/dropping.rs"]
+mod dropping;
+#[path = "../memory/freshness.rs"]
+mod freshness;
+#[path = "../memory/holding.rs"]
+mod holding;
+#[path = "../memory/losing.rs"]
+mod losing;
+#[path = "../memory/releasing.rs"]
+mod releasing;
+#[path = "../memory/reusing.rs"]
+mod reusing;
+#[path = "../memory/running.rs"]
+mod running;
+#[path = "../memory/waiting.rs"]
+mod waiting;

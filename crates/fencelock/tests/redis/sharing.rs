@@ -1,0 +1,81 @@
+//! Tasks of two clients share leases on a real server, and on a quorum of real servers. The other files look at the
+//! server's own line, so there each task claims for itself.
+
+use crate::common::{eventually, ms};
+use crate::support::{ask, calls, in_line, keys, server};
+use fencelock::{Client, FencingToken, Released};
+use fencelock_conformance::RedisServer;
+use std::sync::{Arc, Mutex};
+
+/// So many tasks of each client take the key so often; the tokens in the order in which it was held.
+async fn tokens(clients: &[Client], tasks: usize, rounds: usize) -> Vec<FencingToken> {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let working: Vec<_> = (0..tasks)
+        .flat_map(|_| clients.iter().cloned())
+        .map(|client| {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move {
+                for _ in 0..rounds {
+                    let guard = client.lock("k").await.unwrap();
+                    log.lock().unwrap().push(guard.fencing_token());
+                    assert_eq!(guard.release().await.unwrap(), Released::Released);
+                }
+            })
+        })
+        .collect();
+    for task in working {
+        task.await.unwrap();
+    }
+    Arc::into_inner(log).unwrap().into_inner().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_whoever_passes_the_lease_and_the_server_is_hardly_asked() {
+    let Some(server) = server() else { return };
+    let clients = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
+    ask(&server, &["CONFIG", "RESETSTAT"]);
+    let tokens = tokens(&clients, 32, 200).await;
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]));
+    let evals = calls(&server, "evalsha");
+    assert!(evals < tokens.len() / 2, "{evals} calls for {} grants", tokens.len());
+    assert_eq!(keys(&server), ["fencelock:{k}:fence"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_over_a_quorum_of_servers() {
+    let Some(first) = server() else { return };
+    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    let url = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    let clients = [Client::connect(&url).await.unwrap(), Client::connect(&url).await.unwrap()];
+    let tokens = tokens(&clients, 16, 50).await;
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[tokio::test]
+async fn a_client_that_waits_on_the_server_gets_its_turn() {
+    let Some(server) = server() else { return };
+    let [busy, other] = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
+    let held = busy.lock("k").await.unwrap();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let client = busy.clone();
+            tokio::spawn(async move {
+                loop {
+                    let guard = client.lock("k").await.unwrap();
+                    tokio::time::sleep(ms(1)).await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    eventually("one of them in line", async || in_line(&server, "k") == 1).await;
+    drop(held);
+    for _ in 0..20 {
+        // Its tasks never stop, but others come after a batch.
+        other.lock("k").await.unwrap().release().await.unwrap();
+    }
+    for task in tasks {
+        task.abort();
+    }
+}
