@@ -1,4 +1,5 @@
-//! Measures fencelock on one Redis, and in [`quorum`] on several: each figure is a ratio of two things measured in turn, in one run, on one machine.
+//! Measures fencelock on one Redis, in [`quorum`] on several, and in [`leases`] what very many cost to
+//! keep: each figure is a ratio of two things measured in turn, in one run, on one machine.
 //!
 //! | workload | against |
 //! |---|---|
@@ -13,6 +14,7 @@
 mod bare;
 mod handoff;
 mod hot_key;
+pub mod leases;
 mod local;
 pub mod quorum;
 mod report;
@@ -38,6 +40,10 @@ struct Effort {
 impl Effort {
     const FULL: Self = Self { span: Duration::from_secs(3), pairs: 5 };
     const QUICK: Self = Self { span: Duration::from_millis(500), pairs: 3 };
+
+    fn is_quick(self) -> bool {
+        self.pairs == Self::QUICK.pairs
+    }
 }
 
 /// Runs the workloads that the arguments name, all of them if none is named, and prints a table or JSON.

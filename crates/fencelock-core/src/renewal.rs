@@ -51,13 +51,15 @@ pub struct RenewalPlan {
     drift: Drift,
     next: Moment,
     ends: Moment,
+    /// It has been renewed before, so the next renewal need not wait for its very moment.
+    seasoned: bool,
 }
 
 impl RenewalPlan {
     /// `first` is the first renewal; a lease from a hand-off has only its claim TTL and needs one soon.
     /// At `ends` the hold is over even if it could be renewed.
     pub fn new(lease: Lease, ttl: Ttl, drift: Drift, first: Moment, ends: Moment) -> Self {
-        Self { lease, ttl, drift, next: first, ends }
+        Self { lease, ttl, drift, next: first, ends, seasoned: false }
     }
 
     /// Until when the holder may believe: the lease, or the longest hold if that comes first.
@@ -88,10 +90,21 @@ impl RenewalPlan {
         }
     }
 
+    /// As [`RenewalPlan::due`], for one who is about to renew other leases: a renewal that would be due within `ahead` comes
+    /// along, but no earlier than a thirtieth of the TTL before its time. The first one never does: most holds are over
+    /// before it.
+    pub fn due_with_others(&self, now: Moment, ahead: Duration) -> Due {
+        match self.due(now) {
+            Due::At(_) if self.seasoned && self.next <= now + ahead.min(self.ttl.get() / 30) => Due::Renew,
+            due => due,
+        }
+    }
+
     /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had lapsed by then: it stays lost.
     pub fn renewed(&mut self, sent: Moment, now: Moment, dice: u64) -> Result<(), LossReason> {
         self.lease = self.lease.renewed(sent, self.ttl.get(), self.drift, now).ok_or(LossReason::Expired)?;
         self.next = sent + jitter(self.ttl.get() / 3, dice);
+        self.seasoned = true;
         Ok(())
     }
 
@@ -130,6 +143,21 @@ mod tests {
     fn nothing_is_due_before_a_third_of_the_ttl() {
         assert_eq!(plan().due(at(999)), Due::At(at(1000)));
         assert_eq!(plan().due(at(1000)), Due::Renew);
+    }
+
+    #[test]
+    fn a_renewal_comes_along_with_others_only_after_the_first_and_only_a_little_early() {
+        let (ahead, soon) = (Duration::from_secs(1), Duration::from_millis(20));
+        let mut plan = plan();
+        assert_eq!(plan.due_with_others(at(999), ahead), Due::At(at(1000)), "the first look");
+        assert_eq!(plan.due_with_others(at(1000), Duration::ZERO), Due::Renew);
+        plan.renewed(at(1000), at(1001), u64::MAX / 2).unwrap();
+        let Due::At(next) = plan.due(at(1001)) else { panic!("it is fresh") };
+        let before = |ms: u64| Moment::from_micros(next.as_micros() - ms * MS);
+        assert_eq!(plan.due_with_others(before(20), soon), Due::Renew);
+        assert_eq!(plan.due_with_others(before(21), soon), Due::At(next));
+        assert_eq!(plan.due_with_others(before(101), ahead), Due::At(next), "a thirtieth of 3 s");
+        assert_eq!(plan.due_with_others(at(3968), ahead), Due::Lapsed, "what is over is over");
     }
 
     #[test]

@@ -246,8 +246,8 @@ impl Hold {
         true
     }
 
-    /// The time of a look has come.
-    pub(crate) fn duty(&self) -> Duty {
+    /// The time of a look has come, or others are about to be renewed and it comes within `ahead`.
+    pub(crate) fn duty(&self, ahead: Duration) -> Duty {
         let mut state = self.state();
         if state.renewing || matches!(state.end, Some(End::LetGo)) {
             return Duty::Nothing;
@@ -256,7 +256,7 @@ impl Hold {
         if let Some(End::Lost(reason)) = &state.end {
             return Duty::Ended(reason.clone());
         }
-        match state.plan.due(self.clock.now()) {
+        match state.plan.due_with_others(self.clock.now(), ahead) {
             Due::At(_) => Duty::Sleep,
             Due::Renew => {
                 state.renewing = true;

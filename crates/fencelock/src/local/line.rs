@@ -7,8 +7,10 @@ const NONE: usize = usize::MAX;
 #[derive(Debug)]
 pub(crate) struct Line<T> {
     places: Vec<Place<T>>,
-    /// Places without anybody, for the next to come.
-    empty: Vec<usize>,
+    /// The first of the places without anybody, each of which names the next as the one behind it.
+    empty: usize,
+    /// How many have a place, waiting or served.
+    seated: usize,
     first: usize,
     last: usize,
 }
@@ -23,7 +25,7 @@ struct Place<T> {
 
 impl<T> Line<T> {
     pub(crate) const fn new() -> Self {
-        Self { places: Vec::new(), empty: Vec::new(), first: NONE, last: NONE }
+        Self { places: Vec::new(), empty: NONE, seated: 0, first: NONE, last: NONE }
     }
 
     /// Whether nobody waits.
@@ -86,8 +88,16 @@ impl<T> Line<T> {
     pub(crate) fn take(&mut self, number: usize) -> Option<T> {
         self.serve(number)?;
         let who = self.places[number].who.take();
-        self.empty.push(number);
+        self.places[number].behind = std::mem::replace(&mut self.empty, number);
+        self.seated -= 1;
         who
+    }
+
+    /// Gives the memory back if nobody has a place, waiting or served.
+    pub(crate) fn rest(&mut self) {
+        if self.seated == 0 {
+            *self = Self::new();
+        }
     }
 
     /// Those who wait, in order.
@@ -101,9 +111,15 @@ impl<T> Line<T> {
 
     fn place_for(&mut self, who: T) -> usize {
         let place = Place { who: Some(who), before: NONE, behind: NONE, waits: true };
-        if let Some(number) = self.empty.pop() {
+        self.seated += 1;
+        if let Some(empty) = self.places.get(self.empty) {
+            let number = std::mem::replace(&mut self.empty, empty.behind);
             self.places[number] = place;
             return number;
+        }
+        if self.places.is_empty() {
+            // Most lines are of one.
+            self.places.reserve_exact(1);
         }
         self.places.push(place);
         self.places.len() - 1
@@ -135,8 +151,13 @@ mod tests {
         assert_eq!(order(&mut line), "zd");
         line.take(d);
         let front = line.front().unwrap();
+        line.rest();
+        assert_eq!(order(&mut line), "z", "as long as somebody has a place, all are kept");
         line.take(front);
-        assert!(line.is_empty() && line.front().is_none());
+        line.rest();
+        assert!(line.is_empty() && line.front().is_none() && line.places.capacity() == 0);
+        assert_eq!((line.push('e'), line.push('f')), (0, 1));
+        assert_eq!(order(&mut line), "ef");
     }
 
     #[test]

@@ -159,6 +159,8 @@ impl Room {
     pub(super) fn opened(&self, place: usize, hold: &Arc<Hold>, tokens: TokenBlock) {
         let mut state = self.state();
         state.line.take(place);
+        // The lease may be one of very many that nobody else wants.
+        state.line.rest();
         (state.heard, state.failing_since) = (None, None);
         let (granted, company) = (hold.turn().since, std::mem::take(&mut state.company));
         state.share = Some(Share::new(Arc::clone(hold), tokens, granted, company, self.rooms.limits));

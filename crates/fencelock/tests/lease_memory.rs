@@ -1,0 +1,92 @@
+//! What a client keeps in memory for each lease that it holds.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::Memory;
+use fencelock::{Client, Guard};
+use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+struct Counting;
+
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+fn count(layout: Layout, sign: isize) {
+    BYTES.fetch_add(sign * isize::try_from(layout.size()).unwrap_or(0), Ordering::Relaxed);
+}
+
+// SAFETY: everything is left to the system's allocator; only a sum is kept beside it.
+#[expect(unsafe_code, reason = "the allocator is asked how much is in use")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout, 1);
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(layout, -1);
+        // SAFETY: as promised by the caller.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LEASES: usize = 20_000;
+/// For each lease: the guard, its hold, the watchdog's tables and the room where tasks would wait. The goal of the design.
+const MOST: isize = 1024;
+
+fn in_use() -> isize {
+    BYTES.load(Ordering::Relaxed)
+}
+
+fn name(lease: usize) -> String {
+    format!("customer:{lease:08}:balance")
+}
+
+/// The bytes of one lease.
+fn each(bytes: isize) -> isize {
+    bytes / isize::try_from(LEASES).unwrap()
+}
+
+/// What the place itself keeps, which is in the same process here.
+async fn of_the_place() -> isize {
+    let memory = Memory::with_leases(Arc::new(fencelock::backends::BootClock));
+    let before = in_use();
+    for lease in 0..LEASES {
+        let mut id = [7; 16];
+        id[..8].copy_from_slice(&lease.to_be_bytes());
+        let holder = Holder { id: HolderId::from_bytes(id), owner: Owner::new("here", 1, None).unwrap() };
+        let claim = Claim::new(Key::new(name(lease)).unwrap(), holder, Ttl::default(), Intent::Try);
+        memory.acquire(&claim).await.unwrap();
+    }
+    each(in_use() - before)
+}
+
+async fn of_both(sharing: bool) -> isize {
+    let memory = Arc::new(Memory::with_leases(Arc::new(fencelock::backends::BootClock)));
+    let client = Client::builder().sharing(sharing).backend(memory).unwrap();
+    client.lock("first").await.unwrap().release().await.unwrap();
+    let before = in_use();
+    let mut guards: Vec<Guard> = Vec::with_capacity(LEASES);
+    for lease in 0..LEASES {
+        guards.push(client.lock(name(lease)).await.unwrap());
+    }
+    let bytes = each(in_use() - before);
+    assert!(guards.iter().all(Guard::is_held));
+    bytes
+}
+
+#[tokio::test]
+async fn a_lease_takes_less_than_a_kibibyte() {
+    let place = of_the_place().await;
+    assert!(place > 0);
+    for sharing in [false, true] {
+        let client = of_both(sharing).await - place;
+        println!("sharing {sharing}: {client} bytes for each lease; the place itself keeps {place}");
+        assert!(client < MOST, "sharing {sharing}: {client} bytes for each lease; the place itself keeps {place}");
+    }
+}
