@@ -198,6 +198,26 @@ async fn a_renewal_with_one_node_away_keeps_the_lock_and_with_two_cannot_tell() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_of_renewals_goes_to_each_node_once_and_waits_for_none_that_hangs() {
+    let scene = Scene::new(3);
+    let claims: Vec<_> = (0..500).map(|n| claim(&format!("k{n}"), TEN_SECONDS)).collect();
+    for claim in &claims {
+        scene.grants(claim).await;
+    }
+    scene.nodes[0].road(Road::BlackHole);
+    let renewals: Vec<_> = claims
+        .iter()
+        .map(|claim| Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl })
+        .collect();
+    let requests = || scene.nodes.iter().map(|node| node.requests()).collect::<Vec<_>>();
+    let (before, begun) = (requests(), Instant::now());
+    let answers = scene.quorum.renew(&renewals).await;
+    assert!(answers.iter().all(|answer| *answer == Ok(Renew::Renewed { waiters: 0 })), "{answers:?}");
+    assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
+    assert_eq!(requests(), before.iter().map(|requests| requests + 1).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
     let scene = Scene::new(3);
     scene.nodes[0].road(Road::Refusing);

@@ -1,5 +1,6 @@
 use crate::local::Room;
 use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, RenewalPlan, Ttl};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -21,6 +22,8 @@ pub(crate) struct Hold {
     pub(crate) stray_until: Moment,
     /// Where tasks of this client wait for their turn, if it can be shared.
     pub(crate) room: Option<Arc<Room>>,
+    /// Whether the watchdog has it in its table, under whose lock this is read and written.
+    pub(crate) watched: AtomicBool,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     ended: Notify,
@@ -95,7 +98,8 @@ impl Hold {
         let fresh = plan.rest(since);
         let state = State { plan, turn, fresh, scheduled: Moment::NEVER, renewing: false, hurried: false, end: None };
         let (state, ended) = (Mutex::new(state), Notify::new());
-        (Self { key, holder, owner, ttl, stray_until, room, clock, state, ended }, turn)
+        let watched = AtomicBool::new(false);
+        (Self { key, holder, owner, ttl, stray_until, room, watched, clock, state, ended }, turn)
     }
 
     /// The turn that goes on, or was the last.

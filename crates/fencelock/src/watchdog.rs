@@ -5,6 +5,7 @@ use crate::identity::dice;
 use crate::telemetry;
 use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -53,7 +54,11 @@ impl Watchdog {
     /// Looks after a hold until it is forgotten or lost.
     pub(crate) fn watch(&self, hold: &Arc<Hold>) {
         let mut table = self.table();
-        table.holds.insert((hold.key.clone(), hold.holder), Arc::clone(hold));
+        if let Some(before) = table.holds.insert((hold.key.clone(), hold.holder), Arc::clone(hold)) {
+            // One that was resumed has the key and the holder of the one before it, but is another.
+            before.watched.store(false, Ordering::Relaxed);
+        }
+        hold.watched.store(true, Ordering::Relaxed);
         table.busy = true;
         table.set_timer(hold);
         self.wake_for(&mut table, hold.scheduled());
@@ -277,8 +282,10 @@ impl Table {
         self.holds.range(first..=last).map(|(_, hold)| Arc::clone(hold)).collect()
     }
 
+    /// Without a search: it is asked for every renewal of very many.
+    #[expect(clippy::unused_self, reason = "what it reads belongs to whoever has the table")]
     fn has(&self, hold: &Hold) -> bool {
-        self.holds.get(&(hold.key.clone(), hold.holder)).is_some_and(|known| is(known, hold))
+        hold.watched.load(Ordering::Relaxed)
     }
 
     /// Says whether it was there.
@@ -289,13 +296,13 @@ impl Table {
         }
         let there = self.has(hold);
         if there {
+            hold.watched.store(false, Ordering::Relaxed);
             self.holds.remove(&(hold.key.clone(), hold.holder));
         }
         there
     }
 }
 
-/// A hold that was resumed has the key and the holder of the one before it, but is another.
 fn is(known: &Arc<Hold>, hold: &Hold) -> bool {
     std::ptr::eq(Arc::as_ptr(known), hold)
 }

@@ -137,7 +137,7 @@ async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Rece
         let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).map(|job| (job.calls, job.answer)).unzip();
         let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
         let calls: Vec<Call> = calls.into_iter().flatten().collect();
-        match send_batch(&connection, &calls, Some(&wait)).await {
+        match send_batch(&connection, calls, Some(&wait)).await {
             Ok(batch) => deliver(batch, callers.into_iter().zip(counts)),
             Err(error) => {
                 let broken = matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable);

@@ -3,6 +3,7 @@ use super::script::Call;
 use super::session::Session;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
+use std::sync::LazyLock;
 
 /// A connection that takes many commands in one go; an error of one is its own.
 pub(crate) trait Carrier {
@@ -34,14 +35,18 @@ pub(crate) struct Batch {
 /// Sends a batch by digest; if the server does not know the script, one call in full, and by digest again.
 ///
 /// The command `after` follows the calls in the same go, and follows those sent again once more.
-pub(crate) async fn send_batch(carrier: &impl Carrier, calls: &[Call], after: Option<&Cmd>) -> RedisResult<Batch> {
-    let mut batch = send_each(carrier, calls.iter().map(|call| (call.by_digest(), call.tracked)), after).await?;
+pub(crate) async fn send_batch(carrier: &impl Carrier, calls: Vec<Call>, after: Option<&Cmd>) -> RedisResult<Batch> {
+    let (parts, digests): (Vec<_>, Vec<_>) = calls.into_iter().map(Call::into_parts).unzip();
+    let sent = Sent::new(digests.into_iter().zip(parts.iter().map(|(_, tracked)| *tracked)), after);
+    let mut batch = sent.carry(carrier, after.is_some()).await?;
     let unknown: Vec<usize> =
-        (0..calls.len()).filter(|i| matches!(&batch.answers[*i], Err(error) if is_no_script(error))).collect();
-    let Some((first, rest)) = unknown.split_first() else { return Ok(batch) };
-    let in_full = calls[*first].in_full();
-    let again = rest.iter().map(|i| (calls[*i].by_digest(), calls[*i].tracked));
-    let again = send_each(carrier, std::iter::once((&in_full, calls[*first].tracked)).chain(again), after).await?;
+        (0..parts.len()).filter(|i| matches!(&batch.answers[*i], Err(error) if is_no_script(error))).collect();
+    let Some(first) = unknown.first() else { return Ok(batch) };
+    let again = unknown.iter().filter_map(|i| {
+        let (call, (lua, tracked)) = (sent.call(*i)?, parts[*i]);
+        Some((if i == first { lua.in_full(call) } else { call.clone() }, tracked))
+    });
+    let again = Sent::new(again, after).carry(carrier, after.is_some()).await?;
     for (i, again) in unknown.iter().zip(again.answers) {
         batch.answers[*i] = again;
     }
@@ -49,32 +54,50 @@ pub(crate) async fn send_batch(carrier: &impl Carrier, calls: &[Call], after: Op
     Ok(batch)
 }
 
-async fn send_each<'a>(
-    carrier: &impl Carrier,
-    calls: impl Iterator<Item = (&'a Cmd, bool)>,
-    after: Option<&Cmd>,
-) -> RedisResult<Batch> {
-    let mut commands = redis::pipe();
-    // Where the answers to the calls are.
-    let mut places = Vec::new();
-    for (call, tracked) in calls {
-        if tracked {
-            commands.cmd("CLIENT").arg("CACHING").arg("YES");
-        }
-        places.push(commands.len());
-        commands.add_command(call.clone());
-    }
-    if places.is_empty() {
-        return Ok(Batch { answers: Vec::new(), after: None });
-    }
-    if let Some(after) = after {
-        commands.add_command(after.clone());
-    }
-    let mut answers: Vec<_> = carrier.carry(&commands).await?.into_iter().map(Some).collect();
-    let mut answer = |place: usize| answers.get_mut(place).and_then(Option::take).unwrap_or_else(missing);
-    let called = places.into_iter().map(&mut answer).collect();
-    Ok(Batch { answers: called, after: after.map(|_| answer(commands.len() - 1)) })
+/// Commands that go out together.
+struct Sent {
+    commands: Pipeline,
+    /// Where the calls are, and the answers to them will be.
+    places: Vec<usize>,
 }
+
+impl Sent {
+    fn new(calls: impl Iterator<Item = (Cmd, bool)>, after: Option<&Cmd>) -> Self {
+        let (mut commands, mut places) = (redis::pipe(), Vec::new());
+        for (call, tracked) in calls {
+            if tracked {
+                commands.add_command(CACHING.clone());
+            }
+            places.push(commands.len());
+            commands.add_command(call);
+        }
+        if let Some(after) = after.filter(|_| !places.is_empty()) {
+            commands.add_command(after.clone());
+        }
+        Self { commands, places }
+    }
+
+    fn call(&self, number: usize) -> Option<&Cmd> {
+        self.commands.cmd_iter().nth(*self.places.get(number)?)
+    }
+
+    async fn carry(&self, carrier: &impl Carrier, after: bool) -> RedisResult<Batch> {
+        if self.places.is_empty() {
+            return Ok(Batch { answers: Vec::new(), after: None });
+        }
+        let mut answers: Vec<_> = carrier.carry(&self.commands).await?.into_iter().map(Some).collect();
+        let mut answer = |place: usize| answers.get_mut(place).and_then(Option::take).unwrap_or_else(missing);
+        let called = self.places.iter().map(|place| answer(*place)).collect();
+        Ok(Batch { answers: called, after: after.then(|| answer(self.commands.len() - 1)) })
+    }
+}
+
+/// Before a call whose keys are to be watched.
+static CACHING: LazyLock<Cmd> = LazyLock::new(|| {
+    let mut caching = redis::cmd("CLIENT");
+    caching.arg("CACHING").arg("YES");
+    caching
+});
 
 fn missing() -> RedisResult<Value> {
     Err((redis::ErrorKind::Parse, "fewer answers than requests").into())

@@ -236,7 +236,7 @@ impl Redis {
     async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
         let many = calls.len();
         let (answers, acked) = match &session.acks {
-            None => (send_batch(session, &calls, None).await.map(|batch| batch.answers), None),
+            None => (send_batch(session, calls, None).await.map(|batch| batch.answers), None),
             Some(line) => match line.send(calls).await {
                 Ok((answers, acked)) => (Ok(answers), Some(acked)),
                 Err(error) => (Err(error), None),
@@ -352,9 +352,9 @@ impl Backend for Redis {
         Box::pin(async move {
             let keys = self.keys().await?;
             let session = self.session().await?;
-            let calls: Vec<_> = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
             let mut held = Vec::new();
-            for (keys, calls) in keys.chunks(SCAN_COUNT as usize).zip(calls.chunks(SCAN_COUNT as usize)) {
+            for keys in keys.chunks(SCAN_COUNT as usize) {
+                let calls = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
                 let batch = send_batch(&*session, calls, None).await.map_err(|error| self.unknown(&error))?;
                 for (key, answer) in keys.iter().zip(batch.answers) {
                     let answer = answer.map_err(|error| self.unknown(&error))?;

@@ -34,6 +34,19 @@ impl Lua {
         Self { source, digest }
     }
 
+    /// A call by digest, with the script itself instead.
+    pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.source);
+        for arg in by_digest.args_iter().skip(2) {
+            // A cursor is an argument of SCAN only.
+            if let Arg::Simple(arg) = arg {
+                command.arg(arg);
+            }
+        }
+        command
+    }
+
     #[cfg(test)]
     pub(crate) fn source(&self) -> &str {
         &self.source
@@ -117,15 +130,12 @@ impl Call {
     }
 
     pub(crate) fn in_full(&self) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.lua.source);
-        for arg in self.by_digest.args_iter().skip(2) {
-            // A cursor is an argument of SCAN only.
-            if let Arg::Simple(arg) = arg {
-                command.arg(arg);
-            }
-        }
-        command
+        self.lua.in_full(&self.by_digest)
+    }
+
+    /// The script and whether it is tracked, and the call by digest.
+    pub(crate) fn into_parts(self) -> ((&'static Lua, bool), Cmd) {
+        ((self.lua, self.tracked), self.by_digest)
     }
 }
 
