@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 /// How often a lock that nobody has exclusively is tried before we believe that somebody shares it for good. With the
-/// pauses of [`pause`], about 20 ms: somebody who only looks may be interrupted while it looks.
-const TRIES: u32 = 16;
+/// pauses of [`pause`], about 33 ms: somebody who only looks may be interrupted while it looks.
+const TRIES: u32 = 24;
 
 /// How often a locked file without a word of its holder is looked at: about 1.5 ms, many times what a holder needs from
 /// taking the lock to writing its record, or from its last word to letting go.
