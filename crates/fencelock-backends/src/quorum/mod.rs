@@ -98,6 +98,26 @@ impl Quorum {
         Ok(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default() })
     }
 
+    /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
+    /// learnt, so this is for nodes that are far away or have hours of their own; what is longer than a tenth of a lease
+    /// costs it time when a node is away.
+    ///
+    /// # Errors
+    /// [`Invalid`] for less than 1 ms and more than a minute.
+    pub fn node_timeout(mut self, limit: Duration) -> Result<Self, Invalid> {
+        if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&limit) {
+            return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
+        }
+        // Nobody has asked these nodes anything yet, so nothing that was learnt is lost.
+        let nodes = self.nodes.iter().map(|node| {
+            let mut node = Node::new(Arc::clone(&node.backend));
+            node.shortest_limit = limit;
+            Arc::new(node)
+        });
+        self.nodes = nodes.collect();
+        Ok(self)
+    }
+
     fn name_of_all(&self) -> String {
         let names: Vec<_> = self.nodes.iter().map(|node| node.backend.name()).collect();
         for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Any node may take this long: less is a pause of a garbage collector or of a scheduler.
+/// Any node may take this long, unless the user says otherwise: less is a pause of a garbage collector or of a scheduler.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
 const LONGEST_LIMIT: Duration = Duration::from_secs(1);
 /// A node that took the usual time so many times over does not answer any more.
@@ -22,6 +22,8 @@ pub(super) const FORSAKEN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) backend: Arc<dyn Backend>,
+    /// It is waited for this long at least.
+    pub(super) shortest_limit: Duration,
     health: Mutex<Health>,
     /// The claims that are under way to it.
     claims: Mutex<HashMap<HolderId, watch::Receiver<()>>>,
@@ -58,16 +60,17 @@ impl Drop for UnderWay {
 
 impl Node {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, health: Mutex::default(), claims: Mutex::default() }
+        Self { backend, shortest_limit: SHORTEST_LIMIT, health: Mutex::default(), claims: Mutex::default() }
     }
 
     /// How long to wait for an answer that is worth waiting for `most`: a tenth of a lease. What is learnt shortens it, but
     /// not after a failure, for then the node may just have become slower.
     pub(super) fn limit(&self, most: Duration) -> Duration {
-        let most = most.clamp(SHORTEST_LIMIT, LONGEST_LIMIT);
+        let shortest = self.shortest_limit;
+        let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
         let health = lock(&self.health);
         match health.usual {
-            Some(usual) if health.failures == 0 => (usual * PATIENCE).clamp(SHORTEST_LIMIT, most),
+            Some(usual) if health.failures == 0 => (usual * PATIENCE).clamp(shortest, most),
             _ => most,
         }
     }

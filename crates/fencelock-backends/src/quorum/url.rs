@@ -9,15 +9,29 @@ use tokio::time::{Instant, sleep_until};
 /// How long the other nodes have to answer when a majority has.
 const STRAGGLERS: Duration = Duration::from_millis(250);
 
+/// The option that is the quorum's own.
+const NODE_TIMEOUT: &str = "node_timeout=";
+
 /// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to
-/// all of them. The options are those of each node's `redis://` or `rediss://` URL.
+/// all of them. The options are those of each node's `redis://` or `rediss://` URL, and `node_timeout=MS`:
+/// [`Quorum::node_timeout`].
 pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
-    Quorum::connect(&node_urls(url)?).await
+    Ok(patient(Quorum::connect(&node_urls(url)?).await?, url)?)
 }
 
 /// The same without connecting.
 pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
-    of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))
+    patient(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
+}
+
+/// With the `node_timeout=` of this URL.
+fn patient(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let Some(millis) = query.split(['?', '&']).find_map(|option| option.strip_prefix(NODE_TIMEOUT)) else {
+        return Ok(quorum);
+    };
+    let millis: u64 = millis.parse().map_err(|_| Invalid::new("node_timeout= is a number of milliseconds"))?;
+    quorum.node_timeout(Duration::from_millis(millis))
 }
 
 fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
@@ -102,7 +116,10 @@ pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
         "redlock+tls" => "rediss",
         _ => return Err(without_names()),
     };
-    let (list, query) = rest.split_once('?').map_or((rest, String::new()), |(list, query)| (list, format!("?{query}")));
+    let (list, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let options =
+        options.split(['?', '&']).filter(|option| !option.starts_with(NODE_TIMEOUT)).collect::<Vec<_>>().join("&");
+    let query = if options.is_empty() { String::new() } else { format!("?{options}") };
     if query.split(['?', '&']).any(|option| option.starts_with("acks=") || option.starts_with("acks_timeout=")) {
         return Err(Invalid::new(
             "acks= is for one Redis with replicas. The nodes of redlock:// have none: what one of them loses, the others know",
@@ -131,6 +148,19 @@ mod tests {
 
     fn lazily(rest: &str) -> Result<Quorum, String> {
         lazy(&format!("redlock://{rest}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_timeout_of_a_node_is_the_quorums_own_and_has_bounds() {
+        let urls = node_urls("redlock://a,b?prefix=x&node_timeout=500&max_ttl=50").unwrap();
+        assert_eq!(urls, ["redis://a?prefix=x&max_ttl=50", "redis://b?prefix=x&max_ttl=50"]);
+        assert_eq!(node_urls("redlock://a?node_timeout=500").unwrap(), ["redis://a"]);
+        let quorum = lazily("a,b,c?node_timeout=500").unwrap();
+        assert!(quorum.nodes.iter().all(|node| node.limit(Duration::ZERO) == Duration::from_millis(500)));
+        assert!(lazily("a,b,c").unwrap().nodes[0].limit(Duration::ZERO) < Duration::from_millis(500));
+        for refused in ["0", "60001", "-1", "1s", ""] {
+            assert!(lazily(&format!("a,b,c?node_timeout={refused}")).is_err(), "{refused}");
+        }
     }
 
     #[test]
