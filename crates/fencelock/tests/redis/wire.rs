@@ -1,7 +1,7 @@
 //! What others see on the server.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, client, in_line, is_free, keys, number, server, text, waiting};
+use crate::support::{ask, calls, client, in_line, is_free, keys, number, server, text, waiting};
 
 #[tokio::test]
 async fn a_held_lock_is_a_string_of_proof_and_owner_with_a_ttl() {
@@ -19,6 +19,27 @@ async fn a_held_lock_is_a_string_of_proof_and_owner_with_a_ttl() {
     assert_eq!(fence, guard.fencing_token().to_string());
     guard.release().await.unwrap();
     assert!(is_free(&server, "sku:1"));
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_else_wants_costs_two_scripts_and_nothing_else() {
+    let Some(server) = server() else { return };
+    for sharing in [true, false] {
+        let client = fencelock::Client::builder().sharing(sharing).connect(&server.url()).await.unwrap();
+        client.lock("k").await.unwrap().release().await.unwrap();
+        ask(&server, &["CONFIG", "RESETSTAT"]);
+        let cycles = 300;
+        for _ in 0..cycles {
+            client.lock("k").await.unwrap().release().await.unwrap();
+        }
+        // A hold that lasts 25 ms, on a machine that has other things to do, is looked at: a command before a script.
+        let looks = calls(&server, "client|caching");
+        assert!(looks < cycles / 4, "{looks} looks");
+        assert_eq!(calls(&server, "evalsha"), 2 * cycles + looks, "sharing {sharing}");
+        for other in ["eval", "publish", "ping", "subscribe", "hello", "zadd", "hset"] {
+            assert_eq!(calls(&server, other), 0, "{other}, sharing {sharing}");
+        }
+    }
 }
 
 #[tokio::test]
