@@ -14,8 +14,8 @@ pub enum NotMeasured {
     #[error("the server did not do what was asked: {0}")]
     Server(#[from] redis::RedisError),
     /// This project's own client did not.
-    #[error("the client did not do what was asked: {0}")]
-    Client(#[source] Box<fencelock::Error>),
+    #[error("{0}")]
+    Client(Box<fencelock::Error>),
     /// A worker said what it should not have, or ended too early.
     #[error("a worker {0}")]
     Worker(String),

@@ -25,17 +25,26 @@ pub fn measure(
     let ground = Ground::prepare(plan)?;
     let jobs = plan.jobs(&ground.url, &ground.base, ground.shop());
     let mut census = Census::open(&ground.servers)?;
-    let (mut before, mut after) = (None, None);
+    let (mut before, mut after, mut away) = (None, None, None);
     let logs = crew.run(&jobs, hire, watch, &mut |mark| {
         let count = match mark {
             Mark::Begin => &mut before,
             Mark::End => &mut after,
         };
-        *count = census.commands()?;
+        match census.commands() {
+            Ok(commands) => *count = commands,
+            // The workers may only have waited for it.
+            Err(error) => away = Some(error.to_string()),
+        }
         Ok(())
     })?;
     let commands = before.zip(after).map(|(before, after)| after.saturating_sub(before));
     let sale = ground.books().map(|books| books.read()).transpose()?;
     let sale = sale.map(|entries| Sale::of(plan.stock, &entries));
-    Ok(Report::of(plan, &logs, commands, sale))
+    let mut report = Report::of(plan, &logs, commands, sale);
+    if let Some(error) = away {
+        report.errors += 1;
+        report.first_error.get_or_insert(error);
+    }
+    Ok(report)
 }

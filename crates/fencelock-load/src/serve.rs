@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// After an error, so that a server that is away is not asked a million times.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Releases under way, and places in line, when the span is over.
-const LEAVING: Duration = Duration::from_secs(20);
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// Does a worker's part: reads a job from stdin, waits for the word to begin, and writes a log to stdout. Blocks, and must not
 /// be called from async code. The process is killed if its stdin ends before its work.

@@ -71,7 +71,7 @@ fn show(report: &Report, name: &str, context: &Context) -> Result<Exit, Failure>
     match &report.first_error {
         None => Ok(Exit::Success),
         Some(first) => {
-            Err(Failure::new(Exit::Unreachable, format!("{} attempts failed, the first: {first}", report.errors)))
+            Err(Failure::new(Exit::Unreachable, format!("errors meanwhile: {}, the first: {first}", report.errors)))
         }
     }
 }
