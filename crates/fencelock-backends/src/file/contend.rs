@@ -115,6 +115,8 @@ impl File {
         let previous = match latch.read().map_err(|error| self.trouble("read", path, &error))? {
             Ok(record) => record.fence.get(),
             Err(_) if latch.created => 0,
+            // Whoever made it comes after us.
+            Err(_) if latch.born_blank().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
             Err(Damage(why)) => {
                 tracing::warn!(
                     key = %claim.key, path = %path.display(), %why,
@@ -138,7 +140,40 @@ impl File {
     }
 }
 
+/// Whether a file is too young to have lost a record: its maker was overtaken before it had the lock. A power failure, which
+/// does lose records, takes longer.
+fn is_new(born: u64, wall: u64) -> bool {
+    born.abs_diff(wall) < 10_000_000
+}
+
 /// Somebody who does not write records: `flock(1)`, or a program of its own.
 fn foreign(what: &str, path: &Path) -> Occupant {
     Occupant::Foreign(format!("{what} on {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blank_file_is_new_for_ten_seconds_whichever_clock_is_ahead() {
+        assert!(is_new(50_000_000, 59_999_999) && is_new(50_000_000, 40_000_001));
+        assert!(!is_new(50_000_000, 60_000_000) && !is_new(u64::MAX, 0));
+    }
+
+    #[test]
+    fn a_file_that_somebody_made_and_did_not_write_is_blank_and_one_that_was_written_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.lock");
+        let made_by_another = std::fs::File::create(&path).unwrap();
+        let latch = Latch::take(&path).unwrap().unwrap();
+        assert!(!latch.created);
+        // Not every file system keeps it.
+        if let Ok(born) = made_by_another.metadata().unwrap().created() {
+            let since = born.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+            assert_eq!(latch.born_blank().map(u128::from), Some(since.as_micros()));
+        }
+        std::fs::write(&path, "x").unwrap();
+        assert_eq!(latch.born_blank(), None);
+    }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// How often a record is read until two readings agree; a write of one line is far shorter than that.
 const READINGS: u32 = 8;
@@ -61,6 +62,14 @@ impl Latch {
     /// The record of the last hold.
     pub(super) fn read(&self) -> io::Result<Result<Record, Damage>> {
         Ok(Record::from_bytes(&first_bytes(&self.file)?))
+    }
+
+    /// When the file was made, if nobody has written to it yet, in microseconds of the wall clock; `None` also where the file
+    /// system does not know.
+    pub(super) fn born_blank(&self) -> Option<u64> {
+        let meta = self.file.metadata().ok().filter(|meta| meta.len() == 0)?;
+        let since = meta.created().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_micros()).ok()
     }
 
     /// Writes the record over the old one, in one piece.
