@@ -6,10 +6,11 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::{Beginning, Hold};
 use crate::identity::{anywhere_in, dice};
-use crate::janitor::{Chore, STRAGGLER};
+use crate::janitor::STRAGGLER;
 use crate::local::Ticket;
 use crate::lock::Request;
 use crate::search::Search;
+use crate::standing::{Standing, give_up};
 use crate::telemetry::{self, Way};
 use crate::waiters::Waiter;
 use crate::watchdog::FIRST_LOOK;
@@ -63,11 +64,17 @@ pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId
     }
 }
 
-/// One attempt under one fresh holder. Dropping it gives up whatever it may have got.
+/// One attempt under one fresh holder, or under that of a task of this client that has given up. Dropping it leaves
+/// whatever it may have got to the next such task, or gives it up.
 pub(crate) struct Attempt<'a> {
     core: &'a Arc<Core>,
     claim: Claim,
     waiter: Arc<Waiter>,
+    /// Where its task stands in the line of this client, as long as whoever stands behind it may go on under this holder:
+    /// not if that is being released, or is of no use.
+    place: Option<usize>,
+    /// Another task goes on under this holder.
+    left: bool,
     /// The last claim that was answered with a place in line: when it was sent, and the greatest fencing token then.
     answered: Option<(Moment, u64)>,
     /// Something of this holder may be on the server.
@@ -81,6 +88,11 @@ pub(crate) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(crate) fn new(core: &'a Arc<Core>, request: &Request, ticket: Option<&Ticket<'_>>) -> Result<Self, Error> {
+        if let Some(ticket) = ticket
+            && let Some(standing) = ticket.inherited()
+        {
+            return Ok(Self::going_on(core, *standing, ticket));
+        }
         let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
         let mut claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
@@ -92,6 +104,8 @@ impl<'a> Attempt<'a> {
             core,
             claim,
             waiter,
+            place: ticket.map(Ticket::place),
+            left: false,
             answered: None,
             left_behind: false,
             in_flight: false,
@@ -100,9 +114,25 @@ impl<'a> Attempt<'a> {
         })
     }
 
+    /// Whatever was heard under this holder still counts: a lease is as good whichever task of the client has it.
+    fn going_on(core: &'a Arc<Core>, mut standing: Standing, ticket: &Ticket<'_>) -> Self {
+        standing.taken();
+        let (claim, waiter) = (standing.claim.with_block(ticket.block()), Arc::clone(&standing.waiter));
+        let Standing { answered, stray_until, asked, .. } = standing;
+        let (place, left, left_behind, in_flight) = (Some(ticket.place()), false, true, false);
+        Self { core, claim, waiter, place, left, answered, left_behind, in_flight, stray_until, asked }
+    }
+
     /// `None` if the attempt came to nothing and another should begin.
     pub(crate) async fn run(mut self, search: &mut Search<'_>) -> Result<Option<Guard>, Error> {
-        self.claim.intent = if search.request.lines_up() { Intent::Enqueue } else { Intent::Try };
+        if self.left_behind {
+            // It goes on from where another task has given up, which may have been handed the key meanwhile.
+            if let Some(guard) = self.handed(search) {
+                return Ok(Some(guard));
+            }
+        } else {
+            self.claim.intent = if search.request.lines_up() { Intent::Enqueue } else { Intent::Try };
+        }
         loop {
             let sent = self.core.clock.now();
             let answer = self.ask(search).await;
@@ -112,6 +142,7 @@ impl<'a> Attempt<'a> {
                     let lease = lease_of(self.core, search.request, sent);
                     let guard = self.granted(search, tokens, lease, Way::Claimed);
                     if guard.is_none() {
+                        self.place = None;
                         search.unanswered(too_late(self.core))?;
                     }
                     return Ok(guard);
@@ -143,7 +174,9 @@ impl<'a> Attempt<'a> {
                 }
             }
             if search.is_over() {
-                self.leave().await;
+                if !self.bequeath() {
+                    self.leave().await;
+                }
                 return Err(search.busy());
             }
             self.sleep(search).await;
@@ -246,8 +279,29 @@ impl<'a> Attempt<'a> {
         Some(guard)
     }
 
+    /// Leaves the place in the server's line to whoever is next of this client, if it would ask for the same lease.
+    fn bequeath(&mut self) -> bool {
+        let Self { core, place: Some(place), left_behind: true, .. } = *self else { return false };
+        if !core.backend.capabilities().queues {
+            return false;
+        }
+        let room = core.rooms.as_ref().and_then(|rooms| rooms.of(&self.claim.key));
+        let left = room.is_some_and(|room| {
+            room.bequeath(place, || {
+                // An answer that nobody waits for any more is one that never came.
+                let stray_until = if self.in_flight { core.clock.now() + STRAGGLER } else { self.stray_until };
+                let claim = self.claim.with_intent(Intent::Poll);
+                Standing::new(core, claim, &self.waiter, self.answered, stray_until, self.asked)
+            })
+        });
+        // From here on that one sees to it.
+        self.left = left;
+        left
+    }
+
     /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing.
     async fn leave(&mut self) {
+        self.place = None;
         if self.left_behind && self.core.backend.release(&self.claim.key, &self.claim.holder.id).await.is_ok() {
             self.left_behind = false;
         }
@@ -256,18 +310,11 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.core.waiters.leave(&self.waiter);
-        telemetry::waited();
-        let now = self.core.clock.now();
-        let unanswered = self.in_flight || now < self.stray_until;
-        if self.left_behind || unanswered {
-            self.core.janitor.take(Chore {
-                key: self.claim.key.clone(),
-                holder: self.claim.holder.id,
-                until: now + self.claim.ttl.get(),
-                unanswered,
-            });
+        if self.left || self.bequeath() {
+            return;
         }
+        let stray_until = if self.in_flight { Moment::NEVER } else { self.stray_until };
+        give_up(self.core, &self.claim, &self.waiter, self.left_behind, stray_until);
     }
 }
 

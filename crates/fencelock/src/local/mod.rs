@@ -12,6 +12,7 @@
 //! A [`Room`] lives as long as somebody is in it. Its lock is never kept over an await point or a wake-up.
 
 mod acquire;
+mod inheriting;
 mod limits;
 mod line;
 mod linger;

@@ -5,6 +5,7 @@ use super::share::{Obstacle, Share};
 use crate::error::Error;
 use crate::hold::{Hold, Turn};
 use crate::lock::Request;
+use crate::standing::Standing;
 use fencelock_core::{Expiry, Holder, Key, Moment, Occupant, Occupied, Owner, TokenBlock, Ttl};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -42,6 +43,8 @@ pub(super) struct Seat {
     max_hold: Option<Duration>,
     arrived: Moment,
     waker: Option<Waker>,
+    /// What it has from the one before, or leaves to the one behind.
+    pub(super) standing: Option<Box<Standing>>,
     pub(super) call: Call,
 }
 
@@ -63,12 +66,22 @@ impl Seat {
     pub(super) fn new(request: &Request, arrived: Moment) -> Self {
         let Request { owner, ttl, max_hold, .. } = request;
         let (owner, ttl, max_hold) = (owner.clone(), *ttl, *max_hold);
-        Self { owner, ttl, max_hold, arrived, waker: None, call: Call::Wait }
+        Self { owner, ttl, max_hold, arrived, waker: None, standing: None, call: Call::Wait }
     }
 
     /// Whether the lease is what it would have claimed itself.
     fn fits(&self, hold: &Hold) -> bool {
         self.ttl == hold.ttl && self.owner == hold.owner
+    }
+
+    /// What it would claim.
+    pub(super) fn lease(&self) -> (Ttl, Owner) {
+        (self.ttl, self.owner.clone())
+    }
+
+    /// Whether it would have claimed the same itself.
+    fn could_go_on_in(&self, standing: &Standing) -> bool {
+        self.ttl == standing.claim.ttl && self.owner == standing.claim.holder.owner
     }
 
     fn call(&mut self, call: Call) -> Option<Waker> {
@@ -87,6 +100,8 @@ pub(super) struct After {
     pub(super) moved: Option<Arc<Hold>>,
     /// Nobody has it, and it goes back.
     pub(super) give_back: Option<Arc<Hold>>,
+    /// What whoever contended has left at the server.
+    pub(super) standing: Option<Box<Standing>>,
 }
 
 impl Room {
@@ -146,12 +161,13 @@ impl Room {
     /// Goes away. What it was called for comes back.
     pub(super) fn leave(&self, place: usize) -> Option<Call> {
         let mut state = self.state();
-        let seat = state.line.take(place);
+        let mut seat = state.line.take(place);
         if matches!(&seat, Some(Seat { call: Call::Contend { .. }, .. })) {
             // What it heard may not be so any more when the next one asks.
             state.heard = None;
         }
-        self.finish(state, After::default(), false);
+        let standing = seat.as_mut().and_then(|seat| seat.standing.take());
+        self.finish(state, After { standing, ..After::default() }, false);
         seat.map(|seat| seat.call)
     }
 
@@ -298,7 +314,7 @@ impl Room {
         if !state.line.is_empty() && state.share.as_ref().is_some_and(|share| share.idle) {
             after.give_back = state.share.take().map(|share| share.hold);
         }
-        let contender = state.settle(pause);
+        let contender = state.settle(pause, &mut after.standing);
         let gone = state.line.is_empty() && state.share.is_none();
         state.gone |= gone;
         drop(state);
@@ -314,6 +330,8 @@ impl Room {
         if let Some(hold) = after.give_back {
             self.rooms.give_back(&hold);
         }
+        // Nobody goes on from there, so it is given up.
+        drop(after.standing);
         if gone {
             self.rooms.forget(self);
         }
@@ -368,13 +386,14 @@ impl State {
 
     /// Calls the first in line to contend, if there is nothing to wait for here: no lease, or one that does not suit, or one
     /// that this turn uses up. So it has its place at the server before that lease goes back.
-    fn settle(&mut self, pause: bool) -> Option<Waker> {
+    fn settle(&mut self, pause: bool, standing: &mut Option<Box<Standing>>) -> Option<Waker> {
         let front = self.line.front()?;
         let seat = self.line.get_mut(front)?;
         let waits = self.share.as_ref().is_some_and(|share| seat.fits(&share.hold) && share.has_more());
         if waits || !matches!(seat.call, Call::Wait) {
             return None;
         }
+        seat.standing = standing.take_if(|standing| seat.could_go_on_in(standing));
         seat.call(Call::Contend { pause })
     }
 }

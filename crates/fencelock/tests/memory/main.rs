@@ -12,6 +12,7 @@ mod closing;
 mod dropping;
 mod freshness;
 mod holding;
+mod inheriting;
 mod lingering;
 mod losing;
 mod releasing;
