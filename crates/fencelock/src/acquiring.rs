@@ -5,7 +5,6 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::{Beginning, Hold};
-use crate::identity::{anywhere_in, dice};
 use crate::janitor::STRAGGLER;
 use crate::local::Ticket;
 use crate::lock::Request;
@@ -23,8 +22,6 @@ use std::time::Duration;
 
 /// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
-/// Where a lease that is shared went back because others may wait without a line, they get this long to notice.
-const GIVING_WAY: Duration = Duration::from_millis(4);
 
 /// Claims the key at the place where it lives, for whoever is first in line here, or does not line up.
 #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %request.key))]
@@ -33,12 +30,12 @@ pub(crate) async fn contend(
     request: &Request,
     arrived: Moment,
     ticket: Option<Ticket<'_>>,
-    pause: bool,
 ) -> Result<Guard, Error> {
     let mut search = Search::new(core, request, arrived, ticket);
-    if pause {
-        let left = search.deadline.since(core.clock.now());
-        tokio::time::sleep(anywhere_in(GIVING_WAY, dice()).min(left)).await;
+    let free_until = search.ticket.as_ref().map_or(Moment::default(), Ticket::free_until).min(search.deadline);
+    let pause = free_until.since(core.clock.now());
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
     }
     let found = search.find().await;
     if let (Err(error @ (Error::Unreachable { .. } | Error::Config(_))), Some(ticket)) = (&found, &search.ticket) {

@@ -19,6 +19,7 @@ mod linger;
 mod room;
 mod share;
 mod ticket;
+mod view;
 
 pub(crate) use acquire::{acquire, try_acquire};
 pub(crate) use limits::Limits;

@@ -42,7 +42,7 @@ impl<'a> Ticket<'a> {
             self.core.check_open()?;
             let call = self.room.poll(self.place, context);
             if let Poll::Ready(call) = &call {
-                self.seated = matches!(call, Call::Contend { .. });
+                self.seated = matches!(call, Call::Contend);
             }
             call.map(Ok)
         })
@@ -60,6 +60,11 @@ impl<'a> Ticket<'a> {
 
     pub(crate) const fn place(&self) -> usize {
         self.place
+    }
+
+    /// Before that it should not claim.
+    pub(crate) fn free_until(&self) -> Moment {
+        self.room.free_until()
     }
 
     /// What the one before has left at the server, to go on from there.

@@ -11,6 +11,7 @@ mod cancelling;
 mod closing;
 mod dropping;
 mod freshness;
+mod giving_way;
 mod holding;
 mod inheriting;
 mod lingering;
