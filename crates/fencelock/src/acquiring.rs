@@ -11,7 +11,7 @@ use crate::lock::Request;
 use crate::search::Search;
 use crate::standing::{Standing, give_up};
 use crate::telemetry::{self, Way};
-use crate::waiters::Waiter;
+use crate::waiters::{Handed, Waiter};
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
     Acquire, Claim, Fault, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupied, RenewalPlan, TokenBlock,
@@ -92,10 +92,7 @@ impl<'a> Attempt<'a> {
         }
         let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
-        let mut claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
-        if let Some(ticket) = ticket {
-            claim.block = ticket.block();
-        }
+        let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);
         Ok(Self {
             core,
@@ -114,7 +111,7 @@ impl<'a> Attempt<'a> {
     /// Whatever was heard under this holder still counts: a lease is as good whichever task of the client has it.
     fn going_on(core: &'a Arc<Core>, mut standing: Standing, ticket: &Ticket<'_>) -> Self {
         standing.taken();
-        let (claim, waiter) = (standing.claim.with_block(ticket.block()), Arc::clone(&standing.waiter));
+        let (claim, waiter) = (standing.claim.clone(), Arc::clone(&standing.waiter));
         let Standing { answered, stray_until, asked, .. } = standing;
         let (place, left, left_behind, in_flight) = (Some(ticket.place()), false, true, false);
         Self { core, claim, waiter, place, left, answered, left_behind, in_flight, stray_until, asked }
@@ -137,7 +134,7 @@ impl<'a> Attempt<'a> {
             match answer {
                 Ok(Acquire::Granted { tokens }) => {
                     let lease = lease_of(self.core, search.request, sent);
-                    let guard = self.granted(search, tokens, lease, Way::Claimed);
+                    let guard = self.granted(search, self.whole(tokens), lease, Way::Claimed);
                     if guard.is_none() {
                         self.place = None;
                         search.unanswered(too_late(self.core))?;
@@ -191,6 +188,9 @@ impl<'a> Attempt<'a> {
     async fn ask(&mut self, search: &mut Search<'_>) -> Result<Acquire, Unknown> {
         search.attempts += 1;
         self.asked += 1;
+        if let Some(ticket) = &search.ticket {
+            self.claim.block = ticket.block();
+        }
         let left_behind = std::mem::replace(&mut self.left_behind, true);
         self.in_flight = true;
         let answer = self.in_time(search).await;
@@ -260,6 +260,13 @@ impl<'a> Attempt<'a> {
             return None;
         }
         self.granted(search, handed.tokens, lease, Way::Handed)
+    }
+
+    /// A poll that arrives after a hand-off is told of its last token alone. The message of that hand-off, if it has come,
+    /// tells them all. A token is given once, so one that ends with the same token is of the same grant.
+    fn whole(&self, tokens: TokenBlock) -> TokenBlock {
+        let same = |handed: &Handed| !handed.claim_ttl.is_zero() && handed.tokens.last() == tokens.last();
+        self.waiter.take_handed().filter(same).map_or(tokens, |handed| handed.tokens)
     }
 
     fn granted(&mut self, search: &mut Search<'_>, tokens: TokenBlock, lease: Lease, way: Way) -> Option<Guard> {

@@ -5,6 +5,11 @@ use crate::hold::Hold;
 use fencelock_core::{Expiry, Holder, HolderId, Moment, Occupant, Occupied};
 
 impl Room {
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().line.waiting().count()
+    }
+
     /// Who stands in the way of a waiter, and how many stand before it, as far as is known here.
     pub(super) fn view(&self, place: usize) -> Option<(Option<u32>, Occupied)> {
         let state = self.state();

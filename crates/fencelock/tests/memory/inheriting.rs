@@ -163,3 +163,30 @@ async fn one_who_was_handed_the_key_and_is_gone_hands_it_to_the_next() {
     scene.pass(secs(40)).await;
     assert!(guard.is_held());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_that_a_poll_learns_of_first_is_shared_as_well() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let mut tasks = vec![waits(&scene, plain(&scene)).await];
+    for _ in 0..3 {
+        tasks.push(waits(&scene, plain(&scene)).await);
+    }
+    // The place asks for one token as long as it is alone; the heir of a place asks for more.
+    tasks.remove(0).abort();
+    scene.pass(secs(2)).await;
+    let polls = scene.net.calls(Verb::Acquire);
+    scene.net.always(Verb::Acquire, Fate::Slow(ms(50)));
+    while scene.net.calls(Verb::Acquire) == polls {
+        scene.pass(ms(1)).await;
+    }
+    // The message is there before the poll is answered.
+    held.release().await.unwrap();
+    let mut holders = Vec::new();
+    for task in tasks {
+        let guard = task.await.unwrap().unwrap();
+        holders.push(guard.holder());
+        guard.release().await.unwrap();
+    }
+    assert!(holders.iter().all(|holder| *holder == holders[0]), "one lease for all: {holders:?}");
+}
