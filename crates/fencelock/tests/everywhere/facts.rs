@@ -1,5 +1,5 @@
 use crate::places::Place;
-use fencelock::{Client, Error, Eviction, FencingToken, LossReason, Occupant, Released};
+use fencelock::{Client, Error, Eviction, FencingToken, Guard, Holding, LossReason, Occupant, Released};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +14,43 @@ pub(crate) async fn client(place: &Place, sharing: bool) -> Client {
 
 async fn two(place: &Place, sharing: bool) -> [Client; 2] {
     [client(place, sharing).await, client(place, sharing).await]
+}
+
+/// What comes of a question that must be answered some time. On a quorum each node has a time limit of its own, which a busy
+/// machine may miss.
+pub(crate) async fn sure<T>(ask: impl AsyncFn() -> Result<T, Error>) -> T {
+    for _ in 0..600 {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("never answered");
+}
+
+/// Takes the key when it is free, which it is by now or soon.
+async fn takes(client: &Client) -> Guard {
+    let taken = async {
+        loop {
+            if let Some(guard) = sure(|| client.lock("k").try_acquire()).await {
+                return guard;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, taken).await.expect("free")
+}
+
+async fn seen(client: &Client) -> Option<Holding> {
+    loop {
+        match client.inspect("k").await {
+            Ok(seen) => return seen,
+            // The test itself has a bound, and this is asked from tasks that wait for nothing else.
+            Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 async fn all(tasks: Vec<JoinHandle<()>>) {
@@ -79,10 +116,17 @@ pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
     let clients = two(place, sharing).await;
     let held = clients[0].lock("k").await.unwrap();
     for client in &clients {
-        let waiting = client.lock("k").wait(Duration::from_millis(60)).acquire();
-        let busy = tokio::time::timeout(GENEROUS, waiting).await.expect("in time").unwrap_err();
-        let Error::Busy { holder: Occupant::Holder(holder), .. } = busy else { panic!("busy with ours: {busy}") };
-        assert!(holder.owner.to_string().contains(&std::process::id().to_string()), "{holder:?}");
+        // Whoever waits for too short a time to be answered cannot be told who has it.
+        let mut wait = Duration::from_millis(60);
+        let told = loop {
+            let waiting = client.lock("k").wait(wait).acquire();
+            match tokio::time::timeout(GENEROUS, waiting).await.expect("in time") {
+                Err(Error::Busy { holder: Occupant::Holder(holder), .. }) => break holder,
+                Err(Error::Busy { .. } | Error::Unreachable { .. }) if wait < GENEROUS / 4 => wait *= 3,
+                other => panic!("busy with ours: {other:?}"),
+            }
+        };
+        assert!(told.owner.to_string().contains(&std::process::id().to_string()), "{told:?}");
     }
     assert!(held.is_held());
     assert_eq!(held.release().await.unwrap(), Released::Released);
@@ -112,12 +156,12 @@ pub(crate) async fn a_client_knows_how_many_of_its_tasks_wait(place: &Place, sha
     wait_for(4).await;
     if client.capabilities().queues {
         let at_the_server = if sharing { 1 } else { 4 };
-        let seen = async {
-            while other.inspect("k").await.unwrap().unwrap().waiters != at_the_server {
+        let counted = async {
+            while seen(&other).await.expect("held").waiters != at_the_server {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        assert!(tokio::time::timeout(GENEROUS, seen).await.is_ok());
+        assert!(tokio::time::timeout(GENEROUS, counted).await.is_ok());
     }
     held.release().await.unwrap();
     all(tasks).await;
@@ -126,13 +170,14 @@ pub(crate) async fn a_client_knows_how_many_of_its_tasks_wait(place: &Place, sha
 
 pub(crate) async fn who_does_not_wait_is_told_at_once(place: &Place, sharing: bool) {
     let clients = two(place, sharing).await;
-    let held = clients[0].lock("k").try_acquire().await.unwrap().expect("free");
+    let held = takes(&clients[0]).await;
     for client in &clients {
-        assert!(client.lock("k").try_acquire().await.unwrap().is_none());
-        assert!(matches!(client.lock("k").retry(2, Duration::from_millis(1)).await, Err(Error::Busy { .. })));
+        assert!(sure(|| client.lock("k").try_acquire()).await.is_none());
+        let retried = client.lock("k").retry(2, Duration::from_millis(1)).await;
+        assert!(matches!(retried, Err(Error::Busy { .. } | Error::Unreachable { .. })), "{retried:?}");
     }
     held.release().await.unwrap();
-    drop(clients[1].lock("k").try_acquire().await.unwrap().expect("free again"));
+    drop(takes(&clients[1]).await);
 }
 
 pub(crate) async fn whoever_gives_up_leaves_nothing(place: &Place, sharing: bool) {
@@ -157,8 +202,8 @@ pub(crate) async fn whoever_gives_up_leaves_nothing(place: &Place, sharing: bool
         client.close(GENEROUS).await.unwrap();
     }
     let probe = client(place, sharing).await;
-    assert_eq!(probe.inspect("k").await.unwrap(), None);
-    assert!(probe.lock("k").try_acquire().await.unwrap().is_some());
+    assert_eq!(seen(&probe).await, None);
+    drop(takes(&probe).await);
 }
 
 pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bool) {
@@ -169,7 +214,7 @@ pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bo
         let (mine, other) = (clients[0].clone(), clients[1].clone());
         tasks.push(tokio::spawn(async move {
             let guard = mine.lock("k").label(label).await.unwrap();
-            let seen = other.inspect("k").await.unwrap().expect("held").occupant.to_string();
+            let seen = seen(&other).await.expect("held").occupant.to_string();
             assert!(seen.contains(label), "{seen}");
             guard.release().await.unwrap();
         }));
@@ -181,17 +226,18 @@ pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bo
 
 pub(crate) async fn a_loss_is_told_and_the_next_is_served(place: &Place, sharing: bool) {
     let [client, other] = two(place, sharing).await;
-    let held = client.lock("k").ttl(Duration::from_secs(2)).await.unwrap();
-    let waiting = tokio::spawn(client.lock("k").ttl(Duration::from_secs(2)).acquire());
+    let held = client.lock("k").ttl(Duration::from_secs(10)).await.unwrap();
+    let waiting = tokio::spawn(client.lock("k").ttl(Duration::from_secs(10)).acquire());
     yield_now().await;
-    let seen = other.inspect("k").await.unwrap().unwrap();
+    let seen = seen(&other).await.expect("held");
     if !client.capabilities().evicts {
-        assert!(matches!(other.evict(&seen).await.unwrap(), Eviction::Refused(_)));
+        assert!(matches!(sure(|| other.evict(&seen)).await, Eviction::Refused(_)));
         held.release().await.unwrap();
         assert!(tokio::time::timeout(GENEROUS, waiting).await.expect("served").unwrap().unwrap().is_held());
         return;
     }
-    assert_eq!(other.evict(&seen).await.unwrap(), Eviction::Evicted);
+    // An answer that was lost is asked for again, and then it is done already.
+    assert!(matches!(sure(|| other.evict(&seen)).await, Eviction::Evicted | Eviction::Changed(_)));
     let why = tokio::time::timeout(GENEROUS, held.lost()).await.expect("told");
     // Told at once or by its own renewal, depending on what the place can tell, and on who was faster.
     assert!(matches!(why, LossReason::Deleted | LossReason::TakenBy(_) | LossReason::Expired), "{why}");

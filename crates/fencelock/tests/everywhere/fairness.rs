@@ -1,6 +1,6 @@
 //! While another client waits, the tasks of one have a bounded batch; and nobody that asks is left out for ever.
 
-use crate::facts::{GENEROUS, client};
+use crate::facts::{GENEROUS, client, sure};
 use crate::places::Place;
 use fencelock::{Client, HolderId};
 use std::sync::{Arc, Mutex};
@@ -115,7 +115,7 @@ pub(crate) async fn who_asks_now_and_then_has_its_turn(place: &Place, sharing: b
     let stranger = client(place, false).await;
     let asks = async {
         for _ in 0..3 {
-            while stranger.lock("k").try_acquire().await.unwrap().is_none() {
+            while sure(|| stranger.lock("k").try_acquire()).await.is_none() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
