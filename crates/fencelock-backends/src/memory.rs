@@ -198,7 +198,7 @@ impl Slot {
     fn claim(&mut self, claim: &Claim, mut step: Step<'_>) -> Result<Acquire, Unknown> {
         let me = claim.holder.id;
         if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
-            waiter.seen = step.now;
+            (waiter.seen, waiter.block) = (step.now, claim.block);
         }
         let mut granted = None;
         if self.held.is_none() {

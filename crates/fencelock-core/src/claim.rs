@@ -30,7 +30,8 @@ pub struct Claim {
     /// The fence to grant, in microseconds since 1970, if the node's own time and its last grant allow it; the wall clock
     /// where there is none. Nodes that are proposed the same mostly grant the same.
     pub proposal: Option<u64>,
-    /// How many fencing tokens are wanted: 1 unless the hold is to be shared. What is granted may be fewer.
+    /// How many fencing tokens are wanted: 1 unless the hold is to be shared. What is granted may be fewer. Of a waiter the
+    /// last claim counts.
     pub block: NonZeroU32,
 }
 

@@ -79,7 +79,8 @@ pub struct Holding {
     pub fence: Option<FencingToken>,
     /// How long it has been held, where that is known.
     pub held_for: Option<Duration>,
-    /// How many stand in line.
+    /// How many stand in line where the lock lives; 0 where there is no line. Tasks of one client that share leases are one
+    /// waiter there.
     pub waiters: u32,
 }
 

@@ -5,13 +5,13 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::{Beginning, Hold};
-use crate::identity::{anywhere_in, dice};
-use crate::janitor::{Chore, STRAGGLER};
+use crate::janitor::STRAGGLER;
 use crate::local::Ticket;
 use crate::lock::Request;
 use crate::search::Search;
+use crate::standing::{Standing, give_up};
 use crate::telemetry::{self, Way};
-use crate::waiters::Waiter;
+use crate::waiters::{Handed, Waiter};
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
     Acquire, Claim, Fault, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupied, RenewalPlan, TokenBlock,
@@ -22,8 +22,6 @@ use std::time::Duration;
 
 /// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
-/// Where a lease that is shared went back because others may wait without a line, they get this long to notice.
-const GIVING_WAY: Duration = Duration::from_millis(4);
 
 /// Claims the key at the place where it lives, for whoever is first in line here, or does not line up.
 #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %request.key))]
@@ -32,12 +30,12 @@ pub(crate) async fn contend(
     request: &Request,
     arrived: Moment,
     ticket: Option<Ticket<'_>>,
-    pause: bool,
 ) -> Result<Guard, Error> {
     let mut search = Search::new(core, request, arrived, ticket);
-    if pause {
-        let left = search.deadline.since(core.clock.now());
-        tokio::time::sleep(anywhere_in(GIVING_WAY, dice()).min(left)).await;
+    let free_until = search.ticket.as_ref().map_or(Moment::default(), Ticket::free_until).min(search.deadline);
+    let pause = free_until.since(core.clock.now());
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
     }
     let found = search.find().await;
     if let (Err(error @ (Error::Unreachable { .. } | Error::Config(_))), Some(ticket)) = (&found, &search.ticket) {
@@ -63,11 +61,17 @@ pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId
     }
 }
 
-/// One attempt under one fresh holder. Dropping it gives up whatever it may have got.
+/// One attempt under one fresh holder, or under that of a task of this client that has given up. Dropping it leaves
+/// whatever it may have got to the next such task, or gives it up.
 pub(crate) struct Attempt<'a> {
     core: &'a Arc<Core>,
     claim: Claim,
     waiter: Arc<Waiter>,
+    /// Where its task stands in the line of this client, as long as whoever stands behind it may go on under this holder:
+    /// not if that is being released, or is of no use.
+    place: Option<usize>,
+    /// Another task goes on under this holder.
+    left: bool,
     /// The last claim that was answered with a place in line: when it was sent, and the greatest fencing token then.
     answered: Option<(Moment, u64)>,
     /// Something of this holder may be on the server.
@@ -81,17 +85,21 @@ pub(crate) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(crate) fn new(core: &'a Arc<Core>, request: &Request, ticket: Option<&Ticket<'_>>) -> Result<Self, Error> {
+        if let Some(ticket) = ticket
+            && let Some(standing) = ticket.inherited()
+        {
+            return Ok(Self::going_on(core, *standing, ticket));
+        }
         let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
-        let mut claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
-        if let Some(ticket) = ticket {
-            claim.block = ticket.block();
-        }
+        let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
         telemetry::waiting(&claim.key);
         Ok(Self {
             core,
             claim,
             waiter,
+            place: ticket.map(Ticket::place),
+            left: false,
             answered: None,
             left_behind: false,
             in_flight: false,
@@ -100,9 +108,25 @@ impl<'a> Attempt<'a> {
         })
     }
 
+    /// Whatever was heard under this holder still counts: a lease is as good whichever task of the client has it.
+    fn going_on(core: &'a Arc<Core>, mut standing: Standing, ticket: &Ticket<'_>) -> Self {
+        standing.taken();
+        let (claim, waiter) = (standing.claim.clone(), Arc::clone(&standing.waiter));
+        let Standing { answered, stray_until, asked, .. } = standing;
+        let (place, left, left_behind, in_flight) = (Some(ticket.place()), false, true, false);
+        Self { core, claim, waiter, place, left, answered, left_behind, in_flight, stray_until, asked }
+    }
+
     /// `None` if the attempt came to nothing and another should begin.
     pub(crate) async fn run(mut self, search: &mut Search<'_>) -> Result<Option<Guard>, Error> {
-        self.claim.intent = if search.request.lines_up() { Intent::Enqueue } else { Intent::Try };
+        if self.left_behind {
+            // It goes on from where another task has given up, which may have been handed the key meanwhile.
+            if let Some(guard) = self.handed(search) {
+                return Ok(Some(guard));
+            }
+        } else {
+            self.claim.intent = if search.request.lines_up() { Intent::Enqueue } else { Intent::Try };
+        }
         loop {
             let sent = self.core.clock.now();
             let answer = self.ask(search).await;
@@ -110,8 +134,9 @@ impl<'a> Attempt<'a> {
             match answer {
                 Ok(Acquire::Granted { tokens }) => {
                     let lease = lease_of(self.core, search.request, sent);
-                    let guard = self.granted(search, tokens, lease, Way::Claimed);
+                    let guard = self.granted(search, self.whole(tokens), lease, Way::Claimed);
                     if guard.is_none() {
+                        self.place = None;
                         search.unanswered(too_late(self.core))?;
                     }
                     return Ok(guard);
@@ -143,7 +168,9 @@ impl<'a> Attempt<'a> {
                 }
             }
             if search.is_over() {
-                self.leave().await;
+                if !self.bequeath() {
+                    self.leave().await;
+                }
                 return Err(search.busy());
             }
             self.sleep(search).await;
@@ -161,6 +188,9 @@ impl<'a> Attempt<'a> {
     async fn ask(&mut self, search: &mut Search<'_>) -> Result<Acquire, Unknown> {
         search.attempts += 1;
         self.asked += 1;
+        if let Some(ticket) = &search.ticket {
+            self.claim.block = ticket.block();
+        }
         let left_behind = std::mem::replace(&mut self.left_behind, true);
         self.in_flight = true;
         let answer = self.in_time(search).await;
@@ -232,6 +262,13 @@ impl<'a> Attempt<'a> {
         self.granted(search, handed.tokens, lease, Way::Handed)
     }
 
+    /// A poll that arrives after a hand-off is told of its last token alone. The message of that hand-off, if it has come,
+    /// tells them all. A token is given once, so one that ends with the same token is of the same grant.
+    fn whole(&self, tokens: TokenBlock) -> TokenBlock {
+        let same = |handed: &Handed| !handed.claim_ttl.is_zero() && handed.tokens.last() == tokens.last();
+        self.waiter.take_handed().filter(same).map_or(tokens, |handed| handed.tokens)
+    }
+
     fn granted(&mut self, search: &mut Search<'_>, tokens: TokenBlock, lease: Lease, way: Way) -> Option<Guard> {
         if lease.lapsed(self.core.clock.now()) {
             tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
@@ -246,8 +283,29 @@ impl<'a> Attempt<'a> {
         Some(guard)
     }
 
+    /// Leaves the place in the server's line to whoever is next of this client, if it would ask for the same lease.
+    fn bequeath(&mut self) -> bool {
+        let Self { core, place: Some(place), left_behind: true, .. } = *self else { return false };
+        if !core.backend.capabilities().queues {
+            return false;
+        }
+        let room = core.rooms.as_ref().and_then(|rooms| rooms.of(&self.claim.key));
+        let left = room.is_some_and(|room| {
+            room.bequeath(place, || {
+                // An answer that nobody waits for any more is one that never came.
+                let stray_until = if self.in_flight { core.clock.now() + STRAGGLER } else { self.stray_until };
+                let claim = self.claim.with_intent(Intent::Poll);
+                Standing::new(core, claim, &self.waiter, self.answered, stray_until, self.asked)
+            })
+        });
+        // From here on that one sees to it.
+        self.left = left;
+        left
+    }
+
     /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing.
     async fn leave(&mut self) {
+        self.place = None;
         if self.left_behind && self.core.backend.release(&self.claim.key, &self.claim.holder.id).await.is_ok() {
             self.left_behind = false;
         }
@@ -256,18 +314,11 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.core.waiters.leave(&self.waiter);
-        telemetry::waited();
-        let now = self.core.clock.now();
-        let unanswered = self.in_flight || now < self.stray_until;
-        if self.left_behind || unanswered {
-            self.core.janitor.take(Chore {
-                key: self.claim.key.clone(),
-                holder: self.claim.holder.id,
-                until: now + self.claim.ttl.get(),
-                unanswered,
-            });
+        if self.left || self.bequeath() {
+            return;
         }
+        let stray_until = if self.in_flight { Moment::NEVER } else { self.stray_until };
+        give_up(self.core, &self.claim, &self.waiter, self.left_behind, stray_until);
     }
 }
 

@@ -129,6 +129,11 @@ impl Client {
         self.engine.get(async move { client.inspect(&key).await })
     }
 
+    /// As [`crate::Client::waiting`].
+    pub fn waiting(&self, key: &str) -> usize {
+        self.inner.waiting(key)
+    }
+
     /// As [`crate::Client::list`].
     ///
     /// # Errors

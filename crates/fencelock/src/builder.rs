@@ -49,10 +49,22 @@ impl Builder {
     /// grants (at least one), and no grant after `span`. 64 and 10 ms unless set.
     ///
     /// Whether somebody waits is asked when the sharing begins, and every few milliseconds. Where the place cannot tell (on
-    /// files and on a quorum), it is assumed, and a lease is shared for 50 ms from its grant. Nowhere is it shared for more
-    /// than a second, for the sake of those who only ask now and then.
+    /// files and on a quorum), it is assumed: there the batch begins with each lease, and is 50 ms of any number of grants
+    /// unless set. Then the key is left free for a few milliseconds, and whoever asks first has it.
     pub fn batch(mut self, grants: u32, span: Duration) -> Self {
-        (self.limits.batch, self.limits.batch_span) = (grants, span);
+        self.limits.batch = Some((grants, span));
+        self
+    }
+
+    /// For the sake of programs that only ask now and then, and so leave no trace where the lock lives: when tasks of this
+    /// client have passed the key on among themselves for `stretch`, and nobody is known to wait, it is left free for
+    /// `pause`. A second and 20 ms unless set; without a pause (zero) such programs may wait for ever.
+    ///
+    /// One that asks every `pause` or more often has its turn within about `stretch`; one that asks less often, say every
+    /// `p`, after `stretch * p / pause` on average. It holds where this client is the only one that wants the key so much:
+    /// those who stand in line come before those who do not. On files and on a quorum [`Builder::batch`] takes its place.
+    pub fn give_way(mut self, stretch: Duration, pause: Duration) -> Self {
+        (self.limits.stretch, self.limits.pause) = (stretch, pause);
         self
     }
 

@@ -116,6 +116,17 @@ impl Client {
         self.core.backend.inspect(&key).await.map_err(unreachable_once)
     }
 
+    /// How many tasks of this client stand in line for `key` now, here or at the server.
+    ///
+    /// Tasks that share leases are one waiter to the server, so [`Holding::waiters`] counts at most one of them. Those that ask
+    /// once, or at times of their own ([`Lock::retry`]), do not stand in line.
+    pub fn waiting(&self, key: &str) -> usize {
+        Key::new(key).map_or(0, |key| match &self.core.rooms {
+            Some(rooms) => rooms.of(&key).map_or(0, |room| room.waiting()),
+            None => self.core.waiters.in_line(&key),
+        })
+    }
+
     /// The keys held now, in no order.
     ///
     /// # Errors

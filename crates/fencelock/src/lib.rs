@@ -43,6 +43,7 @@ mod lock;
 mod search;
 #[cfg(test)]
 mod soak;
+mod standing;
 mod telemetry;
 mod waiters;
 mod watchdog;

@@ -154,7 +154,7 @@ impl Lock {
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
         let Some(rooms) = &self.core.rooms else {
-            return Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None, false)).await;
+            return Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None)).await;
         };
         if request.lines_up() {
             return local::acquire(&self.core, rooms, &request).await;

@@ -85,6 +85,11 @@ impl Waiters {
         self.wasted.load(Ordering::Relaxed)
     }
 
+    /// How many wait for a key, and want to know of changes.
+    pub(crate) fn in_line(&self, key: &Key) -> usize {
+        line(&self.lines(), key).filter(|waiter| waiter.wakes).count()
+    }
+
     /// Whether nobody waits or asks.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines().is_empty()

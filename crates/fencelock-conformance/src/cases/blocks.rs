@@ -16,6 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(the_fence_that_is_shown_is_the_last_of_its_block),
         case(asked_again_only_the_last_token_is_certain),
         case_for(&[Need::Queues], a_waiter_is_handed_the_tokens_it_wanted),
+        case_for(&[Need::Queues], a_waiter_is_handed_the_tokens_it_wanted_last),
     ]
 }
 
@@ -72,12 +73,28 @@ async fn asked_again_only_the_last_token_is_certain(place: &dyn Place) {
 }
 
 async fn a_waiter_is_handed_the_tokens_it_wanted(place: &dyn Place) {
+    waits_for_tokens(place, &[16]).await;
+}
+
+/// It may have come alone, and have others behind it by now.
+async fn a_waiter_is_handed_the_tokens_it_wanted_last(place: &dyn Place) {
+    waits_for_tokens(place, &[1, 16]).await;
+}
+
+async fn waits_for_tokens(place: &dyn Place, wanted: &[u32]) {
     let [a, b] = rivals(place).await;
     let before = takes(&a, 8).await;
     let ear = Ear::new();
     b.backend.listen(ear.clone());
-    let queued = claim(&b, Intent::Enqueue, 16).await;
-    assert!(matches!(queued, Acquire::Queued { last_fence, .. } if last_fence == before.last().get()), "{queued:?}");
+    let mut intent = Intent::Enqueue;
+    for wanted in wanted {
+        let queued = claim(&b, intent, *wanted).await;
+        assert!(
+            matches!(queued, Acquire::Queued { last_fence, .. } if last_fence == before.last().get()),
+            "{queued:?}"
+        );
+        intent = Intent::Poll;
+    }
     assert_eq!(a.releases().await, Release::Released);
     let handed = |event: &Event| match event {
         Event::Handed { holder, tokens, .. } if *holder == b.holder.id => Some(*tokens),

@@ -39,8 +39,8 @@ pub(crate) async fn acquire(core: &Arc<Core>, rooms: &Arc<Rooms>, request: &Requ
                 drop(guard);
                 ticket = Ticket::enter(core, rooms, request, arrived, true);
             }
-            Call::Contend { pause } => {
-                return Box::pin(acquiring::contend(core, request, arrived, Some(ticket), pause)).await;
+            Call::Contend => {
+                return Box::pin(acquiring::contend(core, request, arrived, Some(ticket))).await;
             }
             Call::Failed(error) => return Err(error),
             Call::Wait => {}
@@ -60,7 +60,7 @@ pub(crate) async fn try_acquire(core: &Arc<Core>, rooms: &Arc<Rooms>, request: &
         }
         None => {}
     }
-    acquiring::contend(core, request, arrived, None, false).await
+    acquiring::contend(core, request, arrived, None).await
 }
 
 /// One who waits with bounds, or wants to be told.

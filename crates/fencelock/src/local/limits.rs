@@ -4,18 +4,23 @@ use std::time::Duration;
 /// How long tasks of one client share a lease before others get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Grants to tasks of this client from when somebody else is known to wait,
-    pub(crate) batch: u32,
-    /// and how long they may go on.
-    pub(crate) batch_span: Duration,
+    /// Grants to tasks of this client from when somebody else is known to wait, and how long they may go on.
+    pub(crate) batch: Option<(u32, Duration)>,
+    /// Where nobody is known to wait: how long leases may be shared before the key is left free,
+    pub(crate) stretch: Duration,
+    /// and for how long.
+    pub(crate) pause: Duration,
     /// How long a free lease is kept for the next task of this client.
     pub(crate) linger: Duration,
 }
 
+/// Where the place tells who waits: a few trips' worth of grants.
+const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
 /// Where nobody can tell whether others wait, it is assumed that they do: a lease is shared this long.
-pub(crate) const BLIND_SPAN: Duration = Duration::from_millis(50);
-/// A lease is shared this long at most: others that only ask now and then leave no trace.
-pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(1);
+const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
+/// Where a lease that is shared went back because others may wait without a line, they get this long to notice: they are
+/// woken, which takes a trip or two.
+pub(crate) const GIVING_WAY: Duration = Duration::from_millis(4);
 /// How often the server is asked whether anybody else waits.
 pub(crate) const QUESTION: Duration = Duration::from_millis(5);
 /// A lease that lingers is of no use for longer than this, and stands in the way of others.
@@ -27,7 +32,7 @@ pub(crate) const LARGEST_BLOCK: u32 = 100_000;
 
 impl Limits {
     pub(crate) fn check(self) -> Result<Self, Invalid> {
-        if self.batch == 0 {
+        if self.batch.is_some_and(|(grants, _)| grants == 0) {
             return Err(Invalid::new("a batch of grants has at least one"));
         }
         if self.linger > LONGEST_LINGER {
@@ -38,10 +43,17 @@ impl Limits {
         }
         Ok(self)
     }
+
+    /// The batch, where the place has a line or where it has none.
+    pub(crate) fn batch(self, queues: bool) -> (u32, Duration) {
+        self.batch.unwrap_or(if queues { BATCH } else { BLIND_BATCH })
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { batch: 64, batch_span: Duration::from_millis(10), linger: Duration::ZERO }
+        // A fiftieth of the time is what strangers cost; one that asks ten times a second gets its turn in five on average.
+        let (stretch, pause) = (Duration::from_secs(1), Duration::from_millis(20));
+        Self { batch: None, stretch, pause, linger: Duration::ZERO }
     }
 }

@@ -35,7 +35,7 @@ impl Room {
     pub(super) fn linger(&self, state: &mut State, turn: &Turn, now: Moment) -> Option<After> {
         let linger = self.rooms.limits.linger;
         let share = state.share.as_mut().filter(|share| !linger.is_zero() && !share.company())?;
-        share.next(now, self.rooms.queues).ok()?;
+        share.next(now)?;
         let (idle, moved) = share.hold.rest_after(turn, now)?;
         share.idle = true;
         let hold = Arc::clone(&share.hold);
@@ -53,7 +53,7 @@ impl Room {
         let mut state = self.state();
         if state.shares(hold) && hold.turn().is(idle) {
             let after = After { give_back: state.share.take().map(|share| share.hold), ..After::default() };
-            self.finish(state, after, false);
+            self.finish(state, after);
         }
     }
 
@@ -65,15 +65,15 @@ impl Room {
         let turn = state.share.as_ref().filter(|share| share.idle)?.hold.turn();
         let seat = Seat::new(request, now);
         let place = state.line.push(seat);
-        let after = state.hand_over(&turn, now, &self.rooms);
+        let after = state.hand_over(&turn, now);
         let called = state.line.take(place).map(|seat| seat.call);
-        if let (Ok(mut after), Some(Call::Turn(hold, turn))) = (after, called) {
+        if let (Some(mut after), Some(Call::Turn(hold, turn))) = (after, called) {
             after.wake = None;
-            self.finish(state, after, false);
+            self.finish(state, after);
             return Some(Idle::Taken(hold, turn));
         }
         let idle = state.share.take()?.hold;
-        self.finish(state, After::default(), false);
+        self.finish(state, After::default());
         self.rooms.let_go(&idle);
         Some(Idle::GivenUp(idle))
     }

@@ -12,12 +12,14 @@
 //! A [`Room`] lives as long as somebody is in it. Its lock is never kept over an await point or a wake-up.
 
 mod acquire;
+mod inheriting;
 mod limits;
 mod line;
 mod linger;
 mod room;
 mod share;
 mod ticket;
+mod view;
 
 pub(crate) use acquire::{acquire, try_acquire};
 pub(crate) use limits::Limits;

@@ -1,11 +1,13 @@
 use super::Rooms;
-use super::limits::{FIRST_BLOCK, LARGEST_BLOCK};
+use super::limits::{FIRST_BLOCK, GIVING_WAY, LARGEST_BLOCK};
 use super::line::Line;
-use super::share::{Obstacle, Share};
+use super::share::{Past, Share};
 use crate::error::Error;
 use crate::hold::{Hold, Turn};
+use crate::identity::{anywhere_in, dice};
 use crate::lock::Request;
-use fencelock_core::{Expiry, Holder, Key, Moment, Occupant, Occupied, Owner, TokenBlock, Ttl};
+use crate::standing::Standing;
+use fencelock_core::{Key, Moment, Occupied, Owner, TokenBlock, Ttl};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,10 +26,12 @@ pub(super) struct State {
     /// The lease that is passed from task to task.
     pub(super) share: Option<Share>,
     /// What whoever contends was told last: how many stand before it, and who has the key.
-    heard: Option<(Option<u32>, Occupied)>,
+    pub(super) heard: Option<(Option<u32>, Occupied)>,
     failing_since: Option<Moment>,
-    /// Others waited when the last lease went back.
-    company: bool,
+    /// What the last lease has left.
+    past: Past,
+    /// Until then nobody here claims: the key is left to those of whom nobody knows.
+    free_until: Moment,
     /// How many tokens the next claim asks for.
     block: u32,
     /// Nobody is in it, and nobody may come in any more.
@@ -42,6 +46,8 @@ pub(super) struct Seat {
     max_hold: Option<Duration>,
     arrived: Moment,
     waker: Option<Waker>,
+    /// What it has from the one before, or leaves to the one behind.
+    pub(super) standing: Option<Box<Standing>>,
     pub(super) call: Call,
 }
 
@@ -49,10 +55,8 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(super) enum Call {
     Wait,
-    /// It is the first, and there is no lease it could get here. After a pause, if others should get a chance.
-    Contend {
-        pause: bool,
-    },
+    /// It is the first, and there is no lease it could get here.
+    Contend,
     /// It has the key.
     Turn(Arc<Hold>, Turn),
     /// The place does not answer, or refuses, for as long as this one would have waited.
@@ -63,12 +67,22 @@ impl Seat {
     pub(super) fn new(request: &Request, arrived: Moment) -> Self {
         let Request { owner, ttl, max_hold, .. } = request;
         let (owner, ttl, max_hold) = (owner.clone(), *ttl, *max_hold);
-        Self { owner, ttl, max_hold, arrived, waker: None, call: Call::Wait }
+        Self { owner, ttl, max_hold, arrived, waker: None, standing: None, call: Call::Wait }
     }
 
     /// Whether the lease is what it would have claimed itself.
     fn fits(&self, hold: &Hold) -> bool {
         self.ttl == hold.ttl && self.owner == hold.owner
+    }
+
+    /// What it would claim.
+    pub(super) fn lease(&self) -> (Ttl, Owner) {
+        (self.ttl, self.owner.clone())
+    }
+
+    /// Whether it would have claimed the same itself.
+    fn could_go_on_in(&self, standing: &Standing) -> bool {
+        self.ttl == standing.claim.ttl && self.owner == standing.claim.holder.owner
     }
 
     fn call(&mut self, call: Call) -> Option<Waker> {
@@ -87,6 +101,8 @@ pub(super) struct After {
     pub(super) moved: Option<Arc<Hold>>,
     /// Nobody has it, and it goes back.
     pub(super) give_back: Option<Arc<Hold>>,
+    /// What whoever contended has left at the server.
+    pub(super) standing: Option<Box<Standing>>,
 }
 
 impl Room {
@@ -96,7 +112,8 @@ impl Room {
             share: None,
             heard: None,
             failing_since: None,
-            company: false,
+            past: Past::default(),
+            free_until: Moment::default(),
             block: 1,
             gone: false,
         };
@@ -117,10 +134,10 @@ impl Room {
         let place = if first { state.line.push_front(seat) } else { state.line.push(seat) };
         let idle = state.share.as_ref().filter(|share| share.idle).map(|share| share.hold.turn());
         let after = match idle {
-            Some(turn) => state.hand_over(&turn, self.rooms.clock.now(), &self.rooms).unwrap_or_default(),
+            Some(turn) => state.hand_over(&turn, self.rooms.clock.now()).unwrap_or_default(),
             None => After::default(),
         };
-        self.finish(state, after, false);
+        self.finish(state, after);
         Some(place)
     }
 
@@ -135,7 +152,7 @@ impl Room {
                 }
                 Poll::Pending
             }
-            Call::Contend { pause } => Poll::Ready(Call::Contend { pause }),
+            Call::Contend => Poll::Ready(Call::Contend),
             Call::Turn(..) | Call::Failed(_) => {
                 let seat = state.line.take(place);
                 Poll::Ready(seat.map_or(Call::Wait, |seat| seat.call))
@@ -146,12 +163,13 @@ impl Room {
     /// Goes away. What it was called for comes back.
     pub(super) fn leave(&self, place: usize) -> Option<Call> {
         let mut state = self.state();
-        let seat = state.line.take(place);
-        if matches!(&seat, Some(Seat { call: Call::Contend { .. }, .. })) {
+        let mut seat = state.line.take(place);
+        if matches!(&seat, Some(Seat { call: Call::Contend, .. })) {
             // What it heard may not be so any more when the next one asks.
             state.heard = None;
         }
-        self.finish(state, After::default(), false);
+        let standing = seat.as_mut().and_then(|seat| seat.standing.take());
+        self.finish(state, After { standing, ..After::default() });
         seat.map(|seat| seat.call)
     }
 
@@ -162,9 +180,10 @@ impl Room {
         // The lease may be one of very many that nobody else wants.
         state.line.rest();
         (state.heard, state.failing_since) = (None, None);
-        let (granted, company) = (hold.turn().since, std::mem::take(&mut state.company));
-        state.share = Some(Share::new(Arc::clone(hold), tokens, granted, company, self.rooms.limits));
-        self.finish(state, After::default(), false);
+        let (granted, past) = (hold.turn().since, std::mem::take(&mut state.past));
+        let Rooms { limits, queues, .. } = *self.rooms;
+        state.share = Some(Share::new(Arc::clone(hold), tokens, granted, past, limits, queues));
+        self.finish(state, After::default());
     }
 
     /// The holder of a turn has no use for it any more. `true` if the lease is another's in this room now, or lingers here;
@@ -175,23 +194,33 @@ impl Room {
         if !state.shares(hold) {
             return false;
         }
-        match state.hand_over(turn, now, &self.rooms) {
-            Ok(after) => {
-                self.finish(state, after, false);
-                true
-            }
-            Err(obstacle) => {
-                let served = state.line.is_empty();
-                if served && let Some(after) = self.linger(&mut state, turn, now) {
-                    self.finish(state, after, false);
-                    return true;
-                }
-                state.company = state.share.take().is_some_and(|share| share.company());
-                let others = obstacle == Some(Obstacle::Others) && !self.rooms.queues;
-                self.finish(state, After::default(), others);
-                false
-            }
+        if let Some(after) = state.hand_over(turn, now) {
+            self.finish(state, after);
+            return true;
         }
+        let served = state.line.is_empty();
+        if served && let Some(after) = self.linger(&mut state, turn, now) {
+            self.finish(state, after);
+            return true;
+        }
+        if let Some(share) = state.share.take() {
+            if share.gives_way(now) {
+                state.free_until = now + self.pause();
+            }
+            state.past = share.ended(now);
+        }
+        self.finish(state, After::default());
+        false
+    }
+
+    /// How long the key is left free for whoever asks.
+    fn pause(&self) -> Duration {
+        if self.rooms.queues { self.rooms.limits.pause } else { anywhere_in(GIVING_WAY, dice()) }
+    }
+
+    /// Until when nobody here claims.
+    pub(super) fn free_until(&self) -> Moment {
+        self.state().free_until
     }
 
     /// The hold is over or goes elsewhere: it is not shared any more.
@@ -199,7 +228,7 @@ impl Room {
         let mut state = self.state();
         if state.shares(hold) {
             state.share = None;
-            self.finish(state, After::default(), false);
+            self.finish(state, After::default());
         }
     }
 
@@ -213,12 +242,12 @@ impl Room {
         let now = self.rooms.clock.now();
         let mut after = After::default();
         if let Some(share) = &mut state.share {
-            share.told(others, now, self.rooms.limits);
+            share.told(others, now);
             if share.idle && others > 0 {
                 after.give_back = state.share.take().map(|share| share.hold);
             }
         }
-        self.finish(state, after, false);
+        self.finish(state, after);
     }
 
     /// How many tokens a claim asks for.
@@ -271,36 +300,13 @@ impl Room {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Who stands in the way of a waiter, and how many stand before it, as far as is known here.
-    pub(super) fn view(&self, place: usize) -> Option<(Option<u32>, Occupied)> {
-        let state = self.state();
-        let before = state.line.waiting().take_while(|other| *other != place).count();
-        let before = u32::try_from(before).unwrap_or(u32::MAX);
-        if let Some(share) = &state.share {
-            let occupied = occupied(&share.hold, self.rooms.clock.now());
-            return Some((self.rooms.queues.then_some(before), occupied));
-        }
-        let (ahead, occupied) = state.heard.as_ref()?;
-        Some((ahead.map(|ahead| ahead.saturating_add(before)), occupied.clone()))
-    }
-
-    /// Who comes first here, for one who does not line up: whoever waits, or else nobody.
-    pub(crate) fn first(&self) -> Option<Occupied> {
-        let mut state = self.state();
-        let front = state.line.front()?;
-        let (owner, ttl) = state.line.get_mut(front).map(|seat| (seat.owner.clone(), seat.ttl))?;
-        // Its id is not known before it is granted.
-        let holder = Holder { id: fencelock_core::HolderId::from_bytes([0; 16]), owner };
-        Some(Occupied { by: Occupant::Holder(holder), expiry: Expiry::In(ttl.get()), held_for: None })
-    }
-
     /// Lets go of the lock, after calling whoever must contend now, and does the rest.
-    pub(super) fn finish(&self, mut state: MutexGuard<'_, State>, mut after: After, pause: bool) {
+    pub(super) fn finish(&self, mut state: MutexGuard<'_, State>, mut after: After) {
         // A lease that nobody has, and those who wait cannot get.
         if !state.line.is_empty() && state.share.as_ref().is_some_and(|share| share.idle) {
             after.give_back = state.share.take().map(|share| share.hold);
         }
-        let contender = state.settle(pause);
+        let contender = state.settle(&self.rooms, &mut after.standing);
         let gone = state.line.is_empty() && state.share.is_none();
         state.gone |= gone;
         drop(state);
@@ -316,6 +322,8 @@ impl Room {
         if let Some(hold) = after.give_back {
             self.rooms.give_back(&hold);
         }
+        // Nobody goes on from there, so it is given up.
+        drop(after.standing);
         if gone {
             self.rooms.forget(self);
         }
@@ -326,58 +334,46 @@ impl Room {
     }
 }
 
-fn occupied(hold: &Hold, now: Moment) -> Occupied {
-    Occupied {
-        by: Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() }),
-        expiry: hold.rest().map_or(Expiry::Never, Expiry::In),
-        held_for: Some(now.since(hold.turn().since)),
-    }
-}
-
 impl State {
     /// Whether the first in line asks the place already.
     fn contends(&mut self) -> bool {
         let front = self.line.front();
         let seat = front.and_then(|front| self.line.get_mut(front));
-        seat.is_some_and(|seat| matches!(seat.call, Call::Contend { .. }))
+        seat.is_some_and(|seat| matches!(seat.call, Call::Contend))
     }
 
     pub(super) fn shares(&self, hold: &Arc<Hold>) -> bool {
         self.share.as_ref().is_some_and(|share| Arc::ptr_eq(&share.hold, hold))
     }
 
-    /// The next in line gets the lease after `turn`, if it may; else what stands in the way, if more than that nobody
-    /// waits or the lease does not suit.
-    pub(super) fn hand_over(&mut self, turn: &Turn, now: Moment, rooms: &Rooms) -> Result<After, Option<Obstacle>> {
-        let share = self.share.as_mut().ok_or(None)?;
-        let front = self.line.front().ok_or(None)?;
-        let seat = self
-            .line
-            .get_mut(front)
-            .filter(|seat| seat.fits(&share.hold) && matches!(seat.call, Call::Wait))
-            .ok_or(None)?;
-        let token = share.next(now, rooms.queues).map_err(Some)?;
-        let (next, moved) = share.hold.pass(turn, token, seat.max_hold, now).ok_or(None)?;
-        let ask = share.passed(now, rooms.queues);
+    /// The next in line gets the lease after `turn`, if there is one whom it suits and it may be passed on.
+    pub(super) fn hand_over(&mut self, turn: &Turn, now: Moment) -> Option<After> {
+        let share = self.share.as_mut()?;
+        let front = self.line.front()?;
+        let seat = self.line.get_mut(front).filter(|seat| seat.fits(&share.hold) && matches!(seat.call, Call::Wait))?;
+        let token = share.next(now)?;
+        let (next, moved) = share.hold.pass(turn, token, seat.max_hold, now)?;
+        let ask = share.passed(now);
         if share.is_used_up() {
             self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
         }
         let wake = seat.call(Call::Turn(Arc::clone(&share.hold), next));
         let moved = moved.then(|| Arc::clone(&share.hold));
         self.line.serve(front);
-        Ok(After { wake, ask, moved, ..After::default() })
+        Some(After { wake, ask, moved, ..After::default() })
     }
 
     /// Calls the first in line to contend, if there is nothing to wait for here: no lease, or one that does not suit, or one
-    /// that this turn uses up. So it has its place at the server before that lease goes back.
-    fn settle(&mut self, pause: bool) -> Option<Waker> {
+    /// that this turn uses up. So it has its place at the server before that lease goes back; unless the key must be free then.
+    fn settle(&mut self, rooms: &Rooms, standing: &mut Option<Box<Standing>>) -> Option<Waker> {
         let front = self.line.front()?;
         let seat = self.line.get_mut(front)?;
-        let waits = self.share.as_ref().is_some_and(|share| seat.fits(&share.hold) && share.has_more());
-        if waits || !matches!(seat.call, Call::Wait) {
+        let waits = |share: &Share| seat.fits(&share.hold) && share.has_more() || share.gives_way(rooms.clock.now());
+        if !matches!(seat.call, Call::Wait) || self.share.as_ref().is_some_and(waits) {
             return None;
         }
-        seat.call(Call::Contend { pause })
+        seat.standing = standing.take_if(|standing| seat.could_go_on_in(standing));
+        seat.call(Call::Contend)
     }
 }
 

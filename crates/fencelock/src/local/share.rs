@@ -1,6 +1,6 @@
 //! For how long a lease goes from task to task.
 
-use super::limits::{BLIND_SPAN, LONGEST_SPAN, Limits, QUESTION};
+use super::limits::{Limits, QUESTION};
 use crate::hold::Hold;
 use fencelock_core::{FencingToken, Moment, TokenBlock};
 use std::sync::Arc;
@@ -11,10 +11,12 @@ pub(crate) struct Share {
     pub(crate) hold: Arc<Hold>,
     next: u64,
     last: u64,
-    granted: Moment,
-    /// When it was passed on for the first time.
+    limits: Limits,
+    /// Whether the place tells how many wait.
+    queues: bool,
+    /// Since when tasks of this client have passed the key on, with this lease and those just before it.
     began: Option<Moment>,
-    /// Since somebody else is known to wait: how many more grants, and until when.
+    /// Since somebody else is known to wait, or may: how many more grants, and until when.
     bound: Option<(u32, Moment)>,
     /// When the server is to be asked again whether anybody waits.
     question: Moment,
@@ -22,63 +24,69 @@ pub(crate) struct Share {
     pub(crate) idle: bool,
 }
 
-/// What stands in the way of passing a lease on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Obstacle {
-    /// There is no token left.
-    Tokens,
-    /// It is the turn of others.
-    Others,
+/// What one lease of a room leaves to the next.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Past {
+    /// Others waited when it went back.
+    company: bool,
+    /// Since when the key was passed on, and until when.
+    stretch: Option<(Moment, Moment)>,
 }
 
 impl Share {
-    /// The first of `tokens` is in use. With `company`, others waited when this client had a lease before.
-    pub(crate) fn new(hold: Arc<Hold>, tokens: TokenBlock, granted: Moment, company: bool, limits: Limits) -> Self {
+    /// The first of `tokens` is in use.
+    pub(crate) fn new(
+        hold: Arc<Hold>,
+        tokens: TokenBlock,
+        granted: Moment,
+        past: Past,
+        limits: Limits,
+        queues: bool,
+    ) -> Self {
+        let (grants, span) = limits.batch(queues);
+        // After a longer while it was somebody else's, or free for all.
+        let recent = |(_, until): &(Moment, Moment)| granted.since(*until) <= limits.pause;
         Self {
             hold,
             next: tokens.first().get() + 1,
             last: tokens.last().get(),
-            granted,
-            began: None,
-            bound: company.then(|| (limits.batch, granted + limits.batch_span)),
+            limits,
+            queues,
+            began: past.stretch.filter(recent).map(|(began, _)| began),
+            bound: (past.company || !queues).then(|| (grants, granted + span)),
             question: Moment::default(),
             idle: false,
         }
     }
 
     /// The token of the next turn, if there may be one.
-    pub(crate) fn next(&self, now: Moment, queues: bool) -> Result<FencingToken, Obstacle> {
-        let (since, span) = if queues { (self.began, LONGEST_SPAN) } else { (Some(self.granted), BLIND_SPAN) };
-        let over = since.is_some_and(|since| now.since(since) >= span);
-        if over || self.bound.is_some_and(|(left, until)| left == 0 || now >= until) {
-            return Err(Obstacle::Others);
-        }
-        if self.is_used_up() {
-            return Err(Obstacle::Tokens);
-        }
-        FencingToken::new(self.next).map_err(|_| Obstacle::Tokens)
+    pub(crate) fn next(&self, now: Moment) -> Option<FencingToken> {
+        let over = self.is_used_up() || self.is_over(now);
+        if over { None } else { FencingToken::new(self.next).ok() }
     }
 
     /// The next turn has begun. Says whether it is time to ask if anybody else waits.
-    pub(crate) fn passed(&mut self, now: Moment, queues: bool) -> bool {
+    pub(crate) fn passed(&mut self, now: Moment) -> bool {
         self.next += 1;
         self.idle = false;
         self.began.get_or_insert(now);
         if let Some((left, _)) = &mut self.bound {
             *left = left.saturating_sub(1);
         }
-        let ask = queues && now >= self.question;
+        let ask = self.queues && now >= self.question;
         if ask {
             self.question = now + QUESTION;
         }
         ask
     }
 
-    /// The server says how many others wait.
-    pub(crate) fn told(&mut self, others: u32, now: Moment, limits: Limits) {
+    /// The server says how many others wait. Where there is no line, it says nothing.
+    pub(crate) fn told(&mut self, others: u32, now: Moment) {
+        let (grants, span) = self.limits.batch(self.queues);
         match others {
+            _ if !self.queues => {}
             0 => self.bound = None,
-            _ => _ = self.bound.get_or_insert((limits.batch, now + limits.batch_span)),
+            _ => _ = self.bound.get_or_insert((grants, now + span)),
         }
     }
 
@@ -94,6 +102,23 @@ impl Share {
 
     /// Whether somebody else is known to wait.
     pub(crate) const fn company(&self) -> bool {
-        self.bound.is_some()
+        self.queues && self.bound.is_some()
+    }
+
+    /// Whether the key must be free for a moment after this turn: others may wait for it of whom nobody knows. Then nobody
+    /// here may line up before that.
+    pub(crate) fn gives_way(&self, now: Moment) -> bool {
+        self.is_over(now) && !self.company() && !(self.queues && self.limits.pause.is_zero())
+    }
+
+    /// It goes back now.
+    pub(crate) fn ended(self, now: Moment) -> Past {
+        let company = self.company();
+        Past { company, stretch: self.began.filter(|_| !company && !self.gives_way(now)).map(|began| (began, now)) }
+    }
+
+    fn is_over(&self, now: Moment) -> bool {
+        let long = self.queues && self.began.is_some_and(|began| now.since(began) >= self.limits.stretch);
+        long || self.bound.is_some_and(|(left, until)| left == 0 || now >= until)
     }
 }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::lock::Request;
+use crate::standing::Standing;
 use fencelock_core::{Moment, Occupied, TokenBlock};
 use std::future::poll_fn;
 use std::num::NonZeroU32;
@@ -41,7 +42,7 @@ impl<'a> Ticket<'a> {
             self.core.check_open()?;
             let call = self.room.poll(self.place, context);
             if let Poll::Ready(call) = &call {
-                self.seated = matches!(call, Call::Contend { .. });
+                self.seated = matches!(call, Call::Contend);
             }
             call.map(Ok)
         })
@@ -55,6 +56,20 @@ impl<'a> Ticket<'a> {
 
     pub(crate) fn room(&self) -> &Arc<Room> {
         &self.room
+    }
+
+    pub(crate) const fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Before that it should not claim.
+    pub(crate) fn free_until(&self) -> Moment {
+        self.room.free_until()
+    }
+
+    /// What the one before has left at the server, to go on from there.
+    pub(crate) fn inherited(&self) -> Option<Box<Standing>> {
+        self.room.inherited(self.place)
     }
 
     /// How many tokens the claim should ask for.

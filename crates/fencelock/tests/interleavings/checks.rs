@@ -17,9 +17,16 @@ const LATE: Duration = Duration::from_secs(40);
 
 pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
     let network = std::sync::Arc::clone(&stage.network);
-    for user in &mut stage.users {
+    let mut came = Vec::new();
+    for (number, user) in stage.users.iter_mut().enumerate() {
         let (waited, lost) = (user.guard.is_none(), user.lost.is_some());
         user.collect(&network)?;
+        if waited && user.guard.is_some() {
+            came.push(number);
+            // It stood behind the one that gave up, and had not claimed itself.
+            let inherited = !user.part.apart && user.id.is_some_and(|id| stage.claimed.contains(&id));
+            stage.sights.extend(inherited.then_some(Sight::Inherited));
+        }
         if waited && user.guard.is_some() && stage.trace.iter().any(|act| matches!(act, Act::Cancel(_))) {
             stage.sights.insert(Sight::PassedOn);
         }
@@ -31,11 +38,21 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
             stage.sights.insert(sight);
         }
     }
+    came.into_iter().try_for_each(|number| order(stage, number))?;
     for (number, user) in stage.users.iter().enumerate() {
         losses(stage, user).map_err(|why| format!("user {number}: {why}"))?;
         ends(stage, user).map_err(|why| format!("user {number}: {why}"))?;
     }
     if stage.script.observed { exclusion(stage) } else { Ok(()) }
+}
+
+/// Nobody who has waited longer is still waiting.
+fn order(stage: &Stage<'_>, came: usize) -> Result<(), String> {
+    let kind = stage.lost_packets == 0 && !stage.trace.contains(&Act::Time);
+    match stage.users[..came].iter().position(|user| user.asking.is_some()) {
+        Some(waits) if stage.script.in_order && kind => Err(format!("user {came} was served before user {waits}")),
+        _ => Ok(()),
+    }
 }
 
 /// At most one guard is valid, and the server knows of it. Whoever was deleted need not have heard of it yet.

@@ -50,6 +50,8 @@ pub(crate) struct State {
     relay: Option<Arc<dyn Sink>>,
     /// What the explorer knows of the truth: until when a holder may believe, by the answers that reached it.
     pub(crate) certain: HashMap<HolderId, Moment>,
+    /// Who has ever claimed.
+    pub(crate) claimed: HashSet<HolderId>,
     /// Whose holds a release ended at the server.
     pub(crate) freed: HashSet<HolderId>,
 }
@@ -261,6 +263,7 @@ impl Backend for Network {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        self.state().claimed.insert(claim.holder.id);
         Box::pin(self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
     }
 

@@ -21,6 +21,7 @@ const NONE: Part = Part {
     gives_up_release: false,
     looks: 0,
     leaves: false,
+    apart: false,
     wait: None,
 };
 
@@ -29,6 +30,7 @@ const PLAIN: Script = Script {
     parts: &[],
     ttl: LONG,
     apart: false,
+    in_order: false,
     observed: true,
     times: 0,
     losses: 0,
@@ -73,6 +75,36 @@ pub(crate) const CANCEL_HAND_OFF: Script = Script {
     ],
     haste: 1,
     sights: &[Sight::CancelledBeforeHandOff, Sight::PassedOn],
+    ..PLAIN
+};
+
+/// The first two waiters are of one client, and only one of them stands at the server. The third comes from elsewhere.
+pub(crate) const INHERIT: Script = Script {
+    name: "inherit",
+    parts: &[
+        Part { ready: true, drops: true, ..NONE },
+        Part { ready: true, cancels: true, ..NONE },
+        Part { ready: true, ..NONE },
+        Part { ready: true, apart: true, ..NONE },
+    ],
+    in_order: true,
+    haste: 1,
+    sights: &[Sight::CancelledBeforeHandOff, Sight::PassedOn, Sight::Inherited],
+    ..PLAIN
+};
+
+/// So does a wait that ends by itself, also while its last question is on its way.
+pub(crate) const INHERIT_IN_TIME: Script = Script {
+    name: "inherit-in-time",
+    parts: &[
+        Part { ready: true, drops: true, ..NONE },
+        Part { ready: true, cancels: true, wait: Some(Duration::from_millis(1500)), ..NONE },
+        Part { ready: true, cancels: true, ..NONE },
+        Part { ready: true, ..NONE },
+    ],
+    times: 2,
+    haste: 1,
+    sights: &[Sight::CancelledBeforeClaim, Sight::CancelledBeforeAnswer, Sight::PassedOn, Sight::Inherited],
     ..PLAIN
 };
 
@@ -144,6 +176,16 @@ fn a_late_renewal_revives_no_lease() {
 #[test]
 fn a_hand_off_to_whoever_gave_up_goes_to_the_next() {
     explore(&CANCEL_HAND_OFF);
+}
+
+#[test]
+fn the_place_of_whoever_gave_up_goes_to_the_next_of_its_client() {
+    explore(&INHERIT);
+}
+
+#[test]
+fn a_place_may_be_handed_down_at_any_moment() {
+    explore(&INHERIT_IN_TIME);
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(crate) struct Part {
     pub(crate) looks: u8,
     /// It may drop its client, whatever it holds.
     pub(crate) leaves: bool,
+    /// It has a client of its own.
+    pub(crate) apart: bool,
     /// How long it waits for the lock.
     pub(crate) wait: Option<Duration>,
 }
@@ -54,6 +56,8 @@ pub(crate) enum Sight {
     PassedOn,
     /// A client went before its guard.
     ClientWentFirst,
+    /// A user got the lock in the place, and under the holder, of one that had given up.
+    Inherited,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +67,8 @@ pub(crate) struct Script {
     pub(crate) ttl: Duration,
     /// Every user has a client of its own.
     pub(crate) apart: bool,
+    /// Users ask one after the other, and as long as no packet is lost and no time passes they get the lock in that order.
+    pub(crate) in_order: bool,
     /// The explorer looks at every guard after every act. Looking makes a lapse final.
     pub(crate) observed: bool,
     /// How often time may pass until something happens.

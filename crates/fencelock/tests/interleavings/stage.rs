@@ -4,7 +4,7 @@ use crate::checks;
 use crate::choices::Choices;
 use crate::mutants::Mutant;
 use crate::network::{Network, What};
-use crate::script::{Script, Sight};
+use crate::script::{Part, Script, Sight};
 use crate::user::User;
 use fencelock::{Client, Drift, HolderId};
 use std::collections::HashSet;
@@ -42,6 +42,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) network: Arc<Network>,
     pub(crate) users: Vec<User>,
     pub(crate) evicted: HashSet<HolderId>,
+    /// Who had claimed when a wait was given up.
+    pub(crate) claimed: HashSet<HolderId>,
     pub(crate) trace: Vec<Act>,
     pub(crate) sights: HashSet<Sight>,
     pub(crate) lost_packets: u32,
@@ -58,13 +60,14 @@ impl<'a> Stage<'a> {
             Client::with_clock(backend, clock, Drift::default()).unwrap()
         };
         let shared = open();
-        let client = || if script.apart { open() } else { shared.clone() };
-        let users = script.parts.iter().map(|part| User::new(*part, client())).collect();
+        let client = |part: &Part| if script.apart || part.apart { open() } else { shared.clone() };
+        let users = script.parts.iter().map(|part| User::new(*part, client(part))).collect();
         Self {
             script,
             network,
             users,
             evicted: HashSet::new(),
+            claimed: HashSet::new(),
             trace: Vec::new(),
             sights: HashSet::new(),
             lost_packets: 0,
@@ -158,7 +161,10 @@ impl<'a> Stage<'a> {
                 self.network.lose(packet);
             }
             Act::Ask(user) => self.users[user].ask(&self.network, self.script),
-            Act::Cancel(user) => self.users[user].cancel(),
+            Act::Cancel(user) => {
+                self.claimed.extend(&self.network.state().claimed);
+                self.users[user].cancel();
+            }
             Act::Drop(user) => self.users[user].drop_guard(),
             Act::Release(user) => self.users[user].release(&self.network),
             Act::GiveUpRelease(user) => self.users[user].give_up_release(),

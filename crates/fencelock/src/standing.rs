@@ -1,0 +1,68 @@
+//! A place in line at the server, between the task that gave up and the next of its client.
+
+use crate::core::Core;
+use crate::janitor::Chore;
+use crate::telemetry;
+use crate::waiters::Waiter;
+use fencelock_core::{Claim, Moment};
+use std::fmt;
+use std::sync::Arc;
+
+/// What the holder of an attempt that was given up may have at the server: a place in line, or by now the key.
+///
+/// It is one holder throughout, so the server does not notice that another task goes on. Dropping it gives it up.
+pub(crate) struct Standing {
+    core: Arc<Core>,
+    pub(crate) claim: Claim,
+    pub(crate) waiter: Arc<Waiter>,
+    /// See [`crate::acquiring::Attempt`].
+    pub(crate) answered: Option<(Moment, u64)>,
+    pub(crate) stray_until: Moment,
+    pub(crate) asked: u32,
+    /// Nobody has gone on in it yet.
+    unused: bool,
+}
+
+impl Standing {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        claim: Claim,
+        waiter: &Arc<Waiter>,
+        answered: Option<(Moment, u64)>,
+        stray_until: Moment,
+        asked: u32,
+    ) -> Self {
+        Self { core: Arc::clone(core), claim, waiter: Arc::clone(waiter), answered, stray_until, asked, unused: true }
+    }
+
+    /// An attempt goes on in it, and sees to its end.
+    pub(crate) fn taken(&mut self) {
+        self.unused = false;
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if self.unused {
+            give_up(&self.core, &self.claim, &self.waiter, true, self.stray_until);
+        }
+    }
+}
+
+/// Nobody waits under this holder any more: what it may have left is released in the background.
+pub(crate) fn give_up(core: &Core, claim: &Claim, waiter: &Waiter, left_behind: bool, stray_until: Moment) {
+    core.waiters.leave(waiter);
+    telemetry::waited();
+    let now = core.clock.now();
+    let unanswered = now < stray_until;
+    if left_behind || unanswered {
+        let (key, holder) = (claim.key.clone(), claim.holder.id);
+        core.janitor.take(Chore { key, holder, until: now + claim.ttl.get(), unanswered });
+    }
+}
+
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Standing").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}

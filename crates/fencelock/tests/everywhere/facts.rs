@@ -1,0 +1,247 @@
+use crate::places::Place;
+use fencelock::{Client, Error, Eviction, FencingToken, Guard, Holding, LossReason, Occupant, Released};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::{JoinHandle, yield_now};
+
+/// For machines that are slow; nothing takes so long.
+pub(crate) const GENEROUS: Duration = Duration::from_mins(1);
+
+pub(crate) async fn client(place: &Place, sharing: bool) -> Client {
+    place.client(Client::builder().sharing(sharing)).await
+}
+
+async fn two(place: &Place, sharing: bool) -> [Client; 2] {
+    [client(place, sharing).await, client(place, sharing).await]
+}
+
+/// What comes of a question that must be answered some time. On a quorum each node has a time limit of its own, which a busy
+/// machine may miss.
+pub(crate) async fn sure<T>(ask: impl AsyncFn() -> Result<T, Error>) -> T {
+    for _ in 0..600 {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("never answered");
+}
+
+/// Takes the key when it is free, which it is by now or soon.
+async fn takes(client: &Client) -> Guard {
+    let taken = async {
+        loop {
+            if let Some(guard) = sure(|| client.lock("k").try_acquire()).await {
+                return guard;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, taken).await.expect("free")
+}
+
+async fn seen(client: &Client) -> Option<Holding> {
+    loop {
+        match client.inspect("k").await {
+            Ok(seen) => return seen,
+            // The test itself has a bound, and this is asked from tasks that wait for nothing else.
+            Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn all(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        tokio::time::timeout(GENEROUS, task).await.expect("served").unwrap();
+    }
+}
+
+pub(crate) async fn tasks_of_two_clients_exclude_each_other(place: &Place, sharing: bool) {
+    let clients = two(place, sharing).await;
+    let inside = Arc::new(AtomicBool::new(false));
+    let tokens: Arc<Mutex<Vec<FencingToken>>> = Arc::default();
+    let mut tasks = Vec::new();
+    for client in clients.iter().cycle().take(8) {
+        let (client, inside, tokens) = (client.clone(), Arc::clone(&inside), Arc::clone(&tokens));
+        tasks.push(tokio::spawn(async move {
+            for round in 0..10 {
+                let guard = client.lock("k").await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
+                tokens.lock().unwrap().push(guard.fencing_token());
+                yield_now().await;
+                inside.store(false, Ordering::SeqCst);
+                if round % 2 == 0 {
+                    assert_eq!(guard.release().await.unwrap(), Released::Released);
+                }
+            }
+        }));
+    }
+    all(tasks).await;
+    let tokens = std::mem::take(&mut *tokens.lock().unwrap());
+    assert_eq!(tokens.len(), 80);
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");
+    for client in clients {
+        client.close(GENEROUS).await.unwrap();
+    }
+}
+
+pub(crate) async fn tasks_of_a_client_are_served_in_order(place: &Place, sharing: bool) {
+    let client = client(place, sharing).await;
+    if !sharing && !client.capabilities().queues {
+        // There is no line, neither there nor here: whoever asks first has it.
+        return;
+    }
+    let held = client.lock("k").await.unwrap();
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let mut tasks = Vec::new();
+    for number in 0..20 {
+        let (lock, order) = (client.lock("k"), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        // It asks before the next one does; one connection keeps that order.
+        yield_now().await;
+    }
+    held.release().await.unwrap();
+    all(tasks).await;
+    assert!(order.lock().unwrap().iter().copied().eq(0..20), "{order:?}");
+}
+
+pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
+    let clients = two(place, sharing).await;
+    let held = clients[0].lock("k").await.unwrap();
+    for client in &clients {
+        // Whoever waits for too short a time to be answered cannot be told who has it.
+        let mut wait = Duration::from_millis(60);
+        let told = loop {
+            let waiting = client.lock("k").wait(wait).acquire();
+            match tokio::time::timeout(GENEROUS, waiting).await.expect("in time") {
+                Err(Error::Busy { holder: Occupant::Holder(holder), .. }) => break holder,
+                Err(Error::Busy { .. } | Error::Unreachable { .. }) if wait < GENEROUS / 4 => wait *= 3,
+                other => panic!("busy with ours: {other:?}"),
+            }
+        };
+        assert!(told.owner.to_string().contains(&std::process::id().to_string()), "{told:?}");
+    }
+    assert!(held.is_held());
+    assert_eq!(held.release().await.unwrap(), Released::Released);
+}
+
+pub(crate) async fn a_client_knows_how_many_of_its_tasks_wait(place: &Place, sharing: bool) {
+    let [client, other] = two(place, sharing).await;
+    let held = other.lock("k").await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let lock = client.lock("k");
+        tasks.push(tokio::spawn(async move {
+            lock.await.unwrap().release().await.unwrap();
+        }));
+    }
+    let wait_for = async |many: usize| {
+        let reached = async {
+            while client.waiting("k") != many {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        assert!(tokio::time::timeout(GENEROUS, reached).await.is_ok(), "{many}, not {}", client.waiting("k"));
+    };
+    wait_for(5).await;
+    assert_eq!((other.waiting("k"), client.waiting("another"), client.waiting("")), (0, 0, 0));
+    tasks.remove(2).abort();
+    wait_for(4).await;
+    if client.capabilities().queues {
+        let at_the_server = if sharing { 1 } else { 4 };
+        let counted = async {
+            while seen(&other).await.expect("held").waiters != at_the_server {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        assert!(tokio::time::timeout(GENEROUS, counted).await.is_ok());
+    }
+    held.release().await.unwrap();
+    all(tasks).await;
+    wait_for(0).await;
+}
+
+pub(crate) async fn who_does_not_wait_is_told_at_once(place: &Place, sharing: bool) {
+    let clients = two(place, sharing).await;
+    let held = takes(&clients[0]).await;
+    for client in &clients {
+        assert!(sure(|| client.lock("k").try_acquire()).await.is_none());
+        let retried = client.lock("k").retry(2, Duration::from_millis(1)).await;
+        assert!(matches!(retried, Err(Error::Busy { .. } | Error::Unreachable { .. })), "{retried:?}");
+    }
+    held.release().await.unwrap();
+    drop(takes(&clients[1]).await);
+}
+
+pub(crate) async fn whoever_gives_up_leaves_nothing(place: &Place, sharing: bool) {
+    let clients = two(place, sharing).await;
+    let held = clients[0].lock("k").await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..12 {
+        waiting.push(tokio::spawn(clients[number % 2].lock("k").acquire()));
+        yield_now().await;
+    }
+    let last = waiting.pop().unwrap();
+    for (number, task) in waiting.into_iter().enumerate() {
+        task.abort();
+        if number % 3 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    held.release().await.unwrap();
+    let last = tokio::time::timeout(GENEROUS, last).await.expect("the only one that stayed").unwrap().unwrap();
+    assert_eq!(last.release().await.unwrap(), Released::Released);
+    for client in clients {
+        client.close(GENEROUS).await.unwrap();
+    }
+    let probe = client(place, sharing).await;
+    assert_eq!(seen(&probe).await, None);
+    drop(takes(&probe).await);
+}
+
+pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bool) {
+    let clients = two(place, sharing).await;
+    let held = clients[0].lock("k").label("first").await.unwrap();
+    let mut tasks = Vec::new();
+    for label in ["second", "second", "third"] {
+        let (mine, other) = (clients[0].clone(), clients[1].clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = mine.lock("k").label(label).await.unwrap();
+            let seen = seen(&other).await.expect("held").occupant.to_string();
+            assert!(seen.contains(label), "{seen}");
+            guard.release().await.unwrap();
+        }));
+        yield_now().await;
+    }
+    held.release().await.unwrap();
+    all(tasks).await;
+}
+
+pub(crate) async fn a_loss_is_told_and_the_next_is_served(place: &Place, sharing: bool) {
+    let [client, other] = two(place, sharing).await;
+    let held = client.lock("k").ttl(Duration::from_secs(10)).await.unwrap();
+    let waiting = tokio::spawn(client.lock("k").ttl(Duration::from_secs(10)).acquire());
+    yield_now().await;
+    let seen = seen(&other).await.expect("held");
+    if !client.capabilities().evicts {
+        assert!(matches!(sure(|| other.evict(&seen)).await, Eviction::Refused(_)));
+        held.release().await.unwrap();
+        assert!(tokio::time::timeout(GENEROUS, waiting).await.expect("served").unwrap().unwrap().is_held());
+        return;
+    }
+    // An answer that was lost is asked for again, and then it is done already.
+    assert!(matches!(sure(|| other.evict(&seen)).await, Eviction::Evicted | Eviction::Changed(_)));
+    let why = tokio::time::timeout(GENEROUS, held.lost()).await.expect("told");
+    // Told at once or by its own renewal, depending on what the place can tell, and on who was faster.
+    assert!(matches!(why, LossReason::Deleted | LossReason::TakenBy(_) | LossReason::Expired), "{why}");
+    let next = tokio::time::timeout(GENEROUS, waiting).await.expect("served").unwrap().unwrap();
+    assert!(next.fencing_token() > held.fencing_token());
+    assert!(matches!(held.release().await.unwrap(), Released::AlreadyLost { .. }));
+}

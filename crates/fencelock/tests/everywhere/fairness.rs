@@ -1,0 +1,125 @@
+//! While another client waits, the tasks of one have a bounded batch; and nobody that asks is left out for ever.
+
+use crate::facts::{GENEROUS, client, sure};
+use crate::places::Place;
+use fencelock::{Client, HolderId};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+const GRANTS: u32 = 6;
+const HOLD: Duration = Duration::from_millis(3);
+/// Turns of the other client.
+const TURNS: usize = 8;
+
+/// Who had the key, in order; `None` is the other client.
+type Log = Arc<Mutex<Vec<Option<HolderId>>>>;
+
+/// Tasks that never stop.
+struct Crowd(Vec<JoinHandle<()>>);
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+fn crowd(client: &Client, log: &Log) -> Crowd {
+    let tasks = (0..6).map(|_| {
+        let (client, log) = (client.clone(), Arc::clone(log));
+        tokio::spawn(async move {
+            loop {
+                let guard = client.lock("k").await.unwrap();
+                log.lock().unwrap().push(Some(guard.holder()));
+                tokio::time::sleep(HOLD).await;
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    Crowd(tasks.collect())
+}
+
+/// Where there is no line and each task claims for itself, whoever asks first has the key, and nobody has a bound.
+fn is_bounded(client: &Client, sharing: bool) -> bool {
+    sharing || client.capabilities().queues
+}
+
+/// Another client takes the key some times while a crowd does so without end. Who had it, from its first turn on.
+async fn turns(place: &Place, crowded: Client) -> Vec<Option<HolderId>> {
+    let log = Log::default();
+    let crowd = crowd(&crowded, &log);
+    let other = client(place, true).await;
+    for _ in 0..=TURNS {
+        let guard = tokio::time::timeout(GENEROUS, other.lock("k").acquire()).await.expect("its turn").unwrap();
+        log.lock().unwrap().push(None);
+        guard.release().await.unwrap();
+    }
+    drop(crowd);
+    let log = std::mem::take(&mut *log.lock().unwrap());
+    let first = log.iter().position(Option::is_none).unwrap();
+    log.into_iter().skip(first).collect()
+}
+
+/// Grants under one lease, at most.
+fn longest_lease(log: &[Option<HolderId>]) -> usize {
+    let leases = log.chunk_by(|one, other| one == other).filter(|lease| lease[0].is_some());
+    leases.map(<[_]>::len).max().unwrap_or_default()
+}
+
+fn check(log: &[Option<HolderId>], most: usize, client: &Client, sharing: bool) {
+    let capabilities = client.capabilities();
+    let grants = log.iter().filter(|who| who.is_some()).count();
+    if !sharing {
+        assert!(longest_lease(log) <= 1, "{log:?}");
+    } else if capabilities.queues {
+        // Until a question is answered nobody knows that the other waits; it is asked every 5 ms, so a hold or two, and on
+        // a machine that is busy some more.
+        assert!(grants <= TURNS * (most + 60), "{grants} for {TURNS} turns of the other");
+    } else {
+        assert!(longest_lease(log) <= most, "{log:?}");
+    }
+}
+
+pub(crate) async fn another_client_comes_after_a_batch_of_grants(place: &Place, sharing: bool) {
+    let client = place.client(Client::builder().sharing(sharing).batch(GRANTS, GENEROUS)).await;
+    if !is_bounded(&client, sharing) {
+        return;
+    }
+    let log = turns(place, client.clone()).await;
+    // The one that claimed, and the batch.
+    check(&log, 1 + GRANTS as usize, &client, sharing);
+}
+
+/// Each hold lasts a known time at least, so only so many begin within the span.
+pub(crate) async fn another_client_comes_after_a_batch_of_time(place: &Place, sharing: bool) {
+    let span = HOLD * 5;
+    let client = place.client(Client::builder().sharing(sharing).batch(u32::MAX, span)).await;
+    if !is_bounded(&client, sharing) {
+        return;
+    }
+    let log = turns(place, client.clone()).await;
+    check(&log, 1 + 5, &client, sharing);
+}
+
+/// Programs that neither stand in line nor are woken. Where each task claims for itself and the server has a line, they come
+/// after that line, as documented.
+pub(crate) async fn who_asks_now_and_then_has_its_turn(place: &Place, sharing: bool) {
+    if !sharing {
+        return;
+    }
+    let crowded = place.client(Client::builder().give_way(Duration::from_millis(100), Duration::from_millis(20))).await;
+    let log = Log::default();
+    let crowd = crowd(&crowded, &log);
+    let stranger = client(place, false).await;
+    let asks = async {
+        for _ in 0..3 {
+            while sure(|| stranger.lock("k").try_acquire()).await.is_none() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    };
+    assert!(tokio::time::timeout(GENEROUS, asks).await.is_ok(), "after {} grants", log.lock().unwrap().len());
+    drop(crowd);
+}

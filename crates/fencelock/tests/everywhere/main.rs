@@ -1,0 +1,51 @@
+//! What users are promised, at every kind of place, with clients whose tasks share leases and with clients whose do not.
+#![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+mod facts;
+mod fairness;
+#[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
+mod places;
+
+/// One test for each fact at each place, both ways.
+macro_rules! everywhere {
+    ($($fact:path => $name:ident),+ $(,)?) => {
+        everywhere!(@at memory, $($fact => $name),+);
+        everywhere!(@at leases, $($fact => $name),+);
+        everywhere!(@at file, $($fact => $name),+);
+        everywhere!(@at redis, $($fact => $name),+);
+        everywhere!(@at quorum, $($fact => $name),+);
+        everywhere!(@at quorum_of_redis, $($fact => $name),+);
+    };
+    (@at $place:ident, $($fact:path => $name:ident),+) => {
+        mod $place {
+            mod sharing {
+                $(#[tokio::test]
+                async fn $name() {
+                    let Some(place) = crate::places::$place() else { return };
+                    $fact(&place, true).await;
+                })+
+            }
+            mod alone {
+                $(#[tokio::test]
+                async fn $name() {
+                    let Some(place) = crate::places::$place() else { return };
+                    $fact(&place, false).await;
+                })+
+            }
+        }
+    };
+}
+
+everywhere! {
+    crate::facts::tasks_of_two_clients_exclude_each_other => tasks_of_two_clients_exclude_each_other,
+    crate::facts::tasks_of_a_client_are_served_in_order => tasks_of_a_client_are_served_in_order,
+    crate::facts::a_wait_is_bounded => a_wait_is_bounded,
+    crate::facts::who_does_not_wait_is_told_at_once => who_does_not_wait_is_told_at_once,
+    crate::facts::a_client_knows_how_many_of_its_tasks_wait => a_client_knows_how_many_of_its_tasks_wait,
+    crate::facts::whoever_gives_up_leaves_nothing => whoever_gives_up_leaves_nothing,
+    crate::facts::each_label_is_seen_while_it_holds => each_label_is_seen_while_it_holds,
+    crate::facts::a_loss_is_told_and_the_next_is_served => a_loss_is_told_and_the_next_is_served,
+    crate::fairness::another_client_comes_after_a_batch_of_grants => another_client_comes_after_a_batch_of_grants,
+    crate::fairness::another_client_comes_after_a_batch_of_time => another_client_comes_after_a_batch_of_time,
+    crate::fairness::who_asks_now_and_then_has_its_turn => who_asks_now_and_then_has_its_turn,
+}

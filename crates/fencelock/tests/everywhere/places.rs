@@ -1,0 +1,61 @@
+use fencelock::backends::{BootClock, File, Memory, Quorum};
+use fencelock::{Backend, Builder, Client, Drift};
+use fencelock_conformance::{RedisServer, redis_or_skip};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// One set of locks. Each client has its own way to it, as another process would.
+pub(crate) enum Place {
+    Memory(Arc<Memory>),
+    File(TempDir),
+    Quorum(Vec<Arc<dyn Backend>>),
+    Servers(Vec<RedisServer>),
+}
+
+impl Place {
+    pub(crate) async fn client(&self, settings: Builder) -> Client {
+        match self {
+            Self::Memory(memory) => settings.backend(memory.clone()),
+            Self::File(directory) => settings.backend(Arc::new(File::open(directory.path()).unwrap())),
+            Self::Quorum(nodes) => {
+                let quorum = Quorum::with_clock(nodes.clone(), Arc::new(BootClock), Drift::default());
+                settings.backend(Arc::new(quorum.unwrap()))
+            }
+            Self::Servers(servers) => settings.connect(&url(servers)).await,
+        }
+        .unwrap()
+    }
+}
+
+fn url(servers: &[RedisServer]) -> String {
+    if let [server] = servers {
+        return server.url();
+    }
+    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
+    format!("redlock://{}?trust_empty=true", hosts.join(","))
+}
+
+pub(crate) fn memory() -> Option<Place> {
+    Some(Place::Memory(Arc::new(Memory::new())))
+}
+
+pub(crate) fn leases() -> Option<Place> {
+    Some(Place::Memory(Arc::new(Memory::with_leases(Arc::new(BootClock)))))
+}
+
+pub(crate) fn file() -> Option<Place> {
+    Some(Place::File(TempDir::new().unwrap()))
+}
+
+pub(crate) fn redis() -> Option<Place> {
+    Some(Place::Servers(vec![redis_or_skip()?]))
+}
+
+pub(crate) fn quorum() -> Option<Place> {
+    let nodes = (0..3).map(|_| Arc::new(Memory::with_leases(Arc::new(BootClock))) as _).collect();
+    Some(Place::Quorum(nodes))
+}
+
+pub(crate) fn quorum_of_redis() -> Option<Place> {
+    Some(Place::Servers(vec![redis_or_skip()?, RedisServer::start().unwrap(), RedisServer::start().unwrap()]))
+}

@@ -1,0 +1,153 @@
+//! Programs that only ask now and then leave no trace at the server, and have their turn all the same.
+
+use crate::common::{Scene, Verb, ms, secs};
+use fencelock::{Client, Error, FencingToken};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+type Log = Arc<Mutex<Vec<FencingToken>>>;
+
+/// Tasks of one client that take `k` again and again.
+fn hammer(client: &Client, tasks: usize, hold: Duration) -> (Vec<JoinHandle<()>>, Log) {
+    let log = Log::default();
+    let hammering = (0..tasks).map(|task| {
+        let (client, log) = (client.clone(), Arc::clone(&log));
+        tokio::spawn(async move {
+            loop {
+                let guard = client.lock("k").await.unwrap();
+                log.lock().unwrap().push(guard.fencing_token());
+                tokio::time::sleep(hold + Duration::from_micros(task as u64)).await;
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    (hammering.collect(), log)
+}
+
+/// Asks every so often, without standing in line, until it has the key; how long that took. It does not ask for ever.
+async fn stranger(scene: &Scene, every: Duration) -> Duration {
+    let began = scene.now();
+    let client = scene.neighbour();
+    while scene.now().since(began) < secs(2) {
+        if let Some(guard) = client.lock("k").try_acquire().await.unwrap() {
+            guard.release().await.unwrap();
+            break;
+        }
+        tokio::time::sleep(every).await;
+    }
+    scene.now().since(began)
+}
+
+fn stop(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_every_few_milliseconds_has_its_turn_in_a_second() {
+    let scene = Scene::new();
+    let (tasks, log) = hammer(&scene.client, 8, ms(1));
+    scene.pass(ms(100)).await;
+    for turn in 0..10 {
+        let waited = stranger(&scene, ms(10)).await;
+        assert!(waited <= ms(1100), "turn {turn} came after {waited:?}");
+    }
+    stop(tasks);
+    let log = log.lock().unwrap();
+    assert!(log.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(scene.net.calls(Verb::Acquire) < log.len() / 20, "the lease was shared");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bound_is_settable_and_holds_for_any_rhythm_below_it() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.give_way(ms(300), ms(110)));
+    let (tasks, _) = hammer(&client, 8, ms(1));
+    for every in [ms(1), ms(7), ms(50), ms(100)] {
+        let waited = stranger(&scene, every).await;
+        assert!(waited <= ms(300 + 110 + 10), "asking every {every:?}: after {waited:?}");
+    }
+    stop(tasks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_costs_no_more_than_its_share_of_the_time() {
+    let scene = Scene::new();
+    let (tasks, log) = hammer(&scene.client, 8, ms(1));
+    scene.pass(secs(4)).await;
+    stop(tasks);
+    // The timers are a millisecond wide, so each hold takes one or two.
+    let grants = log.lock().unwrap().len();
+    let (never, all) = {
+        let scene = Scene::new();
+        let client = scene.another(|settings| settings.give_way(ms(1000), ms(0)));
+        let (tasks, log) = hammer(&client, 8, ms(1));
+        scene.pass(secs(4)).await;
+        let waited = stranger(&scene, ms(10)).await;
+        stop(tasks);
+        let grants = log.lock().unwrap().len();
+        (waited >= secs(2), grants)
+    };
+    assert!(never, "without a pause the key is never free, so the pause is what gives strangers their turn");
+    assert!(grants * 100 >= all * 95 / 6 * 4, "{grants} in four seconds, {all} in six");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_gives_up_does_not_cut_the_pause_short() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.give_way(ms(100), ms(500)));
+    let held = client.lock("k").await.unwrap();
+    let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(client.lock("k").acquire())).collect();
+    scene.pass(ms(1)).await;
+    held.release().await.unwrap();
+    let mut waiting = waiting.into_iter();
+    for _ in 0..2 {
+        let guard = waiting.next().unwrap().await.unwrap().unwrap();
+        scene.pass(ms(120)).await;
+        guard.release().await.unwrap();
+    }
+    scene.pass(ms(1)).await;
+    // The key is free, and the next one holds back.
+    waiting.next().unwrap().abort();
+    let began = scene.now();
+    scene.pass(ms(400)).await;
+    assert_eq!(scene.holding("k").await, None);
+    let guard = waiting.next().unwrap().await.unwrap().unwrap();
+    assert!(scene.now().since(began) < ms(510) && guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_in_time_also_in_a_pause() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.give_way(ms(1), secs(60)));
+    let held = client.lock("k").await.unwrap();
+    let second = tokio::spawn(client.lock("k").acquire());
+    let third = tokio::spawn(client.lock("k").acquire());
+    let last = tokio::spawn(client.lock("k").wait(secs(1)).acquire());
+    scene.pass(ms(1)).await;
+    held.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    second.release().await.unwrap();
+    let third = third.await.unwrap().unwrap();
+    scene.pass(ms(10)).await;
+    third.release().await.unwrap();
+    // The pause lasts longer than the wait, which asks for the last time at its end, and may have it then.
+    let end = tokio::time::timeout(secs(2), last).await.expect("in time").unwrap();
+    assert!(matches!(end, Ok(_) | Err(Error::Busy { .. })), "{end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_stands_in_line_is_served_and_nobody_pauses_for_it() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.give_way(ms(100), secs(60)).batch(4, ms(5)));
+    let (tasks, log) = hammer(&client, 4, ms(1));
+    let other = scene.neighbour();
+    let (others, theirs) = hammer(&other, 1, ms(1));
+    scene.pass(secs(2)).await;
+    stop(tasks);
+    stop(others);
+    let (mine, theirs) = (log.lock().unwrap().len(), theirs.lock().unwrap().len());
+    assert!(mine > 400 && theirs > 80, "{mine} and {theirs}");
+}

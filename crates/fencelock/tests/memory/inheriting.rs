@@ -1,0 +1,192 @@
+//! The place in the server's line belongs to those of a client who wait, not to the one that happens to stand there.
+
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Client, Error, Guard, Lock};
+use tokio::task::JoinHandle;
+
+/// Lines up, and is known to have done so when this returns.
+async fn waits(scene: &Scene, lock: Lock) -> JoinHandle<Result<Guard, Error>> {
+    let waiting = tokio::spawn(lock.acquire());
+    scene.pass(ms(1)).await;
+    waiting
+}
+
+async fn in_line(scene: &Scene) -> u32 {
+    scene.holding("k").await.unwrap().waiters
+}
+
+/// Somebody else has the key. Two tasks of the client wait, the first of them at the server; then another client does.
+struct Queue {
+    held: Guard,
+    first: JoinHandle<Result<Guard, Error>>,
+    second: JoinHandle<Result<Guard, Error>>,
+    other: JoinHandle<Result<Guard, Error>>,
+}
+
+async fn queue(scene: &Scene, first: Lock, second: Lock) -> Queue {
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let first = waits(scene, first).await;
+    let second = waits(scene, second).await;
+    let other = waits(scene, scene.neighbour().lock("k")).await;
+    Queue { held, first, second, other }
+}
+
+impl Queue {
+    /// The key is free now, and the second task of the client has it before the other client.
+    async fn second_comes_before_the_other(self, scene: &Scene) -> Guard {
+        self.held.release().await.unwrap();
+        scene.pass(ms(1)).await;
+        assert!(self.second.is_finished() && !self.other.is_finished(), "the place was its client's");
+        let guard = self.second.await.unwrap().unwrap();
+        drop(self.other);
+        guard
+    }
+}
+
+fn plain(scene: &Scene) -> Lock {
+    scene.client.lock("k")
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_next_goes_on_in_the_place_of_one_that_was_cancelled() {
+    let scene = Scene::new();
+    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
+    queue.first.abort();
+    scene.pass(ms(1)).await;
+    assert_eq!(in_line(&scene).await, 2, "one of each client");
+    let guard = queue.second_comes_before_the_other(&scene).await;
+    scene.pass(secs(40)).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_next_goes_on_in_the_place_of_one_whose_wait_is_over() {
+    let scene = Scene::new();
+    let queue = queue(&scene, plain(&scene).wait(secs(5)), plain(&scene).wait(secs(60))).await;
+    scene.pass(secs(6)).await;
+    assert!(queue.first.is_finished() && !queue.second.is_finished());
+    assert_eq!(in_line(&scene).await, 2);
+    drop(queue.second_comes_before_the_other(&scene).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_is_handed_down_again_and_again_and_kept_alive() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let mut mine = Vec::new();
+    for _ in 0..5 {
+        mine.push(waits(&scene, plain(&scene)).await);
+    }
+    let other = waits(&scene, scene.neighbour().lock("k")).await;
+    let last = mine.pop().unwrap();
+    for task in mine {
+        task.abort();
+        scene.pass(ms(2500)).await;
+    }
+    held.release().await.unwrap();
+    scene.pass(ms(1)).await;
+    assert!(last.is_finished() && !other.is_finished());
+    drop(last.await.unwrap().unwrap());
+    assert!(other.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_under_way_is_handed_down_too() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    scene.net.next(Verb::Acquire, [Fate::Slow(ms(10))]);
+    let first = waits(&scene, plain(&scene)).await;
+    let second = waits(&scene, plain(&scene)).await;
+    scene.pass(ms(15)).await;
+    let other = waits(&scene, scene.neighbour().lock("k")).await;
+    // It stands in line, and its answer has not come.
+    first.abort();
+    scene.pass(ms(1)).await;
+    held.release().await.unwrap();
+    scene.pass(ms(1)).await;
+    assert!(second.is_finished() && !other.is_finished());
+    let claimants = scene.net.claimants.lock().unwrap().clone();
+    assert!(claimants.iter().all(|id| *id == claimants[0]), "one holder for both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_another_lease_lines_up_for_itself() {
+    for different in [|lock: Lock| lock.label("payroll"), |lock: Lock| lock.ttl(secs(7))] {
+        let scene = Scene::new();
+        let queue = queue(&scene, plain(&scene), different(plain(&scene))).await;
+        queue.first.abort();
+        scene.pass(ms(1)).await;
+        assert_eq!(in_line(&scene).await, 2, "the place was given up, and another taken");
+        queue.held.release().await.unwrap();
+        scene.pass(ms(1)).await;
+        assert!(queue.other.is_finished() && !queue.second.is_finished());
+        drop(queue.other.await.unwrap());
+        assert!(queue.second.await.unwrap().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_when_all_of_a_client_give_up() {
+    let scene = Scene::new();
+    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
+    // In one breath: the second is called, and never looks.
+    queue.first.abort();
+    queue.second.abort();
+    scene.pass(ms(1)).await;
+    assert_eq!(in_line(&scene).await, 1, "the other client's");
+    queue.held.release().await.unwrap();
+    scene.pass(ms(1)).await;
+    assert!(queue.other.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_closed_leaves_no_place_behind() {
+    let scene = Scene::new();
+    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
+    let client: Client = scene.client.clone();
+    client.close(secs(10)).await.unwrap();
+    assert!(matches!(queue.first.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(matches!(queue.second.await.unwrap(), Err(Error::Closed { .. })));
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_was_handed_the_key_and_is_gone_hands_it_to_the_next() {
+    let scene = Scene::new();
+    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
+    // The message is there, and the first has not looked.
+    queue.held.release().await.unwrap();
+    queue.first.abort();
+    scene.pass(ms(1)).await;
+    assert!(queue.second.is_finished() && !queue.other.is_finished());
+    let guard = queue.second.await.unwrap().unwrap();
+    scene.pass(secs(40)).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_that_a_poll_learns_of_first_is_shared_as_well() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let mut tasks = vec![waits(&scene, plain(&scene)).await];
+    for _ in 0..3 {
+        tasks.push(waits(&scene, plain(&scene)).await);
+    }
+    // The place asks for one token as long as it is alone; the heir of a place asks for more.
+    tasks.remove(0).abort();
+    scene.pass(secs(2)).await;
+    let polls = scene.net.calls(Verb::Acquire);
+    scene.net.always(Verb::Acquire, Fate::Slow(ms(50)));
+    while scene.net.calls(Verb::Acquire) == polls {
+        scene.pass(ms(1)).await;
+    }
+    // The message is there before the poll is answered.
+    held.release().await.unwrap();
+    let mut holders = Vec::new();
+    for task in tasks {
+        let guard = task.await.unwrap().unwrap();
+        holders.push(guard.holder());
+        guard.release().await.unwrap();
+    }
+    assert!(holders.iter().all(|holder| *holder == holders[0]), "one lease for all: {holders:?}");
+}
