@@ -106,7 +106,7 @@ impl Trace {
     /// The trace in columns, then in sentences, for a terminal that is `cells` wide.
     pub fn text(&self, cells: usize) -> String {
         let pick = |en, zh| self.lang.pick(en, zh);
-        let mut text = format!("{}: {}\n{}\n\n", self.scheme, self.title, self.headline());
+        let mut text = format!("{}{}{}\n{}\n\n", self.scheme, self.lang.pick(": ", "："), self.title, self.headline());
         text.push_str(&self.columns());
         text.push('\n');
         for (number, row) in (1..).zip(&self.rows) {
