@@ -20,6 +20,15 @@ pub enum Places {
     Five,
 }
 
+/// A library that puts something before each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// What fencelock is told in the URL, as `compat=`.
+    pub compat: &'static str,
+    /// What the library was seen to put there.
+    pub prefix: &'static str,
+}
+
 /// A lock library of another language.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
@@ -31,6 +40,8 @@ pub struct Peer {
     pub places: Places,
     /// Whether it needs nothing but packages of Debian, so that a test without it is a gap.
     pub plain: bool,
+    /// `None` if its keys are on the server as they are.
+    pub preset: Option<Preset>,
     recipe: Recipe,
 }
 
@@ -38,27 +49,49 @@ pub struct Peer {
 enum Recipe {
     Php(&'static str),
     Python(&'static str),
-    Node,
+    Pottery,
+    Node(&'static str),
     Rslock,
     Symfony,
+    Laravel,
     Redisson,
 }
 
 const fn peer(name: &'static str, places: Places, shares: Shares, recipe: Recipe) -> Peer {
     let plain = matches!(recipe, Recipe::Php(_) | Recipe::Python(_));
-    Peer { name, shares, places, plain, recipe }
+    Peer { name, shares, places, plain, preset: None, recipe }
 }
 
+const fn with_preset(peer: Peer, compat: &'static str, prefix: &'static str) -> Peer {
+    Peer { preset: Some(Preset { compat, prefix }), ..peer }
+}
+
+const fn pottery(name: &'static str, places: Places) -> Peer {
+    with_preset(peer(name, places, Shares::Locks, Recipe::Pottery), "pottery", "redlock:")
+}
+
+const fn redis_semaphore(name: &'static str, places: Places) -> Peer {
+    with_preset(peer(name, places, Shares::Locks, Recipe::Node("redis-semaphore")), "redis-semaphore", "mutex:")
+}
+
+/// What `php-laravel/peer.php` configures: the prefix of its connection, and that of its cache.
+const LARAVEL: (&str, &str) = ("laravel:shop_database_shop_cache%3A", "shop_database_shop_cache:");
+
 /// All of them, whether they are installed or not.
-pub const KNOWN: [Peer; 10] = [
+pub const KNOWN: [Peer; 15] = [
     peer("php_way_six", Places::One, Shares::Locks, Recipe::Php("way6")),
     peer("php_redlock", Places::Five, Shares::Locks, Recipe::Php("redlock")),
     peer("redis_py", Places::One, Shares::Locks, Recipe::Python("lock")),
     peer("redis_py_redlock", Places::Five, Shares::Locks, Recipe::Python("redlock")),
-    peer("node_redlock", Places::One, Shares::Locks, Recipe::Node),
-    peer("node_redlock_five", Places::Five, Shares::Locks, Recipe::Node),
+    peer("node_redlock", Places::One, Shares::Locks, Recipe::Node("redlock")),
+    peer("node_redlock_five", Places::Five, Shares::Locks, Recipe::Node("redlock")),
     peer("rslock", Places::One, Shares::Locks, Recipe::Rslock),
     peer("rslock_five", Places::Five, Shares::Locks, Recipe::Rslock),
+    pottery("pottery", Places::One),
+    pottery("pottery_five", Places::Five),
+    redis_semaphore("redis_semaphore", Places::One),
+    redis_semaphore("redis_semaphore_five", Places::Five),
+    with_preset(peer("laravel", Places::One, Shares::Locks, Recipe::Laravel), LARAVEL.0, LARAVEL.1),
     peer("symfony", Places::One, Shares::Exclusion, Recipe::Symfony),
     peer("redisson", Places::One, Shares::Exclusion, Recipe::Redisson),
 ];
@@ -71,21 +104,27 @@ impl Peer {
     pub fn command(&self) -> Result<Command, String> {
         match self.recipe {
             Recipe::Php(kind) => {
-                check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")?;
+                phpredis()?;
                 Ok(with_args("php", [source("php/peer.php"), kind.into()]))
             }
-            Recipe::Python(kind) => Ok(with_args(&python()?, [source("python/peer.py"), kind.into()])),
-            Recipe::Node => {
-                let modules = installed("node/node_modules/redlock", "redlock of npm")?;
+            Recipe::Python(kind) => Ok(with_args(&python("redis.lock")?, [source("python/peer.py"), kind.into()])),
+            Recipe::Pottery => Ok(with_args(&python("pottery")?, [source("python/peer.py"), "pottery".into()])),
+            Recipe::Node(library) => {
+                let modules = installed(&format!("node/node_modules/{library}"), &format!("{library} of npm"))?;
                 check("node", &["--version"], "node")?;
                 let root = modules.parent().map(Path::to_path_buf).unwrap_or_default();
-                Ok(with_args("node", [source("node/peer.mjs"), root]))
+                Ok(with_args("node", [source(&format!("node/{library}.mjs")), root]))
             }
             Recipe::Rslock => Ok(Command::new(installed("rslock/debug/fencelock-peer-rslock", "rslock")?)),
             Recipe::Symfony => {
                 let autoload = installed("symfony/autoload.php", "symfony/lock")?;
-                check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")?;
+                phpredis()?;
                 Ok(with_args("php", [source("php-symfony/peer.php"), autoload]))
+            }
+            Recipe::Laravel => {
+                let autoload = installed("laravel/autoload.php", "illuminate/cache")?;
+                phpredis()?;
+                Ok(with_args("php", [source("php-laravel/peer.php"), autoload]))
             }
             Recipe::Redisson => {
                 let classes = installed("redisson/classes", "redisson")?;
@@ -114,11 +153,18 @@ fn installed(path: &str, what: &str) -> Result<PathBuf, String> {
 }
 
 /// The one of the system may be hidden behind another that has no redis-py.
-fn python() -> Result<String, String> {
+fn python(module: &str) -> Result<String, String> {
     let own = installed("venv/bin/python", "").map(|path| path.display().to_string());
     let known = own.into_iter().chain(["python3".to_owned(), "/usr/bin/python3".to_owned()]);
-    let usable = |python: &String| check(python, &["-c", "import redis.lock"], "").is_ok();
-    known.into_iter().find(usable).ok_or_else(|| "there is no python3 with redis-py (Debian: python3-redis)".into())
+    let usable = |python: &String| check(python, &["-c", &format!("import {module}")], "").is_ok();
+    known
+        .into_iter()
+        .find(usable)
+        .ok_or_else(|| format!("there is no python3 with {module}; scripts/test-interop gets one"))
+}
+
+fn phpredis() -> Result<(), String> {
+    check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")
 }
 
 fn check(program: &str, args: &[&str], what: &str) -> Result<(), String> {

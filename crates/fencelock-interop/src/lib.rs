@@ -20,5 +20,5 @@
 mod known;
 mod process;
 
-pub use known::{KNOWN, Peer, Places, Shares};
+pub use known::{KNOWN, Peer, Places, Preset, Shares};
 pub use process::Process;

@@ -86,7 +86,7 @@ impl Fault {
 }
 
 /// A set of faults, each of which may happen in one search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Faults(u8);
 
 impl Faults {
@@ -104,9 +104,40 @@ impl Faults {
         self.0 & (1 << fault as u8) != 0
     }
 
+    /// How many may happen.
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// The sets of two or more of them, the smallest first.
+    pub(crate) fn subsets(self) -> impl Iterator<Item = Self> {
+        let mut sets: Vec<_> = (0..=self.0).filter(|bits| bits & !self.0 == 0).map(Self).collect();
+        sets.retain(|set| set.count() > 1);
+        sets.sort_by_key(|set| set.count());
+        sets.into_iter()
+    }
+
+    /// Its name in JSON: `-` for none, `crash+clocks` for two.
+    pub fn name(self) -> String {
+        let names: Vec<_> = self.iter().map(Fault::name).collect();
+        if names.is_empty() { "-".to_owned() } else { names.join("+") }
+    }
+
+    /// What they are, as clauses; `None` without any.
+    pub fn meaning(self, lang: Lang) -> Option<String> {
+        let all: Vec<_> = self.iter().map(|fault| fault.meaning(lang)).collect();
+        (!all.is_empty()).then(|| all.join(lang.pick(", and ", "，并且")))
+    }
+
     /// Those that may happen.
     pub fn iter(self) -> impl Iterator<Item = Fault> {
         Fault::ALL.into_iter().filter(move |fault| self.has(*fault))
+    }
+}
+
+impl From<Option<Fault>> for Faults {
+    fn from(fault: Option<Fault>) -> Self {
+        fault.into_iter().collect()
     }
 }
 

@@ -42,7 +42,10 @@ mod words;
 
 pub use diagram::diagram;
 pub use fault::{Fault, Faults};
-pub use live::{Job, Load, NotRun, Round, Score, Story, Tally, chart, json_scores, schemes_of_stories, scores, work};
+pub use live::{
+    Entrance, Host, Job, Load, NotRun, Round, Score, Story, Successor, Tally, chart, json_scores, schemes_of_stories,
+    scores, work,
+};
 pub use page::{Page, page};
 pub use property::Property;
 pub use replay::{NotReplayed, Replayed, Site, replay};

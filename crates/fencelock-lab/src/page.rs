@@ -42,7 +42,8 @@ impl Page {
     fn scheme(&mut self, verdict: &Verdict, lang: Lang) {
         let (id, period) = (verdict.scheme.id, lang.pick(".", "。"));
         let _ = write!(self.text, "\n## {id}\n\n{}{period}\n", verdict.scheme.title.get(lang));
-        let shown = verdict.chosen(None, None).and_then(|(property, fault)| Trace::of(verdict, property, fault, lang));
+        let shown =
+            verdict.chosen(None, None).and_then(|(property, faults)| Trace::of(verdict, property, faults, lang));
         if let Some(trace) = shown {
             let file = format!("{id}{}.svg", lang.pick("", ".zh-CN"));
             let _ = write!(self.text, "\n**{}{period}**\n\n", trace.headline());

@@ -12,10 +12,15 @@ pub(crate) struct Server(Connection);
 
 impl Server {
     pub(crate) fn connect(url: &str) -> RedisResult<Self> {
-        let connection = redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self(connection))
+        let this = Self::connect_to_be_stopped(url)?;
+        this.0.set_read_timeout(Some(PATIENCE))?;
+        this.0.set_write_timeout(Some(PATIENCE))?;
+        Ok(this)
+    }
+
+    /// For a process that is going to be stopped: on Linux, whoever reads with a time limit is then told `EINTR` in the end.
+    pub(crate) fn connect_to_be_stopped(url: &str) -> RedisResult<Self> {
+        Ok(Self(redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?))
     }
 
     pub(crate) fn ask(&mut self, words: &[String]) -> RedisResult<Value> {

@@ -44,7 +44,7 @@ fn head(lang: Lang) -> Vec<String> {
 pub(crate) fn cell(finding: Finding, lang: Lang) -> String {
     match finding {
         Finding::Holds { .. } => lang.pick("holds", "成立").to_owned(),
-        Finding::BreaksTogether { steps } => format!("{} {steps}", lang.pick("several:", "多个故障")),
+        Finding::BreaksTogether { steps, .. } => format!("{} {steps}", lang.pick("several:", "多个故障")),
         Finding::Breaks { fault: None, steps } => {
             format!("{} {steps}", lang.pick("breaks:", "无故障"))
         }
@@ -89,7 +89,9 @@ pub fn json_table(verdicts: &[Verdict]) -> Value {
         let properties = Property::ALL.map(|property| {
             let found = match verdict.finding(property) {
                 Finding::Holds { states } => json!({ "holds": true, "states": states }),
-                Finding::BreaksTogether { steps } => json!({ "holds": false, "fault": "several", "steps": steps }),
+                Finding::BreaksTogether { faults, steps } => {
+                    json!({ "holds": false, "fault": faults.name(), "steps": steps })
+                }
                 Finding::Breaks { fault, steps } => {
                     json!({ "holds": false, "fault": fault.map(Fault::name), "steps": steps })
                 }

@@ -1,7 +1,7 @@
 //! A counterexample that can be read.
 
 use crate::columns::{padded, width, wrapped};
-use crate::fault::Fault;
+use crate::fault::Faults;
 use crate::model::Model;
 use crate::model::state::{Action, State, Step};
 use crate::property::Property;
@@ -55,8 +55,8 @@ pub struct Trace {
     pub scheme: &'static str,
     /// What it breaks.
     pub property: Property,
-    /// The fault that had to be allowed.
-    pub fault: Option<Fault>,
+    /// The faults that had to be allowed.
+    pub faults: Faults,
     /// The clients that take part.
     pub clients: u8,
     /// Its steps.
@@ -69,10 +69,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The shortest way found to break `property` if `fault` may happen; `None` if there is none.
-    pub fn of(verdict: &Verdict, property: Property, fault: Option<Fault>, lang: Lang) -> Option<Self> {
-        let way = verdict.way(property, fault)?;
-        let model = Model { scheme: &verdict.scheme, faults: fault.into_iter().collect() };
+    /// The shortest way found to break `property` if these faults may happen; `None` if there is none.
+    pub fn of(verdict: &Verdict, property: Property, faults: impl Into<Faults>, lang: Lang) -> Option<Self> {
+        let faults = faults.into();
+        let way = verdict.way(property, faults)?;
+        let model = Model { scheme: &verdict.scheme, faults };
         let mut state = State::default();
         let mut rows = Vec::new();
         for &action in way {
@@ -82,7 +83,7 @@ impl Trace {
         }
         let clients = way.iter().filter_map(|action| action.client()).max().map_or(1, |last| last + 1);
         let (title, advice) = (verdict.scheme.title.get(lang), verdict.scheme.advice.get(lang));
-        Some(Self { scheme: verdict.scheme.id, property, fault, clients, rows, title, advice, lang })
+        Some(Self { scheme: verdict.scheme.id, property, faults, clients, rows, title, advice, lang })
     }
 
     /// The language it is told in.
@@ -93,7 +94,7 @@ impl Trace {
     /// `one holder is broken in 6 steps, if the work takes longer than the lock lasts`
     pub fn headline(&self) -> String {
         let (label, steps) = (self.property.label(self.lang), self.rows.len());
-        let meaning = self.fault.map(|fault| fault.meaning(self.lang));
+        let meaning = self.faults.meaning(self.lang);
         match (self.lang, meaning) {
             (Lang::En, None) => format!("\"{label}\" is broken in {steps} steps, without any fault"),
             (Lang::En, Some(meaning)) => format!("\"{label}\" is broken in {steps} steps, if {meaning}"),
@@ -105,7 +106,7 @@ impl Trace {
     /// The trace in columns, then in sentences, for a terminal that is `cells` wide.
     pub fn text(&self, cells: usize) -> String {
         let pick = |en, zh| self.lang.pick(en, zh);
-        let mut text = format!("{}: {}\n{}\n\n", self.scheme, self.title, self.headline());
+        let mut text = format!("{}{}{}\n{}\n\n", self.scheme, self.lang.pick(": ", "："), self.title, self.headline());
         text.push_str(&self.columns());
         text.push('\n');
         for (number, row) in (1..).zip(&self.rows) {
@@ -181,7 +182,7 @@ impl Trace {
         json!({
             "scheme": self.scheme,
             "property": self.property.name(),
-            "fault": self.fault.map(Fault::name),
+            "fault": (self.faults != Faults::NONE).then(|| self.faults.name()),
             "breach": self.property.breach(self.lang),
             "advice": self.advice,
             "steps": steps.collect::<Vec<_>>(),

@@ -9,8 +9,7 @@ use crate::scheme::Scheme;
 /// One search: the faults that could happen, and what it found.
 #[derive(Debug, Clone)]
 struct Search {
-    /// `None` for the run without faults.
-    fault: Option<Fault>,
+    faults: Faults,
     found: Explored,
 }
 
@@ -19,9 +18,10 @@ struct Search {
 pub struct Verdict {
     /// The scheme.
     pub scheme: Scheme,
+    /// With no fault, and with each alone.
     searches: Vec<Search>,
-    /// All faults at once that break nothing alone, for each property.
-    together: Vec<(Property, Explored)>,
+    /// For each property, all faults at once that do not break it alone; if that breaks it, the fewest of them that do.
+    together: Vec<(Property, Search)>,
 }
 
 /// How a property fares.
@@ -41,6 +41,8 @@ pub enum Finding {
     },
     /// No fault breaks it alone, but several together do.
     BreaksTogether {
+        /// The fewest.
+        faults: Faults,
         /// The fewest steps.
         steps: usize,
     },
@@ -49,72 +51,78 @@ pub enum Finding {
 impl Verdict {
     /// Searches a scheme with no fault, with each of its faults, and with all those together that break nothing alone.
     pub fn of(scheme: Scheme) -> Self {
+        let search = |faults: Faults| Search { faults, found: explore(&scheme, faults) };
         let each = std::iter::once(None).chain(scheme.faults.iter().copied().map(Some));
-        let search = |fault: Option<Fault>| Search { fault, found: explore(&scheme, fault.into_iter().collect()) };
-        let searches: Vec<_> = each.map(search).collect();
-        let mut together: Vec<(Property, Faults, Explored)> = Vec::new();
+        let searches: Vec<_> = each.map(|fault| search(fault.into())).collect();
+        let mut known: Vec<Search> = Vec::new();
+        let mut together = Vec::new();
         for property in Property::ALL {
             let harmless = searches.iter().filter(|search| search.found.way(property).is_none());
-            let faults: Faults = harmless.filter_map(|search| search.fault).collect();
-            let known = together.iter().find(|(_, others, _)| *others == faults).map(|(_, _, found)| found.clone());
-            let found = known.unwrap_or_else(|| explore(&scheme, faults));
-            together.push((property, faults, found));
+            let faults: Faults = harmless.flat_map(|search| search.faults.iter()).collect();
+            let all = known.iter().find(|search| search.faults == faults).cloned().unwrap_or_else(|| search(faults));
+            let is_broken = |search: &Search| search.found.way(property).is_some();
+            let fewest = is_broken(&all).then(|| faults.subsets().map(search).find(is_broken)).flatten();
+            together.push((property, fewest.unwrap_or_else(|| all.clone())));
+            known.push(all);
         }
-        let together = together.into_iter().map(|(property, _, found)| (property, found)).collect();
         Self { scheme, searches, together }
     }
 
     /// How a property fares.
     pub fn finding(&self, property: Property) -> Finding {
-        let broken = self.searches.iter().find_map(|search| Some((search.fault, search.found.way(property)?)));
-        match broken {
-            Some((fault, way)) => Finding::Breaks { fault, steps: way.len() },
-            None => match self.all_harmless(property).way(property) {
-                Some(way) => Finding::BreaksTogether { steps: way.len() },
-                None => Finding::Holds { states: self.all_harmless(property).states },
-            },
+        let alone = self.searches.iter().find_map(|search| Some((search.faults, search.found.way(property)?)));
+        if let Some((faults, way)) = alone {
+            return Finding::Breaks { fault: faults.iter().next(), steps: way.len() };
+        }
+        let Search { faults, found } = self.of_several(property);
+        match found.way(property) {
+            Some(way) => Finding::BreaksTogether { faults: *faults, steps: way.len() },
+            None => Finding::Holds { states: found.states },
         }
     }
 
-    /// The search with all faults at once that do not break a property alone.
-    fn all_harmless(&self, property: Property) -> &Explored {
+    /// The search with several faults that do not break a property alone.
+    fn of_several(&self, property: Property) -> &Search {
         let found = self.together.iter().find(|(this, _)| *this == property);
         &found.expect("every property was searched").1
     }
 
     /// The faults that were searched, in order; the first is none.
     pub fn faults(&self) -> impl Iterator<Item = Option<Fault>> + '_ {
-        self.searches.iter().map(|search| search.fault)
+        self.searches.iter().map(|search| search.faults.iter().next())
     }
 
-    /// The fewest steps to break `property` when `fault` may happen; `None` if it holds.
-    pub fn steps(&self, property: Property, fault: Option<Fault>) -> Option<usize> {
-        self.way(property, fault).map(<[Action]>::len)
+    /// The fewest steps to break `property` when these faults may happen; `None` if it holds, or was not searched with them.
+    pub fn steps(&self, property: Property, faults: impl Into<Faults>) -> Option<usize> {
+        self.way(property, faults.into()).map(<[Action]>::len)
     }
 
-    pub(crate) fn way(&self, property: Property, fault: Option<Fault>) -> Option<&[Action]> {
-        self.searches.iter().find(|search| search.fault == fault)?.found.way(property)
+    pub(crate) fn way(&self, property: Property, faults: Faults) -> Option<&[Action]> {
+        let several = (faults.count() > 1).then(|| self.of_several(property));
+        self.searches.iter().chain(several).find(|search| search.faults == faults)?.found.way(property)
     }
 
-    /// Everything that breaks it: under which fault, which property, in how many steps.
-    pub fn exhibits(&self) -> Vec<(Property, Option<Fault>, usize)> {
-        let all = self.searches.iter().flat_map(|search| {
-            search.found.broken.iter().map(move |(property, way)| (*property, search.fault, way.len()))
+    /// Everything that breaks it: which property, under which faults, in how many steps. Several faults break it together
+    /// where none does alone.
+    pub fn exhibits(&self) -> Vec<(Property, Faults, usize)> {
+        let alone = self.searches.iter().flat_map(|search| {
+            search.found.broken.iter().map(move |(property, way)| (*property, search.faults, way.len()))
         });
-        all.collect()
+        let several = Property::ALL.into_iter().filter_map(|property| match self.finding(property) {
+            Finding::BreaksTogether { faults, steps } => Some((property, faults, steps)),
+            Finding::Holds { .. } | Finding::Breaks { .. } => None,
+        });
+        alone.chain(several).collect()
     }
 
     /// What is shown unless asked otherwise: its own exhibit, or `property` under the mildest fault that breaks it.
-    pub fn chosen(&self, property: Option<Property>, fault: Option<Fault>) -> Option<(Property, Option<Fault>)> {
-        let own = self.scheme.exhibit.filter(|(p, f)| {
-            property.is_none_or(|property| property == *p) && fault.is_none_or(|fault| Some(fault) == *f)
-        });
-        let mildest = || {
-            let fits = |(p, f, _): &(Property, Option<Fault>, usize)| {
-                property.is_none_or(|property| property == *p) && fault.is_none_or(|fault| Some(fault) == *f)
-            };
-            self.exhibits().into_iter().find(fits).map(|(property, fault, _)| (property, fault))
+    pub fn chosen(&self, property: Option<Property>, fault: Option<Fault>) -> Option<(Property, Faults)> {
+        let fits = |p: Property, faults: Faults| {
+            property.is_none_or(|property| property == p)
+                && fault.is_none_or(|fault| faults == Faults::from(Some(fault)))
         };
-        own.or_else(mildest)
+        let own = self.scheme.exhibit.map(|(property, fault)| (property, fault.into()));
+        let all = self.exhibits().into_iter().map(|(property, faults, _)| (property, faults));
+        own.into_iter().chain(all).find(|(property, faults)| fits(*property, *faults))
     }
 }

@@ -1,7 +1,9 @@
 //! What breaks, in how many steps; and what holds, in how many states.
 #![allow(missing_docs)]
 
-use fencelock_lab::{Content, Fault, Finding, Home, Lang, Line, Op, Property, Scheme, Verdict, catalog, find, page};
+use fencelock_lab::{
+    Content, Fault, Faults, Finding, Home, Lang, Line, Op, Property, Scheme, Verdict, catalog, find, page,
+};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,9 +30,9 @@ fn project(file: &str) -> PathBuf {
 fn the_shortest_ways_to_break_each_scheme_are_as_long_as_they_were() {
     let mut pins = String::new();
     for verdict in verdicts() {
-        for (property, fault, steps) in verdict.exhibits() {
-            let fault = fault.map_or("-", Fault::name);
-            let _ = writeln!(pins, "{:<24}{:<16}{fault:<14}{steps}", verdict.scheme.id, property.name());
+        for (property, faults, steps) in verdict.exhibits() {
+            let faults = faults.name();
+            let _ = writeln!(pins, "{:<24}{:<16}{faults:<13} {steps}", verdict.scheme.id, property.name());
         }
     }
     is_up_to_date(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exhibits.txt"), &pins);
@@ -141,6 +143,6 @@ fn a_client_that_does_not_count_its_votes_meets_another() {
         let count = scheme.lines.iter_mut().find(|line| line.op == Op::HasMajority).expect("a count");
         count.no = count.yes;
     });
-    assert!(verdict.steps(Property::Exclusion, None).is_some());
-    assert_eq!(mutant("s4-redlock", |_| ()).steps(Property::Exclusion, None), None);
+    assert!(verdict.steps(Property::Exclusion, Faults::NONE).is_some());
+    assert_eq!(mutant("s4-redlock", |_| ()).steps(Property::Exclusion, Faults::NONE), None);
 }

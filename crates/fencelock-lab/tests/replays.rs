@@ -18,7 +18,7 @@ fn every_counterexample_without_a_failover_happens_on_a_real_server() {
     let mut seen = 0;
     for verdict in catalog().into_iter().map(Verdict::of) {
         for (property, fault, _) in verdict.exhibits() {
-            if fault == Some(Fault::Failover) {
+            if fault.has(Fault::Failover) {
                 continue;
             }
             let replayed = replay(&verdict, property, fault, &Site::new(&server.url()), &GO_ON);
@@ -41,7 +41,7 @@ fn every_failover_happens_on_a_master_and_its_replica() {
     let site = Site { replica: Some(replica.url()), ..Site::new(&master.url()) };
     for id in ["s3-replica-lag", "fencelock", "fencelock-unfenced"] {
         let verdict = Verdict::of(find(id).expect("a scheme"));
-        let of_failover = verdict.exhibits().into_iter().filter(|(_, fault, _)| *fault == Some(Fault::Failover));
+        let of_failover = verdict.exhibits().into_iter().filter(|(_, faults, _)| faults.has(Fault::Failover));
         for (property, fault, _) in of_failover {
             let replayed = replay(&verdict, property, fault, &site, &GO_ON);
             assert!(replayed.is_ok(), "{id} {property:?}: {}", replayed.unwrap_err());

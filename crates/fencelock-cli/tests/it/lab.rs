@@ -42,6 +42,30 @@ fn a_counterexample_is_told_in_chinese() {
 }
 
 #[test]
+fn what_takes_several_faults_is_shown_with_the_fewest_that_do() {
+    let place = Place::files();
+    let text = Test::new(&place, "lab s2-3-deadline-value --property no-dead-lock").output().stdout;
+    assert!(
+        text.contains("\"no dead lock\" is broken in 8 steps, if one client crashes, and one client's connection"),
+        "{text}"
+    );
+    let json = Test::new(&place, "lab s2-3-deadline-value --property no-dead-lock --json").output().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["fault"], json["steps"].as_array().unwrap().len()), (&"crash+lost-release".into(), 8));
+}
+
+#[test]
+fn all_counterexamples_are_shown_one_after_the_other() {
+    let place = Place::files();
+    let text = Test::new(&place, "lab s3-3-client-id --all").output().stdout;
+    assert_eq!(text.matches("What went wrong: ").count(), 3, "{text}");
+    let json = Test::new(&place, "lab s3-3-client-id --all --json --fault overrun").output().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let properties: Vec<_> = json.as_array().unwrap().iter().map(|trace| trace["property"].as_str().unwrap()).collect();
+    assert_eq!(properties, ["exclusion", "no-late-write", "own-lock-only"]);
+}
+
+#[test]
 fn what_holds_is_said_to_hold() {
     let text = Test::new(&Place::files(), "lab s2-process").output().stdout;
     assert!(text.contains("  \"one holder\" holds in all "), "{text}");

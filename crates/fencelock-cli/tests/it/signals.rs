@@ -1,5 +1,5 @@
 use crate::place::Place;
-use crate::running::{Running, is_alive, wait_until};
+use crate::running::{Running, is_alive, is_stopped, wait_until};
 use crate::test::Test;
 use std::fs;
 
@@ -134,10 +134,6 @@ fn a_stopped_command_can_be_asked_to_end() {
     wait_until("the stop", || is_stopped(&child).then_some(()));
     wrapper.kill("TERM");
     assert_eq!(wrapper.status(), 143);
-}
-
-fn is_stopped(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ")
 }
 
 /// Whether a process has a handler for a signal.

@@ -1,5 +1,5 @@
 use crate::place::Place;
-use crate::running::{children, is_alive, wait_until};
+use crate::running::{children, is_alive, is_stopped, wait_until};
 use crate::test::Test;
 use fencelock_conformance::Reply;
 use serde_json::Value;
@@ -71,7 +71,7 @@ fn the_table_has_a_row_for_each_scheme_and_the_own_client_is_the_last() {
     assert!(text.starts_with("秒杀：库存 2，4 个进程共 64 个请求\n\n方案 "), "{text}");
     let row = |id: &str| text.lines().position(|line| line.starts_with(&format!("{id} "))).unwrap();
     assert!(row("none") < row("s3-renewal") && row("s4-redlock") < row("fencelock"), "{text}");
-    assert_eq!(text.lines().count(), 2 + 1 + 18 + 1 + 3, "{text}");
+    assert_eq!(text.lines().count(), 2 + 1 + 18 + 1 + 4, "{text}");
     let svg = std::fs::read_to_string(place.file("out.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("s2-6-token-lua") && svg.contains("超卖"), "{svg}");
 }
@@ -114,10 +114,70 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
     let line = format!("lab stock --scheme none --work 1m --processes 2 --url {}", place.url());
     let running = Test::new(&place, &line).start();
     wait_until("somebody who is in", || {
-        (place.server().command(&["KEYS", "*entered:0"]) != Reply::Array(Vec::new())).then_some(())
+        let Reply::Array(keys) = place.server().command(&["KEYS", "*entered:0"]) else { return None };
+        let entered = place.server().command(&["GET", keys.first()?.text()?]);
+        (entered.text() != Some("0")).then_some(())
     });
+    let left = left_behind(&place);
+    assert!(!left.is_empty() && left.iter().all(|(_, ends)| *ends), "{left:?}");
     let family = children(running.pid());
     assert_eq!(family.len(), 2, "{family:?}");
     running.kill("KILL");
     wait_until("the end of both", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_refused_by_the_fence() {
+    let Some(place) = Place::redis() else { return };
+    for scheme in ["s2-6-token-lua", "s3-renewal", "fencelock-unfenced"] {
+        let sale = told(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10 --pause"));
+        assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
+        assert_eq!(sale["refused"], 0, "{sale}");
+    }
+    let sale = told(&place, "stock --scheme fencelock --requests 200 --stock 10 --pause");
+    assert_eq!((&sale["sold"], &sale["left"], &sale["answered"]), (&10.into(), &0.into(), &200.into()), "{sale}");
+    assert!(sale["refused"].as_i64().unwrap() > 0, "{sale}");
+    let bank = told(&place, "bank --scheme fencelock --requests 32 --pause");
+    assert_eq!((&bank["wrong"], &bank["answered"]), (&0.into(), &32.into()), "{bank}");
+    assert!(bank["refused"].as_i64().unwrap() > 0, "{bank}");
+}
+
+#[test]
+fn where_a_lock_never_ends_a_process_that_stands_still_does_no_harm() {
+    let Some(place) = Place::redis() else { return };
+    let sale = told(&place, "stock --scheme s2-1-setnx --requests 64 --stock 10 --pause");
+    assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &64.into()), "{sale}");
+}
+
+#[test]
+fn a_process_that_stands_still_ends_with_its_story_too() {
+    let Some(place) = Place::redis() else { return };
+    let line = format!("lab stock --scheme s3-1-setnx --requests 1000 --pause --url {}", place.url());
+    let mut was_still = false;
+    for _ in 0..20 {
+        let running = Test::new(&place, &line).start();
+        let family = wait_until("all processes", || Some(children(running.pid())).filter(|family| family.len() == 4));
+        let still = || family.iter().any(|pid| is_stopped(pid));
+        while family.iter().any(|pid| is_alive(pid)) && !still() {
+            std::thread::yield_now();
+        }
+        running.kill("KILL");
+        was_still = still();
+        wait_until("the end of all", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
+        if was_still {
+            break;
+        }
+    }
+    assert!(was_still, "nobody was seen to stand still");
+}
+
+/// The keys on the server, and whether each ends by itself.
+fn left_behind(place: &Place) -> Vec<(String, bool)> {
+    let Reply::Array(keys) = place.server().command(&["KEYS", "*"]) else { return Vec::new() };
+    let names = keys.iter().filter_map(|key| key.text().map(str::to_owned));
+    let ends = |key: String| {
+        let ends = matches!(place.server().command(&["TTL", &key]), Reply::Int(0..));
+        (key, ends)
+    };
+    names.map(ends).collect()
 }

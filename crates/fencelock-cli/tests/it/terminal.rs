@@ -24,6 +24,16 @@ fn the_command_gets_the_terminal() {
 }
 
 #[test]
+fn a_long_story_shows_how_far_it_is_and_wipes_it_away() {
+    let Some(place) = Place::redis() else { return };
+    let line = format!("{BINARY} lab stock --scheme none --requests 16 --processes 1 --work 3s --url {}", place.url());
+    let output = on_a_terminal(&place, &line).end();
+    let (before, table) = output.stdout.split_once("Flash sale: ").expect("a table");
+    assert!(before.contains(" 0 of 1 schemes, 00:00:0") && before.contains("none"), "{before:?}");
+    assert!(before.ends_with("\x1b[2K") && !table.contains("of 1 schemes"), "{:?}", output.stdout);
+}
+
+#[test]
 fn the_terminal_comes_back() {
     let place = Place::files();
     let output = on_a_terminal(&place, &format!("{BINARY} run k -- true; {FOREGROUND}")).end();

@@ -1,6 +1,6 @@
-"""python peer.py lock|redlock PORT...
+"""python peer.py lock|redlock|pottery PORT...
 
-redis-py's own lock, behind the lines that every peer understands; crates/fencelock-interop/src/lib.rs lists them.
+redis-py's own lock, or pottery's, behind the lines that every peer understands; crates/fencelock-interop/src/lib.rs lists them.
 """
 
 import pathlib
@@ -111,10 +111,21 @@ def answer(lock, servers, words):
     return f"error no such words: {words}"
 
 
+def library(kind, servers):
+    """The lock of that name, and what it is called with its version."""
+    if kind == "pottery":
+        # Not everybody has it.
+        import pottery_lock
+
+        return pottery_lock.Pottery(servers), pottery_lock.VERSION
+    lock = Majority(servers) if kind == "redlock" else OneServer(servers)
+    return lock, f"redis-py {redis.__version__}"
+
+
 def main():
     servers = [redis.Redis(port=int(port), socket_timeout=5) for port in sys.argv[2:]]
-    lock = Majority(servers) if sys.argv[1] == "redlock" else OneServer(servers)
-    print(f"ready Python {platform.python_version()}, redis-py {redis.__version__}", flush=True)
+    lock, version = library(sys.argv[1], servers)
+    print(f"ready Python {platform.python_version()}, {version}", flush=True)
     for line in sys.stdin:
         try:
             said = answer(lock, servers, line.split())

@@ -1,4 +1,4 @@
-//! fencelock itself as a peer, for a mixed fleet and for a holder that is killed.
+//! `fencelock-peer [compat=PRESET] PORT...`: fencelock itself as a peer, for a mixed fleet and for a holder that is killed.
 #![forbid(unsafe_code)]
 
 use fencelock::{Client, Guard, Released};
@@ -12,8 +12,9 @@ type Said = Result<String, Box<dyn Error>>;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let hosts: Vec<String> = std::env::args().skip(1).map(|port| format!("127.0.0.1:{port}")).collect();
-    let client = Client::connect(&url(&hosts)).await?;
+    let (options, ports): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("compat="));
+    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let client = Client::connect(&url(&hosts, &options.concat())).await?;
     println!("ready fencelock {}", env!("CARGO_PKG_VERSION"));
     let mut held = None;
     let mut lines = BufReader::new(stdin()).lines();
@@ -24,10 +25,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn url(hosts: &[String]) -> String {
+fn url(hosts: &[String], options: &str) -> String {
     match hosts {
-        [host] => format!("redis://{host}"),
-        hosts => format!("redlock://{}?trust_empty=true", hosts.join(",")),
+        [host] => format!("redis://{host}?{options}"),
+        hosts => format!("redlock://{}?trust_empty=true&{options}", hosts.join(",")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is so between us and every peer, one fact each.
 
-use crate::stage::{KEY, LONG, Stage, ask, attempt, in_time, unlock};
+use crate::stage::{AWAKE, KEY, LONG, Stage, ask, attempt, in_time, unlock, within};
 use fencelock::{LossReason, Released};
 use fencelock_interop::Process;
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub(crate) async fn their_release_lets_our_waiter_in(stage: &Stage, mut peer: Pr
     let waiter = stage.waiter().await;
     assert!(!waiter.is_finished());
     unlock(&mut peer, "freed").await;
-    let guard = in_time("our turn", waiter).await.expect("a guard");
+    // Of its TTL most is left, so it is the release that wakes.
+    let guard = within(AWAKE, "our turn", waiter).await.expect("a guard");
     assert_eq!(guard.release().await, Ok(Released::Released));
 }
 
@@ -41,7 +42,8 @@ pub(crate) async fn while_we_hold_they_are_refused(stage: &Stage, mut peer: Proc
     let guard = stage.held().await;
     assert_eq!(attempt(&mut peer, LONG).await, "busy");
     assert_eq!(guard.release().await, Ok(Released::Released));
-    assert_eq!(stage.copies(), 0, "a refused attempt left something behind");
+    // What of five is no longer needed for a majority may be freed a little later; what they left behind would stay.
+    in_time("a key that is free everywhere", stage.is_free()).await;
 }
 
 pub(crate) async fn our_release_lets_their_waiter_in(stage: &Stage, mut peer: Process) {
@@ -50,7 +52,7 @@ pub(crate) async fn our_release_lets_their_waiter_in(stage: &Stage, mut peer: Pr
     let early = timeout(Duration::from_millis(150), peer.hear()).await;
     assert!(early.is_err(), "while we hold: {early:?}");
     assert_eq!(guard.release().await, Ok(Released::Released));
-    assert_eq!(in_time("their turn", peer.hear()).await.expect("an answer"), "held");
+    assert_eq!(within(AWAKE, "their turn", peer.hear()).await.expect("an answer"), "held");
     assert!(stage.attempt().await.is_none());
     unlock(&mut peer, "freed").await;
 }
@@ -66,7 +68,7 @@ pub(crate) async fn our_crash_lets_them_in_after_the_ttl(stage: &Stage, mut peer
 
 pub(crate) async fn a_foreign_delete_is_told_as_a_loss(stage: &Stage, mut peer: Process) {
     let guard = stage.client.lock(KEY).ttl(Duration::from_secs(6)).acquire().await.expect("a free lock");
-    ask(&mut peer, &format!("delete {KEY}")).await;
+    stage.deleted_by(&mut peer).await;
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Deleted);
     assert!(!guard.is_held());
     assert_eq!(guard.release().await, Ok(Released::AlreadyLost { why: LossReason::Deleted }));
@@ -74,7 +76,7 @@ pub(crate) async fn a_foreign_delete_is_told_as_a_loss(stage: &Stage, mut peer: 
 
 pub(crate) async fn our_late_release_leaves_their_lock_alone(stage: &Stage, mut peer: Process) {
     let guard = stage.held().await;
-    ask(&mut peer, &format!("delete {KEY}")).await;
+    stage.deleted_by(&mut peer).await;
     assert_eq!(attempt(&mut peer, LONG).await, "held");
     let released = guard.release().await.expect("an answer");
     assert!(matches!(released, Released::AlreadyLost { .. }), "{released:?}");

@@ -5,7 +5,8 @@ mod fleet;
 mod stage;
 
 use fencelock_conformance::{RedisServer, StartError};
-use fencelock_interop::{KNOWN, Peer, Process, Shares};
+use fencelock_interop::{KNOWN, Peer, Places, Process, Shares};
+use fleet::Fleet;
 use libtest_mimic::{Arguments, Failed, Trial};
 use stage::Stage;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,14 +28,26 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut trials: Vec<_> = KNOWN.into_iter().flat_map(of).collect();
-    trials.push(trial("fleet::on_one_server_nothing_is_lost".into(), || run(fleet::on_one_server_nothing_is_lost())));
-    trials.push(trial("fleet::on_five_servers_nothing_is_lost".into(), || {
-        run(fleet::on_five_servers_nothing_is_lost());
-    }));
-    trials.push(trial("fleet::without_a_common_key_much_is_lost".into(), || {
-        run(fleet::without_a_common_key_much_is_lost());
-    }));
+    trials.extend(fleets());
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A fleet for each number of servers and each way to name a key that some library has, and what would be lost without one.
+fn fleets() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (places, name) in [(Places::One, "on_one_server"), (Places::Five, "on_five_servers")] {
+        let presets = KNOWN.into_iter().filter(|peer| peer.places == places && peer.command().is_ok());
+        for preset in presets.filter_map(|peer| peer.preset) {
+            let library = preset.compat.split(':').next().unwrap_or_default().replace('-', "_");
+            let fact = format!("fleet::{name}_with_{library}_nothing_is_lost");
+            trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::with(places, Some(preset))))));
+        }
+        let fact = format!("fleet::{name}_nothing_is_lost");
+        trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::of(places)))));
+    }
+    let control = || run(fleet::without_a_common_key_much_is_lost());
+    trials.push(trial("fleet::without_a_common_key_much_is_lost".into(), control));
+    trials
 }
 
 fn redis() -> Result<(), StartError> {
@@ -86,7 +99,7 @@ fn trial(name: String, check: impl FnOnce() + Send + 'static) -> Trial {
 
 fn on_stage(peer: &Peer, fact: impl AsyncFnOnce(&Stage, Process)) {
     run(async {
-        let stage = Stage::of(peer.places).await;
+        let stage = Stage::of(peer.places, peer.preset).await;
         let process = stage.peer(peer).await;
         fact(&stage, process).await;
     });

@@ -51,6 +51,14 @@ impl Load {
         (0..HANDS).map(|hand| self.requests_of(process, hand).len() as u64).sum()
     }
 
+    /// Whether somebody comes after the holder that enters as the `number`-th, so that it may be waited for.
+    pub(super) fn is_followed(&self, number: i64) -> bool {
+        match self.story {
+            Story::Stock => number < i64::from(self.requests),
+            Story::Bank => number == 1,
+        }
+    }
+
     /// Whether the holder that enters as the `number`-th, counted from 1, sleeps.
     pub(super) fn is_sleeper(&self, account: u32, number: i64) -> bool {
         self.sleep.is_some()
@@ -68,7 +76,7 @@ mod tests {
 
     fn load(story: Story, processes: u32, requests: u32) -> Load {
         let work = Duration::ZERO;
-        Load { story, processes, requests, stock: 1, work, ttl: work, sleep: None, crash: false }
+        Load { story, processes, requests, stock: 1, work, ttl: work, sleep: None, crash: false, pause: false }
     }
 
     #[test]

@@ -7,6 +7,12 @@ use crate::wire::GUARDED;
 /// In one step, so that a process that is killed leaves no sale half noted.
 const SALE: &str = include_str!("../lua/sale.lua");
 
+/// What is counted beside each number: who came in, what was paid, who of a pair is there.
+const COUNTS: [&str; 3] = ["entered", "paid", "there"];
+
+/// How long any key stays whose story nobody was left to clean up after, in seconds: longer than any story.
+pub(super) const FOREVER: u32 = 86_400;
+
 /// One connection to them.
 #[derive(Debug)]
 pub(super) struct Books {
@@ -25,17 +31,21 @@ pub(super) struct Entry {
 }
 
 impl Books {
-    pub(super) fn open(url: &str, prefix: &str, fenced: bool) -> Result<Self, NotRun> {
-        Ok(Self { server: Server::connect(url)?, prefix: prefix.to_owned(), fenced })
+    pub(super) fn open(server: Server, prefix: &str, fenced: bool) -> Self {
+        Self { server, prefix: prefix.to_owned(), fenced }
     }
 
     /// Before the first request.
     pub(super) fn begin(&mut self, load: &Load) -> Result<(), NotRun> {
-        let start = load.start().to_string();
+        let (start, forever) = (load.start().to_string(), FOREVER.to_string());
         for account in 0..load.accounts() {
             let key = self.protected(account);
             let words = if self.fenced { vec!["HSET", &key, "stock", &start] } else { vec!["SET", &key, &start] };
-            self.server.together::<()>(&[&words])?;
+            let counts = COUNTS.map(|name| self.key(name, account));
+            let mut commands = vec![words, vec!["EXPIRE", &key, &forever]];
+            commands.extend(counts.iter().map(|count| vec!["SET", count, "0", "EX", &forever]));
+            let commands: Vec<_> = commands.iter().map(Vec::as_slice).collect();
+            self.server.together::<()>(&commands)?;
         }
         Ok(())
     }
@@ -59,7 +69,8 @@ impl Books {
         let (key, paid) = (self.protected(account), self.key("paid", account));
         let (left, amount) = (left.to_string(), amount.to_string());
         if !self.fenced {
-            self.server.together::<()>(&[&["SET", &key, &left], &["INCRBY", &paid, &amount]])?;
+            self.server
+                .together::<()>(&[&["SET", &key, &left, "EX", &FOREVER.to_string()], &["INCRBY", &paid, &amount]])?;
             return Ok(true);
         }
         let token = token.unwrap_or_default().to_string();

@@ -5,7 +5,7 @@ use super::books::Books;
 use super::job::{Job, Tally};
 use super::library::Library;
 use super::program::Program;
-use super::work::{Outcome, Work};
+use super::work::{Host, Outcome, Work};
 use super::{NotRun, Story, Way};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment, blocking};
@@ -43,7 +43,7 @@ impl<'j> Hand<'j> {
         hand: u32,
         way: &Way,
         client: Option<blocking::Client>,
-        over: &'j AtomicBool,
+        (over, host): (&'j AtomicBool, &'j dyn Host),
     ) -> Result<Self, NotRun> {
         let load = &job.load;
         let longest = load.sleep.unwrap_or_default().max(load.work) + load.ttl;
@@ -55,8 +55,8 @@ impl<'j> Hand<'j> {
             (Way::Library { fenced }, Some(client)) => Door::Library(Library::new(client, job, *fenced, patience)),
             (Way::Open | Way::Library { .. }, _) => Door::Open,
         };
-        let books = Books::open(&job.url, &job.prefix, way.is_fenced())?;
-        let work = Work::new(job, books, over);
+        let books = Books::open(job.connect()?, &job.prefix, way.is_fenced());
+        let work = Work::new(job, books, over, host);
         let requests = load.requests_of(job.process, hand);
         Ok(Self { requests, work, door, story: load.story, patience, company, alone: false, over })
     }
@@ -100,6 +100,7 @@ impl<'j> Hand<'j> {
                 }
                 Outcome::Busy => tally.busy += 1,
                 Outcome::Refused => tally.refused += 1,
+                Outcome::GivenUp => tally.given_up += 1,
             }
             if watch.finds_dead(&mut self.work.books, request.account, self.patience)? {
                 // All requests of a sale wait for the same lock.

@@ -1,6 +1,8 @@
 //! What a process is told, and what it tells in the end. Both are one line of JSON.
 
 use super::{Load, NotRun, Story};
+use crate::server::Server;
+use redis::RedisResult;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,13 +24,20 @@ pub struct Tally {
     pub answered: u64,
     /// How often somebody was told that the lock is taken, and came again.
     pub busy: u64,
-    /// Writes that were refused, or given up because the lock was lost. Their requests came again.
+    /// Late reads and writes that were refused for their token. Their requests came again.
     pub refused: u64,
+    /// Writes that were not tried, as their holder had found its lock lost. Their requests came again.
+    pub given_up: u64,
     /// Requests that were never answered, because nobody got the lock any more.
     pub stuck: u64,
 }
 
 impl Job {
+    /// A connection for its process.
+    pub(super) fn connect(&self) -> RedisResult<Server> {
+        if self.load.pause { Server::connect_to_be_stopped(&self.url) } else { Server::connect(&self.url) }
+    }
+
     /// As one line.
     pub fn line(&self) -> String {
         let load = &self.load;
@@ -37,7 +46,7 @@ impl Job {
             "story": match load.story { Story::Stock => "stock", Story::Bank => "bank" },
             "processes": load.processes, "requests": load.requests, "stock": load.stock,
             "work_ms": millis(load.work), "ttl_ms": millis(load.ttl), "sleep_ms": load.sleep.map(millis),
-            "crash": load.crash,
+            "crash": load.crash, "pause": load.pause,
         })
         .to_string()
     }
@@ -68,6 +77,7 @@ impl Job {
             ttl: span("ttl_ms").ok_or_else(|| missing("ttl_ms"))?,
             sleep: span("sleep_ms"),
             crash: value["crash"] == true,
+            pause: value["pause"] == true,
         };
         Ok(Self {
             url: text("url")?,
@@ -82,8 +92,11 @@ impl Job {
 impl Tally {
     /// As one line.
     pub fn line(&self) -> String {
-        json!({ "answered": self.answered, "busy": self.busy, "refused": self.refused, "stuck": self.stuck })
-            .to_string()
+        json!({
+            "answered": self.answered, "busy": self.busy, "refused": self.refused, "given_up": self.given_up,
+            "stuck": self.stuck,
+        })
+        .to_string()
     }
 
     /// From such a line.
@@ -97,6 +110,7 @@ impl Tally {
             answered: count("answered")?,
             busy: count("busy")?,
             refused: count("refused")?,
+            given_up: count("given_up")?,
             stuck: count("stuck")?,
         })
     }
@@ -105,6 +119,7 @@ impl Tally {
         self.answered += other.answered;
         self.busy += other.busy;
         self.refused += other.refused;
+        self.given_up += other.given_up;
         self.stuck += other.stuck;
     }
 }
@@ -128,11 +143,12 @@ mod tests {
             ttl: Duration::from_millis(300),
             sleep: Some(Duration::from_millis(700)),
             crash: true,
+            pause: true,
         };
         let [url, prefix, scheme] = ["redis://h", "p:", "none"].map(str::to_owned);
         let job = Job { url, prefix, scheme, process: 2, load };
         assert_eq!(Job::parse(&job.line()).unwrap(), job);
-        let tally = Tally { answered: 1, busy: 2, refused: 3, stuck: 4 };
+        let tally = Tally { answered: 1, busy: 2, refused: 3, given_up: 4, stuck: 5 };
         assert_eq!(Tally::parse(&tally.line()).unwrap(), tally);
         assert!(matches!(Job::parse("{}"), Err(NotRun::Job(_))));
     }

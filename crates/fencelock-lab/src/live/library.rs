@@ -28,9 +28,17 @@ impl Library {
         };
         let token = self.fenced.then(|| guard.fencing_token().get());
         // The client renews by itself.
-        let served = work.begin(token, &mut || Ok(()))? && guard.check().is_ok() && work.end()?;
+        let outcome = if !work.begin(token, &mut || Ok(()))? {
+            Outcome::Refused
+        } else if guard.check().is_err() {
+            Outcome::GivenUp
+        } else if work.end()? {
+            Outcome::Served
+        } else {
+            Outcome::Refused
+        };
         // A loss that is told only here was either refused above, or nobody else was in the way of the write.
         guard.release()?;
-        Ok(if served { Outcome::Served } else { Outcome::Refused })
+        Ok(outcome)
     }
 }

@@ -12,13 +12,15 @@ mod library;
 mod program;
 mod round;
 mod score;
+mod successor;
 mod work;
 
 pub use chart::chart;
 pub use job::{Job, Tally};
 pub use round::Round;
 pub use score::{Score, json_scores, scores};
-pub use work::work;
+pub use successor::{Entrance, Successor};
+pub use work::{Host, work};
 
 use crate::scheme::{Home, Scheme};
 use crate::schemes::{catalog, find};
@@ -53,6 +55,8 @@ pub struct Load {
     pub sleep: Option<Duration>,
     /// The first process is killed while one of its requests is between reading and writing.
     pub crash: bool,
+    /// Before they write, holders tell their [`Host`], who may let their whole process stand still.
+    pub pause: bool,
 }
 
 /// Requests that a process serves at a time.
@@ -129,6 +133,11 @@ impl Way {
 
     pub(crate) const fn is_fenced(&self) -> bool {
         matches!(self, Self::Library { fenced: true })
+    }
+
+    /// Whether a second one comes in, sooner or later, while the process of the first stands still.
+    pub(crate) const fn lets_others_in(&self) -> bool {
+        !matches!(self, Self::Program(Scheme { has_lease: false, .. }))
     }
 }
 

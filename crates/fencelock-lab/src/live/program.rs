@@ -1,6 +1,7 @@
 //! The lines of a scheme, one after the other, on a real server.
 
 use super::NotRun;
+use super::books::FOREVER;
 use super::hand::PAUSE;
 use super::job::Job;
 use super::work::{Outcome, Work, clock};
@@ -9,7 +10,7 @@ use crate::model::state::{TTL, Value};
 use crate::scheme::{Content, Op, Scheme};
 use crate::server::Server;
 use crate::wire::Wire;
-use redis::Value as Answer;
+use redis::{RedisResult, Value as Answer};
 use std::time::Duration;
 
 /// How often a client asks that asks again: the article's three times.
@@ -41,7 +42,7 @@ struct Memory {
 
 impl Program {
     pub(super) fn new(scheme: Scheme, job: &Job, hand: u32) -> Result<Self, NotRun> {
-        let (server, prefix) = (Server::connect(&job.url)?, job.prefix.clone());
+        let (server, prefix) = (job.connect()?, job.prefix.clone());
         Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{hand}", job.process), attempts: 0 })
     }
 
@@ -113,7 +114,30 @@ impl Program {
             Value::Id(_) => memory.id.clone(),
             Value::Time(ticks) => (clock() + tick * u64::from(ticks)).to_string(),
         });
-        Ok(self.server.send(&words, &wire.lock)?)
+        Ok(self.outlived(&words, &wire.lock)?)
+    }
+
+    /// Sends words of a scheme. A lock without an end gets one that no scheme sees, for a story that nobody cleans up after.
+    fn outlived(&mut self, words: &[String], lock: &str) -> RedisResult<Answer> {
+        let forever = FOREVER.to_string();
+        match words.first().map(String::as_str) {
+            Some("SETNX") => {
+                let end = ["NX", "EX", &forever].map(str::to_owned);
+                let words: Vec<_> =
+                    std::iter::once("SET".to_owned()).chain(words[1..].iter().cloned()).chain(end).collect();
+                self.server.send(&words, lock)
+            }
+            Some("GETSET") => {
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                let (before, _): (Answer, i64) = self.server.together(&[&words, &["EXPIRE", lock, &forever]])?;
+                Ok(before)
+            }
+            Some("PTTL") => Ok(match self.server.send(words, lock)? {
+                Answer::Int(left) if left > i64::from(FOREVER) * 500 => Answer::Int(-1),
+                answer => answer,
+            }),
+            _ => self.server.send(words, lock),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use super::books::Books;
 use super::job::{Job, Tally};
 use super::score::Score;
-use super::{Load, NotRun, Way};
+use super::{Load, NotRun, Successor, Way};
+use crate::server::Server;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use std::time::Duration;
@@ -27,7 +28,7 @@ impl Round {
         let way = Way::of(scheme)?;
         let now = BootClock.now().since(Moment::default()).as_nanos();
         let prefix = format!("fencelock-lab:{{{}-{now}}}:", std::process::id());
-        let books = Books::open(url, &prefix, way.is_fenced())?;
+        let books = Books::open(Server::connect(url)?, &prefix, way.is_fenced());
         let mut round = Self { books, url: url.to_owned(), prefix, scheme: scheme.to_owned(), load };
         round.books.begin(&load)?;
         Ok(round)
@@ -43,6 +44,16 @@ impl Round {
             load: self.load,
         };
         (0..self.load.processes).map(job).collect()
+    }
+
+    /// For whoever lets a process stand still: tells when somebody else has come in.
+    ///
+    /// # Errors
+    /// [`NotRun`].
+    pub fn successor(&self) -> Result<Successor, NotRun> {
+        let way = Way::of(&self.scheme)?;
+        let books = Books::open(Server::connect(&self.url)?, &self.prefix, way.is_fenced());
+        Ok(Successor::new(books, self.load.ttl, way.lets_others_in() && self.load.processes > 1))
     }
 
     /// Reads the books, when all processes have ended. Those that were killed have no tally.

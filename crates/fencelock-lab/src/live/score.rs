@@ -59,6 +59,7 @@ impl Score {
             "answered": self.tally.answered,
             "busy": self.tally.busy,
             "refused": self.tally.refused,
+            "given_up": self.tally.given_up,
             "stuck": self.tally.stuck,
             "dead": self.tally.stuck > 0,
             "took_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
@@ -86,8 +87,8 @@ impl Score {
             Story::Stock => [self.taken.to_string(), self.oversold().to_string()],
             Story::Bank => [self.wrong.to_string(), self.missing.to_string()],
         };
-        let Tally { busy, refused, stuck, .. } = self.tally;
-        let counts = [busy, refused, stuck, self.per_second()].map(|count| count.to_string());
+        let Tally { busy, refused, given_up, stuck, .. } = self.tally;
+        let counts = [busy, refused, given_up, stuck, self.per_second()].map(|count| count.to_string());
         std::iter::once(self.scheme.clone()).chain(shown).chain(counts).collect()
     }
 
@@ -95,7 +96,7 @@ impl Score {
         let worst = AnsiColor::Red.on_default().bold();
         match column {
             1 | 2 if self.harm() > 0 => worst,
-            5 if self.tally.stuck > 0 => worst,
+            6 if self.tally.stuck > 0 => worst,
             1 | 2 => AnsiColor::Green.on_default(),
             _ => Style::new(),
         }
@@ -110,7 +111,10 @@ fn head(story: Story, lang: Lang) -> Vec<String> {
         (Story::Bank, Lang::Zh) => ["错账户数", "错账金额"],
     };
     let first = lang.pick("SCHEME", "方案");
-    let rest = lang.pick(["BUSY", "REFUSED", "STUCK", "PER SECOND"], ["繁忙", "拒绝写入", "卡死", "每秒请求"]);
+    let rest = lang.pick(
+        ["BUSY", "REFUSED", "GIVEN UP", "STUCK", "PER SECOND"],
+        ["繁忙", "被拒写入", "主动放弃", "卡死", "每秒应答"],
+    );
     [first].into_iter().chain(story).chain(rest).map(str::to_owned).collect()
 }
 
@@ -138,6 +142,11 @@ pub(super) fn headline(load: &Load, lang: Lang) -> String {
             Lang::En => write!(text, "; some holders sleep {sleep} ms, a lock lasts {ttl} ms"),
             Lang::Zh => write!(text, "；部分持有者睡 {sleep} 毫秒，锁的过期时间为 {ttl} 毫秒"),
         };
+    }
+    if load.pause {
+        text.push_str(
+            lang.pick("; each process stands still once, while it holds a lock", "；每个进程各有一次持锁时整个停住"),
+        );
     }
     if load.crash {
         text.push_str(lang.pick("; one process is killed while it holds the lock", "；有一个进程持锁时被杀死"));
@@ -178,26 +187,30 @@ const fn legend(story: Story, lang: Lang) -> &'static str {
         (Story::Stock, Lang::En) => {
             "\
 Each request reads the stock and, if there is any, writes it less one; nothing but the lock keeps two apart.
-busy: times somebody was told so, and came again. refused: late writes that the token or the lost lock stopped.
-stuck: requests that got no answer, because nobody got the lock any more. fencelock renews its lock while a holder sleeps."
+busy: times somebody was told that the lock is taken, and came again. stuck: requests that nobody ever answered.
+refused: late writes that the fencing token stopped. given up: writes not tried, as the holder had seen that its lock was lost.
+A holder that sleeps keeps fencelock's lock, which is renewed meanwhile. A process that stands still renews nothing."
         }
         (Story::Bank, Lang::En) => {
             "\
 Both read the balance and write it less what they pay, so 200 must be left; nothing but the lock keeps the two apart.
-wrong: accounts whose balance is not 1000 less what was paid. busy: times somebody was told so, and came again.
-refused: late writes that the token or the lost lock stopped. stuck: payments that got no answer, as nobody got the lock."
+wrong: accounts whose balance is not 1000 less what was paid. stuck: payments that nobody ever answered.
+busy: times somebody was told that the lock is taken, and came again. refused: late writes that the fencing token stopped.
+given up: writes not tried, as the holder had seen that its lock was lost."
         }
         (Story::Stock, Lang::Zh) => {
             "\
 每个请求读取库存，大于 0 就写回库存减一；除了锁，没有别的东西阻止两个请求同时进行。
-繁忙：被告知“稍后再试”的次数，之后会再来。拒绝写入：被令牌或失锁检查拦下的迟到写入。
-卡死：没有得到答复的请求，因为再也没有人能拿到锁。持有者睡着时，fencelock 会自动续期。"
+繁忙：被告知“锁被占用”的次数，之后会再来。卡死：始终没有得到答复的请求。
+被拒写入：被栅栏令牌拦下的迟到写入。主动放弃：写入前发现锁已丢失，于是没有写。
+持有者睡着时，fencelock 会自动续期；整个进程停住时，谁也没法续期。"
         }
         (Story::Bank, Lang::Zh) => {
             "\
 两个请求都读取余额，再写回余额减消费额，所以应剩 200；除了锁，没有别的东西阻止它们同时进行。
-错账户数：余额不等于 1000 减去已消费金额的账户。繁忙：被告知“稍后再试”的次数，之后会再来。
-拒绝写入：被令牌或失锁检查拦下的迟到写入。卡死：没有得到答复的消费，因为再也没有人能拿到锁。"
+错账户数：余额不等于 1000 减去已消费金额的账户。卡死：始终没有得到答复的消费。
+繁忙：被告知“锁被占用”的次数，之后会再来。被拒写入：被栅栏令牌拦下的迟到写入。
+主动放弃：写入前发现锁已丢失，于是没有写。"
         }
     }
 }
@@ -210,6 +223,7 @@ pub fn json_scores(scores: &[Score]) -> Value {
         "processes": load.map(|load| load.processes),
         "requests": load.map(|load| load.requests),
         "overrun": load.is_some_and(|load| load.sleep.is_some()),
+        "pause": load.is_some_and(|load| load.pause),
         "crash": load.is_some_and(|load| load.crash),
         "schemes": scores.iter().map(Score::json).collect::<Vec<_>>(),
     })

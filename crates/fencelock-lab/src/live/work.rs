@@ -4,7 +4,7 @@ use super::account::Request;
 use super::books::Books;
 use super::hand::Hand;
 use super::job::{Job, Tally};
-use super::{HANDS, Load, NotRun, Way};
+use super::{Entrance, HANDS, Load, NotRun, Way};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment, blocking};
 use rustix::process::{Signal, getpid, kill_process};
@@ -12,22 +12,35 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Whoever started a process for its part of a story.
+pub trait Host: Sync {
+    /// Everything is connected. Returns when all processes may begin.
+    ///
+    /// # Errors
+    /// If they never will.
+    fn start(&self) -> io::Result<()>;
+
+    /// With [`Load::pause`]: somebody has a lock, or believes so, and will write as soon as this returns.
+    ///
+    /// # Errors
+    /// If it is not to go on.
+    fn before_write(&self, holder: Entrance) -> io::Result<()>;
+}
+
 /// Does a process's part. Blocks, and must not be called from async code.
-///
-/// `start` is called when everything is connected, and returns when all processes may begin.
 ///
 /// # Errors
 /// [`NotRun`]. What was begun by then stays on the server until [`super::Round`] is dropped.
-pub fn work(job: &Job, start: impl FnOnce() -> io::Result<()>) -> Result<Tally, NotRun> {
+pub fn work(job: &Job, host: &impl Host) -> Result<Tally, NotRun> {
     let way = Way::of(&job.scheme)?;
     let client = match way {
         Way::Library { .. } => Some(blocking::Client::connect(&job.url)?),
         Way::Open | Way::Program(_) => None,
     };
     let over = AtomicBool::new(false);
-    let hands = (0..HANDS).map(|hand| Hand::new(job, hand, &way, client.clone(), &over));
+    let hands = (0..HANDS).map(|hand| Hand::new(job, hand, &way, client.clone(), (&over, host)));
     let hands = hands.collect::<Result<Vec<_>, _>>()?;
-    start().map_err(NotRun::Start)?;
+    host.start().map_err(NotRun::Start)?;
     let tallies: Vec<_> = std::thread::scope(|scope| {
         let hands: Vec<_> = hands.into_iter().map(|hand| scope.spawn(|| hand.serve())).collect();
         hands.into_iter().map(|hand| hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -46,20 +59,23 @@ pub(super) struct Work<'j> {
     load: &'j Load,
     dies: bool,
     over: &'j AtomicBool,
+    host: &'j dyn Host,
     request: Request,
     token: Option<u64>,
     /// What it will write.
     next: Option<i64>,
+    /// What the host is told before that.
+    told: Option<Entrance>,
 }
 
 impl<'j> Work<'j> {
-    pub(super) fn new(job: &'j Job, books: Books, over: &'j AtomicBool) -> Self {
+    pub(super) fn new(job: &'j Job, books: Books, over: &'j AtomicBool, host: &'j dyn Host) -> Self {
         let (request, dies) = (Request { account: 0, amount: 0 }, job.load.crash && job.process == 0);
-        Self { books, load: &job.load, dies, over, request, token: None, next: None }
+        Self { books, load: &job.load, dies, over, host, request, token: None, next: None, told: None }
     }
 
     pub(super) fn of(&mut self, request: Request) {
-        (self.request, self.token, self.next) = (request, None, None);
+        (self.request, self.token, self.next, self.told) = (request, None, None, None);
     }
 
     /// Reads what is left, and thinks. Meanwhile `renew` is called again and again. `false` if the token is refused.
@@ -75,6 +91,8 @@ impl<'j> Work<'j> {
             return Ok(true);
         }
         self.next = Some(entry.left - self.request.amount);
+        let is_told = self.load.pause && self.load.is_followed(entry.number);
+        self.told = is_told.then_some(Entrance { account, number: entry.number });
         if self.dies {
             // No handler and no destructor: what a power failure leaves behind.
             kill_process(getpid(), Signal::KILL).map_err(|error| NotRun::Start(error.into()))?;
@@ -97,6 +115,9 @@ impl<'j> Work<'j> {
     /// Writes, if there was enough. `false` if the token is refused.
     pub(super) fn end(&mut self) -> Result<bool, NotRun> {
         let Some(next) = self.next.take() else { return Ok(true) };
+        if let Some(holder) = self.told.filter(|_| !self.over.load(Ordering::Relaxed)) {
+            self.host.before_write(holder).map_err(NotRun::Start)?;
+        }
         self.books.write(self.request.account, next, self.request.amount, self.token)
     }
 }
@@ -107,8 +128,10 @@ pub(super) enum Outcome {
     Served,
     /// Somebody else has the lock.
     Busy,
-    /// The lock was lost, and the write did not happen.
+    /// The token was too old, and the write did not happen.
     Refused,
+    /// The lock was known to be lost, and the write was not tried.
+    GivenUp,
 }
 
 /// The time of all processes of a machine, in milliseconds.

@@ -2,7 +2,7 @@
 
 mod stage;
 
-use crate::fault::Fault;
+use crate::fault::Faults;
 use crate::model::Model;
 use crate::model::state::{Action, State};
 use crate::property::Property;
@@ -123,12 +123,13 @@ impl From<redis::RedisError> for NotReplayed {
 pub fn replay(
     verdict: &Verdict,
     property: Property,
-    fault: Option<Fault>,
+    faults: impl Into<Faults>,
     site: &Site,
     halt: &AtomicBool,
 ) -> Result<Replayed, NotReplayed> {
-    let way = verdict.way(property, fault).ok_or(NotReplayed::Holds)?;
-    let model = Model { scheme: &verdict.scheme, faults: fault.into_iter().collect() };
+    let faults = faults.into();
+    let way = verdict.way(property, faults).ok_or(NotReplayed::Holds)?;
+    let model = Model { scheme: &verdict.scheme, faults };
     let mut tick = site.tick;
     loop {
         match once(&model, way, site, tick, halt) {

@@ -30,6 +30,9 @@ pub(crate) struct Lab {
     /// Which fault has to happen.
     #[arg(long, value_name = "NAME", requires = "scheme", value_parser = PossibleValuesParser::new(faults()))]
     pub(crate) fault: Option<String>,
+    /// Show every way to break it that was found, one after the other.
+    #[arg(long = "all", requires = "scheme", conflicts_with_all = ["svg", "replica"])]
+    pub(crate) every: bool,
     /// Draw the steps into FILE too.
     #[arg(long, value_name = "FILE", requires = "scheme", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
@@ -48,11 +51,13 @@ const EXAMPLES: &str = "\
 Examples:
   fencelock lab                                     which scheme breaks which promise
   fencelock lab s2-5-set-nx-ex                      how one of them breaks, step by step
+  fencelock lab s2-5-set-nx-ex --all                every way that was found
   fencelock lab s2-5-set-nx-ex --svg out.svg        the same as a picture
   fencelock lab s2-5-set-nx-ex --url redis://HOST   the same on a real server
   fencelock lab --lang zh                           in Chinese
   fencelock lab stock --url redis://HOST            a flash sale, scheme by scheme
   fencelock lab bank --url redis://HOST --overrun   two payments at once; some take longer than the lock lasts
+  fencelock lab stock --url redis://HOST --pause    whole processes stand still: only a fencing token helps
 
 Exit status of this command:
   0      shown; on a real server: every answer was as shown
@@ -104,6 +109,9 @@ pub(crate) struct Telling {
     /// Some holders sleep for longer than the lock lasts, between reading and writing.
     #[arg(long)]
     pub(crate) overrun: bool,
+    /// Each process once stands still right before it writes, until its lock has ended and another is in.
+    #[arg(long)]
+    pub(crate) pause: bool,
     /// One process is killed while it holds the lock.
     #[arg(long)]
     pub(crate) crash: bool,

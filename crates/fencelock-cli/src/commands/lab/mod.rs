@@ -2,6 +2,9 @@
 
 mod args;
 mod crew;
+mod pauses;
+mod progress;
+mod protocol;
 mod replay;
 mod story;
 
@@ -11,7 +14,11 @@ use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use args::{Tale, fault, property};
-use fencelock_lab::{Fault, Finding, Lang, Property, Trace, Verdict, catalog, diagram, find, json_table, table};
+use fencelock_lab::{
+    Fault, Faults, Finding, Lang, Property, Scheme, Trace, Verdict, catalog, diagram, find, json_table, table,
+};
+use progress::Progress;
+use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -27,19 +34,17 @@ pub(super) async fn lab(wanted: Lab, context: &Context) -> Result<Exit, Failure>
     }
     let lang = wanted.lang.into();
     match &wanted.scheme {
-        None => overview(lang, context),
+        None => overview(lang, context).await,
         Some(id) => {
             let scheme = find(id).ok_or_else(|| Failure::new(Exit::Usage, format!("there is no scheme {id:?}")))?;
-            one(&wanted, Verdict::of(scheme), context).await
+            let verdict = searched(vec![scheme], context).await?.remove(0);
+            one(&wanted, verdict, context).await
         }
     }
 }
 
-fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
-    let verdicts: Vec<_> = std::thread::scope(|scope| {
-        let searches: Vec<_> = catalog().into_iter().map(|scheme| scope.spawn(|| Verdict::of(scheme))).collect();
-        searches.into_iter().filter_map(|search| search.join().ok()).collect()
-    });
+async fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
+    let verdicts = searched(catalog(), context).await?;
     if context.report.json {
         print(&format!("{:#}\n", json_table(&verdicts)))?;
     } else {
@@ -48,41 +53,80 @@ fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
+/// Searches all of them, each on a thread of its own.
+async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<Verdict>, Failure> {
+    let progress = Progress::of(schemes.len(), context.report);
+    let search = |scheme: Scheme| {
+        let counter = progress.counter();
+        tokio::task::spawn_blocking(move || {
+            let verdict = Verdict::of(scheme);
+            counter.is_done();
+            verdict
+        })
+    };
+    let searches: Vec<_> = schemes.into_iter().map(search).collect();
+    let mut verdicts = Vec::new();
+    for search in searches {
+        verdicts.push(search.await.map_err(|error| Failure::system("search", error))?);
+    }
+    Ok(verdicts)
+}
+
 async fn one(wanted: &Lab, verdict: Verdict, context: &Context) -> Result<Exit, Failure> {
     let lang = wanted.lang.into();
     let (asked, under) = (wanted.property.as_deref().and_then(property), wanted.fault.as_deref().and_then(fault));
-    let Some((property, fault)) = verdict.chosen(asked, under) else {
-        return holds(&verdict, asked, under, lang, context);
-    };
-    let Some(trace) = Trace::of(&verdict, property, fault, lang) else {
-        return holds(&verdict, asked, under, lang, context);
-    };
+    let shown = verdict.chosen(asked, under).and_then(|(property, faults)| Trace::of(&verdict, property, faults, lang));
+    let Some(trace) = shown else { return holds(&verdict, asked, under, lang, context) };
     if let Some(file) = &wanted.svg {
         write(file, &diagram(&trace))?;
     }
     // The environment says where locks are kept, and not that anybody wants to see them broken there.
     if let Some(url) = args::url_of_command_line() {
+        if wanted.every {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--all shows the steps; a server does those of one --property at a time",
+            ));
+        }
         return replay::replay(wanted, &url, &verdict, &trace, context).await;
     }
+    let traces = if wanted.every { every(&verdict, asked, under, lang) } else { vec![trace] };
     if context.report.json {
-        print(&format!("{:#}\n", trace.json()))?;
+        let told: Vec<_> = traces.iter().map(Trace::json).collect();
+        print(&if wanted.every { format!("{:#}\n", Value::from(told)) } else { format!("{:#}\n", told[0]) })?;
     } else {
-        print(&(trace.text(CELLS) + &others(&verdict, &trace)))?;
+        let told: Vec<_> = traces.iter().map(|trace| trace.text(CELLS)).collect();
+        print(&if wanted.every { told.join("\n\n") } else { told.concat() + &others(&verdict, &traces[0]) })?;
     }
     Ok(Exit::Success)
+}
+
+/// All counterexamples, or those to one property, or under one fault.
+fn every(verdict: &Verdict, property: Option<Property>, fault: Option<Fault>, lang: Lang) -> Vec<Trace> {
+    let fits = |(p, faults, _): &(Property, Faults, usize)| {
+        property.is_none_or(|property| property == *p) && fault.is_none_or(|fault| *faults == Some(fault).into())
+    };
+    let fitting = verdict.exhibits().into_iter().filter(fits);
+    fitting.filter_map(|(property, faults, _)| Trace::of(verdict, property, faults, lang)).collect()
 }
 
 /// What else breaks the scheme.
 fn others(verdict: &Verdict, shown: &Trace) -> String {
     let lang = shown.lang();
     let exhibits = verdict.exhibits().into_iter();
-    let rest: Vec<_> = exhibits.filter(|(p, f, _)| (*p, *f) != (shown.property, shown.fault)).collect();
+    let rest: Vec<_> = exhibits.filter(|(p, faults, _)| (*p, *faults) != (shown.property, shown.faults)).collect();
     if rest.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{}\n", lang.pick("Also broken:", "其他反例："));
-    for (property, fault, steps) in rest {
-        let chosen = fault.map(|fault| format!(" --fault {}", fault.name())).unwrap_or_default();
+    let mut text =
+        format!("\n{}\n", lang.pick("Also broken (`--all` shows each):", "其他反例（加 `--all` 全部显示）："));
+    for (property, faults, steps) in rest {
+        let mut each = faults.iter();
+        // Several break it where none does alone, so the property says enough.
+        let chosen = match (each.next(), each.next()) {
+            (Some(fault), None) => format!(" --fault {}", fault.name()),
+            (Some(_), Some(_)) | (None, _) => String::new(),
+        };
         let unit = lang.pick("steps", "步");
         let _ = writeln!(text, "  --property {}{chosen}  ({steps} {unit})", property.name());
     }

@@ -21,7 +21,7 @@ pub(super) async fn replay(
     let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut work = {
-        let (verdict, stop, what) = (verdict.clone(), Arc::clone(&stop), (trace.property, trace.fault));
+        let (verdict, stop, what) = (verdict.clone(), Arc::clone(&stop), (trace.property, trace.faults));
         tokio::task::spawn_blocking(move || fencelock_lab::replay(&verdict, what.0, what.1, &site, &stop))
     };
     let mut ended = None;

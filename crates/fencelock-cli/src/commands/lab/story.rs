@@ -1,7 +1,10 @@
 //! A flash sale and a bank on a real server.
 
 use super::args::{ALL, Tale, Telling, url_of_command_line};
-use super::crew::{Crew, GO, READY};
+use super::crew::Crew;
+use super::pauses::Pauses;
+use super::progress::{Counter, Progress};
+use super::protocol::Parent;
 use super::write;
 use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
@@ -10,8 +13,6 @@ use crate::signals::Signals;
 use fencelock_lab::{
     Job, Lang, Load, NotRun, Round, Score, Story, Tally, chart, json_scores, schemes_of_stories, scores, work,
 };
-use rustix::process::{Signal, getpid, kill_process};
-use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,9 +31,11 @@ pub(super) async fn tell(tale: &Tale, context: &Context) -> Result<Exit, Failure
     let url = url_of_command_line().ok_or_else(|| Failure::new(Exit::Usage, needs_url(lang)))?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
     let crew = Arc::new(Crew::default());
+    let schemes = chosen(&telling.scheme);
+    let progress = Progress::of(schemes.len(), context.report);
     let mut told = {
-        let (crew, schemes) = (Arc::clone(&crew), chosen(&telling.scheme));
-        tokio::task::spawn_blocking(move || each(&url, &schemes, load, &crew))
+        let (crew, counter) = (Arc::clone(&crew), progress.counter());
+        tokio::task::spawn_blocking(move || each(&url, &schemes, load, &crew, &counter))
     };
     let mut ended = None;
     let told = tokio::select! {
@@ -45,6 +48,7 @@ pub(super) async fn tell(tale: &Tale, context: &Context) -> Result<Exit, Failure
         }
         told = &mut told => told,
     };
+    drop(progress);
     if let Some(signal) = ended {
         return Ok(signal.into());
     }
@@ -66,7 +70,7 @@ fn load(tale: &Tale) -> Option<(&Telling, Load)> {
         Tale::Bank { requests, telling } => (Story::Bank, *requests, 0, telling),
         Tale::Hand => return None,
     };
-    let ttl = if telling.overrun || telling.crash { SHORT_TTL } else { TTL };
+    let ttl = if telling.overrun || telling.crash || telling.pause { SHORT_TTL } else { TTL };
     let load = Load {
         story,
         processes: telling.processes,
@@ -76,6 +80,7 @@ fn load(tale: &Tale) -> Option<(&Telling, Load)> {
         ttl,
         sleep: telling.overrun.then_some(SLEEP),
         crash: telling.crash,
+        pause: telling.pause,
     };
     Some((telling, load))
 }
@@ -87,10 +92,13 @@ fn chosen(scheme: &str) -> Vec<String> {
     vec![scheme.to_owned()]
 }
 
-fn each(url: &str, schemes: &[String], load: Load, crew: &Crew) -> Result<Vec<Score>, NotRun> {
+fn each(url: &str, schemes: &[String], load: Load, crew: &Crew, counter: &Counter) -> Result<Vec<Score>, NotRun> {
     let turn = |scheme: &String| {
+        counter.begins(scheme);
         let mut round = Round::open(url, scheme, load)?;
-        let (tallies, took) = crew.run(&round.jobs(), load.crash)?;
+        let pauses = load.pause.then(|| Pauses::of(&round)).transpose()?;
+        let (tallies, took) = crew.run(&round.jobs(), load.crash, pauses.as_ref())?;
+        counter.is_done();
         round.score(&tallies, took)
     };
     schemes.iter().map(turn).collect()
@@ -123,28 +131,6 @@ pub(super) fn hand() -> Result<Exit, Failure> {
 }
 
 fn part() -> Result<Tally, NotRun> {
-    let mut line = String::new();
-    io::stdin().read_line(&mut line).map_err(NotRun::Start)?;
-    let job = Job::parse(&line)?;
-    work(&job, await_start)
-}
-
-/// Says that this process is ready, and waits until all are.
-fn await_start() -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{READY}")?;
-    out.flush()?;
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    if line.trim_end() != GO {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    std::thread::spawn(end_with_parent);
-    Ok(())
-}
-
-/// Whoever started this process has an end of its stdin, and nothing more to say.
-fn end_with_parent() {
-    let _ = io::stdin().lock().read_to_end(&mut Vec::new());
-    let _ = kill_process(getpid(), Signal::KILL);
+    let (parent, line) = Parent::hear().map_err(NotRun::Start)?;
+    work(&Job::parse(&line)?, &parent)
 }

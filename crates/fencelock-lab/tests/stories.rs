@@ -1,0 +1,123 @@
+//! The two stories on a real server, with threads in place of processes.
+#![allow(missing_docs)]
+
+use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_lab::{Entrance, Host, Load, NotRun, Round, Score, Story, work};
+use std::io;
+use std::sync::Barrier;
+use std::time::Duration;
+
+const LOAD: Load = Load {
+    story: Story::Stock,
+    processes: 2,
+    requests: 64,
+    stock: 5,
+    work: Duration::from_millis(2),
+    ttl: Duration::from_secs(20),
+    sleep: None,
+    crash: false,
+    pause: false,
+};
+
+/// Lets all parts begin together.
+struct Start(Barrier);
+
+impl Host for Start {
+    fn start(&self) -> io::Result<()> {
+        self.0.wait();
+        Ok(())
+    }
+
+    fn before_write(&self, _: Entrance) -> io::Result<()> {
+        Err(io::Error::other("nobody was to stand still"))
+    }
+}
+
+/// Lets all parts be done, and gives the round, whose keys are still there.
+fn played(server: &RedisServer, scheme: &str, load: Load) -> (Round, Score) {
+    let mut round = Round::open(&server.url(), scheme, load).expect("a round");
+    let jobs = round.jobs();
+    let start = Start(Barrier::new(jobs.len()));
+    let tallies: Vec<_> = std::thread::scope(|scope| {
+        let parts: Vec<_> = jobs.iter().map(|job| scope.spawn(|| work(job, &start))).collect();
+        parts.into_iter().map(|part| part.join().expect("a part that ends").expect("a part that is done")).collect()
+    });
+    let score = round.score(&tallies, Duration::from_secs(1)).expect("a score");
+    (round, score)
+}
+
+#[test]
+fn without_a_lock_more_is_sold_than_there_is() {
+    let Some(server) = redis_or_skip() else { return };
+    // All 16 hands read before the first has written.
+    let load = Load { stock: 1, work: Duration::from_millis(200), ..LOAD };
+    let (_round, score) = played(&server, "none", load);
+    assert!(score.oversold() > 0, "{score:?}");
+    assert_eq!(score.tally.answered, 64);
+}
+
+#[test]
+fn with_the_own_client_and_with_a_sound_scheme_what_is_there_is_sold() {
+    let Some(server) = redis_or_skip() else { return };
+    for scheme in ["s2-6-token-lua", "s3-1-setnx", "s4-redlock", "fencelock-unfenced", "fencelock"] {
+        let (_round, score) = played(&server, scheme, LOAD);
+        assert_eq!((score.taken, score.left, score.tally.answered), (5, 0, 64), "{score:?}");
+        let (_round, score) = played(&server, scheme, Load { story: Story::Bank, requests: 16, ..LOAD });
+        assert_eq!((score.wrong, score.taken, score.tally.answered), (0, 8 * 800, 16), "{score:?}");
+    }
+}
+
+#[test]
+fn a_round_removes_its_keys() {
+    let Some(server) = redis_or_skip() else { return };
+    for scheme in ["s2-1-setnx", "fencelock"] {
+        drop(played(&server, scheme, LOAD));
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "{scheme}");
+    }
+}
+
+#[test]
+fn whatever_nobody_removes_ends_by_itself() {
+    let Some(server) = redis_or_skip() else { return };
+    for (scheme, story) in [
+        ("none", Story::Stock),
+        ("s2-1-setnx", Story::Stock),
+        ("s2-4-getset", Story::Bank),
+        ("s0-setnx-expire", Story::Bank),
+        ("fencelock", Story::Stock),
+    ] {
+        let (round, _) = played(&server, scheme, Load { story, requests: 16, ..LOAD });
+        // As if its process had been killed.
+        std::mem::forget(round);
+    }
+    let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
+    assert!(keys.len() > 20, "only {} keys", keys.len());
+    for key in keys.iter().filter_map(Reply::text) {
+        assert!(matches!(server.command(&["PTTL", key]), Reply::Int(1..)), "{key} stays for ever");
+    }
+}
+
+#[test]
+fn a_dead_lock_without_an_end_is_one_for_its_scheme_and_ends_for_the_server() {
+    let Some(server) = redis_or_skip() else { return };
+    // Whoever waits gives up after some TTLs in which nobody came in.
+    let load = Load { requests: 16, processes: 1, ttl: Duration::from_millis(200), ..LOAD };
+    let mut round = Round::open(&server.url(), "s2-1-setnx", load).expect("a round");
+    // Somebody has taken it and is gone.
+    let stock = server.command(&["KEYS", "*stock:0"]);
+    let Reply::Array(keys) = &stock else { panic!("{stock:?}") };
+    let lock = keys[0].text().expect("a key").replace("stock:0", "lock1:0");
+    server.command(&["SET", &lock, "1", "EX", "80000"]);
+    let tally = work(&round.jobs()[0], &Start(Barrier::new(1))).expect("a part that is done");
+    assert_eq!((tally.answered, tally.stuck), (0, 16));
+    assert_eq!(round.score(&[tally], Duration::from_secs(1)).expect("a score").taken, 0);
+}
+
+#[test]
+fn a_scheme_that_is_none_or_for_no_server_is_refused() {
+    let Some(server) = redis_or_skip() else { return };
+    for scheme in ["nonsense", "s2-process"] {
+        let refused = Round::open(&server.url(), scheme, LOAD);
+        assert!(matches!(refused, Err(NotRun::Scheme(_))), "{scheme}: {refused:?}");
+    }
+}
