@@ -1,0 +1,209 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/**
+ * java Worker lock|fair-lock [version]
+ *
+ * <p>Redisson's locks, one thread for each task; ../README.md says what a worker does. Their leases are the client's own, 30 s and
+ * renewed, as without a TTL in the call.
+ */
+public final class Worker implements Runnable {
+    private final Job job;
+    private final int number;
+    private final RedissonClient client;
+    private final long counted;
+    private final long end;
+
+    private long grants;
+    private long refused;
+    private long errors;
+    private String firstError;
+    private final Map<Long, Long> waits = new TreeMap<>();
+
+    private Worker(Job job, int number, RedissonClient client, long counted, long end) {
+        this.job = job;
+        this.number = number;
+        this.client = client;
+        this.counted = counted;
+        this.end = end;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        if (arguments.length > 1 && arguments[1].equals("version")) {
+            System.out.println("Redisson " + Redisson.class.getPackage().getImplementationVersion() + ", Java " + Runtime.version());
+            return;
+        }
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        Job job = Job.parse(input.readLine(), arguments[0].equals("fair-lock"));
+        Config config = new Config();
+        config.setLockWatchdogTimeout(job.ttlMs).useSingleServer().setAddress(job.url);
+        RedissonClient client = Redisson.create(config);
+        System.out.println("ready");
+        input.readLine();
+        long counted = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(job.warmUpMs);
+        long end = counted + TimeUnit.MILLISECONDS.toNanos(job.spanMs);
+        List<Worker> workers = new ArrayList<>();
+        List<Thread> threads = new ArrayList<>();
+        for (int number = 0; number < job.tasks; number++) {
+            Worker worker = new Worker(job, number, client, counted, end);
+            workers.add(worker);
+            threads.add(new Thread(worker));
+        }
+        threads.forEach(Thread::start);
+        TimeUnit.NANOSECONDS.sleep(end - System.nanoTime());
+        if (job.file != null) {
+            // A number that is being written has to arrive; who still waits otherwise does not keep the process.
+            long patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
+            for (Thread thread : threads) {
+                thread.join(Math.max(1, TimeUnit.NANOSECONDS.toMillis(patience - System.nanoTime())));
+            }
+        }
+        System.out.println(Log.of(workers));
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    @Override
+    public void run() {
+        while (System.nanoTime() < end) {
+            try {
+                turn();
+            } catch (Exception failure) {
+                synchronized (this) {
+                    errors++;
+                    firstError = firstError == null ? String.valueOf(failure) : firstError;
+                }
+                pause();
+            }
+        }
+    }
+
+    private void turn() throws Exception {
+        RLock lock = job.fair ? client.getFairLock(key()) : client.getLock(key());
+        long asked = System.nanoTime();
+        // Beyond the end: who is waiting then is not to give up before it.
+        while (!lock.tryLock(end - System.nanoTime() + TimeUnit.SECONDS.toNanos(1), TimeUnit.NANOSECONDS)) {
+            if (System.nanoTime() >= end) {
+                return;
+            }
+            synchronized (this) {
+                refused++;
+            }
+        }
+        try {
+            long granted = System.nanoTime();
+            if (asked >= counted && granted <= end) {
+                if (job.file != null) {
+                    countUp(Path.of(job.file));
+                }
+                synchronized (this) {
+                    waits.merge(rounded((granted - asked) / 1000), 1L, Long::sum);
+                    grants++;
+                }
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private String key() {
+        switch (job.workload) {
+            case "uncontended":
+                return job.key + ":" + job.process + ":" + number;
+            case "many-keys":
+                return job.key + ":" + ThreadLocalRandom.current().nextInt(job.keys);
+            default:
+                return job.key;
+        }
+    }
+
+    /** Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile. */
+    private static void countUp(Path file) throws Exception {
+        String text = Files.readString(file).trim();
+        long seen = text.isEmpty() ? 0 : Long.parseLong(text);
+        TimeUnit.MICROSECONDS.sleep(500);
+        Files.writeString(file, Long.toString(seen + 1));
+    }
+
+    /** To three digits. */
+    private static long rounded(long micros) {
+        long unit = 1;
+        for (int digits = Long.toString(micros).length(); digits > 3; digits--) {
+            unit *= 10;
+        }
+        return (micros + unit / 2) / unit * unit;
+    }
+
+    private static void pause() {
+        try {
+            Thread.sleep(10);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** What all workers have done so far; one may be in the midst of its last turn. */
+    private record Log(List<Worker> workers) {
+        static String of(List<Worker> workers) {
+            List<String> tasks = new ArrayList<>();
+            Map<Long, Long> all = new TreeMap<>();
+            long errors = 0;
+            String first = null;
+            for (Worker worker : workers) {
+                synchronized (worker) {
+                    tasks.add("{\"grants\":" + worker.grants + ",\"refused\":" + worker.refused + "}");
+                    worker.waits.forEach((wait, count) -> all.merge(wait, count, Long::sum));
+                    errors += worker.errors;
+                    first = first == null ? worker.firstError : first;
+                }
+            }
+            List<String> waits = new ArrayList<>();
+            all.forEach((wait, count) -> waits.add("[" + wait + "," + count + "]"));
+            return "{\"tasks\":[" + String.join(",", tasks) + "],\"waits\":[" + String.join(",", waits) + "],\"errors\":" + errors
+                + ",\"first_error\":" + (first == null ? "null" : quoted(first)) + "}";
+        }
+
+        private static String quoted(String text) {
+            return "\"" + text.replaceAll("[\\p{Cntrl}]", " ").replace("\\", "\\\\").replace("\"", "\\\"") + "\"";
+        }
+    }
+
+    /** Its members are numbers and plain strings, so that no library is needed to read it. */
+    private record Job(String url, String workload, String key, int keys, int tasks, int process, long warmUpMs, long spanMs,
+            long ttlMs, String file, boolean fair) {
+        static Job parse(String line, boolean fair) {
+            return new Job(text(line, "url"), text(line, "workload"), text(line, "key"), number(line, "keys"), number(line, "tasks"),
+                number(line, "process"), number(line, "warm_up_ms"), number(line, "span_ms"), number(line, "ttl_ms"),
+                text(line, "file"), fair);
+        }
+
+        private static String text(String line, String name) {
+            return member(line, name, "\"([^\"\\\\]*)\"");
+        }
+
+        private static int number(String line, String name) {
+            String found = member(line, name, "(\\d+)");
+            if (found == null) {
+                throw new IllegalArgumentException("the job has no number " + name);
+            }
+            return Integer.parseInt(found);
+        }
+
+        private static String member(String line, String name, String value) {
+            var matcher = java.util.regex.Pattern.compile("\"" + name + "\"\\s*:\\s*" + value).matcher(line);
+            return matcher.find() ? matcher.group(1) : null;
+        }
+    }
+}
