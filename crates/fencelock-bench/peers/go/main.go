@@ -24,6 +24,8 @@ import (
 // Its 32 tries are too few for the span. The pause is its own: 50 to 250 ms.
 const tries = 1 << 30
 
+const sale = "flash-sale"
+
 type job struct {
 	URL      string `json:"url"`
 	Workload string `json:"workload"`
@@ -34,7 +36,6 @@ type job struct {
 	WarmUpMs int    `json:"warm_up_ms"`
 	SpanMs   int    `json:"span_ms"`
 	TTLMs    int    `json:"ttl_ms"`
-	File     string `json:"file"`
 }
 
 func main() {
@@ -76,17 +77,18 @@ func work() error {
 	tasks := make([]*task, job.Tasks)
 	var running sync.WaitGroup
 	for number := range tasks {
-		tasks[number] = &task{job: job, number: number, locks: locks, waits: map[int64]int{}}
+		tasks[number] = &task{job: job, number: number, client: client, locks: locks, waits: map[int64]int{}}
 		running.Add(1)
 		go func() {
 			defer running.Done()
 			tasks[number].run(counted, end)
 		}()
 	}
-	time.Sleep(time.Until(end))
-	if job.File != "" {
-		// A number that is being written has to arrive; who still waits otherwise does not keep the process.
-		join(&running, 5*time.Second)
+	if job.Workload == sale {
+		// What has begun to be sold has to be sold; and it may be over before its time.
+		join(&running, time.Until(end)+5*time.Second)
+	} else {
+		time.Sleep(time.Until(end))
 	}
 	return json.NewEncoder(os.Stdout).Encode(logOf(tasks))
 }

@@ -1,22 +1,26 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"os"
+	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	"github.com/redis/go-redis/v9"
 )
 
 // task takes and gives back locks until the end.
 type task struct {
 	job    job
 	number int
+	client *redis.Client
 	locks  *redsync.Redsync
+
+	soldOut bool
 
 	// What it has done so far; the log is made while it may still be in the midst of its last turn.
 	mutex      sync.Mutex
@@ -28,7 +32,7 @@ type task struct {
 }
 
 func (t *task) run(counted, end time.Time) {
-	for time.Now().Before(end) {
+	for time.Now().Before(end) && !t.soldOut {
 		if err := t.turn(counted, end); err != nil {
 			t.mutex.Lock()
 			t.errors++
@@ -42,7 +46,8 @@ func (t *task) run(counted, end time.Time) {
 }
 
 func (t *task) turn(counted, end time.Time) error {
-	lock := t.locks.NewMutex(t.key(), redsync.WithExpiry(time.Duration(t.job.TTLMs)*time.Millisecond),
+	key := t.key()
+	lock := t.locks.NewMutex(key, redsync.WithExpiry(time.Duration(t.job.TTLMs)*time.Millisecond),
 		redsync.WithTries(tries))
 	asked := time.Now()
 	for {
@@ -61,12 +66,12 @@ func (t *task) turn(counted, end time.Time) error {
 		t.mutex.Unlock()
 	}
 	granted := time.Now()
-	if !asked.Before(counted) && !granted.After(end) {
-		if t.job.File != "" {
-			if err := countUp(t.job.File); err != nil {
-				return err
-			}
+	if t.job.Workload == sale && !granted.After(end) {
+		if err := t.sell(key); err != nil {
+			return err
 		}
+	}
+	if !asked.Before(counted) && !granted.After(end) {
 		t.mutex.Lock()
 		t.waits[rounded(granted.Sub(asked).Microseconds())]++
 		t.grants++
@@ -76,16 +81,20 @@ func (t *task) turn(counted, end time.Time) error {
 	return err
 }
 
-// countUp reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile.
-func countUp(file string) error {
-	text, err := os.ReadFile(file)
+// sell one piece, if there is one left. Only the lock keeps others from selling between the reading and the writing.
+func (t *task) sell(key string) error {
+	stock, err := t.client.Get(context.Background(), key+":stock").Int()
 	if err != nil {
 		return err
 	}
-	// Empty while another writes, which a lock keeps from doing so.
-	seen, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	time.Sleep(500 * time.Microsecond)
-	return os.WriteFile(file, []byte(strconv.Itoa(seen+1)), 0o600)
+	t.soldOut = stock <= 0
+	if t.soldOut {
+		return nil
+	}
+	if err := t.client.Set(context.Background(), key+":stock", stock-1, 0).Err(); err != nil {
+		return err
+	}
+	return t.client.RPush(context.Background(), key+":sold", fmt.Sprintf("%d:%d", t.job.Process, t.number)).Err()
 }
 
 // rounded to three digits.

@@ -1,7 +1,5 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -9,8 +7,10 @@ import java.util.TreeMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
@@ -30,6 +30,7 @@ public final class Worker implements Runnable {
     private long refused;
     private long errors;
     private String firstError;
+    private boolean soldOut;
     private final Map<Long, Long> waits = new TreeMap<>();
 
     private Worker(Job job, int number, RedissonClient client, long counted, long end) {
@@ -62,13 +63,14 @@ public final class Worker implements Runnable {
             threads.add(new Thread(worker));
         }
         threads.forEach(Thread::start);
-        TimeUnit.NANOSECONDS.sleep(end - System.nanoTime());
-        if (job.file != null) {
-            // A number that is being written has to arrive; who still waits otherwise does not keep the process.
-            long patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
+        if (job.isSale()) {
+            // What has begun to be sold has to be sold; and it may be over before its time.
+            long patience = end + TimeUnit.SECONDS.toNanos(5);
             for (Thread thread : threads) {
                 thread.join(Math.max(1, TimeUnit.NANOSECONDS.toMillis(patience - System.nanoTime())));
             }
+        } else {
+            TimeUnit.NANOSECONDS.sleep(end - System.nanoTime());
         }
         System.out.println(Log.of(workers));
         System.out.flush();
@@ -77,7 +79,7 @@ public final class Worker implements Runnable {
 
     @Override
     public void run() {
-        while (System.nanoTime() < end) {
+        while (System.nanoTime() < end && !soldOut) {
             try {
                 turn();
             } catch (Exception failure) {
@@ -91,7 +93,8 @@ public final class Worker implements Runnable {
     }
 
     private void turn() throws Exception {
-        RLock lock = job.fair ? client.getFairLock(key()) : client.getLock(key());
+        String key = key();
+        RLock lock = job.fair ? client.getFairLock(key) : client.getLock(key);
         long asked = System.nanoTime();
         // Beyond the end: who is waiting then is not to give up before it.
         while (!lock.tryLock(end - System.nanoTime() + TimeUnit.SECONDS.toNanos(1), TimeUnit.NANOSECONDS)) {
@@ -104,10 +107,10 @@ public final class Worker implements Runnable {
         }
         try {
             long granted = System.nanoTime();
+            if (job.isSale() && granted <= end) {
+                soldOut = !sell(key);
+            }
             if (asked >= counted && granted <= end) {
-                if (job.file != null) {
-                    countUp(Path.of(job.file));
-                }
                 synchronized (this) {
                     waits.merge(rounded((granted - asked) / 1000), 1L, Long::sum);
                     grants++;
@@ -129,12 +132,15 @@ public final class Worker implements Runnable {
         }
     }
 
-    /** Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile. */
-    private static void countUp(Path file) throws Exception {
-        String text = Files.readString(file).trim();
-        long seen = text.isEmpty() ? 0 : Long.parseLong(text);
-        TimeUnit.MICROSECONDS.sleep(500);
-        Files.writeString(file, Long.toString(seen + 1));
+    /** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
+    private boolean sell(String key) {
+        RBucket<String> bucket = client.getBucket(key + ":stock", StringCodec.INSTANCE);
+        long stock = Long.parseLong(bucket.get());
+        if (stock > 0) {
+            bucket.set(Long.toString(stock - 1));
+            client.<String>getList(key + ":sold", StringCodec.INSTANCE).add(job.process + ":" + number);
+        }
+        return stock > 0;
     }
 
     /** To three digits. */
@@ -182,11 +188,14 @@ public final class Worker implements Runnable {
 
     /** Its members are numbers and plain strings, so that no library is needed to read it. */
     private record Job(String url, String workload, String key, int keys, int tasks, int process, long warmUpMs, long spanMs,
-            long ttlMs, String file, boolean fair) {
+            long ttlMs, boolean fair) {
+        boolean isSale() {
+            return workload.equals("flash-sale");
+        }
+
         static Job parse(String line, boolean fair) {
             return new Job(text(line, "url"), text(line, "workload"), text(line, "key"), number(line, "keys"), number(line, "tasks"),
-                number(line, "process"), number(line, "warm_up_ms"), number(line, "span_ms"), number(line, "ttl_ms"),
-                text(line, "file"), fair);
+                number(line, "process"), number(line, "warm_up_ms"), number(line, "span_ms"), number(line, "ttl_ms"), fair);
         }
 
         private static String text(String line, String name) {

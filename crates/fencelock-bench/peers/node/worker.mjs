@@ -1,7 +1,6 @@
 // node worker.mjs MODULES redlock|redis-semaphore [version]
 //
 // Node's lock libraries over ioredis, one promise for each task; ../README.md says what a worker does.
-import { readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -40,13 +39,14 @@ class Task {
   refused = 0;
   errors = 0;
   first_error = null;
+  soldOut = false;
 
-  constructor(job, number, acquire, waits) {
-    Object.assign(this, { job, number, acquire, waits });
+  constructor(job, number, server, acquire, waits) {
+    Object.assign(this, { job, number, server, acquire, waits });
   }
 
   async run(counted, end) {
-    while (performance.now() < end) {
+    while (performance.now() < end && !this.soldOut) {
       try {
         await this.turn(counted, end);
       } catch (error) {
@@ -72,8 +72,10 @@ class Task {
       this.refused += 1;
     }
     const granted = performance.now();
+    if (this.job.workload === 'flash-sale' && granted <= end) {
+      this.soldOut = !(await sell(this.server, key, `${this.job.process}:${this.number}`));
+    }
     if (asked >= counted && granted <= end) {
-      if (this.job.file) await countUp(this.job.file);
       const wait = rounded(Math.floor((granted - asked) * 1000));
       this.waits.set(wait, (this.waits.get(wait) ?? 0) + 1);
       this.grants += 1;
@@ -82,11 +84,14 @@ class Task {
   }
 }
 
-/** Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile. */
-async function countUp(file) {
-  const seen = Number(await readFile(file, 'utf8'));
-  await sleep(1);
-  await writeFile(file, String(seen + 1));
+/** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
+async function sell(server, key, buyer) {
+  const stock = Number(await server.get(`${key}:stock`));
+  if (stock > 0) {
+    await server.set(`${key}:stock`, stock - 1);
+    await server.rpush(`${key}:sold`, buyer);
+  }
+  return stock > 0;
 }
 
 /** To three digits. */
@@ -112,11 +117,11 @@ async function main() {
   const counted = performance.now() + job.warm_up_ms;
   const end = counted + job.span_ms;
   const waits = new Map();
-  const tasks = Array.from({ length: job.tasks }, (_, number) => new Task(job, number, acquire, waits));
+  const tasks = Array.from({ length: job.tasks }, (_, number) => new Task(job, number, server, acquire, waits));
   const running = tasks.map((task) => task.run(counted, end));
-  await sleep(end - performance.now());
-  // A number that is being written has to arrive; who still waits otherwise does not keep the process.
-  if (job.file) await Promise.race([Promise.all(running), sleep(5000)]);
+  // What has begun to be sold has to be sold, and it may be over before its time. Otherwise nobody is waited for.
+  const sale = job.workload === 'flash-sale';
+  await Promise.race([sleep(end - performance.now() + (sale ? 5000 : 0)), ...(sale ? [Promise.all(running)] : [])]);
   const log = {
     tasks: tasks.map(({ grants, refused }) => ({ grants, refused })),
     waits: [...waits].sort(([a], [b]) => a - b),

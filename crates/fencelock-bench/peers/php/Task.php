@@ -7,11 +7,12 @@ final class Task
     private int $grants = 0;
     private int $errors = 0;
     private ?string $firstError = null;
+    private bool $soldOut = false;
     /** @var array<int, int> how often each wait was seen */
     private array $waits = [];
 
     /** @param Closure(string): Closure $acquire waits in the library's own way; what it gives releases the lock */
-    public function __construct(private array $job, private Closure $acquire)
+    public function __construct(private array $job, private Redis $server, private Closure $acquire)
     {
     }
 
@@ -19,7 +20,7 @@ final class Task
     {
         $counted = hrtime(true) + $this->job['warm_up_ms'] * 1_000_000;
         $end = $counted + $this->job['span_ms'] * 1_000_000;
-        while (hrtime(true) < $end) {
+        while (hrtime(true) < $end && !$this->soldOut) {
             try {
                 $this->turn($counted, $end);
             } catch (Throwable $failure) {
@@ -42,12 +43,13 @@ final class Task
     {
         $asked = hrtime(true);
         // Who waits at the end waits on: then nobody begins anew, so its turn is near.
-        $release = ($this->acquire)($this->key());
+        $key = $this->key();
+        $release = ($this->acquire)($key);
         $granted = hrtime(true);
+        if ($this->job['workload'] === 'flash-sale' && $granted <= $end) {
+            $this->soldOut = !$this->sell($key);
+        }
         if ($asked >= $counted && $granted <= $end) {
-            if (isset($this->job['file'])) {
-                self::countUp($this->job['file']);
-            }
             $wait = self::rounded(intdiv($granted - $asked, 1_000));
             $this->waits[$wait] = ($this->waits[$wait] ?? 0) + 1;
             $this->grants++;
@@ -64,12 +66,15 @@ final class Task
         };
     }
 
-    /** Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile. */
-    private static function countUp(string $file): void
+    /** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
+    private function sell(string $key): bool
     {
-        $seen = (int) file_get_contents($file);
-        usleep(500);
-        file_put_contents($file, (string) ($seen + 1));
+        $stock = (int) $this->server->get("$key:stock");
+        if ($stock > 0) {
+            $this->server->set("$key:stock", (string) ($stock - 1));
+            $this->server->rPush("$key:sold", "{$this->job['process']}:0");
+        }
+        return $stock > 0;
     }
 
     /** To three digits. */

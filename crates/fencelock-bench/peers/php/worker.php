@@ -42,7 +42,7 @@ if ($job['tasks'] !== 1) {
 $url = parse_url($job['url']);
 $server = new Redis();
 $server->connect($url['host'], $url['port'], 5.0);
-$task = new Task($job, $connect($server, $job['ttl_ms']));
+$task = new Task($job, $server, $connect($server, $job['ttl_ms']));
 echo "ready\n";
 fgets(STDIN);
 echo json_encode($task->run(), JSON_THROW_ON_ERROR), "\n";

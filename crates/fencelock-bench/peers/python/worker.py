@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import logging
 import os
-import pathlib
 import platform
 import random
 import sys
@@ -68,11 +67,12 @@ class Task(threading.Thread):
         self.job, self.number, self.library = job, number, library
         self.counted, self.end = span
         self.grants = self.refused = self.errors = 0
+        self.sold_out = False
         self.first_error = None
         self.waits = {}
 
     def run(self):
-        while time.monotonic() < self.end:
+        while time.monotonic() < self.end and not self.sold_out:
             try:
                 self.turn(self.key())
             except Exception as failure:  # whatever it is, the run is to hear of it
@@ -97,20 +97,22 @@ class Task(threading.Thread):
                 return
             self.refused += 1
         granted = time.monotonic()
+        if self.job["workload"] == "flash-sale" and granted <= self.end:
+            self.sold_out = not sell(self.library.server, key, f"{self.job['process']}:{self.number}")
         if asked >= self.counted and granted <= self.end:
-            if "file" in self.job:
-                count_up(pathlib.Path(self.job["file"]))
             wait = rounded(int((granted - asked) * 1e6))
             self.waits[wait] = self.waits.get(wait, 0) + 1
             self.grants += 1
         lock.release()
 
 
-def count_up(file):
-    """Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile."""
-    seen = int(file.read_text() or 0)
-    time.sleep(0.0005)
-    file.write_text(str(seen + 1))
+def sell(server, key, buyer):
+    """Whether there was something left. Only the lock keeps others from selling between the reading and the writing."""
+    stock = int(server.get(f"{key}:stock") or 0)
+    if stock > 0:
+        server.set(f"{key}:stock", stock - 1)
+        server.rpush(f"{key}:sold", buyer)
+    return stock > 0
 
 
 def rounded(micros):
@@ -156,11 +158,12 @@ def main():
     tasks = [Task(job, number, server, (counted, end)) for number in range(job["tasks"])]
     for task in tasks:
         task.start()
-    time.sleep(max(end - time.monotonic(), 0))
-    if "file" in job:
-        # A number that is being written has to arrive.
+    if job["workload"] == "flash-sale":
+        # What has begun to be sold has to be sold; and it may be over before its time.
         for task in tasks:
-            task.join(timeout=5)
+            task.join(timeout=max(end + 5 - time.monotonic(), 0))
+    else:
+        time.sleep(max(end - time.monotonic(), 0))
     print(json.dumps(log_of(tasks)), flush=True)
     os._exit(0)
 
