@@ -23,4 +23,5 @@ pub use file::File;
 pub use init::init;
 pub use memory::Memory;
 pub use quorum::Quorum;
+pub use redis::servers::{Server, servers};
 pub use redis::{Change, Enlisted, Redis};

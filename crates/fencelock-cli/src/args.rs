@@ -1,4 +1,4 @@
-use crate::commands::Lab;
+use crate::commands::{Bench, Lab};
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -67,6 +67,7 @@ pub(crate) enum Command {
     /// Look at everything that the locks of this place rest on.
     Doctor,
     Lab(Lab),
+    Bench(Bench),
     /// Write a completion script for a shell.
     Completions {
         /// Which shell.

@@ -95,6 +95,12 @@ impl Client {
         self.core.backend.name()
     }
 
+    /// How often a waiter of this client asked again, woken or by itself, and was told that the key is still taken. It
+    /// counts from the making of the client.
+    pub fn wasted_wakeups(&self) -> u64 {
+        self.core.waiters.wasted_wakeups()
+    }
+
     /// What the place can and cannot do.
     pub fn capabilities(&self) -> Capabilities {
         self.core.backend.capabilities()

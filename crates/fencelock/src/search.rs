@@ -74,6 +74,10 @@ impl<'a> Search<'a> {
     pub(crate) fn told(&mut self, ahead: Option<u32>, occupied: Occupied) {
         self.failing_since = None;
         self.quarantine = None;
+        if self.occupied.is_some() {
+            self.core.waiters.refused_again();
+            telemetry::refused_again(&self.request.key);
+        }
         if let Some(ticket) = &self.ticket {
             ticket.heard(ahead, &occupied);
         }

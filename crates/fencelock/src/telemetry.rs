@@ -9,6 +9,7 @@
 //! | `fencelock_lost_total` | counter | holds that ended without a release |
 //! | `fencelock_busy_total` | counter | waits that ran out |
 //! | `fencelock_fallback_polls_total` | counter | times a waiter asked without having been woken |
+//! | `fencelock_wasted_wakeups_total` | counter | times a waiter asked again and was told that the lock is still taken |
 //! | `fencelock_handed_total` | counter | locks received by hand-off from the place where they live |
 //! | `fencelock_shared_total` | counter | locks received from another task of the same client |
 //! | `fencelock_renewal_seconds` | histogram | round trip of a renewal |
@@ -110,4 +111,9 @@ pub(crate) fn busy(key: &Key, waited: Duration) {
 pub(crate) fn fallback_poll(key: &Key) {
     tracing::trace!(%key, "asking without having been woken");
     record(Number::Add("fencelock_fallback_polls_total"));
+}
+
+pub(crate) fn refused_again(key: &Key) {
+    tracing::trace!(%key, "asked again, still taken");
+    record(Number::Add("fencelock_wasted_wakeups_total"));
 }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 pub(crate) struct Waiters {
     lines: Mutex<BTreeMap<(Key, u64), Arc<Waiter>>>,
     arrivals: AtomicU64,
+    wasted: AtomicU64,
 }
 
 /// One waiting attempt: a bell to wake it, and what it was handed.
@@ -72,6 +73,16 @@ impl Waiters {
         for waiter in self.lines().values() {
             waiter.bell.notify_one();
         }
+    }
+
+    /// One that had waited asked again, and was told that the key is still taken.
+    pub(crate) fn refused_again(&self) {
+        self.wasted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that happened.
+    pub(crate) fn wasted_wakeups(&self) -> u64 {
+        self.wasted.load(Ordering::Relaxed)
     }
 
     /// Whether nobody waits or asks.

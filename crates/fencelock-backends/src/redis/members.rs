@@ -16,10 +16,10 @@ use std::time::Duration;
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used, a server that is named twice, and nodes that differ in their longest TTL.
 pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
-    joined(urls)?.into_iter().map(Redis::at).collect()
+    targets(urls)?.into_iter().map(Redis::at).collect()
 }
 
-fn joined(urls: &[String]) -> Result<Vec<Target>, Invalid> {
+pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
     let mut targets: Vec<Target> = Vec::new();
     for url in urls {
         let target = Target::parse_as(Role::Member, url)?;
@@ -71,7 +71,7 @@ pub enum Change {
 pub(crate) async fn enlist(role: Role, urls: &[String], trust: bool) -> Result<Vec<Enlisted>, crate::ConnectError> {
     let targets = match role {
         Role::Alone => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
-        Role::Member => joined(urls)?,
+        Role::Member => targets(urls)?,
     };
     let recruits = muster(targets).await?;
     for (number, recruit) in recruits.iter().enumerate() {

@@ -4,7 +4,6 @@
 //! file each. The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. To every
 //! other program that takes locks with `SET key value NX PX` and frees them by comparing the value first, it is just
 //! such a lock. Beside it live a fencing token, a line of waiters and what is known of each waiter, in the same hash slot.
-//!
 //! A release hands the key to the first waiter in the same script, and tells it on the channel of its client.
 
 mod acks;
@@ -19,6 +18,7 @@ mod members;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
+pub(crate) mod servers;
 mod session;
 mod target;
 mod vitals;

@@ -73,7 +73,7 @@ impl Call {
         let mut by_digest = Cmd::with_capacity(16, 320 + 4 * wire.len());
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 5 } else { 4 }).arg(wire);
         let mut side = SideKeys::of(wire);
-        for what in ["fence", "line", "waiters"] {
+        for what in super::servers::SIDE {
             by_digest.arg(side.name(what));
         }
         if let Some(mark) = mark {

@@ -1,6 +1,7 @@
 //! One file for each thing that the program can do.
 
 mod acquire;
+mod bench;
 mod breaking;
 mod doctor;
 mod init;
@@ -13,6 +14,7 @@ mod run;
 mod status;
 mod wait;
 
+pub(crate) use bench::Bench;
 pub(crate) use lab::Lab;
 
 use crate::args::{Arguments, Command};
@@ -34,6 +36,7 @@ pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result
         Command::Init(init) => init::init(init, context).await,
         Command::Doctor => doctor::doctor(context).await,
         Command::Lab(wanted) => lab::lab(wanted, context).await,
+        Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
     }

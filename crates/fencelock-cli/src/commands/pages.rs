@@ -36,7 +36,7 @@ fn render(mut command: Command) -> io::Result<Vec<u8>> {
     // Manual pages say the version once, at the foot.
     command = command.disable_version_flag(true);
     let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let has_commands = command.has_subcommands();
+    let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     let man = Man::new(command).manual("fencelock").source(concat!("fencelock ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod answers;
+mod bench;
 mod child;
 mod counting;
 mod exit_codes;

@@ -1,5 +1,5 @@
 use crate::place::Place;
-use crate::running::{is_alive, wait_until};
+use crate::running::{children, is_alive, wait_until};
 use crate::test::Test;
 use fencelock_conformance::Reply;
 use serde_json::Value;
@@ -120,11 +120,4 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
     assert_eq!(family.len(), 2, "{family:?}");
     running.kill("KILL");
     wait_until("the end of both", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
-}
-
-/// The processes that a process has started.
-fn children(pid: u32) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-    tasks.flat_map(|task| of(task.unwrap()).split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
 }

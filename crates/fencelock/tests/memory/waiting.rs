@@ -302,3 +302,18 @@ async fn a_wait_without_any_answer_is_over_in_time_and_says_so() {
     scene.pass(secs(5)).await;
     assert!(scene.holding("k").await.is_none(), "what was granted meanwhile is given back");
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_a_waiter_that_is_refused_again_was_woken_in_vain() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("k").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(10)).await;
+    assert_eq!(scene.client.wasted_wakeups(), 0, "it has asked once");
+    scene.pass(secs(10)).await;
+    let wasted = scene.client.wasted_wakeups();
+    assert!((5..=20).contains(&wasted), "about once a second: {wasted}");
+    held.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().is_held());
+    assert_eq!(scene.client.wasted_wakeups(), wasted, "the hand-off woke it for good");
+}

@@ -1,0 +1,71 @@
+//! The servers behind a URL, for whoever looks after them rather than takes locks there.
+
+use super::members::targets;
+use super::target::{Role, Target};
+use crate::quorum::node_urls;
+use fencelock_core::{Invalid, Key, SideKeys};
+
+/// A Redis server that locks live on.
+#[derive(Debug, Clone)]
+pub struct Server {
+    target: Target,
+}
+
+/// What a lock has beside its key.
+pub(super) const SIDE: [&str; 3] = ["fence", "line", "waiters"];
+
+/// The Redis servers that a URL names; none if the place has none.
+///
+/// # Errors
+/// [`Invalid`] for a URL that cannot be used.
+pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
+    let targets = match url.split_once(':') {
+        Some(("redis" | "rediss", _)) => vec![Target::parse_as(Role::Alone, url)?],
+        Some(("redlock" | "redlock+tls", _)) => targets(&node_urls(url)?)?,
+        _ => Vec::new(),
+    };
+    Ok(targets.into_iter().map(|target| Server { target }).collect())
+}
+
+impl Server {
+    /// Its address, without a password.
+    pub fn name(&self) -> &str {
+        &self.target.name
+    }
+
+    /// The driver's client for it, with all that the URL says about connections.
+    pub fn client(&self) -> &redis::Client {
+        &self.target.client
+    }
+
+    /// Everything that a lock may leave there: its own key as it is on the wire, and those beside it. Who removes them while
+    /// anybody uses the lock breaks it.
+    pub fn names(&self, key: &Key) -> Vec<String> {
+        let wire = self.target.wire(key);
+        let mut side = SideKeys::of(&wire);
+        let mut names: Vec<_> = SIDE.iter().map(|what| side.name(what).to_owned()).collect();
+        names.push(wire.into_owned());
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_one_server_or_several_or_none() {
+        let names = |url| servers(url).unwrap().iter().map(|server| server.name().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names("redis://u:p@h/3?prefix=x"), ["redis://h:6379/3"]);
+        assert_eq!(names("redlock://a,b:7,c").len(), 3);
+        assert_eq!(names("memory:"), [""; 0]);
+        assert!(servers("redis://h?nonsense=1").is_err());
+    }
+
+    #[test]
+    fn a_lock_has_four_names_with_the_prefix_of_the_url() {
+        let server = servers("redis://h?prefix=p:").unwrap().remove(0);
+        let names = server.names(&Key::new("k").unwrap());
+        assert_eq!(names, ["fencelock:{p:k}:fence", "fencelock:{p:k}:line", "fencelock:{p:k}:waiters", "p:k"]);
+    }
+}

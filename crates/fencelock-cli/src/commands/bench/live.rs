@@ -1,0 +1,42 @@
+//! How far a measurement is, for those who watch.
+
+use crate::report::Reporter;
+use fencelock_load::Progress;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+
+/// A bar on a terminal, and nothing elsewhere. Dropping clears it.
+pub(super) struct Live(Option<ProgressBar>);
+
+impl Live {
+    pub(super) fn new(report: Reporter) -> Self {
+        let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        Self(living.then(bar))
+    }
+
+    pub(super) fn tell(&self, progress: Progress) {
+        let Some(bar) = &self.0 else { return };
+        bar.set_length(crate::text::millis(progress.whole));
+        bar.set_position(crate::text::millis(progress.elapsed.min(progress.whole)));
+        if let Some(per_second) = (u128::from(progress.grants) * 1000).checked_div(progress.told.as_millis()) {
+            let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
+            bar.set_message(format!("{} grants, {} a second", HumanCount(progress.grants), HumanCount(per_second)));
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:30} {percent:>3} %  {wide_msg}") {
+        bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+    }
+    bar
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Loads, briefly: that they are measured and leave nothing, not how fast they are.
+
+use crate::place::Place;
+use crate::running::{children, is_alive, wait_until};
+use crate::test::Test;
+use fencelock_conformance::Reply;
+use serde_json::Value;
+
+/// Runs `bench` until something was granted within its span: a machine that does other things may need a longer one.
+fn measured(place: &Place, line: &str) -> Value {
+    for seconds in ["0.5", "5", "60"] {
+        let line = format!("bench --json --warm-up 0.1 --processes 2 --tasks 4 --seconds {seconds} {line}");
+        let output = Test::new(place, &line).output();
+        assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{line}");
+        let json: Value = serde_json::from_str(&output.stdout).unwrap();
+        if json["grants"] != 0 {
+            return json;
+        }
+    }
+    panic!("nothing was granted within a minute");
+}
+
+/// What has to be so of every load.
+fn check(json: &Value, line: &str) {
+    let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{line}: {json}"));
+    assert_eq!((count(&json["processes"]), count(&json["tasks"]), count(&json["errors"])), (2, 4, 0), "{json}");
+    let waits = json["waits"].as_array().unwrap();
+    assert_eq!(waits.iter().map(|pair| count(&pair[1])).sum::<u64>(), count(&json["grants"]), "{line}");
+    let wait = ["p50", "p90", "p99", "p99.9", "max"].map(|name| count(&json["wait_us"][name]));
+    assert!(wait.is_sorted(), "{line}: {json}");
+    for name in ["jain_tasks", "jain_processes"] {
+        let jain = json["fairness"][name].as_f64().unwrap();
+        assert!(jain > 0.0 && jain < 1.0 + 1e-9, "{line}: {json}");
+    }
+    assert!(json["grants_per_s"].as_f64().unwrap() > 0.0 && json["wasted_wakeups_per_grant"].is_number(), "{json}");
+}
+
+const LOADS: [&str; 4] = [
+    "--workload uncontended",
+    "--workload hot-key --batch 8,2ms --linger 1ms",
+    "--workload many-keys --keys 20 --no-sharing",
+    "--workload flash-sale --stock 50 --seconds 60",
+];
+
+#[test]
+fn every_load_is_measured_on_redis_and_leaves_nothing() {
+    let Some(place) = Place::redis() else { return };
+    for line in LOADS {
+        let json = measured(&place, &line.replace(" --seconds 60", ""));
+        check(&json, line);
+        assert!(json["commands_per_grant"].is_number(), "{json}");
+        assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
+    }
+}
+
+#[test]
+fn every_load_is_measured_on_files_and_leaves_nothing() {
+    let place = Place::files();
+    for line in LOADS {
+        let json = measured(&place, &line.replace(" --seconds 60", ""));
+        check(&json, line);
+        assert!(json["commands_per_grant"].is_null(), "{json}");
+        assert_eq!(std::fs::read_dir(place.file("locks")).unwrap().count(), 0, "{line}");
+    }
+}
+
+#[test]
+fn a_sale_ends_when_all_is_sold_and_nothing_is_sold_twice() {
+    let redis = Place::redis();
+    for place in redis.into_iter().chain([Place::files()]) {
+        let line = "bench --json --workload flash-sale --stock 60 --seconds 10m --processes 2 --tasks 4";
+        let output = Test::new(&place, line).output();
+        assert_eq!(output.status, 0, "{}", output.stderr);
+        let json: Value = serde_json::from_str(&output.stdout).unwrap();
+        let sale = serde_json::json!({ "stock": 60, "left": 0, "sold": 60, "oversold": 0, "out_of_order": 0 });
+        assert_eq!(json["sale"], sale);
+        assert!(json["span_ms"].as_u64().unwrap() < 600_000 && json["warm_up_ms"] == 0, "{json}");
+        // All of them sell, and each task finds the stock empty once.
+        assert_eq!(json["grants"], 68);
+    }
+}
+
+#[test]
+fn the_report_is_for_people_and_fits_a_terminal() {
+    let place = Place::files();
+    let line = "bench --workload flash-sale --stock 30 --seconds 10m --processes 2 --tasks 4";
+    let text = Test::new(&place, line).output().stdout;
+    let place_line = text.lines().next().unwrap();
+    assert!(place_line.starts_with("file:"), "{text}");
+    for part in [
+        "A flash sale: 2 processes of 4 tasks, ",
+        "\n  grants            38 in all, ",
+        "\n  wait              p50 ",
+        "\n  longest wait      ",
+        "\n  fairness (Jain)   ",
+        "\n  wasted wake-ups   ",
+        "\n  commands          -\n",
+        "\n  sale              30 of 30 sold, 0 left: nothing sold twice\n",
+        "\n  wait from\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn memory_is_measured_within_one_process_and_a_second_is_refused() {
+    let place = Place::files();
+    let line = "bench --url memory: --workload flash-sale --stock 20 --seconds 10m --tasks 3";
+    let text = Test::new(&place, line).output().stdout;
+    assert!(text.starts_with("memory:\nA flash sale: 1 process of 3 tasks, "), "{text}");
+    Test::new(&place, "bench --url memory: --processes 2")
+        .status(64)
+        .stderr("fencelock: memory: is the memory of one process, so 2 processes would not share a lock: *\n")
+        .run();
+}
+
+#[test]
+fn what_cannot_be_measured_is_64_and_a_place_that_is_not_there_69() {
+    let place = Place::files();
+    for (line, status) in [
+        ("bench --workload nonsense", 64),
+        ("bench --batch 0,1ms", 64),
+        ("bench --batch 3", 64),
+        ("bench --linger 1s", 64),
+        ("bench --no-sharing --linger 1ms", 64),
+        ("bench --tasks 0", 64),
+        ("bench --seconds 0", 64),
+        ("bench --url nonsense:", 64),
+        ("bench --url redis://127.0.0.1:1", 69),
+    ] {
+        let output = Test::new(&place, line).output();
+        assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{line}: {}", output.stderr);
+        assert!(!output.stderr.is_empty(), "{line}");
+    }
+    assert!(std::fs::read_dir(place.file("locks")).map_or(true, |mut left| left.next().is_none()));
+}
+
+#[test]
+fn a_signal_ends_a_load_with_its_processes_and_its_keys() {
+    let Some(place) = Place::redis() else { return };
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        let line = "bench --workload uncontended --seconds 1h --processes 2 --tasks 8";
+        let running = Test::new(&place, line).start();
+        wait_until("the work of both", || {
+            let keys = format!("{:?}", place.server().command(&["KEYS", "*"]));
+            (keys.contains(":0:") && keys.contains(":1:")).then_some(())
+        });
+        let family = children(running.pid());
+        assert_eq!(family.len(), 2, "{family:?}");
+        running.kill(signal);
+        assert_eq!(running.end().status, status);
+        assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{signal}");
+        assert!(family.iter().all(|pid| !is_alive(pid)), "{family:?}");
+    }
+}
+
+#[test]
+fn the_processes_of_a_load_end_with_it_even_if_it_is_killed() {
+    let place = Place::files();
+    let running = Test::new(&place, "bench --seconds 1h --processes 2").start();
+    let family = wait_until("both processes", || Some(children(running.pid())).filter(|family| family.len() == 2));
+    running.kill("KILL");
+    wait_until("the end of both", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
+}
