@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -94,7 +93,7 @@ func (t *task) sell(key string) error {
 	if err := t.client.Set(context.Background(), key+":stock", stock-1, 0).Err(); err != nil {
 		return err
 	}
-	return t.client.RPush(context.Background(), key+":sold", fmt.Sprintf("%d:%d", t.job.Process, t.number)).Err()
+	return t.client.RPush(context.Background(), key+":sold", stock).Err()
 }
 
 // rounded to three digits.

@@ -138,7 +138,7 @@ public final class Worker implements Runnable {
         long stock = Long.parseLong(bucket.get());
         if (stock > 0) {
             bucket.set(Long.toString(stock - 1));
-            client.<String>getList(key + ":sold", StringCodec.INSTANCE).add(job.process + ":" + number);
+            client.<String>getList(key + ":sold", StringCodec.INSTANCE).add(Long.toString(stock));
         }
         return stock > 0;
     }

@@ -73,7 +73,7 @@ class Task {
     }
     const granted = performance.now();
     if (this.job.workload === 'flash-sale' && granted <= end) {
-      this.soldOut = !(await sell(this.server, key, `${this.job.process}:${this.number}`));
+      this.soldOut = !(await sell(this.server, key));
     }
     if (asked >= counted && granted <= end) {
       const wait = rounded(Math.floor((granted - asked) * 1000));
@@ -85,11 +85,11 @@ class Task {
 }
 
 /** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
-async function sell(server, key, buyer) {
+async function sell(server, key) {
   const stock = Number(await server.get(`${key}:stock`));
   if (stock > 0) {
     await server.set(`${key}:stock`, stock - 1);
-    await server.rpush(`${key}:sold`, buyer);
+    await server.rpush(`${key}:sold`, stock);
   }
   return stock > 0;
 }

@@ -72,7 +72,7 @@ final class Task
         $stock = (int) $this->server->get("$key:stock");
         if ($stock > 0) {
             $this->server->set("$key:stock", (string) ($stock - 1));
-            $this->server->rPush("$key:sold", "{$this->job['process']}:0");
+            $this->server->rPush("$key:sold", (string) $stock);
         }
         return $stock > 0;
     }

@@ -98,7 +98,7 @@ class Task(threading.Thread):
             self.refused += 1
         granted = time.monotonic()
         if self.job["workload"] == "flash-sale" and granted <= self.end:
-            self.sold_out = not sell(self.library.server, key, f"{self.job['process']}:{self.number}")
+            self.sold_out = not sell(self.library.server, key)
         if asked >= self.counted and granted <= self.end:
             wait = rounded(int((granted - asked) * 1e6))
             self.waits[wait] = self.waits.get(wait, 0) + 1
@@ -106,12 +106,12 @@ class Task(threading.Thread):
         lock.release()
 
 
-def sell(server, key, buyer):
+def sell(server, key):
     """Whether there was something left. Only the lock keeps others from selling between the reading and the writing."""
     stock = int(server.get(f"{key}:stock") or 0)
     if stock > 0:
         server.set(f"{key}:stock", stock - 1)
-        server.rpush(f"{key}:sold", buyer)
+        server.rpush(f"{key}:sold", stock)
     return stock > 0
 
 

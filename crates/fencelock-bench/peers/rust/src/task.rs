@@ -77,8 +77,7 @@ impl Task {
         let stock: i64 = server.get(format!("{key}:stock")).await?;
         if stock > 0 {
             let () = server.set(format!("{key}:stock"), stock - 1).await?;
-            let buyer = format!("{}:{}", self.job.process, self.number);
-            let () = server.rpush(format!("{key}:sold"), buyer).await?;
+            let () = server.rpush(format!("{key}:sold"), stock).await?;
         }
         Ok(stock > 0)
     }
