@@ -1,4 +1,4 @@
-//! Measures fencelock on one Redis, and in [`quorum`] on several: each figure is a ratio of two things measured in turn, in one run, on one machine.
+//! Measures fencelock on one Redis, in [`quorum`] on several, and in [`peers`] beside other libraries: each figure is a ratio of two things measured in turn, in one run, on one machine.
 //!
 //! | workload | against |
 //! |---|---|
@@ -14,6 +14,7 @@ mod bare;
 mod handoff;
 mod hot_key;
 mod local;
+pub mod peers;
 pub mod quorum;
 mod report;
 mod uncontended;
