@@ -1,5 +1,6 @@
-//! Measures fencelock on one Redis, in [`quorum`] on several, and in [`leases`] what very many cost to
-//! keep: each figure is a ratio of two things measured in turn, in one run, on one machine.
+//! Measures fencelock on one Redis, in [`quorum`] on several, in [`leases`] what very many cost to keep, and
+//! in [`peers`] beside other libraries: each figure is a ratio of two things measured in turn, in one run, on
+//! one machine.
 //!
 //! | workload | against |
 //! |---|---|
@@ -16,6 +17,7 @@ mod handoff;
 mod hot_key;
 pub mod leases;
 mod local;
+pub mod peers;
 pub mod quorum;
 mod report;
 mod uncontended;

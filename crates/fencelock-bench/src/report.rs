@@ -1,5 +1,5 @@
 use fencelock_conformance::RedisServer;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// All figures of one run.
@@ -12,13 +12,14 @@ pub(crate) struct Report {
     pub(crate) hot_key: Vec<HotKey>,
 }
 
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Machine {
+/// Where a run took place.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
     cpu: String,
     cores: usize,
     kernel: String,
     redis: String,
-    fencelock: &'static str,
+    fencelock: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,7 +77,7 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             redis: redis.unwrap_or("unknown").to_owned(),
-            fencelock: env!("CARGO_PKG_VERSION"),
+            fencelock: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }

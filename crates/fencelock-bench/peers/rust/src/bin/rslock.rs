@@ -1,0 +1,27 @@
+//! rslock [version]
+//!
+//! rslock's `acquire`, which waits for as long as it takes: three tries with random pauses of up to 200 ms, over and over.
+
+use fencelock_runners::{Failure, Locks, run};
+use rslock::{LockGuard, LockManager};
+use std::process::ExitCode;
+use std::time::Duration;
+
+struct Rslock(LockManager);
+
+impl Locks for Rslock {
+    type Held = LockGuard;
+
+    async fn acquire(&self, key: &str, ttl: Duration) -> Result<LockGuard, Failure> {
+        Ok(self.0.acquire(key, ttl).await?)
+    }
+
+    async fn release(&self, held: LockGuard) -> Result<(), Failure> {
+        held.release().await;
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    run("rslock", |url| async move { Ok(Rslock(LockManager::new(vec![url]))) })
+}

@@ -1,0 +1,82 @@
+# shellcheck shell=bash
+# Gets the lock libraries of other languages, below target/interop. For scripts that set $self to their name and stand in the
+# root of the project. Nothing here ends the script: each function says what is wrong and returns 1.
+into=$PWD/target/interop
+log=$into/install.log
+mkdir -p "$into"
+
+say() { printf '%s: %s\n' "$self" "$*"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# each FUNCTION...: runs them one by one; what cannot be had is left out, aloud and with the reason.
+each() {
+    local library
+    for library in "$@"; do
+        say "getting what $library needs"
+        if ! "$library" >"$log" 2>&1 </dev/null; then
+            say "SKIPPED $library: $(grep -v '^ *$' "$log" | tail -3 | tr '\n' ' ')"
+        fi
+    done
+}
+
+# need PROGRAM PACKAGE...: installs them if there is apt-get and the right to use it.
+need() {
+    has "$1" && return 0
+    shift
+    apt_install "$@"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Services that come with packages are not started, unless something here already says what is to be.
+apt_install() {
+    has apt-get || { echo "please install: $*"; return 1; }
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq) policy=/usr/sbin/policy-rc.d ours='' done=0
+    if [ ! -e "$policy" ]; then
+        as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy" || return 1
+        ours=1
+    fi
+    as_root "${apt[@]}" install -y --no-install-recommends "$@" ||
+        { as_root "${apt[@]}" update && as_root "${apt[@]}" install -y --no-install-recommends "$@"; } || done=1
+    [ -z "$ours" ] || as_root rm -f "$policy"
+    return "$done"
+}
+
+# The newest redis-py in place of Debian's, and what builds on it.
+of_python() {
+    need python3 python3 python3-venv || return 1
+    [ -x "$into/venv/bin/pip" ] || python3 -m venv "$into/venv" ||
+        { apt_install python3-venv && python3 -m venv "$into/venv"; } || return 1
+    "$into/venv/bin/pip" install --quiet --upgrade redis pottery python-redis-lock
+}
+
+# All at once: npm removes from the folder what it is not asked for.
+of_node() {
+    need node nodejs && need npm npm || return 1
+    mkdir -p "$into/node"
+    npm install --prefix "$into/node" --no-save --no-audit --no-fund redlock@5.0.0-beta.2 ioredis@5 redis-semaphore@5
+}
+
+# From its own registry; where that is out of reach, an older one from Debian.
+symfony() {
+    need php php-cli && { php -r 'exit(extension_loaded("redis") ? 0 : 1);' || apt_install php-redis; } || return 1
+    mkdir -p "$into/symfony"
+    if need composer composer && COMPOSER_ALLOW_SUPERUSER=1 composer require --quiet --no-interaction \
+        --working-dir="$into/symfony" symfony/lock; then
+        ln -sf vendor/autoload.php "$into/symfony/autoload.php"
+    else
+        echo 'composer cannot get it; trying php-symfony-lock of Debian'
+        apt_install php-symfony-lock && ln -sf /usr/share/php/Symfony/Component/Lock/autoload.php "$into/symfony/autoload.php"
+    fi
+}
+
+# redisson_with SOURCE CLASSES: the library, and one program that is compiled against it.
+redisson_with() {
+    need mvn maven && need javac default-jdk-headless || return 1
+    mkdir -p "$into/redisson/$2"
+    mvn --quiet --batch-mode --file crates/fencelock-interop/peers/java-redisson/pom.xml dependency:copy-dependencies \
+        -DoutputDirectory="$into/redisson/lib" || return 1
+    javac -cp "$into/redisson/lib/*" -d "$into/redisson/$2" "$1"
+}
