@@ -8,49 +8,67 @@ use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
 const LINE: &str = include_str!("../../fencelock-backends/src/redis/lua/line.lua");
 const ACQUIRE: &str = include_str!("../../fencelock-backends/src/redis/lua/acquire.lua");
 const RELEASE: &str = include_str!("../../fencelock-backends/src/redis/lua/release.lua");
+const RENEW: &str = include_str!("../../fencelock-backends/src/redis/lua/renew.lua");
+
+/// Where those who wait in line are told that it is their turn.
+pub(crate) const CHANNEL: &str = "fencelock:bench";
 
 /// The names and digests for one key, made once: what is measured is the sending.
 pub(crate) struct BareLock {
     keys: [String; 4],
     acquire: String,
+    renew: String,
     release: String,
 }
 
 impl BareLock {
     pub(crate) fn new(key: &str) -> Self {
         let side = |what: &str| format!("fencelock:{{{key}}}:{what}");
-        Self {
-            keys: [key.to_owned(), side("fence"), side("line"), side("waiters")],
-            acquire: Script::new(&format!("{LINE}{ACQUIRE}")).get_hash().to_owned(),
-            release: Script::new(&format!("{LINE}{RELEASE}")).get_hash().to_owned(),
-        }
+        let [release, acquire, renew] = Self::scripts().map(|script| script.get_hash().to_owned());
+        Self { keys: [key.to_owned(), side("fence"), side("line"), side("waiters")], acquire, renew, release }
     }
 
     pub(crate) async fn cycle(&self, connection: &mut MultiplexedConnection, holder: &str) -> Result<(), Failure> {
-        let value = format!("{holder} bench:1");
-        let mut acquire = self.command(&self.acquire);
-        acquire
-            .arg("try")
-            .arg(holder)
-            .arg(value)
-            .arg(30_000)
-            .arg(1_700_000_000_000_000_u64)
-            .arg(3000)
-            .arg(3000)
-            .arg("-")
-            .arg(1)
-            .arg("-");
-        let answer: (String, String, u64) = acquire.query_async(connection).await?;
+        let answer: (String, String, u64) = self.acquire("try", holder).query_async(connection).await?;
         if answer.0 != "granted" {
             return Err(format!("the key of one task was {}", answer.0).into());
         }
-        let mut release = self.command(&self.release);
-        release.arg(holder).arg(1_700_000_000_000_000_u64).arg(3000).arg("-");
-        release.exec_async(connection).await?;
+        self.release(holder).exec_async(connection).await?;
         Ok(())
     }
 
-    fn command(&self, digest: &str) -> Cmd {
+    /// `intent` is "try" or "enqueue"; who waits is woken as the product's clients are.
+    pub(crate) fn acquire(&self, intent: &str, holder: &str) -> Cmd {
+        let channel = if intent == "try" { "-" } else { CHANNEL };
+        let mut acquire = self.command(&self.acquire);
+        acquire.arg(intent).arg(holder).arg(format!("{holder} bench:1")).arg(30_000).arg(1_700_000_000_000_000_u64);
+        acquire.arg(3000).arg(3000).arg(channel).arg(1).arg("-");
+        acquire
+    }
+
+    pub(crate) fn renew(&self, holder: &str) -> Cmd {
+        let mut renew = self.command(&self.renew);
+        renew.arg(holder).arg(30_000);
+        renew
+    }
+
+    pub(crate) fn release(&self, holder: &str) -> Cmd {
+        let mut release = self.command(&self.release);
+        release.arg(holder).arg(1_700_000_000_000_000_u64).arg(3000).arg("-");
+        release
+    }
+
+    /// All its scripts, for a server that does not know them yet.
+    pub(crate) fn scripts() -> [Script; 3] {
+        [RELEASE, ACQUIRE, RENEW].map(|script| Script::new(&format!("{LINE}{script}")))
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        &self.keys[0]
+    }
+
+    /// A script by its digest, with the keys of this lock.
+    pub(crate) fn command(&self, digest: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(digest).arg(self.keys.len()).arg(&self.keys);
         command

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `uncontended` | the same two scripts sent with the bare `redis` client |
 //! | `handoff` | the round trip of a `PING` |
+//! | `server_time` | a script that does nothing |
 //! | `local` | the same tasks, each claiming for itself |
 //! | `hot_key` | two ways of waking waiters by pub/sub, and polling |
 //!
@@ -20,6 +21,7 @@ mod local;
 pub mod peers;
 pub mod quorum;
 mod report;
+mod server_time;
 mod uncontended;
 mod worker;
 
@@ -94,6 +96,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         for tasks in [1, 256] {
             report.uncontended.push(uncontended::measure(&url, tasks, effort).await?);
         }
+        report.server_time = server_time::measure(&url).await?;
         report.local = local::measure(&url, effort).await?;
         Ok::<_, Failure>(())
     })?;

@@ -1,3 +1,4 @@
+use crate::server_time::ServerTime;
 use fencelock_conformance::RedisServer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,6 +8,7 @@ use std::fmt;
 pub(crate) struct Report {
     machine: Machine,
     pub(crate) uncontended: Vec<Uncontended>,
+    pub(crate) server_time: Vec<ServerTime>,
     pub(crate) handoff: Option<HandOff>,
     pub(crate) local: Vec<Local>,
     pub(crate) hot_key: Vec<HotKey>,
@@ -96,6 +98,11 @@ impl fmt::Display for Report {
         writeln!(f, "| tasks | fencelock | bare client, same scripts | ratio |\n|---:|---:|---:|---:|")?;
         for row in &self.uncontended {
             writeln!(f, "| {} | {:.0} | {:.0} | {:.2} |", row.tasks, row.fencelock_per_s, row.bare_per_s, row.ratio)?;
+        }
+        writeln!(f, "\nWhat the server itself is busy with a command, by its own count")?;
+        writeln!(f, "| command | us | times the empty script |\n|---|---:|---:|")?;
+        for row in &self.server_time {
+            writeln!(f, "| {} | {:.1} | {:.1} |", row.what, row.us, row.times_empty)?;
         }
         if let Some(row) = &self.handoff {
             writeln!(f, "\nHand-off between two processes, {} times", row.handoffs)?;

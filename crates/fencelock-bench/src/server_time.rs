@@ -1,0 +1,145 @@
+//! What each script costs the server itself, by its own count, and next to it what a script costs that does nothing.
+
+use crate::Failure;
+use crate::bare::{self, BareLock, CHANNEL};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Script, Value};
+use serde::Serialize;
+
+/// As many keys as these are locked, renewed, waited for and released, one after the other.
+const KEYS: usize = 5000;
+/// Keys that a line of [`WAITING`] stands before.
+const CROWDED: usize = 500;
+const WAITING: usize = 64;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ServerTime {
+    pub(crate) what: &'static str,
+    pub(crate) us: f64,
+    pub(crate) times_empty: f64,
+}
+
+/// `url` is of a server that nobody else uses meanwhile, for it counts for all.
+pub(crate) async fn measure(url: &str) -> Result<Vec<ServerTime>, Failure> {
+    let mut scene = Scene { connection: bare::connect(url).await?, figures: Vec::new() };
+    let mut wakes = redis::Client::open(url)?.get_async_pubsub().await?;
+    wakes.subscribe(CHANNEL).await?;
+    for script in BareLock::scripts() {
+        script.prepare_invoke().load_async(&mut scene.connection).await?;
+    }
+    scene.floor().await?;
+    scene.alone().await?;
+    scene.crowded().await?;
+    let empty = scene.figures[0].1;
+    Ok(scene.figures.into_iter().map(|(what, us)| ServerTime { what, us, times_empty: us / empty }).collect())
+}
+
+struct Scene {
+    connection: MultiplexedConnection,
+    figures: Vec<(&'static str, f64)>,
+}
+
+impl Scene {
+    /// What there is to compare with: a script that does nothing, and a lock that is written by hand.
+    async fn floor(&mut self) -> Result<(), Failure> {
+        let nothing = self.known(&Script::new("return {'granted', '1', 1}")).await?;
+        self.figure("a script that does nothing", "granted", locks("floor", KEYS), |lock| lock.command(&nothing))
+            .await?;
+        let set =
+            |lock: &BareLock| redis::cmd("SET").arg(lock.key()).arg("mine").arg("NX").arg("PX").arg(30_000).clone();
+        self.figure("`SET NX PX`", "OK", locks("hand", KEYS), set).await?;
+        let delete = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+        let delete = self.known(&Script::new(delete)).await?;
+        let delete = |lock: &BareLock| lock.command(&delete).arg("mine").clone();
+        self.figure("compare and delete, by hand", "1", locks("hand", KEYS), delete).await
+    }
+
+    async fn alone(&mut self) -> Result<(), Failure> {
+        let (first, second) = (holder(1), holder(2));
+        let locks = || locks("alone", KEYS);
+        self.figure("acquire a free lock", "granted", locks(), |lock| lock.acquire("try", &first)).await?;
+        self.figure("renew it", "renewed", locks(), |lock| lock.renew(&first)).await?;
+        self.figure("try, refused", "busy", locks(), |lock| lock.acquire("try", &second)).await?;
+        self.figure("stand in line, first", "queued", locks(), |lock| lock.acquire("enqueue", &second)).await?;
+        self.figure("release to the only waiter", "released", locks(), |lock| lock.release(&first)).await?;
+        self.figure("release, nobody waits", "released", locks(), |lock| lock.release(&second)).await
+    }
+
+    async fn crowded(&mut self) -> Result<(), Failure> {
+        let (owner, late) = (holder(0), holder(WAITING + 1));
+        let locks = || locks("crowded", CROWDED);
+        self.all("granted", locks(), |lock| lock.acquire("try", &owner)).await?;
+        for waiter in 1..=WAITING {
+            let waiter = holder(waiter);
+            self.all("queued", locks(), |lock| lock.acquire("enqueue", &waiter)).await?;
+        }
+        self.figure("stand in line, 65th", "queued", locks(), |lock| lock.acquire("enqueue", &late)).await?;
+        self.figure("release to the first of 65", "released", locks(), |lock| lock.release(&owner)).await
+    }
+
+    async fn known(&mut self, script: &Script) -> Result<String, Failure> {
+        Ok(script.prepare_invoke().load_async(&mut self.connection).await?)
+    }
+
+    async fn figure(
+        &mut self,
+        what: &'static str,
+        expected: &str,
+        locks: Vec<BareLock>,
+        command: impl Fn(&BareLock) -> Cmd,
+    ) -> Result<(), Failure> {
+        redis::cmd("CONFIG").arg("RESETSTAT").exec_async(&mut self.connection).await?;
+        self.all(expected, locks, command).await?;
+        let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await?;
+        let spent = ["evalsha", "set"].iter().find_map(|name| spent_per_call(&info, name));
+        self.figures.push((what, spent.ok_or("the server does not tell how long its commands took")?));
+        Ok(())
+    }
+
+    /// One by one, as clients do, and each has to be answered as expected.
+    async fn all(
+        &mut self,
+        expected: &str,
+        locks: Vec<BareLock>,
+        command: impl Fn(&BareLock) -> Cmd,
+    ) -> Result<(), Failure> {
+        for lock in locks {
+            let answer: Value = command(&lock).query_async(&mut self.connection).await?;
+            let first = match &answer {
+                Value::Array(fields) => fields.first().unwrap_or(&answer),
+                answer => answer,
+            };
+            let word: String = redis::from_redis_value_ref(first)?;
+            if word != expected {
+                return Err(format!("{word} instead of {expected}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn locks(name: &str, count: usize) -> Vec<BareLock> {
+    (0..count).map(|index| BareLock::new(&format!("{name}-{index}"))).collect()
+}
+
+fn holder(number: usize) -> String {
+    format!("{number:032x}")
+}
+
+/// Microseconds, out of a line `cmdstat_NAME:calls=1,usec=2,usec_per_call=2.00,...`. Scripts are counted with all that they call.
+fn spent_per_call(info: &str, name: &str) -> Option<f64> {
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split(',').find_map(|field| field.strip_prefix("usec_per_call=")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_not_taken_for_another_whose_name_begins_alike() {
+        let info = "cmdstat_setex:calls=1,usec=9,usec_per_call=9.00\r\ncmdstat_set:calls=4,usec=10,usec_per_call=2.50,failed_calls=0\r\n";
+        assert_eq!(spent_per_call(info, "set"), Some(2.5));
+        assert_eq!(spent_per_call(info, "evalsha"), None);
+    }
+}
