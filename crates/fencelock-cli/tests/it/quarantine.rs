@@ -1,4 +1,5 @@
 use crate::place::Place;
+use crate::running::wait_until;
 use crate::test::Test;
 use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 
@@ -20,6 +21,18 @@ fn test<'a>(place: &'a Place, url: &str, line: &str) -> Test<'a> {
 /// As if the time had passed.
 fn end_quarantine(server: &RedisServer) {
     assert_eq!(server.command(&["HSET", "fencelock:node", "until", "1"]), Reply::Int(0));
+}
+
+/// Has `k`, on all servers: a majority decides, and a program that ends then may not have reached the others yet.
+fn held_by_all(place: &Place, url: &str, servers: &[RedisServer]) -> String {
+    wait_until("a hold on every node", || {
+        let holder = test(place, url, "acquire --ttl 45s k").output().stdout;
+        if servers.iter().all(|server| server.command(&["EXISTS", "k"]) == Reply::Int(1)) {
+            return Some(holder);
+        }
+        test(place, url, &format!("release k --holder {}", holder.trim())).output();
+        None
+    })
 }
 
 #[test]
@@ -65,7 +78,7 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let place = Place::files();
     let old = url(&servers[..3]);
     test(&place, &old, "init --trust-empty").output();
-    let held = test(&place, &old, "acquire --ttl 45s k").output().stdout;
+    let held = held_by_all(&place, &old, &servers[..3]);
     servers[2].kill();
     let new = url([&servers[0], &servers[1], &servers[3]]);
     let refused = test(&place, &new, "status k").output();
