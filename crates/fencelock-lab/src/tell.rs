@@ -146,6 +146,10 @@ fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
         (Op::HasNoTtl, false) => lang.pick("sees that nothing is to be mended.", "发现没有需要修补的。"),
         (Op::GetIsMine, true) => lang.pick("sees its own value in the lock.", "看到锁里是自己的值。"),
         (Op::GetIsMine, false) => lang.pick("sees that the lock is not its own.", "看到锁不是自己的。"),
+        (Op::GetDeadline, _) if step.reply == Reply::Value(Value::Nil) => lang.pick(
+            "reads no deadline any more: nothing counts as long ago.",
+            "读到空值：锁已经没了，空值当作早已超时。",
+        ),
         (Op::GetDeadline, _) => lang.pick("reads the deadline in the lock.", "读出锁里的超时时间。"),
         (Op::HasPassed, true) => lang.pick("finds that the deadline has passed.", "判断锁已超时。"),
         (Op::HasPassed, false) => lang.pick("finds that the deadline lies ahead.", "判断锁还没有超时。"),
