@@ -1,6 +1,7 @@
 use super::Rooms;
 use super::limits::{FIRST_BLOCK, GIVING_WAY, LARGEST_BLOCK};
 use super::line::Line;
+use super::linger::Kept;
 use super::share::{Past, Share};
 use crate::error::Error;
 use crate::hold::{Hold, Turn};
@@ -99,6 +100,8 @@ pub(super) struct After {
     pub(super) ask: bool,
     /// The end of the hold has moved.
     pub(super) moved: Option<Arc<Hold>>,
+    /// It lingers.
+    pub(super) kept: Option<Kept>,
     /// Nobody has it, and it goes back.
     pub(super) give_back: Option<Arc<Hold>>,
     /// What whoever contended has left at the server.
@@ -318,6 +321,9 @@ impl Room {
         }
         if let Some(hold) = after.moved {
             self.rooms.watchdog.reset_timer(&hold);
+        }
+        if let Some(kept) = after.kept {
+            self.keep(kept);
         }
         if let Some(hold) = after.give_back {
             self.rooms.give_back(&hold);
