@@ -265,9 +265,10 @@ impl Room {
         state.failing_since = None;
     }
 
-    /// Whoever contends got no answer.
-    pub(super) fn failing(&self, since: Moment) {
-        self.state().failing_since.get_or_insert(since);
+    /// Whoever contends got no answer since then; or, with `None`, one that is waited for however long that takes.
+    pub(super) fn failing(&self, since: Option<Moment>) {
+        let mut state = self.state();
+        state.failing_since = since.map(|since| state.failing_since.unwrap_or(since));
     }
 
     /// Since when nobody has got an answer, for one who came at `arrived`.
