@@ -185,7 +185,9 @@ impl Room {
         (state.heard, state.failing_since) = (None, None);
         let (granted, past) = (hold.turn().since, std::mem::take(&mut state.past));
         let Rooms { limits, queues, .. } = *self.rooms;
-        state.share = Some(Share::new(Arc::clone(hold), tokens, granted, past, limits, queues));
+        // One that is over by now has been told of before anybody could hear it here.
+        let alive = hold.end().is_none();
+        state.share = alive.then(|| Share::new(Arc::clone(hold), tokens, granted, past, limits, queues));
         self.finish(state, After::default());
     }
 
