@@ -208,11 +208,12 @@ impl Room {
             self.finish(state, after);
             return true;
         }
+        let ahead = state.contends();
         if let Some(share) = state.share.take() {
             if share.gives_way(now) {
                 state.free_until = now + self.pause();
             }
-            state.past = share.ended(now);
+            state.past = share.ended(now, ahead);
         }
         self.finish(state, After::default());
         false
