@@ -218,6 +218,29 @@ async fn a_batch_of_renewals_goes_to_each_node_once_and_waits_for_none_that_hang
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_large_batch_with_a_hold_that_cannot_be_told_is_answered_while_the_leases_run() {
+    let scene = Scene::new(3);
+    let ttl = Duration::from_secs(1);
+    let claims: Vec<_> = (0..1000).map(|n| claim(&format!("k{n}"), ttl)).collect();
+    for claim in &claims {
+        scene.grants(claim).await;
+    }
+    // One node has lost one of the holds, and another does not answer: of that hold nothing can be told.
+    let odd = &claims[500];
+    scene.nodes[1].release(&odd.key, &odd.holder.id).await.unwrap();
+    scene.nodes[0].road(Road::BlackHole);
+    let renewals: Vec<_> = claims
+        .iter()
+        .map(|claim| Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl })
+        .collect();
+    let begun = Instant::now();
+    let answers = scene.quorum.renew(&renewals).await;
+    assert!(begun.elapsed() < ttl / 3, "whoever waits longer has lost all of them: {:?}", begun.elapsed());
+    let renewed = answers.iter().filter(|answer| **answer == Ok(Renew::Renewed { waiters: 0 })).count();
+    assert_eq!((renewed, answers[500].is_err()), (999, true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
     let scene = Scene::new(3);
     scene.nodes[0].road(Road::Refusing);

@@ -82,7 +82,7 @@ impl Client {
     }
 
     #[cfg(test)]
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) const fn core(&self) -> &Arc<Core> {
         &self.core
     }
 

@@ -256,11 +256,13 @@ impl Hold {
         if state.renewing || matches!(state.end, Some(End::LetGo)) {
             return Duty::Nothing;
         }
-        self.latch(&mut state, self.clock.now());
+        // One look at the clock: a hold that ended between two of them would have no timer any more, and nobody told.
+        let now = self.clock.now();
+        self.latch(&mut state, now);
         if let Some(End::Lost(reason)) = &state.end {
             return Duty::Ended(reason.clone());
         }
-        match state.plan.due_with_others(self.clock.now(), ahead) {
+        match state.plan.due_with_others(now, ahead) {
             Due::At(_) => Duty::Sleep,
             Due::Renew => {
                 state.renewing = true;
@@ -318,5 +320,45 @@ impl Hold {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{Drift, Lease};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// A millisecond passes from one look at it to the next.
+    #[derive(Debug)]
+    struct Ticking(AtomicU64);
+
+    impl Clock for Ticking {
+        fn now(&self) -> Moment {
+            Moment::from_micros(self.0.fetch_add(1, Ordering::Relaxed) * 1000)
+        }
+
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_hold_that_ends_while_it_is_looked_at_is_not_forgotten() {
+        let (clock, ttl) = (Arc::new(Ticking(AtomicU64::new(0))), Ttl::default());
+        let lease = Lease::granted(Moment::default(), ttl.get(), Drift::default());
+        let beginning = Beginning {
+            key: Key::new("k").unwrap(),
+            holder: HolderId::from_bytes([1; 16]),
+            owner: Owner::from_text("test:1"),
+            ttl,
+            fence: FencingToken::new(1).unwrap(),
+            plan: RenewalPlan::new(lease, ttl, Drift::default(), Moment::NEVER, Moment::from_micros(20_000)),
+            stray_until: Moment::default(),
+            room: None,
+        };
+        let (hold, _) = Hold::begin(beginning, clock);
+        let told = (0..30).map(|_| hold.duty(Duration::ZERO)).find(|duty| *duty != Duty::Sleep);
+        assert_eq!(told, Some(Duty::Ended(LossReason::MaxHold)), "whoever gets another answer looks no more");
     }
 }

@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
         }
         let since = *self.failing_since.get_or_insert(now);
         if let Some(ticket) = &self.ticket {
-            ticket.failing(since);
+            ticket.failing(Some(since).filter(|_| !cause.is_quarantine()));
         }
         if self.is_over() && self.occupied.is_some() && !cause.is_permanent() && !cause.is_quarantine() {
             // Who has it was told before.

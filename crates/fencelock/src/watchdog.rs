@@ -119,7 +119,7 @@ impl Watchdog {
     /// The task. It ends after [`Watchdog::stop`].
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
-            self.renew(&self.due());
+            self.renew(self.due());
             let Some(nap) = self.nap() else { return };
             tokio::select! {
                 () = self.wake.notified() => {}
@@ -207,8 +207,11 @@ impl Watchdog {
         Some(if next == Moment::NEVER { Duration::from_hours(1) } else { next.since(now).min(LONGEST_NAP) })
     }
 
-    fn renew(self: &Arc<Self>, holds: &[Arc<Hold>]) {
-        for batch in holds.chunks(BATCH) {
+    fn renew(self: &Arc<Self>, mut holds: Vec<Arc<Hold>>) {
+        // An answer is waited for as long as the shortest lease of its batch allows: no other may be twice as long.
+        let class = |hold: &Hold| hold.ttl.as_millis().checked_ilog2();
+        holds.sort_by_key(|hold| class(hold));
+        for batch in holds.chunk_by(|one, other| class(one) == class(other)).flat_map(|alike| alike.chunks(BATCH)) {
             // A task of its own: a server that does not answer must not delay the next batch.
             tokio::spawn(Arc::clone(self).renew_batch(batch.to_vec()));
         }

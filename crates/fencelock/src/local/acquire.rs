@@ -54,10 +54,7 @@ pub(crate) async fn try_acquire(core: &Arc<Core>, rooms: &Arc<Rooms>, request: &
     let arrived = core.clock.now();
     match rooms.of(&request.key).and_then(|room| room.take_idle(request)) {
         Some(Idle::Taken(hold, turn)) => return Ok(Guard::of_turn(Arc::clone(core), hold, turn, arrived)),
-        Some(Idle::GivenUp(idle)) => {
-            // If it cannot be told whether that was done, the claim will tell.
-            let _ = core.backend.release(&idle.key, &idle.holder).await;
-        }
+        Some(Idle::GivenUp(idle)) => idle.release(&*core.backend).await,
         None => {}
     }
     acquiring::contend(core, request, arrived, None).await

@@ -5,7 +5,7 @@ use super::{Call, Rooms};
 use crate::hold::{Hold, Turn};
 use crate::janitor::Chore;
 use crate::lock::Request;
-use fencelock_core::Moment;
+use fencelock_core::{Backend, Moment};
 use std::sync::Arc;
 
 /// What became of a lease that lingered.
@@ -13,11 +13,34 @@ pub(super) enum Idle {
     /// It is the caller's.
     Taken(Arc<Hold>, Turn),
     /// It does not suit, and must be released.
-    GivenUp(Arc<Hold>),
+    GivenUp(GivenUp),
+}
+
+/// A lease that lingered and is released by a task that waits for it. Without a confirmation that is done in the background.
+pub(super) struct GivenUp {
+    rooms: Arc<Rooms>,
+    hold: Arc<Hold>,
+    confirmed: bool,
+}
+
+impl GivenUp {
+    /// If it cannot be told whether that was done, the next claim will tell.
+    pub(super) async fn release(mut self, backend: &dyn Backend) {
+        let released = backend.release(&self.hold.key, &self.hold.holder).await;
+        self.confirmed = released.is_ok() && self.rooms.clock.now() >= self.hold.stray_until;
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if !self.confirmed {
+            self.rooms.give_back(&self.hold);
+        }
+    }
 }
 
 /// A lease that lingers. It goes back when this is dropped, also with the runtime, unless it was taken meanwhile.
-struct Kept {
+pub(super) struct Kept {
     hold: Arc<Hold>,
     idle: Turn,
 }
@@ -39,13 +62,18 @@ impl Room {
         let (idle, moved) = share.hold.rest_after(turn, now)?;
         share.idle = true;
         let hold = Arc::clone(&share.hold);
-        let kept = Kept { hold: Arc::clone(&hold), idle };
+        let kept = Some(Kept { hold: Arc::clone(&hold), idle });
+        // Whether somebody waits is asked at once.
+        Some(After { ask: true, moved: moved.then_some(hold), kept, ..After::default() })
+    }
+
+    /// Not under the lock of the room: a runtime that has ended drops what it is given at once.
+    pub(super) fn keep(&self, kept: Kept) {
+        let linger = self.rooms.limits.linger;
         self.rooms.runtime.spawn(async move {
             tokio::time::sleep(linger).await;
             drop(kept);
         });
-        // Whether somebody waits is asked at once.
-        Some(After { ask: true, moved: moved.then_some(hold), ..After::default() })
     }
 
     /// The time is over: the lease goes back unless it was taken meanwhile.
@@ -75,7 +103,7 @@ impl Room {
         let idle = state.share.take()?.hold;
         self.finish(state, After::default());
         self.rooms.let_go(&idle);
-        Some(Idle::GivenUp(idle))
+        Some(Idle::GivenUp(GivenUp { rooms: Arc::clone(&self.rooms), hold: idle, confirmed: false }))
     }
 }
 

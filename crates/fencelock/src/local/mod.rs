@@ -118,3 +118,52 @@ impl fmt::Debug for Rooms {
         f.debug_struct("Rooms").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use crate::hold::{Beginning, Hold};
+    use fencelock_backends::Memory;
+    use fencelock_core::{FencingToken, HolderId, Lease, Moment, RenewalPlan, Ttl};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn called(ticket: &mut Ticket<'_>) -> bool {
+        let called = pin!(ticket.called()).poll(&mut Context::from_waker(Waker::noop()));
+        matches!(called, Poll::Ready(Ok(Call::Contend)))
+    }
+
+    /// The watchdog may be faster than the task that was granted the lease, which then is over before it is shared.
+    #[tokio::test]
+    async fn nobody_waits_for_a_lease_that_was_over_before_it_was_shared() {
+        let client = Client::with_backend(Arc::new(Memory::new())).unwrap();
+        let core = client.core();
+        let rooms = core.rooms.as_ref().unwrap();
+        let (wait, retry, max_hold, on_wait, on_trouble) = (None, None, None, None, None);
+        let (key, ttl, owner) = (Key::new("k").unwrap(), Ttl::default(), core.identity.owner(None).unwrap());
+        let request = Request { key, ttl, wait, retry, owner, max_hold, on_wait, on_trouble };
+        let enter = || Ticket::enter(core, rooms, &request, core.clock.now(), false);
+        let (mut first, mut second) = (enter(), enter());
+        assert!(called(&mut first) && !called(&mut second));
+        let now = core.clock.now();
+        let beginning = Beginning {
+            key: request.key.clone(),
+            holder: HolderId::from_bytes([1; 16]),
+            owner: request.owner.clone(),
+            ttl: request.ttl,
+            fence: FencingToken::new(1).unwrap(),
+            plan: RenewalPlan::new(Lease::endless(), request.ttl, core.drift, Moment::NEVER, now),
+            stray_until: Moment::default(),
+            room: Some(Arc::clone(first.room())),
+        };
+        let hold = Arc::new(Hold::begin(beginning, Arc::clone(&core.clock)).0);
+        // As the watchdog tells it.
+        assert!(hold.end().is_some());
+        first.room().end(&hold);
+        let tokens = fencelock_core::TokenBlock::ending(FencingToken::new(9).unwrap(), 9.try_into().unwrap());
+        first.opened(&hold, tokens);
+        assert!(called(&mut second), "nobody else would call it");
+    }
+}

@@ -1,6 +1,7 @@
 use super::Rooms;
 use super::limits::{FIRST_BLOCK, GIVING_WAY, LARGEST_BLOCK};
 use super::line::Line;
+use super::linger::Kept;
 use super::share::{Past, Share};
 use crate::error::Error;
 use crate::hold::{Hold, Turn};
@@ -99,6 +100,8 @@ pub(super) struct After {
     pub(super) ask: bool,
     /// The end of the hold has moved.
     pub(super) moved: Option<Arc<Hold>>,
+    /// It lingers.
+    pub(super) kept: Option<Kept>,
     /// Nobody has it, and it goes back.
     pub(super) give_back: Option<Arc<Hold>>,
     /// What whoever contended has left at the server.
@@ -182,7 +185,9 @@ impl Room {
         (state.heard, state.failing_since) = (None, None);
         let (granted, past) = (hold.turn().since, std::mem::take(&mut state.past));
         let Rooms { limits, queues, .. } = *self.rooms;
-        state.share = Some(Share::new(Arc::clone(hold), tokens, granted, past, limits, queues));
+        // One that is over by now has been told of before anybody could hear it here.
+        let alive = hold.end().is_none();
+        state.share = alive.then(|| Share::new(Arc::clone(hold), tokens, granted, past, limits, queues));
         self.finish(state, After::default());
     }
 
@@ -203,11 +208,12 @@ impl Room {
             self.finish(state, after);
             return true;
         }
+        let ahead = state.contends();
         if let Some(share) = state.share.take() {
             if share.gives_way(now) {
                 state.free_until = now + self.pause();
             }
-            state.past = share.ended(now);
+            state.past = share.ended(now, ahead);
         }
         self.finish(state, After::default());
         false
@@ -262,9 +268,10 @@ impl Room {
         state.failing_since = None;
     }
 
-    /// Whoever contends got no answer.
-    pub(super) fn failing(&self, since: Moment) {
-        self.state().failing_since.get_or_insert(since);
+    /// Whoever contends got no answer since then; or, with `None`, one that is waited for however long that takes.
+    pub(super) fn failing(&self, since: Option<Moment>) {
+        let mut state = self.state();
+        state.failing_since = since.map(|since| state.failing_since.unwrap_or(since));
     }
 
     /// Since when nobody has got an answer, for one who came at `arrived`.
@@ -318,6 +325,9 @@ impl Room {
         }
         if let Some(hold) = after.moved {
             self.rooms.watchdog.reset_timer(&hold);
+        }
+        if let Some(kept) = after.kept {
+            self.keep(kept);
         }
         if let Some(hold) = after.give_back {
             self.rooms.give_back(&hold);

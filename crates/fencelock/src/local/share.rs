@@ -29,7 +29,7 @@ pub(crate) struct Share {
 pub(crate) struct Past {
     /// Others waited when it went back.
     company: bool,
-    /// Since when the key was passed on, and until when.
+    /// Since when the key was passed on, and until when it may come back for that to go on.
     stretch: Option<(Moment, Moment)>,
 }
 
@@ -44,8 +44,7 @@ impl Share {
         queues: bool,
     ) -> Self {
         let (grants, span) = limits.batch(queues);
-        // After a longer while it was somebody else's, or free for all.
-        let recent = |(_, until): &(Moment, Moment)| granted.since(*until) <= limits.pause;
+        let recent = |(_, until): &(Moment, Moment)| granted <= *until;
         Self {
             hold,
             next: tokens.first().get() + 1,
@@ -111,10 +110,13 @@ impl Share {
         self.is_over(now) && !self.company() && !(self.queues && self.limits.pause.is_zero())
     }
 
-    /// It goes back now.
-    pub(crate) fn ended(self, now: Moment) -> Past {
+    /// It goes back now. `ahead` says whether somebody of this room stands in line at the place already.
+    pub(crate) fn ended(self, now: Moment, ahead: bool) -> Past {
         let company = self.company();
-        Past { company, stretch: self.began.filter(|_| !company && !self.gives_way(now)).map(|began| (began, now)) }
+        // After a longer while it was somebody else's, or free for all. But it was not free if it was handed to one in line,
+        // though that takes as long as the way to the place and back.
+        let until = now + if ahead { self.limits.stretch } else { self.limits.pause };
+        Past { company, stretch: self.began.filter(|_| !company && !self.gives_way(now)).map(|began| (began, until)) }
     }
 
     fn is_over(&self, now: Moment) -> bool {

@@ -88,8 +88,8 @@ impl<'a> Ticket<'a> {
         self.room.heard(ahead, occupied);
     }
 
-    /// The claim was not answered.
-    pub(crate) fn failing(&self, since: Moment) {
+    /// Claims were not answered since then; or, with `None`, the place is in quarantine, whose end everybody waits for.
+    pub(crate) fn failing(&self, since: Option<Moment>) {
         self.room.failing(since);
     }
 

@@ -1,7 +1,7 @@
 //! Programs that only ask now and then leave no trace at the server, and have their turn all the same.
 
-use crate::common::{Scene, Verb, ms, secs};
-use fencelock::{Client, Error, FencingToken};
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Client, Drift, Error, FencingToken};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -69,6 +69,25 @@ async fn the_bound_is_settable_and_holds_for_any_rhythm_below_it() {
         let waited = stranger(&scene, every).await;
         assert!(waited <= ms(300 + 110 + 10), "asking every {every:?}: after {waited:?}");
     }
+    stop(tasks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_far_away_is_left_free_as_soon() {
+    let scene = Scene::new();
+    // From one lease to the next it takes longer than a pause, and a lease is used up before the stretch is over.
+    for verb in [Verb::Acquire, Verb::Release] {
+        scene.net.always(verb, Fate::Slow(ms(30)));
+    }
+    let client = Client::builder()
+        .clock(Arc::new(scene.clock), Drift::default())
+        .give_way(ms(900), ms(20))
+        .backend(Arc::clone(&scene.net) as _)
+        .unwrap();
+    let (tasks, _) = hammer(&client, 8, ms(1));
+    scene.pass(ms(100)).await;
+    let waited = stranger(&scene, ms(10)).await;
+    assert!(waited <= ms(900 + 20 + 100), "{waited:?}");
     stop(tasks);
 }
 

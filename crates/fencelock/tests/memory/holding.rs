@@ -110,6 +110,31 @@ async fn one_lease_in_trouble_does_not_trouble_its_neighbours() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn short_leases_that_a_slow_place_cannot_renew_do_not_trouble_long_ones() {
+    let scene = Scene::new();
+    let long = scene.client.lock("long").ttl(secs(30)).await.unwrap();
+    scene.pass(secs(1)).await;
+    // An answer takes 50 ms: more than the third of 100 ms, and nothing for 30 s.
+    scene.net.always(Verb::Renew, Fate::Slow(ms(25)));
+    let others: Vec<_> = (0..20)
+        .map(|number| {
+            let client = scene.client.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(ms(3 * number)).await;
+                loop {
+                    let guard = client.lock(format!("short{number}")).ttl(ms(100)).await.unwrap();
+                    tokio::time::sleep(ms(60)).await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    scene.pass(secs(45)).await;
+    assert!(long.is_held(), "{:?}", long.check());
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_ttl_outside_its_bounds_is_refused_before_anything_is_asked() {
     let scene = Scene::new();
     for ttl in [Duration::ZERO, Duration::from_micros(400), ms(1), ms(9), secs(400 * 86_400), Duration::MAX] {

@@ -1,20 +1,26 @@
 //! A free lease stays for a moment, if that is wanted.
 
-use crate::common::{Scene, Verb, ms, secs};
+use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
 use crate::sharing::shared_guard;
 use fencelock::backends::Memory;
 use fencelock::{Client, Drift, Error, Released};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// A client of this network that keeps leases for so long.
+fn lingering(scene: &Scene, span: Duration) -> Client {
+    Client::builder()
+        .clock(Arc::new(scene.clock), Drift::default())
+        .linger(span)
+        .backend(Arc::clone(&scene.net) as _)
+        .unwrap()
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lease_lingers_for_the_next_task_and_goes_back_then() {
     let scene = Scene::new();
     let net = Arc::clone(&scene.net);
-    let lingering = Client::builder()
-        .clock(Arc::new(scene.clock), Drift::default())
-        .linger(ms(5))
-        .backend(Arc::clone(&net) as _)
-        .unwrap();
+    let lingering = lingering(&scene, ms(5));
     let guard = shared_guard(&scene, &lingering).await;
     let (holder, token) = (guard.holder(), guard.fencing_token());
     let claims = net.calls(Verb::Acquire);
@@ -48,4 +54,60 @@ async fn a_lease_that_lingers_is_given_up_for_whoever_cannot_use_it() {
     drop(other);
     drop(remote.await.unwrap().unwrap());
     assert!(scene.now().since(began) < ms(9), "{:?}", scene.now().since(began));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_gives_up_while_such_a_lease_goes_back_leaves_nothing() {
+    let scene = Scene::new();
+    let lingering = lingering(&scene, ms(10));
+    let guard = shared_guard(&scene, &lingering).await;
+    // By now it has a whole lease, of half a minute.
+    scene.pass(secs(1)).await;
+    drop(guard);
+    scene.net.next(Verb::Release, [Fate::Slow(secs(1))]);
+    let other = lingering.lock("k").label("other").try_acquire();
+    assert!(tokio::time::timeout(ms(1), other).await.is_err(), "it waits for the release");
+    scene.pass(secs(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn such_a_lease_goes_back_also_if_its_release_gets_lost() {
+    let scene = Scene::new();
+    let lingering = lingering(&scene, ms(10));
+    let guard = shared_guard(&scene, &lingering).await;
+    // By now it has a whole lease, of half a minute.
+    scene.pass(secs(1)).await;
+    drop(guard);
+    scene.net.next(Verb::Release, [Fate::Lost]);
+    let _ = lingering.lock("k").label("other").try_acquire().await.unwrap();
+    scene.pass(secs(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[test]
+fn a_lease_does_not_linger_where_the_runtime_is_gone() {
+    let memory = Arc::new(Memory::new());
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let first = runtime();
+    let guard = first.block_on(async {
+        let client = Client::builder().linger(ms(10)).backend(Arc::clone(&memory) as _).unwrap();
+        let held = client.lock("k").await.unwrap();
+        let next = tokio::spawn(client.lock("k").acquire());
+        eventually("it waits", async || client.waiting("k") == 1).await;
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap()
+    });
+    drop(first);
+    let (done, dropped) = mpsc::channel();
+    let dropping = std::thread::spawn(move || {
+        drop(guard);
+        done.send(()).unwrap();
+    });
+    assert_eq!(dropped.recv_timeout(secs(20)), Ok(()), "it hangs");
+    dropping.join().unwrap();
+    runtime().block_on(async {
+        let client = Client::with_backend(memory).unwrap();
+        eventually("it is free", async || client.inspect("k").await.unwrap().is_none()).await;
+    });
 }

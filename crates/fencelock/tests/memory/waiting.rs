@@ -317,3 +317,18 @@ async fn only_a_waiter_that_is_refused_again_was_woken_in_vain() {
     assert!(waiting.await.unwrap().unwrap().is_held());
     assert_eq!(scene.client.wasted_wakeups(), wasted, "the hand-off woke it for good");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_in_a_quarantine_ends_nobody_elses() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Quarantined);
+    let bounded = tokio::spawn(scene.client.lock("k").ttl(secs(1)).wait(secs(5)).acquire());
+    scene.pass(ms(1)).await;
+    let patient = tokio::spawn(scene.client.lock("k").ttl(secs(1)).acquire());
+    let error = bounded.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    scene.pass(secs(60)).await;
+    assert!(!patient.is_finished(), "a quarantine is waited for like a release");
+    scene.net.always(Verb::Acquire, Fate::Pass);
+    assert!(patient.await.unwrap().unwrap().is_held());
+}
