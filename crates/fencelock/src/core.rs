@@ -39,8 +39,8 @@ impl Core {
         })?;
         let identity = Identity::of_this_process()?;
         let waiters = Arc::new(Waiters::default());
-        let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock));
         let (janitor, desk) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
+        let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock), Arc::clone(&janitor));
         let listener: Arc<dyn Sink> = Arc::new(Listener {
             waiters: Arc::clone(&waiters),
             watchdog: Arc::downgrade(&watchdog),

@@ -122,7 +122,8 @@ impl Lock {
         self
     }
 
-    /// Lets the lock go, as lost, after this long even if the guard lives: a bound for work that hangs.
+    /// Lets the lock go, as lost, after this long even if the guard lives: a bound for work that hangs. The guard says
+    /// so before anybody else can have the lock, and whoever waits gets it at once.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

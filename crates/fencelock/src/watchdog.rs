@@ -2,6 +2,7 @@
 
 use crate::hold::{Duty, End, Hold};
 use crate::identity::dice;
+use crate::janitor::{Chore, Janitor};
 use crate::telemetry;
 use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ const BATCH: usize = 1000;
 pub(crate) struct Watchdog {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
+    janitor: Arc<Janitor>,
     table: Mutex<Table>,
     wake: Notify,
 }
@@ -40,7 +42,7 @@ struct Table {
 }
 
 impl Watchdog {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, janitor: Arc<Janitor>) -> Arc<Self> {
         let table = Table {
             holds: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -48,7 +50,7 @@ impl Watchdog {
             busy: false,
             stopped: false,
         };
-        Arc::new(Self { backend, clock, table: Mutex::new(table), wake: Notify::new() })
+        Arc::new(Self { backend, clock, janitor, table: Mutex::new(table), wake: Notify::new() })
     }
 
     /// Looks after a hold until it is forgotten or lost.
@@ -184,6 +186,11 @@ impl Watchdog {
     fn tell_end(&self, hold: &Arc<Hold>, lost: Option<&LossReason>) {
         if let Some(reason) = lost {
             telemetry::lost(hold, &hold.turn(), reason, self.clock.now());
+        }
+        if lost == Some(&LossReason::MaxHold) {
+            // Its guard may hang for ever, and not every place has leases that end.
+            let until = self.clock.now() + hold.ttl.get();
+            self.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered: false });
         }
         if let Some(room) = &hold.room {
             room.end(hold);

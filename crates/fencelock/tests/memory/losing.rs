@@ -101,6 +101,26 @@ async fn the_longest_hold_ends_a_lock_that_could_be_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_waits_behind_a_hung_guard_gets_the_lock_when_the_longest_hold_is_over() {
+    for leases in [true, false] {
+        for sharing in [true, false] {
+            let clock = Arc::new(TokioClock::starting_now());
+            let memory = if leases { Memory::with_leases(Arc::clone(&clock) as _) } else { Memory::new() };
+            let builder = Client::builder().clock(clock, Drift::default()).sharing(sharing);
+            let client = builder.backend(Arc::new(memory)).unwrap();
+            let hung = client.lock("k").ttl(secs(9)).max_hold(secs(60)).await.unwrap();
+            let next = client.lock("k").wait(secs(61)).await.unwrap();
+            assert_eq!(hung.lost().await, LossReason::MaxHold, "leases: {leases}, sharing: {sharing}");
+            assert!(next.fencing_token() > hung.fencing_token());
+            drop(hung);
+            tokio::time::sleep(secs(1)).await;
+            let holding = client.inspect("k").await.unwrap().unwrap();
+            assert!(next.is_held() && holding.occupant.holder_id() == Some(next.holder()), "{holding:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_end_is_seen_by_whoever_looks_first_though_no_task_has_run() {
     let clock = Arc::new(ManualClock::at(secs(1)));
     let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
