@@ -23,7 +23,7 @@ Places where a lock can live:
   file:DIR                     processes of this machine; a crashed holder frees its lock at once
   redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
   rediss://HOST[:PORT][/DB]    the same over TLS
-  redlock://HOST,HOST,HOST     machines that share several independent Redis servers, a majority counts
+  redlock://HOST,HOST,HOST     machines that share independent Redis servers; a majority counts
   redlock+tls://HOST,...       the same over TLS
 
 Examples:
@@ -60,11 +60,13 @@ pub(crate) enum Command {
     Release(Release),
     Status(Status),
     /// Show every key that is held now.
+    #[command(after_help = exit::OTHERS)]
     List,
     Wait(Wait),
     Break(Break),
     Init(Init),
     /// Look at everything that the locks of this place rest on.
+    #[command(after_help = exit::DOCTOR)]
     Doctor,
     Lab(Lab),
     Bench(Bench),
@@ -151,7 +153,7 @@ impl Patience {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Holding")]
 pub(crate) struct LeaseArguments {
-    /// How long the lock outlives a holder that died. It is renewed long before.
+    /// How long the lock outlives a holder that died; it is renewed after each third of it.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
     /// What the hold is for, shown to those who wait.
@@ -170,8 +172,12 @@ pub(crate) struct Acquire {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) lease: LeaseArguments,
+    /// How long the lock is held; only `renew` makes it longer.
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Holding")]
+    pub(crate) ttl: Duration,
+    /// What the hold is for, shown to those who wait.
+    #[arg(long, value_name = "TEXT", help_heading = "Holding")]
+    pub(crate) label: Option<String>,
 }
 
 /// Keep KEY for longer.
@@ -250,4 +256,21 @@ pub(crate) struct Break {
     /// Do it.
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_line_below_a_help_is_so_long_that_it_is_broken() {
+        let program = Arguments::command();
+        let commands = std::iter::once(&program).chain(program.get_subcommands());
+        for notes in commands.filter_map(clap::Command::get_after_help).map(ToString::to_string) {
+            for line in notes.lines() {
+                assert!(line.chars().count() <= 100, "{line}");
+            }
+        }
+    }
 }

@@ -89,7 +89,7 @@ fn shared(client: Client) -> Result<Client, Failure> {
         return Ok(client);
     }
     let name = client.name();
-    Err(Failure::new(Exit::Usage, format!("locks in {name} end with this program: use file: or redis: instead")))
+    Err(Failure::new(Exit::Usage, format!("locks at {name} end with this program; use file:DIR or redis://HOST")))
 }
 
 /// Colours are for eyes, and not for those who said no (no-color.org).

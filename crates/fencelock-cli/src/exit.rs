@@ -77,13 +77,22 @@ Exit status:
 
 /// The table of the commands that start nothing.
 pub(crate) const OTHERS: &str = "\
-Exit status of the other commands:
+Exit status:
   0      done; of `status` and `wait`: the lock is free
-  64     usage: an argument cannot be used
+  64     usage: an argument cannot be used, or `break` without --yes
   69     unreachable: it could not be told
   74     the answer could not be written
   75     busy: somebody else has the lock
   76     the lock is lost: it was not held any more
+  128+N  ended by signal N";
+
+/// The table of `fencelock doctor --help`.
+pub(crate) const DOCTOR: &str = "\
+Exit status:
+  0      nothing failed; warnings and notes are no failures
+  64     usage: an argument cannot be used
+  69     something failed: locks cannot be taken there, or not be relied upon
+  74     the answer could not be written
   128+N  ended by signal N";
 
 #[cfg(test)]

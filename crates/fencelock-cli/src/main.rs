@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(arguments: Arguments) -> Exit {
-    logging::start(&arguments.common);
+    logging::start(&arguments);
     let context = Context::new(&arguments.common);
     let ended = on_this_thread(commands::carry_out(arguments, &context));
     ended.flatten().unwrap_or_else(|failure| {

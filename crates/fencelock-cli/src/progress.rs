@@ -66,8 +66,8 @@ fn show(bar: &ProgressBar, waiting: &Waiting, place: &str) {
         bar.set_style(style);
     }
     bar.set_prefix(plain(&waiting.key));
-    let since = waiting.held_for.map(|span| format!(" since {}", FormattedDuration(span))).unwrap_or_default();
-    bar.set_message(format!("{place}{since}"));
+    let held = waiting.held_for.map(|span| format!(" for {}", FormattedDuration(span))).unwrap_or_default();
+    bar.set_message(format!("{place}{held}"));
     if bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
         bar.enable_steady_tick(TICK);

@@ -57,7 +57,7 @@ impl Quorum {
 
     fn size_finding(&self) -> Finding {
         let (nodes, spare) = (self.size.nodes(), self.size.spare());
-        let text = format!("{nodes} nodes, of which {spare} may be away");
+        let text = format!("{nodes} {}, of which {spare} may be away", if nodes == 1 { "node" } else { "nodes" });
         if nodes < 3 {
             return Finding::new(Level::Note, "nodes", text, "name three or five nodes");
         }

@@ -259,10 +259,11 @@ fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Findin
     let online = (0..connected).filter(|i| info.get(&format!("slave{i}")).is_some_and(|s| s.contains("state=online")));
     let (online, wanted) = (online.count(), acks.replicas);
     if online < wanted as usize {
+        let verb = if online == 1 { "is" } else { "are" };
         return vec![Finding::new(
             Level::Failure,
             "replicas",
-            format!("acks={wanted}, but {online} of the replicas are online: no lock can be taken"),
+            format!("acks={wanted}, but only {online} {verb} online: no lock can be taken"),
             "start the replicas, or ask for fewer with acks=",
         )];
     }
@@ -273,12 +274,11 @@ fn unconfirmed(replicas: u32) -> Finding {
     if replicas == 0 {
         return Finding::fine("role", "a master without replicas");
     }
+    let copies = if replicas == 1 { "1 replica that copies" } else { &format!("{replicas} replicas that copy") };
     Finding::new(
         Level::Note,
         "role",
-        format!(
-            "a master with {replicas} replicas that copy it later: a fail-over may lose a lock that was just taken or renewed"
-        ),
+        format!("a master with {copies} it later: a fail-over may lose a lock that was just taken or renewed"),
         "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
     )
 }

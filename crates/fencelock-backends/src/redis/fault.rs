@@ -60,6 +60,10 @@ pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
 /// The server's own words, without the driver's frame.
 fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
+        // The server explains HELLO instead, which nobody has typed.
+        (Some("NOAUTH"), _) => {
+            "NOAUTH: it wants a password, in the URL before the host: [USER]:PASSWORD@HOST".to_owned()
+        }
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
         (None, _) => error.to_string(),

@@ -65,7 +65,7 @@ impl Target {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let info = base.into_connection_info().map_err(|error| {
             // The URL may carry a password, so the message does not carry the URL.
-            Invalid::new(format!("not a usable redis:// URL: {error}"))
+            unusable(&error)
         })?;
         let info = with_settings(info);
         let name = name_of(&info);
@@ -76,8 +76,7 @@ impl Target {
         let prefix = options.prefix()?;
         let guard = options.guard(role, &prefix)?;
         let certificates = options.ca.as_deref().map(read_certificates).transpose()?;
-        let client = client(info, certificates.as_deref())
-            .map_err(|error| Invalid::new(format!("not a usable redis:// URL: {error}")))?;
+        let client = client(info, certificates.as_deref()).map_err(|error| unusable(&error))?;
         Ok(Self {
             client,
             certificates,
@@ -225,6 +224,13 @@ fn percent_decoded(text: &str) -> Result<String, Invalid> {
         bytes.push(u8::from_str_radix(digits, 16).map_err(|_| invalid())?);
     }
     String::from_utf8(bytes).map_err(|_| invalid())
+}
+
+/// The driver's words, without the name of its kind of error.
+fn unusable(error: &redis::RedisError) -> Invalid {
+    let words = error.to_string();
+    let words = words.strip_suffix(" - InvalidClientConfig").unwrap_or(&words);
+    Invalid::new(format!("not a usable redis:// URL: {words}"))
 }
 
 fn with_settings(info: ConnectionInfo) -> ConnectionInfo {

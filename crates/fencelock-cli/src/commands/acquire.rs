@@ -17,7 +17,7 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
                 return Err(not_portable(client));
             }
             let guard = claim(&acquire, client, context).await?;
-            let answer = if context.report.json { json(&guard, acquire.lease.ttl) } else { guard.holder().to_string() };
+            let answer = if context.report.json { json(&guard, acquire.ttl) } else { guard.holder().to_string() };
             // A hold whose proof reached nobody would have to run out: it is given back instead, by dropping it.
             print(&format!("{answer}\n"))?;
             guard.into_holder();
@@ -29,19 +29,19 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
 async fn claim(acquire: &Acquire, client: &Client, context: &Context) -> Result<Guard, Error> {
     let progress = Arc::new(Progress::new(context.report));
     let (told, troubled) = (Arc::clone(&progress), Arc::clone(&progress));
-    let mut lock = client.lock(&acquire.key).ttl(acquire.lease.ttl).on_wait(move |waiting| told.waiting(waiting));
+    let mut lock = client.lock(&acquire.key).ttl(acquire.ttl).on_wait(move |waiting| told.waiting(waiting));
     lock = lock.on_trouble(move |cause| troubled.trouble(cause));
     if let Some(wait) = acquire.patience.limit() {
         lock = lock.wait(wait);
     }
-    if let Some(label) = &acquire.lease.label {
+    if let Some(label) = &acquire.label {
         lock = lock.label(label);
     }
     let guard = lock.acquire().await;
     progress.clear();
     let guard = guard?;
     // A lock that was handed over has a short lease until its first renewal, and nobody will renew it from here on.
-    client.renew(&acquire.key, guard.holder(), acquire.lease.ttl).await?;
+    client.renew(&acquire.key, guard.holder(), acquire.ttl).await?;
     Ok(guard)
 }
 

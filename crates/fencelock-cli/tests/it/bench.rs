@@ -206,3 +206,11 @@ fn the_processes_of_a_load_end_with_it_even_if_it_is_killed() {
     running.kill("KILL");
     wait_until("the end of both", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
 }
+
+#[test]
+fn in_memory_tasks_really_want_the_key_at_once_and_all_get_it() {
+    let line = "bench --url memory: --workload flash-sale --stock 200 --seconds 10m --tasks 8 --json";
+    let text = Test::new(&Place::files(), line).output().stdout;
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&answer["fairness"]["empty_handed"], &answer["sale"]["sold"]), (&0.into(), &200.into()), "{text}");
+}

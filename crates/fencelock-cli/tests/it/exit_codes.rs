@@ -164,3 +164,23 @@ fn the_table_is_in_the_help() {
         assert!(output.stdout.contains(row), "{row:?} in {}", output.stdout);
     }
 }
+
+#[test]
+fn a_server_that_wants_a_password_is_64_and_says_where_to_put_it() {
+    let Some(place) = Place::redis() else { return };
+    place.server().command(&["CONFIG", "SET", "requirepass", "sesame"]);
+    Test::new(&place, "run k -- true")
+        .stderr("fencelock: redis://127.0.0.1:*: access denied (NOAUTH: *[USER]:PASSWORD@HOST)\n")
+        .status(64)
+        .run();
+    let open = place.url().replace("redis://", "redis://:sesame@");
+    Test::new(&place, "run k -- true").env("FENCELOCK_URL", &open).run();
+}
+
+#[test]
+fn locks_in_memory_are_refused_with_what_to_use_instead() {
+    Test::new(&Place::files(), "run k --url memory: -- true")
+        .stderr("fencelock: locks at memory: end with this program; use file:DIR or redis://HOST\n")
+        .status(64)
+        .run();
+}

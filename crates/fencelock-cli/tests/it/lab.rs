@@ -112,3 +112,23 @@ fn what_cannot_be_shown_is_64_and_a_server_that_is_not_there_69() {
         assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
     }
 }
+
+#[test]
+fn a_place_that_is_no_redis_is_64_and_says_what_would_do() {
+    for line in ["lab s2-5-set-nx-ex --url file:locks", "lab stock --url redlock://a,b,c"] {
+        Test::new(&Place::files(), line)
+            .stderr("fencelock: --url: the lab works on one Redis: redis://HOST[:PORT][/DB] or rediss://...\n")
+            .status(64)
+            .run();
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_to_be_out_of_reach() {
+    for line in ["lab s2-5-set-nx-ex", "lab stock --scheme none"] {
+        Test::new(&Place::files(), &format!("{line} --url redis://127.0.0.1:1"))
+            .stderr("fencelock: cannot reach the server: *\n")
+            .status(69)
+            .run();
+    }
+}

@@ -149,3 +149,19 @@ fn a_ttl_that_is_too_long_names_the_option() {
         output.stderr
     );
 }
+
+#[test]
+fn a_warning_is_a_line_like_all_others_and_only_where_the_answer_does_not_tell() {
+    let Some(servers) = servers(3) else { return };
+    let (place, url) = (Place::files(), url(&servers));
+    test(&place, &url, "init --trust-empty").ok();
+    servers[0].command(&["DEL", "fencelock:node"]);
+    let output = test(&place, &url, "run -n k -- true").output();
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert!(output.stderr.starts_with("fencelock: warning: in quarantine: "), "{}", output.stderr);
+    let output = test(&place, &url, "doctor").output();
+    assert!(output.stdout.contains("  warning  quarantine "), "{}", output.stdout);
+    assert_eq!(output.stderr, "");
+    let output = test(&place, &url, "-v doctor").output();
+    assert!(output.stderr.contains(" WARN fencelock_backends::"), "{}", output.stderr);
+}

@@ -42,11 +42,15 @@ fn a_hold_that_is_over_cannot_be_renewed_or_released() {
     let holder = Test::new(&place, "acquire k").output().stdout;
     Test::new(&place, "-q break --yes k").run();
     Test::new(&place, &format!("renew k --holder {holder}"))
-        .stderr("fencelock: the lock on k is lost: *\n")
+        .stderr(
+            "fencelock: k is not held under that holder any more: it was released already, or its lease has ended\n",
+        )
         .status(76)
         .run();
     Test::new(&place, &format!("release k --holder {holder}"))
-        .stderr("fencelock: k was lost before its release: *\n")
+        .stderr(
+            "fencelock: k is not held under that holder any more: it was released already, or its lease has ended\n",
+        )
         .status(76)
         .run();
     let output = Test::new(&place, &format!("--json release k --holder {holder}")).output();
@@ -60,7 +64,7 @@ fn the_wrong_proof_releases_nothing_and_says_who_has_it() {
     Test::new(&place, "-q acquire --label mine k").output();
     let wrong = "0".repeat(32);
     Test::new(&place, &format!("release k --holder {wrong}"))
-        .stderr("fencelock: k was lost before its release: it is held by * (mine) now\n")
+        .stderr("fencelock: k is not held under that holder any more: it is held by * (mine) now\n")
         .status(76)
         .run();
     Test::new(&place, "-q status k").status(75).run();

@@ -63,7 +63,8 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
     let jobs: Vec<_> = (0..arguments.spend.len())
         .map(|clerk| [vec!["--worker".into(), clerk.to_string()], common.clone()].concat())
         .collect();
-    println!("an account of {}, of which {:?} are spent at once", arguments.balance, arguments.spend);
+    let amounts: Vec<_> = arguments.spend.iter().map(i64::to_string).collect();
+    println!("an account of {}, of which {} are spent at once", arguments.balance, amounts.join(" and "));
     run_together(&jobs)?;
     let (balance, expected) = (account.balance()?, arguments.balance - arguments.spend.iter().sum::<i64>());
     println!("  balance   {balance}");

@@ -2,6 +2,7 @@
 
 use super::Story;
 use super::score::{Score, headline};
+use crate::columns::wrapped;
 use crate::svg::Svg;
 use crate::words::Lang;
 
@@ -11,7 +12,11 @@ const BAR: f64 = 420.0;
 const SECOND: f64 = LEFT + BAR + 130.0;
 const SPEED: f64 = 150.0;
 const WIDTH: f64 = SECOND + SPEED + 80.0;
+/// Where the bars begin below a title of one line.
 const TOP: f64 = 104.0;
+const LINE: f64 = 20.0;
+/// What fits into a line below the title.
+const CELLS: usize = 130;
 const ROW: f64 = 30.0;
 const GOOD: &str = "#2563a8";
 const BAD: &str = "#b3261e";
@@ -21,7 +26,7 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
     let mut svg = Svg::default();
     let Some(load) = scores.first().map(|score| score.load) else { return svg.finish((WIDTH, TOP)) };
     let is_bank = load.story == Story::Bank;
-    svg.text((20.0, 32.0), "head", &headline(&load, lang));
+    let top = TOP + title(&mut svg, &headline(&load, lang));
     let (good, bad) = match (load.story, lang) {
         (Story::Stock, Lang::En) => ("sold", "sold, but not there"),
         (Story::Stock, Lang::Zh) => ("卖出", "超卖"),
@@ -29,11 +34,11 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
         (Story::Bank, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
     };
     for (x, colour, label) in [(LEFT, GOOD, good), (LEFT + 210.0, BAD, bad)] {
-        svg.rect((x, 60.0), (12.0, 12.0), &format!("fill=\"{colour}\""));
-        svg.text((x + 18.0, 71.0), "", label);
+        svg.rect((x, top - 44.0), (12.0, 12.0), &format!("fill=\"{colour}\""));
+        svg.text((x + 18.0, top - 33.0), "", label);
     }
-    svg.text((SECOND, 71.0), "", lang.pick("answers per second", "每秒应答"));
-    let bottom = TOP + ROW * number(scores.len() as u64);
+    svg.text((SECOND, top - 33.0), "", lang.pick("answers per second", "每秒应答"));
+    let bottom = top + ROW * number(scores.len() as u64);
     let parts = |score: &Score| {
         let all = if is_bank { u64::from(load.accounts()) } else { score.taken.unsigned_abs() };
         (all - score.harm().min(all), score.harm())
@@ -41,7 +46,7 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
     let most = scores.iter().map(|score| parts(score).0 + parts(score).1).max().unwrap_or(1).max(1);
     let fastest = scores.iter().map(Score::per_second).max().unwrap_or(1).max(1);
     for (at, score) in (0_u32..).zip(scores) {
-        let y = TOP + ROW * f64::from(at);
+        let y = top + ROW * f64::from(at);
         svg.text((LEFT - 12.0, y + 15.0), "end mono", &score.scheme);
         let (right, wrong) = parts(score);
         let (first, second) = (BAR * number(right) / number(most), BAR * number(wrong) / number(most));
@@ -59,16 +64,48 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
         svg.rect((SECOND, y + 3.0), (speed, 14.0), "fill=\"#9aa7b4\"");
         svg.text((SECOND + speed + 8.0, y + 15.0), "faint", &score.per_second().to_string());
     }
-    svg.line((LEFT, TOP - 8.0), (LEFT, bottom), "stroke=\"#444\" stroke-width=\"1.5\"");
+    svg.line((LEFT, top - 8.0), (LEFT, bottom), "stroke=\"#444\" stroke-width=\"1.5\"");
     if !is_bank {
         let stock = LEFT + BAR * f64::from(load.stock) / number(most);
-        svg.line((stock, TOP - 8.0), (stock, bottom), "stroke=\"#444\" stroke-dasharray=\"4 4\"");
+        svg.line((stock, top - 8.0), (stock, bottom), "stroke=\"#444\" stroke-dasharray=\"4 4\"");
         svg.text((stock, bottom + 16.0), "mid faint", &format!("{} {}", lang.pick("stock:", "库存"), load.stock));
     }
     svg.finish((WIDTH, bottom + 34.0))
 }
 
+/// Writes the first clause large and the others below it, and tells how much room they take.
+fn title(svg: &mut Svg, headline: &str) -> f64 {
+    let (first, rest) = headline.split_once([';', '；']).unwrap_or((headline, ""));
+    svg.text((20.0, 32.0), "head", first);
+    let mut height = 0.0;
+    for line in wrapped(rest.trim_start(), CELLS).iter().filter(|line| !line.is_empty()) {
+        height += LINE;
+        svg.text((20.0, 32.0 + height), "faint", line);
+    }
+    height
+}
+
 /// Counts that a picture can show.
 fn number(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::width;
+
+    #[test]
+    fn a_long_title_is_broken_into_lines_that_fit() {
+        let clause = "; each process stands still once, while it holds a lock";
+        let mut svg = Svg::default();
+        let height = title(&mut svg, &format!("Bank: 30 accounts{}", clause.repeat(4)));
+        let picture = svg.finish((WIDTH, TOP));
+        let texts: Vec<_> =
+            picture.lines().filter_map(|line| line.strip_prefix("<text ")?.split(['>', '<']).nth(1)).collect();
+        assert_eq!((texts[0], texts.len()), ("Bank: 30 accounts", 3), "{picture}");
+        assert!(texts.iter().all(|text| width(text) <= CELLS), "{picture}");
+        assert!((height - 2.0 * LINE).abs() < f64::EPSILON, "{height}");
+        assert!(title(&mut Svg::default(), "Flash sale: 20 in stock").abs() < f64::EPSILON);
+    }
 }

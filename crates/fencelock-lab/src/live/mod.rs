@@ -24,6 +24,8 @@ pub use work::{Host, work};
 
 use crate::scheme::{Home, Scheme};
 use crate::schemes::{catalog, find};
+use crate::server::trouble;
+use crate::words::Lang;
 use std::fmt;
 use std::time::Duration;
 
@@ -83,7 +85,7 @@ pub enum NotRun {
 impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(error) => write!(f, "the server did not do what was asked: {error}"),
+            Self::Server(error) => f.write_str(&trouble(error, Lang::En)),
             Self::Client(error) => write!(f, "the client did not do what was asked: {error}"),
             Self::Scheme(id) => write!(f, "{id} is no scheme for one server"),
             Self::Job(text) => write!(f, "not a job: {text}"),

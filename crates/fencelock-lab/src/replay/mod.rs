@@ -6,6 +6,7 @@ use crate::fault::Faults;
 use crate::model::Model;
 use crate::model::state::{Action, State};
 use crate::property::Property;
+use crate::server::trouble;
 use crate::verdict::Verdict;
 use crate::words::Lang;
 use stage::Stage;
@@ -84,8 +85,7 @@ impl NotReplayed {
             }
             (Self::NoReplica(why), Lang::En) => format!("not a replica of that master: {why}"),
             (Self::NoReplica(why), Lang::Zh) => format!("不是该主库的从库：{why}"),
-            (Self::Server(error), Lang::En) => format!("the server did not do what was asked: {error}"),
-            (Self::Server(error), Lang::Zh) => format!("服务器没有照做：{error}"),
+            (Self::Server(error), lang) => trouble(error, lang),
             (Self::Differs { step, expected, got }, Lang::En) => {
                 format!("step {step}: the model says {expected}, the server {got}")
             }

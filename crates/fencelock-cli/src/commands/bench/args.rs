@@ -34,10 +34,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) stock: u64,
     /// How long to measure; a sale ends when all is sold.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "3")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "3s")]
     pub(crate) seconds: Duration,
     /// How long nothing counts before that; a sale has no warm-up.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "0.5")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "500ms")]
     pub(crate) warm_up: Duration,
     /// What the names of all keys begin with.
     #[arg(long, value_name = "PREFIX", default_value = "fencelock-bench")]
@@ -75,7 +75,7 @@ Fields of the JSON:
   errors, first_error                        attempts that ended without a lock
   waits                                      all waits: pairs of microseconds and how often
 
-Exit status of this command:
+Exit status:
   0      measured
   64     usage: an argument cannot be used, or not at this place
   69     the place cannot be reached, or gave errors meanwhile

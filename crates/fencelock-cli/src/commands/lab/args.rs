@@ -1,6 +1,8 @@
 //! What `fencelock lab` understands.
 
 use crate::args::Arguments;
+use crate::exit::Exit;
+use crate::failure::Failure;
 use crate::span;
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
@@ -43,7 +45,7 @@ pub(crate) struct Lab {
     #[arg(long, value_name = "URL", requires = "scheme", value_hint = ValueHint::Url)]
     pub(crate) replica: Option<String>,
     /// How long a tick of the model is on a real server; a lock lasts two.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "0.1", requires = "scheme")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "100ms", requires = "scheme")]
     pub(crate) tick: Duration,
 }
 
@@ -56,10 +58,10 @@ Examples:
   fencelock lab s2-5-set-nx-ex --url redis://HOST   the same on a real server
   fencelock lab --lang zh                           in Chinese
   fencelock lab stock --url redis://HOST            a flash sale, scheme by scheme
-  fencelock lab bank --url redis://HOST --overrun   two payments at once; some take longer than the lock lasts
-  fencelock lab stock --url redis://HOST --pause    whole processes stand still: only a fencing token helps
+  fencelock lab bank --url redis://HOST --overrun   two payments at once, some of them slow
+  fencelock lab stock --url redis://HOST --pause    whole processes stand still
 
-Exit status of this command:
+Exit status:
   0      shown; on a real server: every answer was as shown
   64     usage: an argument cannot be used
   69     the server cannot be reached, or does something else";
@@ -170,8 +172,16 @@ pub(super) fn fault(name: &str) -> Option<Fault> {
     Fault::ALL.into_iter().find(|fault| fault.name() == name)
 }
 
-/// `--url` if it was really said, and is not from the environment.
-pub(super) fn url_of_command_line() -> Option<String> {
+/// `--url` if it was really said, and is not from the environment. It must be that of one Redis.
+pub(super) fn url_of_command_line() -> Result<Option<String>, Failure> {
+    let Some(url) = said_url() else { return Ok(None) };
+    if ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Ok(Some(url));
+    }
+    Err(Failure::new(Exit::Usage, "--url: the lab works on one Redis: redis://HOST[:PORT][/DB] or rediss://..."))
+}
+
+fn said_url() -> Option<String> {
     let matches = Arguments::command().try_get_matches_from(std::env::args_os()).ok()?;
     let said = matches.value_source("url") == Some(ValueSource::CommandLine);
     if said { matches.get_one("url").cloned() } else { None }

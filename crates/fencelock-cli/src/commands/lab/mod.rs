@@ -81,7 +81,7 @@ async fn one(wanted: &Lab, verdict: Verdict, context: &Context) -> Result<Exit, 
         write(file, &diagram(&trace))?;
     }
     // The environment says where locks are kept, and not that anybody wants to see them broken there.
-    if let Some(url) = args::url_of_command_line() {
+    if let Some(url) = args::url_of_command_line()? {
         if wanted.every {
             return Err(Failure::new(
                 Exit::Usage,

@@ -59,8 +59,8 @@ fn as_text(trace: &Trace, replayed: &Replayed) -> String {
             Who::Time => lang.pick("tick", "时间").to_owned(),
             Who::Servers => "Redis".to_owned(),
         };
-        let answer = if answer.is_empty() { String::new() } else { format!(" -> {answer}") };
-        let _ = writeln!(text, "{number:>3}  {who:<5} {}{answer}  [{}]", row.deed, row.lock);
+        let told: Vec<_> = [row.deed.as_str(), answer.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
+        let _ = writeln!(text, "{number:>3}  {who:<5} {}  [{}]", told.join(" -> "), row.lock);
     }
     let tick = replayed.tick.as_millis();
     let told = match lang {

@@ -28,7 +28,7 @@ pub(super) async fn tell(tale: &Tale, context: &Context) -> Result<Exit, Failure
     let Some((telling, load)) = load(tale) else { return hand() };
     let lang = telling.lang.into();
     // The environment says where locks are kept, and not that anybody wants a load there.
-    let url = url_of_command_line().ok_or_else(|| Failure::new(Exit::Usage, needs_url(lang)))?;
+    let url = url_of_command_line()?.ok_or_else(|| Failure::new(Exit::Usage, needs_url(lang)))?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
     let crew = Arc::new(Crew::default());
     let schemes = chosen(&telling.scheme);
@@ -116,8 +116,8 @@ fn refusal(reason: &NotRun) -> Failure {
 fn needs_url(lang: Lang) -> &'static str {
     lang.pick(
         "a story puts a real Redis under load: start one for it with `redis-server --port 6390 --save ''`, and say --url \
-         redis://127.0.0.1:6390",
-        "故事要在真实的 Redis 上运行：先用 `redis-server --port 6390 --save ''` 启动一个，再加上 --url redis://127.0.0.1:6390",
+         redis://127.0.0.1:6390 (FENCELOCK_URL does not count here)",
+        "故事要在真实的 Redis 上运行：先用 `redis-server --port 6390 --save ''` 启动一个，再加上 --url redis://127.0.0.1:6390（FENCELOCK_URL 在这里不算数）",
     )
 }
 
