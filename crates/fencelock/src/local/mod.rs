@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The rooms of one client, by key.
 pub(crate) struct Rooms {
     by_key: Mutex<HashMap<Key, Arc<Room>>>,
-    limits: Limits,
+    limits: Arc<Limits>,
     /// Whether the place has a line of its own, and tells how many stand in it.
     queues: bool,
     clock: Arc<dyn Clock>,
@@ -57,7 +57,7 @@ impl Rooms {
         janitor: Arc<Janitor>,
         runtime: tokio::runtime::Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { by_key: Mutex::default(), limits, queues, clock, watchdog, janitor, runtime })
+        Arc::new(Self { by_key: Mutex::default(), limits: Arc::new(limits), queues, clock, watchdog, janitor, runtime })
     }
 
     /// Whether nobody is in any of them.

@@ -27,7 +27,7 @@ pub(super) struct State {
     /// The lease that is passed from task to task.
     pub(super) share: Option<Share>,
     /// What whoever contends was told last: how many stand before it, and who has the key.
-    pub(super) heard: Option<(Option<u32>, Occupied)>,
+    pub(super) heard: Option<Box<(Option<u32>, Occupied)>>,
     failing_since: Option<Moment>,
     /// What the last lease has left.
     past: Past,
@@ -184,10 +184,10 @@ impl Room {
         state.line.rest();
         (state.heard, state.failing_since) = (None, None);
         let (granted, past) = (hold.turn().since, std::mem::take(&mut state.past));
-        let Rooms { limits, queues, .. } = *self.rooms;
+        let Rooms { limits, queues, .. } = &*self.rooms;
         // One that is over by now has been told of before anybody could hear it here.
         let alive = hold.end().is_none();
-        state.share = alive.then(|| Share::new(Arc::clone(hold), tokens, granted, past, limits, queues));
+        state.share = alive.then(|| Share::new(Arc::clone(hold), tokens, granted, past, limits, *queues));
         self.finish(state, After::default());
     }
 
@@ -264,7 +264,7 @@ impl Room {
     /// Whoever contends was told who has the key.
     pub(super) fn heard(&self, ahead: Option<u32>, occupied: &Occupied) {
         let mut state = self.state();
-        state.heard = Some((ahead, occupied.clone()));
+        state.heard = Some(Box::new((ahead, occupied.clone())));
         state.failing_since = None;
     }
 

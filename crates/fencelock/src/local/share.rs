@@ -11,7 +11,8 @@ pub(crate) struct Share {
     pub(crate) hold: Arc<Hold>,
     next: u64,
     last: u64,
-    limits: Limits,
+    /// The client's own, for very many leases would have as many copies.
+    limits: Arc<Limits>,
     /// Whether the place tells how many wait.
     queues: bool,
     /// Since when tasks of this client have passed the key on, with this lease and those just before it.
@@ -40,7 +41,7 @@ impl Share {
         tokens: TokenBlock,
         granted: Moment,
         past: Past,
-        limits: Limits,
+        limits: &Arc<Limits>,
         queues: bool,
     ) -> Self {
         let (grants, span) = limits.batch(queues);
@@ -49,7 +50,7 @@ impl Share {
             hold,
             next: tokens.first().get() + 1,
             last: tokens.last().get(),
-            limits,
+            limits: Arc::clone(limits),
             queues,
             began: past.stretch.filter(recent).map(|(began, _)| began),
             bound: (past.company || !queues).then(|| (grants, granted + span)),

@@ -19,7 +19,7 @@ impl Room {
             let occupied = occupied(&share.hold, self.rooms.clock.now());
             return Some((self.rooms.queues.then_some(before), occupied));
         }
-        let (ahead, occupied) = state.heard.as_ref()?;
+        let (ahead, occupied) = state.heard.as_deref()?;
         Some((ahead.map(|ahead| ahead.saturating_add(before)), occupied.clone()))
     }
 
