@@ -16,6 +16,8 @@ use std::time::Duration;
 const TTL: Duration = Duration::from_secs(30);
 /// How many tasks take leases at the same time.
 const TAKERS: usize = 64;
+/// Longer than a connection waits for its answers, shorter than a lease.
+const PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -32,8 +34,9 @@ struct Row {
     /// Of one core, per cent: all the servers that are awake.
     servers_percent: f64,
     renewals_per_s: f64,
-    /// Resident memory of the process, for each lease with its guard.
-    bytes_per_lease: f64,
+    /// Resident memory of the process, for each lease with its guard. Only the first place tells: those after it use again
+    /// what was given back.
+    bytes_per_lease: Option<f64>,
     /// Leases that were lost.
     lost: usize,
 }
@@ -56,12 +59,27 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
     // One thread, so that the share of a core is what it says.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let rows = runtime.block_on(async {
-        let one = hold("one Redis", &servers[0].url(), many, &servers[..1], None).await?;
-        let three = hold("quorum of 3", &quorum, some, &servers, None).await?;
-        let two = hold("quorum of 3, one frozen", &quorum, some, &servers[..2], Some(&servers[2])).await?;
-        Ok::<_, Failure>(vec![one, three, two])
+        let (url, alone) = (servers[0].url(), &servers[..1]);
+        let one = hold("one Redis", &url, many, alone, Trouble::None).await?;
+        let still = hold("one Redis, after standing still for 3 s", &url, many, alone, Trouble::Pause(PAUSE)).await?;
+        let three = hold("quorum of 3", &quorum, some, &servers, Trouble::None).await?;
+        let two = hold("quorum of 3, one frozen", &quorum, some, &servers[..2], Trouble::Frozen(&servers[2])).await?;
+        let mut rows = vec![one, still, three, two];
+        // Those after the first use again what it gave back.
+        rows.iter_mut().skip(1).for_each(|row| row.bytes_per_lease = None);
+        Ok::<_, Failure>(rows)
     })?;
     Ok(Report { machine, rows })
+}
+
+/// What happens to servers while the leases are held.
+#[derive(Debug, Clone, Copy)]
+enum Trouble<'a> {
+    None,
+    /// The first stands still for so long, and is measured when it goes on.
+    Pause(Duration),
+    /// This one stands still all the time.
+    Frozen(&'a RedisServer),
 }
 
 async fn hold(
@@ -69,22 +87,27 @@ async fn hold(
     url: &str,
     leases: usize,
     awake: &[RedisServer],
-    frozen: Option<&RedisServer>,
+    trouble: Trouble<'_>,
 ) -> Result<Row, Failure> {
     let client = Client::connect(url).await?;
     client.lock("warm-up").await?.release().await?;
     let before = resident()?;
     let guards = take(&client, leases).await?;
     let after = resident()?;
-    if let Some(frozen) = frozen {
+    if let Trouble::Frozen(frozen) = trouble {
         frozen.freeze();
     }
     // Every lease has been renewed at least twice by then, so its renewals are spread as they stay.
     tokio::time::sleep(TTL).await;
+    if let Trouble::Pause(pause) = trouble {
+        awake[0].freeze();
+        tokio::time::sleep(pause).await;
+        awake[0].thaw();
+    }
     let begun = Usage::now(awake)?;
     tokio::time::sleep(TTL).await;
     let used = Usage::now(awake)?.since(&begun);
-    if let Some(frozen) = frozen {
+    if let Trouble::Frozen(frozen) = trouble {
         frozen.thaw();
     }
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
@@ -95,7 +118,7 @@ async fn hold(
         client_percent: 100.0 * used.client / used.wall.as_secs_f64(),
         servers_percent: 100.0 * used.servers / used.wall.as_secs_f64(),
         renewals_per_s: used.renewals / used.wall.as_secs_f64(),
-        bytes_per_lease: rate(after.saturating_sub(before), Duration::from_secs(leases as u64)),
+        bytes_per_lease: Some(rate(after.saturating_sub(before), Duration::from_secs(leases as u64))),
         lost,
     })
 }
@@ -196,13 +219,13 @@ impl fmt::Display for Report {
         for row in &self.rows {
             writeln!(
                 f,
-                "| {} | {} | {:.0} | {:.1} | {:.1} | {:.0} | {} |",
+                "| {} | {} | {:.0} | {:.1} | {:.1} | {} | {} |",
                 row.place,
                 row.leases,
                 row.renewals_per_s,
                 row.client_percent,
                 row.servers_percent,
-                row.bytes_per_lease,
+                row.bytes_per_lease.map_or_else(|| "-".into(), |bytes| format!("{bytes:.0}")),
                 row.lost
             )?;
         }
