@@ -49,7 +49,7 @@ if not ahead then
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
 local alive = math.floor(clock(proposal) / 1000) + ARGV[6]
-redis.call('HSET', KEYS[4], id, string.format('%.0f %s %s %s %s', alive, ttl, ARGV[9], ARGV[8], mine))
+redis.call('HSET', KEYS[4], id, string.format('%d %s %s %s %s', alive, ttl, ARGV[9], ARGV[8], mine))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)
   redis.call('PEXPIRE', KEYS[4], LINE_TTL)

@@ -51,17 +51,17 @@ local function clock(proposal)
 end
 
 -- The last of the next tokens, and how many they are: as many as are wanted, unless they would lie more than 1 s ahead of
--- the server's time, or, where the fence was forgotten, behind it.
-local function next_block(proposal, wanted)
+-- the server's time, or, where the fence was forgotten, behind it. `now` and `exact` are what clock() has told, if it has.
+local function next_block(proposal, wanted, now, exact)
   local last = tonumber(proposal)
-  local now, exact = clock(proposal)
+  if not now then now, exact = clock(proposal) end
   if exact then last = math.max(now - CLAMP, math.min(last, now + CLAMP)) end
   local previous = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
   local count = math.max(1, math.min(tonumber(wanted), math.min(now + CLAMP, FENCE_MAX) - previous))
   last = math.max(last, previous + count)
   if last > FENCE_MAX then error({err = 'ERR fencelock: the fencing token of this key has reached 2^53'}) end
   count = math.min(count, last - (now - CLAMP) + 1)
-  last = string.format('%.0f', last)
+  last = string.format('%d', last)
   redis.call('SET', KEYS[2], last, 'PX', FENCE_TTL)
   return last, count
 end
@@ -72,18 +72,18 @@ end
 local function advance(me, proposal, claim_ttl, run_id)
   -- Asked first, because a script that has begun to write may go on when the memory is full.
   if redis.call('EXISTS', KEYS[3]) == 0 then return false end
-  local now = nil
+  local now, exact = nil, nil
   while true do
     local id = redis.call('ZPOPMIN', KEYS[3])[1]
     if not id then return false end
     local entry = redis.call('HGET', KEYS[4], id)
     redis.call('HDEL', KEYS[4], id)
     if id == me then return true end
-    now = now or clock(proposal)
+    if not now then now, exact = clock(proposal) end
     local alive, ttl, wanted, channel, value = string.match(entry or '', '^(%d+) (%d+) (%d+) (%S+) (.*)$')
     if alive and tonumber(alive) * 1000 > now then
       local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
-      local last, count = next_block(proposal, wanted)
+      local last, count = next_block(proposal, wanted, now, exact)
       local readers = 1
       if channel ~= '-' then
         local message = id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. ' ' .. run_id .. ' ' .. KEYS[1]
