@@ -5,7 +5,7 @@
 //! the next claim, by whichever client comes first. The marker is then written anew with the time before which nothing is
 //! granted: until every lease that may have been forgotten is over.
 
-use super::script::Reply;
+use super::reply::Reply;
 use fencelock_core::{Drift, Fault, Invalid, Ttl, Unknown, quarantine};
 use redis::Value;
 use sha2::{Digest, Sha256};

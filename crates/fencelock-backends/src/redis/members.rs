@@ -2,7 +2,8 @@
 
 use super::guard::{ALONE, Guard};
 use super::link::{Link, no_run_id};
-use super::script::{self, Reply};
+use super::reply::Reply;
+use super::script;
 use super::session::Session;
 use super::target::{Role, Target};
 use super::{Redis, unknown};

@@ -14,7 +14,9 @@ mod fault;
 mod feed;
 mod guard;
 mod link;
+mod list;
 mod members;
+mod reply;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
@@ -29,20 +31,18 @@ use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, Vitals, key_of_side_key,
+    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, Vitals,
 };
 use guard::{Guard, Pass, Refusal, State};
 use link::Link;
 pub use members::{Change, Enlisted};
 pub(crate) use members::{enlist, members};
 use redis::{RedisError, RedisResult, Value};
-use script::{Call, Evicted, Seen};
+use reply::{Evicted, Seen};
+use script::Call;
 use session::Session;
 use std::sync::Arc;
 pub(crate) use target::{Role, Target};
-
-/// Keys asked for at one time when locks are listed.
-const SCAN_COUNT: u32 = 500;
 
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Redis {
             guard.check(self.link.node(), claim.ttl)?;
         }
         let answer = self.ask_guarded(session, claim).await?;
-        script::read_acquire(self.link.node(), answer, self.clock.wall_micros())
+        reply::read_acquire(self.link.node(), answer, self.clock.wall_micros())
     }
 
     /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
@@ -251,7 +251,7 @@ impl Redis {
 
     /// "Not yours any more" is true whatever the replicas know.
     fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
-        let answer = script::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
+        let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
         if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
             acks.enough(self.link.node(), *acked.as_ref().map_err(|error| self.unknown(error))?)?;
         }
@@ -260,33 +260,7 @@ impl Redis {
 
     async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
         let answer = self.call(|_| script::inspect(&self.link.target.wire(key))).await?;
-        script::read_inspect(self.link.node(), answer)
-    }
-
-    /// Every lock of ours has had a fence, which lives on for a day. `SCAN` finds them without stopping the server.
-    async fn keys(&self) -> Result<Vec<Key>, Unknown> {
-        let session = self.session().await?;
-        let (mut keys, mut cursor) = (Vec::new(), 0u64);
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg("fencelock:{*").arg("COUNT").arg(SCAN_COUNT);
-            let answer = session.send(&scan).await;
-            self.link.check(&session);
-            let page = answer.and_then(|value| Ok(redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(value)?));
-            let (next, names) = page.map_err(|error| self.unknown(&error))?;
-            keys.extend(names.iter().filter_map(|name| self.key_of(name)));
-            if next == 0 {
-                keys.sort_unstable();
-                keys.dedup();
-                return Ok(keys);
-            }
-            cursor = next;
-        }
-    }
-
-    fn key_of(&self, fence: &[u8]) -> Option<Key> {
-        let wire = key_of_side_key(std::str::from_utf8(fence).ok()?, "fence")?;
-        Key::new(wire.strip_prefix(&self.link.target.prefix)?).ok()
+        reply::read_inspect(self.link.node(), answer)
     }
 }
 
@@ -318,7 +292,7 @@ impl Backend for Redis {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move {
             let answer = self.call(|pass| script::raise(&self.link.target.wire(key), holder, to, pass)).await?;
-            script::read_raise(self.link.node(), answer)
+            reply::read_raise(self.link.node(), answer)
         })
     }
 
@@ -337,7 +311,7 @@ impl Backend for Redis {
         Box::pin(async move {
             let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
             let answer = self.call(|pass| script::release(&wire, holder, now, pass)).await?;
-            script::read_release(self.link.node(), answer)
+            reply::read_release(self.link.node(), answer)
         })
     }
 
@@ -349,21 +323,7 @@ impl Backend for Redis {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async move {
-            let keys = self.keys().await?;
-            let session = self.session().await?;
-            let mut held = Vec::new();
-            for keys in keys.chunks(SCAN_COUNT as usize) {
-                let calls = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
-                let batch = send_batch(&*session, calls, None).await.map_err(|error| self.unknown(&error))?;
-                for (key, answer) in keys.iter().zip(batch.answers) {
-                    let answer = answer.map_err(|error| self.unknown(&error))?;
-                    let seen = script::read_inspect(self.link.node(), answer)?;
-                    held.extend(seen.map(|seen| seen.holding(key, self.clock.wall_micros())));
-                }
-            }
-            Ok(held)
-        })
+        Box::pin(self.list_all())
     }
 
     fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
@@ -374,7 +334,7 @@ impl Backend for Redis {
                 let wire = self.link.target.wire(key);
                 let now = self.clock.wall_micros();
                 let answer = self.call(|pass| script::evict(&wire, &seen, now, pass)).await?;
-                if script::read_evict(self.link.node(), answer)? == Evicted::Yes {
+                if reply::read_evict(self.link.node(), answer)? == Evicted::Yes {
                     // The server does not tell the connection that made a change of its own change.
                     self.link.feed.changed(key);
                     return Ok(Eviction::Evicted);

@@ -1,12 +1,9 @@
 //! One typed function for each script.
 
 use super::guard::{Guard, Mark, Pass};
-use fencelock_core::{
-    Acquire, Claim, Expiry, Fault, FencingToken, HolderId, Holding, Intent, Key, Occupant, Occupied, Raise, Release,
-    Renew, SideKeys, TokenBlock, Unknown,
-};
-use redis::{Arg, Cmd, Script, ToRedisArgs, Value};
-use std::num::NonZeroU32;
+use super::reply::Seen;
+use fencelock_core::{Claim, FencingToken, HolderId, Intent, SideKeys};
+use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -15,6 +12,9 @@ use std::time::Duration;
 pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 /// A waiter shows signs of life every second; after three without one it is passed over.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
+
+/// What a lock has beside its key.
+pub(super) const SIDE: [&str; 3] = ["fence", "line", "waiters"];
 
 /// A script with its digest.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Call {
         let mut by_digest = Cmd::with_capacity(16, 320 + 4 * wire.len());
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 5 } else { 4 }).arg(wire);
         let mut side = SideKeys::of(wire);
-        for what in super::servers::SIDE {
+        for what in SIDE {
             by_digest.arg(side.name(what));
         }
         if let Some(mark) = mark {
@@ -195,194 +195,4 @@ pub(crate) fn handshake(guard: &Guard, run_id: &str) -> Call {
 /// To be answered to [`super::members::enlist`].
 pub(crate) fn init(guard: &Guard, run_id: &str, trust: bool, joins: bool) -> Call {
     Call::of_marker(&INIT, guard, run_id, trust).arg(if joins { "join" } else { "stay" })
-}
-
-/// A lock as it stands on the server, byte for byte.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    value: Vec<u8>,
-    kind: String,
-    expiry: Expiry,
-    fence: Option<FencingToken>,
-    waiters: u32,
-}
-
-impl Seen {
-    #[cfg(test)]
-    pub(crate) fn of(value: &str, kind: &str) -> Self {
-        Self { value: value.into(), kind: kind.to_owned(), expiry: Expiry::Never, fence: None, waiters: 0 }
-    }
-
-    pub(crate) fn occupant(&self) -> Occupant {
-        occupant(&self.value, &self.kind)
-    }
-
-    pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
-        let occupant = self.occupant();
-        // The fence beside a foreign hold is an older grant's.
-        let fence = self.fence.filter(|_| occupant.holder_id().is_some());
-        let held_for = held_for(&occupant, fence, wall_micros);
-        Holding { key: key.clone(), occupant, expiry: self.expiry, fence, held_for, waiters: self.waiters }
-    }
-}
-
-/// What a script answered, read word by word.
-pub(crate) struct Reply<'a> {
-    node: &'a str,
-    words: std::vec::IntoIter<Value>,
-}
-
-impl<'a> Reply<'a> {
-    pub(crate) fn new(node: &'a str, value: Value) -> Result<Self, Unknown> {
-        match value {
-            Value::Array(words) => Ok(Self { node, words: words.into_iter() }),
-            other => Err(not_understood(node, &other)),
-        }
-    }
-
-    fn bytes(&mut self) -> Result<Vec<u8>, Unknown> {
-        match self.words.next() {
-            Some(Value::BulkString(bytes)) => Ok(bytes),
-            Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
-            other => Err(not_understood(self.node, &other.unwrap_or(Value::Nil))),
-        }
-    }
-
-    pub(crate) fn text(&mut self) -> Result<String, Unknown> {
-        Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
-    }
-
-    fn number(&mut self) -> Result<i64, Unknown> {
-        match self.words.next() {
-            Some(Value::Int(number)) => Ok(number),
-            other => Err(not_understood(self.node, &other.unwrap_or(Value::Nil))),
-        }
-    }
-
-    fn count(&mut self) -> Result<u32, Unknown> {
-        Ok(u32::try_from(self.number()?).unwrap_or(0))
-    }
-
-    pub(crate) fn millis(&mut self) -> Result<Duration, Unknown> {
-        Ok(Duration::from_millis(u64::try_from(self.number()?).unwrap_or(0)))
-    }
-
-    /// `PTTL`: -1 means that there is no end.
-    fn expiry(&mut self) -> Result<Expiry, Unknown> {
-        Ok(u64::try_from(self.number()?).map_or(Expiry::Never, |ms| Expiry::In(Duration::from_millis(ms))))
-    }
-
-    fn fence(&mut self) -> Result<FencingToken, Unknown> {
-        let node = self.node;
-        self.text()?.parse().map_err(|error| Unknown::new(node, Fault::Other, format!("{error}")))
-    }
-
-    /// The last, and how many end with it.
-    fn tokens(&mut self) -> Result<TokenBlock, Unknown> {
-        let last = self.fence()?;
-        Ok(TokenBlock::ending(last, NonZeroU32::new(self.count()?).unwrap_or(NonZeroU32::MIN)))
-    }
-
-    fn occupant(&mut self) -> Result<Occupant, Unknown> {
-        let value = self.bytes()?;
-        Ok(occupant(&value, &self.text()?))
-    }
-
-    /// `last_fence` is that of the present hold, if it is one of ours, and then the time it was granted.
-    fn occupied(&mut self, last_fence: Option<FencingToken>, wall_micros: u64) -> Result<Occupied, Unknown> {
-        let expiry = self.expiry()?;
-        let by = self.occupant()?;
-        Ok(Occupied { held_for: held_for(&by, last_fence, wall_micros), by, expiry })
-    }
-}
-
-/// The fence of a hold of ours is the time it was granted.
-fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -> Option<Duration> {
-    by.holder_id()?;
-    Some(Duration::from_micros(wall_micros.saturating_sub(last_fence?.get())))
-}
-
-fn occupant(value: &[u8], kind: &str) -> Occupant {
-    if !kind.is_empty() {
-        return Occupant::Foreign(format!("a value of type {kind}"));
-    }
-    Occupant::from_wire(&String::from_utf8_lossy(value))
-}
-
-fn not_understood(node: &str, value: &Value) -> Unknown {
-    Unknown::new(node, Fault::Other, format!("answer not understood: {value:?}"))
-}
-
-/// The answer of `acquire.lua`; `None` if it is the holder's already and a poll must confirm it.
-pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Option<Acquire>, Unknown> {
-    let mut reply = Reply::new(node, value)?;
-    Ok(Some(match reply.text()?.as_str() {
-        "granted" => Acquire::Granted { tokens: reply.tokens()? },
-        "queued" => {
-            let (ahead, last_fence) = (reply.count()?, reply.text()?.parse::<u64>().ok());
-            let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;
-            // A fence that is no number belongs to nobody; then no message is newer, and the waiter polls.
-            Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), occupied }
-        }
-        "busy" => {
-            let last_fence = reply.text()?.parse().ok();
-            Acquire::Busy(reply.occupied(last_fence, wall_micros)?)
-        }
-        "gone" => Acquire::Gone,
-        "yours" => return Ok(None),
-        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
-    }))
-}
-
-pub(crate) fn read_release(node: &str, value: Value) -> Result<Release, Unknown> {
-    let mut reply = Reply::new(node, value)?;
-    Ok(match reply.text()?.as_str() {
-        "released" => Release::Released,
-        "absent" => Release::Absent,
-        "taken" => Release::TakenBy(reply.occupant()?),
-        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
-    })
-}
-
-pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
-    let mut reply = Reply::new(node, value)?;
-    Ok(match reply.text()?.as_str() {
-        "renewed" => Renew::Renewed { waiters: reply.count()? },
-        "absent" => Renew::Absent,
-        "taken" => Renew::TakenBy(reply.occupant()?),
-        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
-    })
-}
-
-pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<Seen>, Unknown> {
-    if value == Value::Nil {
-        return Ok(None);
-    }
-    let mut reply = Reply::new(node, value)?;
-    let (value, kind, expiry) = (reply.bytes()?, reply.text()?, reply.expiry()?);
-    let fence = reply.text()?.parse().ok();
-    Ok(Some(Seen { value, kind, expiry, fence, waiters: reply.count()? }))
-}
-
-pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
-    match value {
-        Value::Int(1) => Ok(Raise::Acked),
-        Value::Int(0) => Ok(Raise::Refused),
-        other => Err(not_understood(node, &other)),
-    }
-}
-
-pub(crate) fn read_evict(node: &str, value: Value) -> Result<Evicted, Unknown> {
-    match value {
-        Value::Int(1) => Ok(Evicted::Yes),
-        Value::Int(0) => Ok(Evicted::AnotherByNow),
-        other => Err(not_understood(node, &other)),
-    }
-}
-
-/// The answer of `evict.lua`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Evicted {
-    Yes,
-    AnotherByNow,
 }

@@ -1,6 +1,7 @@
 //! The servers behind a URL, for whoever looks after them rather than takes locks there.
 
 use super::members::targets;
+use super::script::SIDE;
 use super::target::{Role, Target};
 use crate::quorum::node_urls;
 use fencelock_core::{Invalid, Key, SideKeys};
@@ -10,9 +11,6 @@ use fencelock_core::{Invalid, Key, SideKeys};
 pub struct Server {
     target: Target,
 }
-
-/// What a lock has beside its key.
-pub(super) const SIDE: [&str; 3] = ["fence", "line", "waiters"];
 
 /// The Redis servers that a URL names; none if the place has none.
 ///

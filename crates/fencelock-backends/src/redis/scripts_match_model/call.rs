@@ -5,6 +5,7 @@ use super::guest::{self, Guest};
 use super::real::write;
 use super::step::{Command, Token};
 use crate::redis::guard::{Guard, Pass};
+use crate::redis::reply::Seen;
 use crate::redis::script::{self, Call};
 use fencelock_conformance::Reply;
 use fencelock_conformance::model::{self, Acquire, Gate, HandOff, Heard, KeyModel, Marker, Server, Value};
@@ -245,7 +246,7 @@ impl Both<'_> {
                 let seen = seen.clone().or(there).unwrap_or(Value::Foreign("".into()));
                 let proposal = proposal.near(server, key);
                 let answer = key.evict(server, &seen, proposal, hand_off_ms, &gate, publish);
-                let call = script::evict(name, &script::Seen::of(&seen.to_string(), seen.kind()), proposal, pass);
+                let call = script::evict(name, &Seen::of(&seen.to_string(), seen.kind()), proposal, pass);
                 let number = |answer| int(u64::from(answer == model::Evict::Evicted));
                 (Sent::script(call, mutant), Expected::or_refused(answer, number))
             }
