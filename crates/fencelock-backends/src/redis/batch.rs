@@ -1,6 +1,5 @@
-use super::link::is_no_script;
+use super::fault::is_no_script;
 use super::script::Call;
-use super::session::Session;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use std::sync::LazyLock;
@@ -8,12 +7,6 @@ use std::sync::LazyLock;
 /// A connection that takes many commands in one go; an error of one is its own.
 pub(crate) trait Carrier {
     fn carry(&self, commands: &Pipeline) -> impl Future<Output = RedisResult<Vec<RedisResult<Value>>>> + Send;
-}
-
-impl Carrier for Session {
-    async fn carry(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        self.send_all(commands).await
-    }
 }
 
 impl Carrier for MultiplexedConnection {

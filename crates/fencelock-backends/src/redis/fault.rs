@@ -47,6 +47,10 @@ fn fault_of_words(error: &RedisError) -> Fault {
     WORDS.iter().find(|(word, _)| text.contains(word)).map_or(Fault::Other, |(_, fault)| *fault)
 }
 
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
 pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
     let fault = fault_of(error);
     let detail = match fault {

@@ -1,11 +1,11 @@
-use super::fault::unknown;
+use super::fault::{is_no_script, unknown};
 use super::feed::Feed;
 use super::guard::{self, Guard, State};
 use super::script::{self, Call};
 use super::session::Session;
 use super::target::Target;
 use fencelock_core::{Fault, Moment, Unknown};
-use redis::{RedisError, ServerErrorKind, Value};
+use redis::{RedisError, Value};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -163,8 +163,4 @@ pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
         session.facts.lacks.iter().find(|lack| lack.starts_with("INFO")).map_or("INFO names no run id", |l| l);
     let detail = format!("{refused}; a quarantine needs it to notice a restart: allow INFO to this user");
     Unknown::new(node, Fault::Denied, detail)
-}
-
-pub(crate) fn is_no_script(error: &RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }

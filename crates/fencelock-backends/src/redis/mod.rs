@@ -6,10 +6,13 @@
 //! such a lock. Beside it live a fencing token, a line of waiters and what is known of each waiter, in the same hash slot.
 //! A release hands the key to the first waiter in the same script, and tells it on the channel of its client.
 
+mod ack_line;
 mod acks;
 mod batch;
 mod compat;
+mod dial;
 mod doctor;
+mod facts;
 mod fault;
 mod feed;
 mod guard;
@@ -26,7 +29,7 @@ mod target;
 mod vitals;
 
 use crate::clock::BootClock;
-use acks::Acked;
+use ack_line::Acked;
 use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{

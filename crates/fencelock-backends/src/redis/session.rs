@@ -1,16 +1,16 @@
-use super::acks::AckLine;
+use super::ack_line::AckLine;
+use super::batch::Carrier;
+use super::dial::{MISSED_MAX, ServerName, dial};
+use super::facts::Facts;
 use super::fault::{fault_of, unknown};
 use super::feed::Feed;
-use super::guard::NOBODY;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
-use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// One connection, from its handshake to its end. Nothing reconnects it: what was true of it dies with it.
@@ -26,53 +26,19 @@ pub(crate) struct Session {
     opened: Instant,
 }
 
-/// What the handshake found out.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    /// Changes with every start of the server.
-    pub(crate) run_id: String,
-    pub(crate) version: String,
-    /// Where this client is woken; `-` if it cannot be.
-    pub(crate) channel: String,
-    /// Whether the server tells of changes to keys that were asked for.
-    pub(crate) tracking: bool,
-    pub(crate) resp3: bool,
-    /// What is missing and why, for people.
-    pub(crate) lacks: Vec<String>,
-    /// With RESP2 a second connection listens; it ends with the session.
-    _listener: Option<Listener>,
-}
-
-/// The run id of the server of a connection, once it is known.
-pub(crate) type ServerName = Arc<OnceLock<String>>;
-
-#[derive(Debug)]
-struct Listener(JoinHandle<()>);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Requests that one connection takes before a sender has to wait for room.
-const ROOM: usize = 4096;
 /// A master that was demoted keeps its connections, while its address may lead to the new one by now. So one that only
 /// takes reads is left; but no sooner than this, or all who wait would dial without a pause while there is no other.
 const READ_ONLY_AT_LEAST: Duration = Duration::from_millis(500);
-/// After so many missed answers in a row the connection is taken for dead.
-pub(crate) const MISSED_MAX: u32 = 2;
-
 impl Session {
     /// Connects and shakes hands: which server is it, can it wake us, does it tell of changes.
     pub(crate) async fn open(target: &Target, number: u64, channel: &str, feed: &Arc<Feed>) -> Result<Self, Unknown> {
         let told = ServerName::default();
         let open = async {
-            match Self::dial(target, target.resp3, target.limit, feed, &told).await {
+            match dial(target, target.resp3, target.limit, feed, &told).await {
                 // Servers before Redis 6 and some proxies do not know HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
-                    Ok((Self::dial(target, false, target.limit, feed, &told).await?, false))
+                    Ok((dial(target, false, target.limit, feed, &told).await?, false))
                 }
                 dialled => Ok((dialled?, target.resp3)),
             }
@@ -86,32 +52,6 @@ impl Session {
         let _ = told.set(facts.run_id.clone());
         let acks = AckLine::open(target, &facts, feed, &missed).await?;
         Ok(Self { connection, number, facts, acks, missed, opened: Instant::now() })
-    }
-
-    /// `patience` is how long to wait for an answer.
-    pub(crate) async fn dial(
-        target: &Target,
-        resp3: bool,
-        patience: Duration,
-        feed: &Arc<Feed>,
-        server: &ServerName,
-    ) -> RedisResult<MultiplexedConnection> {
-        let info = target.client.get_connection_info().clone();
-        let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
-        let settings = info.redis_settings().clone().set_protocol(protocol);
-        let client = target.client_with(info.set_redis_settings(settings))?;
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(target.limit))
-            .set_response_timeout(Some(patience))
-            .set_pipeline_buffer_size(ROOM);
-        if resp3 {
-            let (feed, server) = (Arc::clone(feed), Arc::clone(server));
-            config = config.set_push_sender(move |info| {
-                feed.push(&info, server.get().map_or(NOBODY, String::as_str));
-                Ok::<(), redis::aio::SendError>(())
-            });
-        }
-        client.get_multiplexed_async_connection_with_config(&config).await
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
@@ -155,120 +95,13 @@ impl Session {
     }
 }
 
+impl Carrier for Session {
+    async fn carry(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        self.send_all(commands).await
+    }
+}
+
 /// Whether another protocol would meet the same end.
 fn is_final(error: &RedisError) -> bool {
     matches!(fault_of(error), Fault::Denied | Fault::Timeout | Fault::Unreachable | Fault::Loading)
-}
-
-impl Facts {
-    async fn learn(
-        mut connection: MultiplexedConnection,
-        target: &Target,
-        resp3: bool,
-        channel: &str,
-        feed: &Arc<Feed>,
-        missed: &Arc<AtomicU32>,
-    ) -> Result<Self, Unknown> {
-        let node = target.name.as_str();
-        let mut lacks = Vec::new();
-        let (mut run_id, mut version) = (String::new(), String::new());
-        match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
-            Ok(info) => (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version")),
-            Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
-            Err(error) => lacks.push(format!("INFO is refused: {error}")),
-        }
-        let mut tracking = false;
-        if resp3 && target.push {
-            let mut on = redis::cmd("CLIENT");
-            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
-            match on.exec_async(&mut connection).await {
-                Ok(()) => tracking = true,
-                Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
-                Err(error) => lacks.push(format!(
-                    "no client tracking ({error}): a key deleted by another program is noticed at the next renewal or poll"
-                )),
-            }
-        } else {
-            lacks.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
-        }
-        let mut listener = None;
-        let subscribed = if !target.push {
-            Err((redis::ErrorKind::Client, "switched off by push=off").into())
-        } else if resp3 {
-            connection.subscribe(channel).await
-        } else {
-            let server = ServerName::default();
-            let started = Listener::start(target, channel, feed, missed, &server).await;
-            // The address may have led the second connection to another server.
-            if listeners(&mut connection, channel).await > 0 {
-                let _ = server.set(run_id.clone());
-            }
-            started.map(|l| listener = Some(l))
-        };
-        let channel = match subscribed {
-            Ok(()) => channel.to_owned(),
-            Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
-            Err(error) => {
-                lacks.push(format!("no wake-ups ({error}): waiters ask once a second"));
-                "-".to_owned()
-            }
-        };
-        Ok(Self { run_id, version, channel, tracking, resp3, lacks, _listener: listener })
-    }
-}
-
-/// What a server lacks for good is worked around. What it only lacks now would be missed for as long as the session
-/// lives, so the session is not begun.
-pub(crate) fn is_passing(error: &RedisError) -> bool {
-    !matches!(fault_of(error), Fault::Denied | Fault::Other)
-}
-
-/// Wrong credentials make every command fail; a command that this user may not use is another matter.
-fn is_about_login(error: &RedisError) -> bool {
-    error.code() == Some("NOAUTH") || error.code() == Some("WRONGPASS")
-}
-
-/// How many listen on a channel of this very server. Where that is not told, nobody does.
-async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
-    let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
-    counted.map_or(0, |(_, listeners)| listeners)
-}
-
-fn field(info: &str, name: &str) -> String {
-    info.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(key, _)| *key == name)
-        .map_or_else(String::new, |(_, value)| value.trim().to_owned())
-}
-
-impl Listener {
-    /// When it ends, the session ends too: a release must not hand the lock to a channel that nobody reads.
-    async fn start(
-        target: &Target,
-        channel: &str,
-        feed: &Arc<Feed>,
-        missed: &Arc<AtomicU32>,
-        server: &ServerName,
-    ) -> RedisResult<Self> {
-        let connect = async {
-            let mut pubsub = target.client.get_async_pubsub().await?;
-            pubsub.subscribe(channel).await?;
-            RedisResult::Ok(pubsub)
-        };
-        let pubsub = match tokio::time::timeout(target.limit, connect).await {
-            Ok(pubsub) => pubsub?,
-            Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
-        };
-        let (feed, missed, server) = (Arc::clone(feed), Arc::clone(missed), Arc::clone(server));
-        let task = tokio::spawn(async move {
-            let mut messages = pubsub.into_on_message();
-            while let Some(message) = messages.next().await {
-                feed.message(message.get_payload_bytes(), server.get().map_or(NOBODY, String::as_str));
-            }
-            missed.store(MISSED_MAX, Ordering::Relaxed);
-            // Wake-ups may be missed from here on.
-            feed.reset();
-        });
-        Ok(Self(task))
-    }
 }

@@ -1,0 +1,43 @@
+//! How a connection to the server is opened, and when it is taken for dead.
+
+use super::feed::Feed;
+use super::guard::NOBODY;
+use super::target::Target;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The run id of the server of a connection, once it is known.
+pub(crate) type ServerName = Arc<OnceLock<String>>;
+
+/// Requests that one connection takes before a sender has to wait for room.
+const ROOM: usize = 4096;
+/// After so many missed answers in a row the connection is taken for dead.
+pub(crate) const MISSED_MAX: u32 = 2;
+
+/// `patience` is how long to wait for an answer.
+pub(crate) async fn dial(
+    target: &Target,
+    resp3: bool,
+    patience: Duration,
+    feed: &Arc<Feed>,
+    server: &ServerName,
+) -> RedisResult<MultiplexedConnection> {
+    let info = target.client.get_connection_info().clone();
+    let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    let client = target.client_with(info.set_redis_settings(settings))?;
+    let mut config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(target.limit))
+        .set_response_timeout(Some(patience))
+        .set_pipeline_buffer_size(ROOM);
+    if resp3 {
+        let (feed, server) = (Arc::clone(feed), Arc::clone(server));
+        config = config.set_push_sender(move |info| {
+            feed.push(&info, server.get().map_or(NOBODY, String::as_str));
+            Ok::<(), redis::aio::SendError>(())
+        });
+    }
+    client.get_multiplexed_async_connection_with_config(&config).await
+}

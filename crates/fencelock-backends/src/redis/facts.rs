@@ -1,0 +1,153 @@
+//! What a session finds out about its server when it begins.
+
+use super::dial::{MISSED_MAX, ServerName};
+use super::fault::{fault_of, unknown};
+use super::feed::Feed;
+use super::guard::NOBODY;
+use super::target::Target;
+use fencelock_core::{Fault, Unknown};
+use futures_util::StreamExt;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, RedisResult};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::task::JoinHandle;
+
+/// What the handshake found out.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// Changes with every start of the server.
+    pub(crate) run_id: String,
+    pub(crate) version: String,
+    /// Where this client is woken; `-` if it cannot be.
+    pub(crate) channel: String,
+    /// Whether the server tells of changes to keys that were asked for.
+    pub(crate) tracking: bool,
+    pub(crate) resp3: bool,
+    /// What is missing and why, for people.
+    pub(crate) lacks: Vec<String>,
+    /// With RESP2 a second connection listens; it ends with the session.
+    _listener: Option<Listener>,
+}
+
+#[derive(Debug)]
+struct Listener(JoinHandle<()>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Facts {
+    pub(crate) async fn learn(
+        mut connection: MultiplexedConnection,
+        target: &Target,
+        resp3: bool,
+        channel: &str,
+        feed: &Arc<Feed>,
+        missed: &Arc<AtomicU32>,
+    ) -> Result<Self, Unknown> {
+        let node = target.name.as_str();
+        let mut lacks = Vec::new();
+        let (mut run_id, mut version) = (String::new(), String::new());
+        match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
+            Ok(info) => (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version")),
+            Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => lacks.push(format!("INFO is refused: {error}")),
+        }
+        let mut tracking = false;
+        if resp3 && target.push {
+            let mut on = redis::cmd("CLIENT");
+            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
+            match on.exec_async(&mut connection).await {
+                Ok(()) => tracking = true,
+                Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
+                Err(error) => lacks.push(format!(
+                    "no client tracking ({error}): a key deleted by another program is noticed at the next renewal or poll"
+                )),
+            }
+        } else {
+            lacks.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
+        }
+        let mut listener = None;
+        let subscribed = if !target.push {
+            Err((redis::ErrorKind::Client, "switched off by push=off").into())
+        } else if resp3 {
+            connection.subscribe(channel).await
+        } else {
+            let server = ServerName::default();
+            let started = Listener::start(target, channel, feed, missed, &server).await;
+            // The address may have led the second connection to another server.
+            if listeners(&mut connection, channel).await > 0 {
+                let _ = server.set(run_id.clone());
+            }
+            started.map(|l| listener = Some(l))
+        };
+        let channel = match subscribed {
+            Ok(()) => channel.to_owned(),
+            Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => {
+                lacks.push(format!("no wake-ups ({error}): waiters ask once a second"));
+                "-".to_owned()
+            }
+        };
+        Ok(Self { run_id, version, channel, tracking, resp3, lacks, _listener: listener })
+    }
+}
+
+/// What a server lacks for good is worked around. What it only lacks now would be missed for as long as the session
+/// lives, so the session is not begun.
+fn is_passing(error: &RedisError) -> bool {
+    !matches!(fault_of(error), Fault::Denied | Fault::Other)
+}
+
+/// Wrong credentials make every command fail; a command that this user may not use is another matter.
+fn is_about_login(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH") || error.code() == Some("WRONGPASS")
+}
+
+/// How many listen on a channel of this very server. Where that is not told, nobody does.
+async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
+    let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
+    counted.map_or(0, |(_, listeners)| listeners)
+}
+
+fn field(info: &str, name: &str) -> String {
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| *key == name)
+        .map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
+impl Listener {
+    /// When it ends, the session ends too: a release must not hand the lock to a channel that nobody reads.
+    async fn start(
+        target: &Target,
+        channel: &str,
+        feed: &Arc<Feed>,
+        missed: &Arc<AtomicU32>,
+        server: &ServerName,
+    ) -> RedisResult<Self> {
+        let connect = async {
+            let mut pubsub = target.client.get_async_pubsub().await?;
+            pubsub.subscribe(channel).await?;
+            RedisResult::Ok(pubsub)
+        };
+        let pubsub = match tokio::time::timeout(target.limit, connect).await {
+            Ok(pubsub) => pubsub?,
+            Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
+        };
+        let (feed, missed, server) = (Arc::clone(feed), Arc::clone(missed), Arc::clone(server));
+        let task = tokio::spawn(async move {
+            let mut messages = pubsub.into_on_message();
+            while let Some(message) = messages.next().await {
+                feed.message(message.get_payload_bytes(), server.get().map_or(NOBODY, String::as_str));
+            }
+            missed.store(MISSED_MAX, Ordering::Relaxed);
+            // Wake-ups may be missed from here on.
+            feed.reset();
+        });
+        Ok(Self(task))
+    }
+}
