@@ -5,7 +5,7 @@ use super::acks::Acks;
 use super::fault::fault_of;
 use super::guard::{Guard, State};
 use super::session::Session;
-use super::vitals;
+use super::vitals::{self, fields};
 use fencelock_core::{Fault, Finding, Level, Unknown};
 use redis::RedisError;
 use std::collections::HashMap;
@@ -281,11 +281,4 @@ fn unconfirmed(replicas: u32) -> Finding {
         format!("a master with {copies} it later: a fail-over may lose a lock that was just taken or renewed"),
         "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
     )
-}
-
-pub(crate) fn fields(info: &str) -> HashMap<String, String> {
-    info.lines()
-        .filter_map(|line| line.trim().split_once(':'))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }

@@ -1,10 +1,10 @@
 //! What a server says of itself, without judging it.
 
 use super::Redis;
-use super::doctor::fields;
 use super::session::Session;
 use fencelock_core::{ClockOffset, Vitals};
 use redis::{ConnectionAddr, Value};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A pause in one of them, of a scheduler or of a network, is not taken for a clock that is off.
@@ -47,4 +47,12 @@ pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffse
 fn micros(value: &Value) -> Option<u64> {
     let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(value).ok()?;
     Some(seconds * 1_000_000 + micros)
+}
+
+/// What `INFO` answers, by name.
+pub(crate) fn fields(info: &str) -> HashMap<String, String> {
+    info.lines()
+        .filter_map(|line| line.trim().split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
