@@ -1,6 +1,6 @@
 //! The nodes beside each other: what none of them can say alone.
 
-use super::examine::Report;
+use super::report::Report;
 use fencelock_core::{ClockOffset, Finding, Level, Quorum as Size};
 use std::collections::BTreeMap;
 use std::fmt::Write;

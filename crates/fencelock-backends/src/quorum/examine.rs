@@ -3,6 +3,7 @@
 use super::Quorum;
 use super::compare::{clocks, hosts, restarts, twins};
 use super::page::page;
+use super::report::Report;
 use fencelock_core::{Finding, Level, Vitals};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +11,6 @@ use tokio::time::timeout;
 
 /// A node that looks at itself takes a few trips.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What is known of one node.
-#[derive(Debug)]
-pub(super) struct Report {
-    /// Its address without the scheme.
-    pub(super) name: String,
-    pub(super) answers: bool,
-    pub(super) vitals: Vitals,
-    pub(super) findings: Vec<Finding>,
-}
 
 impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {

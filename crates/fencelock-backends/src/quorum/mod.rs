@@ -26,6 +26,7 @@ mod list;
 mod look;
 mod node;
 mod page;
+mod report;
 mod url;
 
 use crate::clock::BootClock;

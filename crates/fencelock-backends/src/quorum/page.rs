@@ -1,6 +1,6 @@
 //! The findings of all nodes on one page: what is the same on all of them is said once.
 
-use super::examine::Report;
+use super::report::Report;
 use fencelock_core::Finding;
 
 /// One finding, and the nodes that have it.

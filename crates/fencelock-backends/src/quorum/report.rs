@@ -1,0 +1,13 @@
+//! What one node says of itself, before the nodes are compared.
+
+use fencelock_core::{Finding, Vitals};
+
+/// What is known of one node.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// Its address without the scheme.
+    pub(super) name: String,
+    pub(super) answers: bool,
+    pub(super) vitals: Vitals,
+    pub(super) findings: Vec<Finding>,
+}
