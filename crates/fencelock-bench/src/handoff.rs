@@ -1,7 +1,8 @@
 //! Two processes pass one lock to and fro: from the call of `release` in one to the return of `lock` in the other.
 
+use crate::crew::crew;
+use crate::job::{self, Job};
 use crate::report::{HandOff, percentile};
-use crate::worker::{self, crew};
 use crate::{Effort, Failure, bare};
 use fencelock::Clock as _;
 use fencelock::backends::BootClock;
@@ -10,12 +11,6 @@ use std::time::Duration;
 
 /// Long enough for the other process to stand in line, short enough that no renewal comes between.
 const HOLD: Duration = Duration::from_millis(3);
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Job {
-    url: String,
-    span: Duration,
-}
 
 /// One hold, on the clock that all processes of a machine share.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,7 +29,7 @@ pub(crate) struct Log {
 
 pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     let span = effort.span * u32::try_from(effort.pairs)?;
-    let logs: Vec<Log> = crew(&worker::Job::HandOff(Job { url: url.to_owned(), span }), 2)?;
+    let logs: Vec<Log> = crew(&Job::HandOff(job::HandOff { url: url.to_owned(), span }), 2)?;
     let mut pings: Vec<u64> = logs.iter().flat_map(|log| log.pings.iter().copied()).collect();
     let mut holds: Vec<(usize, &Held)> =
         logs.iter().enumerate().flat_map(|(process, log)| log.holds.iter().map(move |held| (process, held))).collect();
@@ -58,7 +53,7 @@ pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     })
 }
 
-pub(crate) async fn work(job: &Job) -> Result<Log, Failure> {
+pub(crate) async fn work(job: &job::HandOff) -> Result<Log, Failure> {
     let client = fencelock::Client::connect(&job.url).await?;
     let mut connection = bare::connect(&job.url).await?;
     let mut log = Log { holds: Vec::new(), pings: Vec::new() };

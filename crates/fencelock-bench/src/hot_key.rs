@@ -1,8 +1,10 @@
 //! Four processes of 64 tasks each want one key, with nothing to do while they have it.
 
+use crate::crew::crew;
+use crate::job::{self, Job};
 use crate::report::{HotKey, jain, percentile};
+use crate::scheme::Scheme;
 use crate::uncontended::rate;
-use crate::worker::{self, crew};
 use crate::{Effort, Failure, bare};
 use fencelock::backends::BootClock;
 use fencelock::{Clock as _, Moment};
@@ -17,46 +19,13 @@ use tokio::sync::Notify;
 const PROCESSES: usize = 4;
 const TASKS: usize = 64;
 
-/// How a waiter learns that it may try again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Scheme {
-    /// The product.
-    Fencelock,
-    /// A message on release wakes one waiter in each process: how Redisson's plain lock does it.
-    OnePerProcess,
-    /// A message on release wakes every waiter.
-    Everybody,
-    /// Every waiter asks each 100 to 200 ms.
-    Polling,
-}
-
-impl Scheme {
-    pub(crate) const ALL: [Self; 4] = [Self::Fencelock, Self::OnePerProcess, Self::Everybody, Self::Polling];
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Fencelock => "fencelock",
-            Self::OnePerProcess => "pub/sub, one waiter per process wakes",
-            Self::Everybody => "pub/sub, every waiter wakes",
-            Self::Polling => "polling each 100-200 ms",
-        }
-    }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Job {
-    url: String,
-    scheme: Scheme,
-    span: Duration,
-}
-
 /// Waits in microseconds, task by task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Log(Vec<Vec<u32>>);
 
 pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKey, Failure> {
     let span = effort.span * 2;
-    let job = worker::Job::HotKey(Job { url: url.to_owned(), scheme, span });
+    let job = Job::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
     let logs: Vec<Log> = crew(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
     let shares: Vec<f64> = tasks.iter().map(|waits| rate(waits.len() as u64, span)).collect();
@@ -77,7 +46,7 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
     })
 }
 
-pub(crate) async fn work(job: &Job) -> Result<Log, Failure> {
+pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
     // All processes begin and end together, as far as that matters: half the span passes before anything is counted.
     let end = BootClock.now() + job.span + job.span / 2;
     let counted = BootClock.now() + job.span / 2;

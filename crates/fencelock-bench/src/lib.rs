@@ -14,19 +14,23 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod crew;
 mod handoff;
 mod hot_key;
+mod job;
 pub mod leases;
 mod local;
 pub mod peers;
 pub mod quorum;
 mod report;
+mod scheme;
 mod server_time;
 mod uncontended;
 mod worker;
 
 use fencelock_conformance::RedisServer;
 use report::Report;
+use scheme::Scheme;
 use serde::Serialize;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -101,7 +105,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         Ok::<_, Failure>(())
     })?;
     report.handoff = Some(handoff::measure(&url, effort)?);
-    for scheme in hot_key::Scheme::ALL {
+    for scheme in Scheme::ALL {
         report.hot_key.push(hot_key::measure(&url, scheme, effort)?);
     }
     Ok(report)

@@ -1,0 +1,24 @@
+//! What another process of this program is told to do.
+
+use crate::scheme::Scheme;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Job {
+    HandOff(HandOff),
+    HotKey(HotKey),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HandOff {
+    pub(crate) url: String,
+    pub(crate) span: Duration,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HotKey {
+    pub(crate) url: String,
+    pub(crate) scheme: Scheme,
+    pub(crate) span: Duration,
+}
