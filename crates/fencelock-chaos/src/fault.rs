@@ -156,3 +156,10 @@ impl Fault {
         })
     }
 }
+
+impl Form {
+    /// What can be done to it.
+    pub fn faults(self) -> Vec<Fault> {
+        Fault::ALL.into_iter().filter(|fault| self.has_replica() || !fault.needs_a_replica()).collect()
+    }
+}

@@ -1,4 +1,3 @@
-use crate::fault::Fault;
 use fencelock::Drift;
 use fencelock_core::quarantine;
 use std::fmt;
@@ -42,11 +41,6 @@ impl Form {
     /// Whether a master can be replaced.
     pub const fn has_replica(self) -> bool {
         matches!(self, Self::Replica | Self::BareReplica)
-    }
-
-    /// What can be done to it.
-    pub fn faults(self) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| self.has_replica() || !fault.needs_a_replica()).collect()
     }
 
     /// Whether a server that may have forgotten grants nothing until every lease it may have granted is over. One Redis
