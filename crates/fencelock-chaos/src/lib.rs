@@ -18,6 +18,7 @@ mod fault;
 mod foreign;
 mod form;
 pub mod history;
+mod machine;
 mod nodes;
 mod plan;
 mod pressure;

@@ -1,7 +1,7 @@
 //! A replica, as far behind its master as the link between them.
 
 use crate::Failure;
-use crate::nodes::Machine;
+use crate::machine::Machine;
 use fencelock_conformance::{Proxy, RedisServer};
 use std::time::Duration;
 
