@@ -3,11 +3,9 @@
 use crate::plan::{Plan, millis};
 use crate::protocol::{Log, Workload};
 use crate::shop::Entries;
-use crate::text;
 use crate::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::fmt;
 
 /// What a run has shown. As JSON its fields have these names; there are no others.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -171,12 +169,6 @@ pub fn jain(shares: &[u64]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "counts and microseconds, far below 2^53")]
 fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b as f64
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text::of(self))
-    }
 }
 
 #[cfg(test)]

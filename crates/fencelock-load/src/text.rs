@@ -2,14 +2,20 @@
 
 use crate::protocol::Workload;
 use crate::report::{Report, Sale};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// The bar of a whole.
 const BAR: usize = 40;
 /// Rows of a histogram begin at these, in each power of ten.
 const STEPS: [u64; 3] = [1, 2, 5];
 
-pub(crate) fn of(report: &Report) -> String {
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&of(self))
+    }
+}
+
+fn of(report: &Report) -> String {
     let mut text = format!("{}\n\n", headline(report));
     let mut row = |label: &str, value: String| {
         let _ = writeln!(text, "  {label:<17} {value}");
