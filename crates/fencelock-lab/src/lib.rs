@@ -26,6 +26,7 @@ mod explore;
 mod fault;
 mod live;
 mod model;
+mod not_replayed;
 mod page;
 mod property;
 mod replay;
@@ -36,6 +37,7 @@ mod svg;
 mod table;
 mod tell;
 mod trace;
+mod trouble;
 mod verdict;
 mod wire;
 mod words;
@@ -46,9 +48,10 @@ pub use live::{
     Entrance, Host, Job, Load, NotRun, Round, Score, Story, Successor, Tally, chart, json_scores, schemes_of_stories,
     scores, work,
 };
+pub use not_replayed::NotReplayed;
 pub use page::{Page, page};
 pub use property::Property;
-pub use replay::{NotReplayed, Replayed, Site, replay};
+pub use replay::{Replayed, Site, replay};
 pub use scheme::{Content, Home, Line, Op, Scheme};
 pub use schemes::{catalog, find};
 pub use table::{json_table, table};

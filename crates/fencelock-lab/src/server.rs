@@ -1,8 +1,7 @@
 //! A real server, as far as replays and stories need one.
 
-use crate::replay::NotReplayed;
-use crate::words::Lang;
-use redis::{Connection, FromRedisValue, RedisError, RedisResult, Value, cmd};
+use crate::not_replayed::NotReplayed;
+use redis::{Connection, FromRedisValue, RedisResult, Value, cmd};
 use std::time::Duration;
 
 /// A server of the same machine or network that takes longer is out of order.
@@ -95,16 +94,6 @@ impl Server {
 
     pub(crate) fn follow(&mut self, host: &str, port: &str) -> RedisResult<()> {
         cmd("REPLICAOF").arg(host).arg(port).exec(&mut self.0)
-    }
-}
-
-/// What went wrong with a server, for people.
-pub(crate) fn trouble(error: &RedisError, lang: Lang) -> String {
-    match (error.is_io_error(), lang) {
-        (true, Lang::En) => format!("cannot reach the server: {error}"),
-        (true, Lang::Zh) => format!("连不上服务器：{error}"),
-        (false, Lang::En) => format!("the server did not do what was asked: {error}"),
-        (false, Lang::Zh) => format!("服务器没有照做：{error}"),
     }
 }
 

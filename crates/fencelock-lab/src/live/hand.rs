@@ -4,7 +4,7 @@ use super::account::Request;
 use super::books::Books;
 use super::job::{Job, Tally};
 use super::library::Library;
-use super::program::Program;
+use super::program::{PAUSE, Program};
 use super::work::{Host, Outcome, Work};
 use super::{NotRun, Story, Way};
 use fencelock::backends::BootClock;
@@ -12,8 +12,6 @@ use fencelock::{Clock, Moment, blocking};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two attempts of somebody who was told that the lock is taken: the article's five milliseconds.
-pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// A lock is dead if nobody at all came in for so long, however long holders may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 

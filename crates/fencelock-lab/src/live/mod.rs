@@ -9,6 +9,7 @@ mod chart;
 mod hand;
 mod job;
 mod library;
+mod part;
 mod program;
 mod round;
 mod score;
@@ -17,14 +18,15 @@ mod work;
 
 pub use chart::chart;
 pub use job::{Job, Tally};
+pub use part::work;
 pub use round::Round;
 pub use score::{Score, json_scores, scores};
 pub use successor::{Entrance, Successor};
-pub use work::{Host, work};
+pub use work::Host;
 
 use crate::scheme::{Home, Scheme};
 use crate::schemes::{catalog, find};
-use crate::server::trouble;
+use crate::trouble::trouble;
 use crate::words::Lang;
 use std::fmt;
 use std::time::Duration;

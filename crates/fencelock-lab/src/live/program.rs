@@ -2,7 +2,6 @@
 
 use super::NotRun;
 use super::books::FOREVER;
-use super::hand::PAUSE;
 use super::job::Job;
 use super::work::{Outcome, Work, clock};
 use crate::model::command::Command;
@@ -13,6 +12,8 @@ use crate::wire::Wire;
 use redis::{RedisResult, Value as Answer};
 use std::time::Duration;
 
+/// Between two attempts of somebody who was told that the lock is taken: the article's five milliseconds.
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// How often a client asks that asks again: the article's three times.
 const TRIES: u8 = 3;
 

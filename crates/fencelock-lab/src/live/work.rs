@@ -1,12 +1,11 @@
-//! One process's part of a story, and what is done inside of a lock.
+//! What is done inside of a lock.
 
 use super::account::Request;
 use super::books::Books;
-use super::hand::Hand;
-use super::job::{Job, Tally};
-use super::{Entrance, HANDS, Load, NotRun, Way};
+use super::job::Job;
+use super::{Entrance, Load, NotRun};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Moment, blocking};
+use fencelock::{Clock, Moment};
 use rustix::process::{Signal, getpid, kill_process};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,32 +24,6 @@ pub trait Host: Sync {
     /// # Errors
     /// If it is not to go on.
     fn before_write(&self, holder: Entrance) -> io::Result<()>;
-}
-
-/// Does a process's part. Blocks, and must not be called from async code.
-///
-/// # Errors
-/// [`NotRun`]. What was begun by then stays on the server until [`super::Round`] is dropped.
-pub fn work(job: &Job, host: &impl Host) -> Result<Tally, NotRun> {
-    let way = Way::of(&job.scheme)?;
-    let client = match way {
-        Way::Library { .. } => Some(blocking::Client::connect(&job.url)?),
-        Way::Open | Way::Program(_) => None,
-    };
-    let over = AtomicBool::new(false);
-    let hands = (0..HANDS).map(|hand| Hand::new(job, hand, &way, client.clone(), (&over, host)));
-    let hands = hands.collect::<Result<Vec<_>, _>>()?;
-    host.start().map_err(NotRun::Start)?;
-    let tallies: Vec<_> = std::thread::scope(|scope| {
-        let hands: Vec<_> = hands.into_iter().map(|hand| scope.spawn(|| hand.serve())).collect();
-        hands.into_iter().map(|hand| hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
-    let mut sum = Tally::default();
-    for tally in tallies {
-        sum.add(tally?);
-    }
-    sum.stuck = job.load.share(job.process) - sum.answered;
-    Ok(sum)
 }
 
 /// What a hand does while it has the lock, or believes so.

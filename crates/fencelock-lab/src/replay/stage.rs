@@ -1,9 +1,10 @@
 //! The servers, the keys and the clock of one replay.
 
-use super::{NotReplayed, Site};
+use super::Site;
 use crate::model::Model;
 use crate::model::command::Command;
 use crate::model::state::{Action, Reply, State, Step, TTL, Value};
+use crate::not_replayed::NotReplayed;
 use crate::scheme::Op;
 use crate::server::Server;
 use crate::wire::{GUARDED, Wire};
