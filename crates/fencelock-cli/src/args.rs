@@ -1,4 +1,5 @@
-use crate::commands::{Bench, Lab};
+use crate::commands::bench::args::Bench;
+use crate::commands::lab::args::Lab;
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;

@@ -1,11 +1,11 @@
 //! One file for each thing that the program can do.
 
 mod acquire;
-mod bench;
+pub(crate) mod bench;
 mod breaking;
 mod doctor;
 mod init;
-mod lab;
+pub(crate) mod lab;
 mod list;
 mod pages;
 mod release;
@@ -13,9 +13,6 @@ mod renew;
 mod run;
 mod status;
 mod wait;
-
-pub(crate) use bench::Bench;
-pub(crate) use lab::Lab;
 
 use crate::args::{Arguments, Command};
 use crate::context::Context;

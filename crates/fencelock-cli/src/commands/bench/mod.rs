@@ -1,16 +1,14 @@
 //! How a place bears a load.
 
-mod args;
+pub(crate) mod args;
 mod live;
-
-pub(crate) use args::Bench;
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::text::plain;
-use args::Role;
+use args::{Bench, Role};
 use fencelock_load::{Crew, NotMeasured, Report, measure, serve, try_out};
 use live::Live;
 use std::io;

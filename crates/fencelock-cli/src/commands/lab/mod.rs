@@ -1,19 +1,18 @@
 //! The schemes that break, and how; and what that means for a shop and a bank.
 
-mod args;
+pub(crate) mod args;
 mod crew;
 mod pauses;
 mod progress;
 mod protocol;
 mod replay;
 mod story;
-
-pub(crate) use args::Lab;
+mod url;
 
 use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use args::{Tale, fault, property};
+use args::{Lab, Tale, fault, property};
 use fencelock_lab::{
     Fault, Faults, Finding, Lang, Property, Scheme, Trace, Verdict, catalog, diagram, find, json_table, table,
 };
@@ -21,6 +20,7 @@ use progress::Progress;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
+use url::url_of_command_line;
 
 /// Wide enough for three clients and a server.
 const CELLS: usize = 100;
@@ -81,7 +81,7 @@ async fn one(wanted: &Lab, verdict: Verdict, context: &Context) -> Result<Exit, 
         write(file, &diagram(&trace))?;
     }
     // The environment says where locks are kept, and not that anybody wants to see them broken there.
-    if let Some(url) = args::url_of_command_line()? {
+    if let Some(url) = url_of_command_line()? {
         if wanted.every {
             return Err(Failure::new(
                 Exit::Usage,

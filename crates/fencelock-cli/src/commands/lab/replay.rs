@@ -1,4 +1,4 @@
-use super::Lab;
+use super::args::Lab;
 use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -1,10 +1,11 @@
 //! A flash sale and a bank on a real server.
 
-use super::args::{ALL, Tale, Telling, url_of_command_line};
+use super::args::{ALL, Tale, Telling};
 use super::crew::Crew;
 use super::pauses::Pauses;
 use super::progress::{Counter, Progress};
 use super::protocol::Parent;
+use super::url::url_of_command_line;
 use super::write;
 use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;

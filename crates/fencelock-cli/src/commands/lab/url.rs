@@ -1,0 +1,22 @@
+//! Where the lab may work.
+
+use crate::args::Arguments;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use clap::CommandFactory;
+use clap::parser::ValueSource;
+
+/// `--url` if it was really said, and is not from the environment. It must be that of one Redis.
+pub(super) fn url_of_command_line() -> Result<Option<String>, Failure> {
+    let Some(url) = said_url() else { return Ok(None) };
+    if ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Ok(Some(url));
+    }
+    Err(Failure::new(Exit::Usage, "--url: the lab works on one Redis: redis://HOST[:PORT][/DB] or rediss://..."))
+}
+
+fn said_url() -> Option<String> {
+    let matches = Arguments::command().try_get_matches_from(std::env::args_os()).ok()?;
+    let said = matches.value_source("url") == Some(ValueSource::CommandLine);
+    if said { matches.get_one("url").cloned() } else { None }
+}
