@@ -1,13 +1,12 @@
 //! The waiter's side: ask, stand in line, be woken, ask again, and leave nothing behind.
 
-use crate::client::could_not_tell;
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, could_not_tell};
 use crate::guard::Guard;
 use crate::hold::{Beginning, Hold};
 use crate::janitor::STRAGGLER;
-use crate::local::Ticket;
-use crate::lock::Request;
+use crate::local::ticket::Ticket;
+use crate::request::Request;
 use crate::search::Search;
 use crate::standing::{Standing, give_up};
 use crate::telemetry::{self, Way};
@@ -20,6 +19,8 @@ use fencelock_core::{
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Attempts in a row that may find themselves out of the line before the next one waits a moment.
+const HASTY_ATTEMPTS: u32 = 3;
 /// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
 
@@ -58,6 +59,21 @@ pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId
         }
         Ok(_) => Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => Err(could_not_tell(&request.key, cause, core.clock.now().since(sent), 1)),
+    }
+}
+
+impl Search<'_> {
+    async fn find(&mut self) -> Result<Guard, Error> {
+        loop {
+            self.core.check_open()?;
+            let attempt = Attempt::new(self.core, self.request, self.ticket.as_ref())?;
+            if let Some(guard) = attempt.run(self).await? {
+                return Ok(guard);
+            }
+            if self.out_of_line > HASTY_ATTEMPTS {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
     }
 }
 

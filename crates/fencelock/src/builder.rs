@@ -1,7 +1,7 @@
-use crate::client::{Client, unreachable_once};
+use crate::client::Client;
 use crate::core::Core;
-use crate::error::Error;
-use crate::local::Limits;
+use crate::error::{Error, unreachable_once};
+use crate::local::limits::Limits;
 use fencelock_backends::{BootClock, ConnectError};
 use fencelock_core::{Backend, Clock, Drift};
 use std::sync::Arc;
@@ -106,5 +106,51 @@ impl Builder {
     pub fn backend(self, backend: Arc<dyn Backend>) -> Result<Client, Error> {
         let limits = self.sharing.then_some(self.limits);
         Core::start(backend, self.clock, self.drift, limits).map(Client::of)
+    }
+}
+
+impl Client {
+    /// Connects to the place that `url` names.
+    ///
+    /// | URL | locks live in |
+    /// |---|---|
+    /// | `memory:` or `memory:NAME` | this process; the same name gives the same locks |
+    /// | `file:DIR` | files below `DIR`, for the processes of one machine |
+    /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
+    /// | `redlock://host[:port],host[:port],host[:port]` | a majority of independent Redis servers; `redlock+tls://` with TLS |
+    ///
+    /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`fencelock_backends::init`] puts them
+    /// into service at once.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL that cannot be used, credentials that are refused, and servers that belong to another
+    /// set; [`Error::Unreachable`] if nobody answers there.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// A client with other settings than the usual ones.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Uses a backend that was made by hand, with the clock of production and the usual drift.
+    ///
+    /// # Errors
+    /// [`Error::Config`] outside a tokio runtime.
+    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
+        Self::builder().backend(backend)
+    }
+
+    /// Uses another clock, which must go like that of the backend, and another allowance for drift. For tests that
+    /// drive time, and for machines whose clocks are known to be worse or better than a hundredth.
+    ///
+    /// # Errors
+    /// [`Error::Config`] outside a tokio runtime.
+    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
+        Self::builder().clock(clock, drift).backend(backend)
     }
 }

@@ -1,12 +1,10 @@
-use crate::builder::Builder;
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::janitor::Janitor;
 use crate::lock::Lock;
 use fencelock_core::{
-    Backend, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl,
-    Unknown,
+    Capabilities, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl, Unknown,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -28,50 +26,6 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to the place that `url` names.
-    ///
-    /// | URL | locks live in |
-    /// |---|---|
-    /// | `memory:` or `memory:NAME` | this process; the same name gives the same locks |
-    /// | `file:DIR` | files below `DIR`, for the processes of one machine |
-    /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
-    /// | `redlock://host[:port],host[:port],host[:port]` | a majority of independent Redis servers; `redlock+tls://` with TLS |
-    ///
-    /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`fencelock_backends::init`] puts them
-    /// into service at once.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a URL that cannot be used, credentials that are refused, and servers that belong to another
-    /// set; [`Error::Unreachable`] if nobody answers there.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::builder().connect(url).await
-    }
-
-    /// A client with other settings than the usual ones.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
-    /// Uses a backend that was made by hand, with the clock of production and the usual drift.
-    ///
-    /// # Errors
-    /// [`Error::Config`] outside a tokio runtime.
-    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
-        Self::builder().backend(backend)
-    }
-
-    /// Uses another clock, which must go like that of the backend, and another allowance for drift. For tests that
-    /// drive time, and for machines whose clocks are known to be worse or better than a hundredth.
-    ///
-    /// # Errors
-    /// [`Error::Config`] outside a tokio runtime.
-    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
-        Self::builder().clock(clock, drift).backend(backend)
-    }
-
     /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.core), key.as_ref())
@@ -206,24 +160,4 @@ impl Client {
         };
         tokio::time::timeout(within, drained).await.map_err(|_| self.core.closed_error())
     }
-}
-
-/// Wrong credentials and another set of servers are matters of configuration; anything else may pass.
-pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Error {
-    if cause.is_permanent() {
-        return Error::Config(fencelock_core::Invalid::new(cause.to_string()));
-    }
-    Error::Unreachable { cause, waited, attempts }
-}
-
-/// As [`unreachable`], for what must be replicated to count.
-pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
-    match cause.not_replicated() {
-        Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
-        None => unreachable(cause, waited, attempts),
-    }
-}
-
-pub(crate) fn unreachable_once(cause: Unknown) -> Error {
-    unreachable(cause, Duration::ZERO, 1)
 }

@@ -1,7 +1,8 @@
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::janitor::Janitor;
-use crate::local::{Limits, Rooms};
+use crate::local::Rooms;
+use crate::local::limits::Limits;
 use crate::waiters::{Handed, Waiters};
 use crate::watchdog::Watchdog;
 use fencelock_core::{Backend, Clock, Drift, Event, Invalid, Sink};

@@ -114,6 +114,26 @@ impl fmt::Display for Span {
     }
 }
 
+/// Wrong credentials and another set of servers are matters of configuration; anything else may pass.
+pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    if cause.is_permanent() {
+        return Error::Config(Invalid::new(cause.to_string()));
+    }
+    Error::Unreachable { cause, waited, attempts }
+}
+
+/// As [`unreachable`], for what must be replicated to count.
+pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    match cause.not_replicated() {
+        Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
+        None => unreachable(cause, waited, attempts),
+    }
+}
+
+pub(crate) fn unreachable_once(cause: Unknown) -> Error {
+    unreachable(cause, Duration::ZERO, 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,5 @@
-use crate::client::unreachable;
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, unreachable};
 use crate::hold::{End, Hold, Turn};
 use crate::janitor::Chore;
 use crate::telemetry::{self, Way};

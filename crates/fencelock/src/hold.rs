@@ -1,4 +1,4 @@
-use crate::local::Room;
+use crate::local::room::Room;
 use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, RenewalPlan, Ttl};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

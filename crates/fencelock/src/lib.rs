@@ -40,6 +40,7 @@ mod identity;
 mod janitor;
 mod local;
 mod lock;
+mod request;
 mod search;
 #[cfg(test)]
 mod soak;
@@ -59,4 +60,5 @@ pub use fencelock_core::{
     Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
-pub use lock::{Finished, Lock, Waiting};
+pub use lock::{Finished, Lock};
+pub use request::Waiting;

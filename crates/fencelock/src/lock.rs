@@ -2,8 +2,9 @@ use crate::acquiring;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
-use crate::local;
-use fencelock_core::{Expiry, HolderId, Invalid, Key, Occupant, Owner, Ttl, Unknown};
+use crate::local::acquire;
+use crate::request::{OnTrouble, OnWait, Request, Retry, Waiting};
+use fencelock_core::{HolderId, Invalid, Key, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -25,55 +26,6 @@ pub struct Lock {
     max_hold: Option<Duration>,
     on_wait: Option<OnWait>,
     on_trouble: Option<OnTrouble>,
-}
-
-pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
-pub(crate) type OnTrouble = Arc<dyn Fn(&Unknown) + Send + Sync>;
-
-/// Asking a number of times at equal distances, instead of standing in line.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Retry {
-    pub(crate) times: u32,
-    pub(crate) pause: Duration,
-}
-
-/// What a waiter was last told.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Waiting {
-    /// What it waits for.
-    pub key: Key,
-    /// How many stand before it; `None` where there is no line.
-    pub ahead: Option<u32>,
-    /// Who has the key.
-    pub holder: Occupant,
-    /// When that hold ends unless it is renewed.
-    pub expiry: Expiry,
-    /// How long that hold has lasted, where it is known.
-    pub held_for: Option<Duration>,
-    /// How long it has waited.
-    pub waited: Duration,
-}
-
-/// A lock whose settings are checked.
-#[derive(Clone)]
-pub(crate) struct Request {
-    pub(crate) key: Key,
-    pub(crate) ttl: Ttl,
-    pub(crate) wait: Option<Duration>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) owner: Owner,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) on_wait: Option<OnWait>,
-    pub(crate) on_trouble: Option<OnTrouble>,
-}
-
-impl Request {
-    /// Whether it waits for a release, rather than asking once or at set times. Where there is no line, the claim tells
-    /// the backend that somebody here is worth waking.
-    pub(crate) fn lines_up(&self) -> bool {
-        self.retry.is_none() && self.wait != Some(Duration::ZERO)
-    }
 }
 
 impl Lock {
@@ -158,9 +110,9 @@ impl Lock {
             return Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None)).await;
         };
         if request.lines_up() {
-            return local::acquire(&self.core, rooms, &request).await;
+            return acquire::acquire(&self.core, rooms, &request).await;
         }
-        Box::pin(local::try_acquire(&self.core, rooms, &request)).await
+        Box::pin(acquire::try_acquire(&self.core, rooms, &request)).await
     }
 
     /// Takes the lock if it is free and nobody waits for it; `None` if not.

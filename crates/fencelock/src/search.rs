@@ -1,20 +1,14 @@
 //! The whole of one wait for a lock, through all its attempts: bounds, pauses, and what was heard last.
 
-use crate::acquiring::Attempt;
-use crate::client::unreachable;
 use crate::core::Core;
-use crate::error::Error;
-use crate::guard::Guard;
+use crate::error::{Error, unreachable};
 use crate::identity::{anywhere_in, dice};
-use crate::local::Ticket;
-use crate::lock::{Request, Waiting};
+use crate::local::ticket::Ticket;
+use crate::request::{Request, Waiting};
 use crate::telemetry;
 use fencelock_core::{Expiry, Key, Moment, Occupant, Occupied, RetryPlan, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Attempts in a row that may find themselves out of the line before the next one waits a moment.
-const HASTY_ATTEMPTS: u32 = 3;
 
 /// One search for a lock: everything that outlives a single attempt.
 pub(crate) struct Search<'a> {
@@ -47,19 +41,6 @@ impl<'a> Search<'a> {
             occupied: None,
             quarantine: None,
             ticket,
-        }
-    }
-
-    pub(crate) async fn find(&mut self) -> Result<Guard, Error> {
-        loop {
-            self.core.check_open()?;
-            let attempt = Attempt::new(self.core, self.request, self.ticket.as_ref())?;
-            if let Some(guard) = attempt.run(self).await? {
-                return Ok(guard);
-            }
-            if self.out_of_line > HASTY_ATTEMPTS {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
         }
     }
 

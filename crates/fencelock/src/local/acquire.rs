@@ -1,11 +1,12 @@
+use super::Rooms;
 use super::linger::Idle;
 use super::room::Call;
-use super::{Rooms, Ticket};
+use super::ticket::Ticket;
 use crate::acquiring;
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, unreachable};
 use crate::guard::Guard;
-use crate::lock::{Request, Waiting};
+use crate::request::{Request, Waiting};
 use crate::search::busy;
 use fencelock_core::{Moment, Occupied};
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Watch<'_> {
         };
         let waited = self.core.clock.now().since(self.arrived);
         match (seen.or(known), cause) {
-            (None, Some(cause)) => crate::client::unreachable(cause, waited, 1),
+            (None, Some(cause)) => unreachable(cause, waited, 1),
             (occupied, _) => busy(&self.request.key, occupied, waited, 1),
         }
     }

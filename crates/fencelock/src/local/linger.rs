@@ -1,10 +1,10 @@
 //! A lease that nobody here needs any more stays for a moment, if that is wanted: the next task has it without the network.
 
-use super::room::{After, Room, Seat, State};
-use super::{Call, Rooms};
+use super::Rooms;
+use super::room::{After, Call, Room, Seat, State};
 use crate::hold::{Hold, Turn};
 use crate::janitor::Chore;
-use crate::lock::Request;
+use crate::request::Request;
 use fencelock_core::{Backend, Moment};
 use std::sync::Arc;
 

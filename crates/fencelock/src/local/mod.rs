@@ -11,26 +11,22 @@
 //!
 //! A [`Room`] lives as long as somebody is in it. Its lock is never kept over an await point or a wake-up.
 
-mod acquire;
+pub(crate) mod acquire;
 mod inheriting;
-mod limits;
+pub(crate) mod limits;
 mod line;
 mod linger;
-mod room;
+pub(crate) mod room;
 mod share;
-mod ticket;
+pub(crate) mod ticket;
 mod view;
 
-pub(crate) use acquire::{acquire, try_acquire};
-pub(crate) use limits::Limits;
-pub(crate) use room::Room;
-pub(crate) use ticket::Ticket;
-
 use crate::janitor::Janitor;
-use crate::lock::Request;
+use crate::request::Request;
 use crate::watchdog::Watchdog;
 use fencelock_core::{Clock, Key};
-use room::{Call, Seat};
+use limits::Limits;
+use room::{Room, Seat};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -121,6 +117,8 @@ impl fmt::Debug for Rooms {
 
 #[cfg(test)]
 mod tests {
+    use super::room::Call;
+    use super::ticket::Ticket;
     use super::*;
     use crate::Client;
     use crate::hold::{Beginning, Hold};

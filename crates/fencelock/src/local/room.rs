@@ -6,7 +6,7 @@ use super::share::{Past, Share};
 use crate::error::Error;
 use crate::hold::{Hold, Turn};
 use crate::identity::{anywhere_in, dice};
-use crate::lock::Request;
+use crate::request::Request;
 use crate::standing::Standing;
 use fencelock_core::{Key, Moment, Occupied, Owner, TokenBlock, Ttl};
 use std::fmt;

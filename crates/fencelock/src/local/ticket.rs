@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::lock::Request;
+use crate::request::Request;
 use crate::standing::Standing;
 use fencelock_core::{Moment, Occupied, TokenBlock};
 use std::future::poll_fn;
