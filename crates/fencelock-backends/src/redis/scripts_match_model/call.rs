@@ -1,114 +1,20 @@
 //! A command as production sends it to the server, and as the model carries it out.
 
 use super::RUN_ID;
-use super::guest::{self, Guest};
-use super::real::write;
+use super::expected::Expected;
+use super::guest::{self, Guest, Visit, rest};
+use super::sent::{Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::guard::{Guard, Pass};
 use crate::redis::reply::Seen;
 use crate::redis::script::{self, Call};
 use fencelock_conformance::Reply;
-use fencelock_conformance::model::{self, Acquire, Gate, HandOff, Heard, KeyModel, Marker, Server, Value};
+use fencelock_conformance::model::{
+    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Marker, Server, Value,
+};
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
-use redis::Arg;
 use std::num::NonZeroU32;
 use std::time::Duration;
-
-/// A change of the scripts that must be noticed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mutant {
-    pub(super) from: &'static str,
-    pub(super) to: &'static str,
-}
-
-/// What goes to the server.
-#[derive(Debug)]
-pub(super) struct Sent {
-    first: Vec<u8>,
-    script: Option<Call>,
-}
-
-impl Sent {
-    pub(super) fn script(call: Call, mutant: Option<Mutant>) -> Self {
-        let mut first = Vec::with_capacity(512);
-        match mutant {
-            None => write(&mut first, words(call.by_digest()).into_iter()),
-            Some(Mutant { from, to }) => {
-                let in_full = call.in_full();
-                let mut words = words(&in_full);
-                let source = String::from_utf8(words[1].to_vec()).unwrap().replace(from, to);
-                words[1] = source.as_bytes();
-                write(&mut first, words.into_iter());
-            }
-        }
-        Self { first, script: Some(call) }
-    }
-
-    pub(super) fn plain(words: &[&str]) -> Self {
-        let mut first = Vec::new();
-        write(&mut first, words.iter().map(|word| word.as_bytes()));
-        Self { first, script: None }
-    }
-
-    pub(super) fn first(&self) -> &Vec<u8> {
-        &self.first
-    }
-
-    /// After the server said that it does not know the script.
-    pub(super) fn in_full(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        write(&mut out, words(&self.script.as_ref().expect("only scripts are unknown").in_full()).into_iter());
-        out
-    }
-}
-
-/// All scripts in full.
-pub(super) fn sources() -> Vec<String> {
-    use script::{ACQUIRE, EVICT, HANDSHAKE, INIT, INSPECT, RAISE, RELEASE, RENEW};
-    let all = [&ACQUIRE, &RAISE, &RENEW, &RELEASE, &INSPECT, &EVICT, &HANDSHAKE, &INIT];
-    all.iter().map(|lua| lua.source().to_owned()).collect()
-}
-
-fn words(command: &redis::Cmd) -> Vec<&[u8]> {
-    let word = |arg| if let Arg::Simple(word) = arg { word } else { unreachable!("no script has a cursor") };
-    command.args_iter().map(word).collect()
-}
-
-/// What the server must say.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Expected {
-    Reply(Reply),
-    /// An error that has this word.
-    Error(&'static str),
-    /// Anything but an error.
-    Success,
-}
-
-impl Expected {
-    pub(super) fn allows(&self, reply: &Reply) -> bool {
-        match (self, reply) {
-            (Self::Error(word), Reply::Error(why)) => why.contains(word),
-            (Self::Reply(expected), reply) => expected == reply,
-            (Self::Success, reply) => !matches!(reply, Reply::Error(_) | Reply::NoAnswer(_)),
-            (Self::Error(_), _) => false,
-        }
-    }
-
-    pub(super) fn or_refused<T>(answer: Result<T, model::Refused>, reply: impl FnOnce(T) -> Reply) -> Self {
-        match answer {
-            Ok(answer) => Self::Reply(reply(answer)),
-            Err(refused) => Self::refused(refused),
-        }
-    }
-
-    pub(super) fn refused(refused: model::Refused) -> Self {
-        match refused {
-            model::Refused::NoMoreFences => Self::Error("the fencing token of this key has reached 2^53"),
-            model::Refused::Full => Self::Error("OOM"),
-            model::Refused::Time => Self::Error("can't run this command"),
-        }
-    }
-}
 
 fn text(text: &(impl ToString + ?Sized)) -> Reply {
     Reply::Text(text.to_string())
@@ -196,7 +102,7 @@ pub(super) struct Both<'a> {
 impl Both<'_> {
     pub(super) fn run(self, command: &Command, publish: &mut impl FnMut(HandOff) -> Heard) -> (Sent, Expected) {
         if let (Command::Visit(visit), Some(guest)) = (command, self.guest) {
-            return guest.visit(self, *visit);
+            return self.visit(&guest, *visit);
         }
         let Self { name, server, key, marker, guest, mutant } = self;
         let guard = guest.map(|guest| (guest, guest.guard(name)));
@@ -257,6 +163,37 @@ impl Both<'_> {
             }
             Command::Visit(_) => unreachable!("only guests visit"),
             Command::Foreign(foreign) => foreign.run(name, server, key),
+        }
+    }
+
+    fn visit(self, guest: &Guest, visit: Visit) -> (Sent, Expected) {
+        let Both { name, server, marker, mutant, .. } = self;
+        let guard = guest.guard(name);
+        let visitor = guest.visitor(&guard);
+        match visit {
+            Visit::Handshake => {
+                let answer = marker.handshake(server, &visitor);
+                (
+                    Sent::script(script::handshake(&guard, guest.epoch()), mutant),
+                    Expected::or_refused(answer, |Handshake { rest_ms, quorum, nodes }| {
+                        Reply::Array(vec![rest(rest_ms), text(&quorum), text(&nodes)])
+                    }),
+                )
+            }
+            Visit::Init { joins } => {
+                let answer = marker.init(server, &visitor, joins);
+                let word = |found| match found {
+                    Found::New => "new",
+                    Found::Changed => "changed",
+                    Found::Unchanged => "unchanged",
+                };
+                (
+                    Sent::script(script::init(&guard, guest.epoch(), guest.trust(), joins), mutant),
+                    Expected::or_refused(answer, |(found, rest_ms)| {
+                        Reply::Array(vec![text(word(found)), rest(rest_ms)])
+                    }),
+                )
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Plain commands of other programs.
 
-use super::call::{Expected, Sent};
+use super::expected::Expected;
+use super::sent::Sent;
 use super::step::Foreign;
 use fencelock_conformance::Reply;
 use fencelock_conformance::model::{Done, Entry, KeyModel, Kind, OnlyIfFree, Refused, Server};

@@ -1,10 +1,12 @@
 //! Many keys side by side, on the server and in the model, until the two differ.
 
 use super::RUN_ID;
-use super::call::{Both, Expected, Mutant, Sent};
+use super::call::Both;
 use super::dice::Dice;
+use super::expected::Expected;
 use super::guest;
 use super::real::{Outcome, Real};
+use super::sent::{Mutant, Sent};
 use super::sights::Sights;
 use super::step::{self, Around, Step};
 use crate::redis::guard::{Guard, Pass};

@@ -1,11 +1,9 @@
 //! Clients that ask for a quarantine.
 
-use super::call::{Both, Expected, Sent};
 use super::dice::Dice;
 use crate::redis::guard::{ALONE, Guard};
-use crate::redis::script;
 use fencelock_conformance::Reply;
-use fencelock_conformance::model::{Found, Gate, Handshake, Marker, Refusal, Server, Visitor};
+use fencelock_conformance::model::{Gate, Marker, Refusal, Server, Visitor};
 use fencelock_core::Ttl;
 use std::time::Duration;
 
@@ -70,7 +68,11 @@ impl Guest {
         self.epoch
     }
 
-    fn visitor(&self, guard: &Guard) -> Visitor {
+    pub(super) const fn trust(&self) -> bool {
+        self.trust
+    }
+
+    pub(super) fn visitor(&self, guard: &Guard) -> Visitor {
         Visitor {
             epoch: self.epoch.into(),
             span_ms: u64::try_from(guard.quarantine().as_millis()).unwrap(),
@@ -79,44 +81,13 @@ impl Guest {
             trust: self.trust,
         }
     }
-
-    pub(super) fn visit(&self, both: Both<'_>, visit: Visit) -> (Sent, Expected) {
-        let Both { name, server, marker, mutant, .. } = both;
-        let guard = self.guard(name);
-        let visitor = self.visitor(&guard);
-        match visit {
-            Visit::Handshake => {
-                let answer = marker.handshake(server, &visitor);
-                (
-                    Sent::script(script::handshake(&guard, self.epoch), mutant),
-                    Expected::or_refused(answer, |Handshake { rest_ms, quorum, nodes }| {
-                        Reply::Array(vec![rest(rest_ms), text(&quorum), text(&nodes)])
-                    }),
-                )
-            }
-            Visit::Init { joins } => {
-                let answer = marker.init(server, &visitor, joins);
-                let word = |found| match found {
-                    Found::New => "new",
-                    Found::Changed => "changed",
-                    Found::Unchanged => "unchanged",
-                };
-                (
-                    Sent::script(script::init(&guard, self.epoch, self.trust, joins), mutant),
-                    Expected::or_refused(answer, |(found, rest_ms)| {
-                        Reply::Array(vec![text(word(found)), rest(rest_ms)])
-                    }),
-                )
-            }
-        }
-    }
 }
 
 fn text(text: &str) -> Reply {
     Reply::Text(text.to_owned())
 }
 
-fn rest(ms: u64) -> Reply {
+pub(super) fn rest(ms: u64) -> Reply {
     Reply::Int(i64::try_from(ms).unwrap())
 }
 

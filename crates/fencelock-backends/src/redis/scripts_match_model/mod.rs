@@ -10,11 +10,13 @@
 
 mod call;
 mod dice;
+mod expected;
 mod foreign;
 mod game;
 mod guest;
 mod mutants;
 mod real;
+mod sent;
 mod shrink;
 mod sights;
 mod step;

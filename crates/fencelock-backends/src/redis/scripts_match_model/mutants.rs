@@ -1,8 +1,8 @@
 //! Scripts that are wrong in one place. Each must be found, and soon.
 
-use super::call::Mutant;
 use super::game::{self, START_US};
 use super::real::Real;
+use super::sent::Mutant;
 use super::shrink::shrink;
 use super::sights::Sights;
 
@@ -185,7 +185,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
 #[test]
 fn a_script_that_is_wrong_in_one_place_is_found() {
     let Some(mut real) = Real::start(START_US) else { return };
-    let sources = super::call::sources();
+    let sources = super::sent::sources();
     let mut missed = Vec::new();
     for (name, mutant) in MUTANTS {
         assert!(sources.iter().any(|source| source.contains(mutant.from)), "{name}: no script has {:?}", mutant.from);

@@ -1,6 +1,6 @@
 //! The real server, with a clock that stands still between two steps.
 
-use super::call::Sent;
+use super::sent::{Sent, write};
 use super::step::Around;
 use fencelock_conformance::{RedisServer, Reply, RespClient, WallClock, redis_or_skip};
 
@@ -146,14 +146,4 @@ impl Real {
 
 fn load(client: &mut RespClient) -> String {
     client.command(&["SCRIPT", "LOAD", LOOK]).text().unwrap().to_owned()
-}
-
-/// A command as the protocol wants it.
-pub(super) fn write<'a>(into: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
-    into.extend(format!("*{}\r\n", words.len()).bytes());
-    for word in words {
-        into.extend(format!("${}\r\n", word.len()).bytes());
-        into.extend(word);
-        into.extend(b"\r\n");
-    }
 }

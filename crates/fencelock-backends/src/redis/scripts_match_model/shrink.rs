@@ -1,8 +1,8 @@
 //! The shortest story that still goes wrong.
 
-use super::call::Mutant;
 use super::game::{Difference, Game};
 use super::real::Real;
+use super::sent::Mutant;
 use super::sights::Sights;
 use super::step::{Around, Step};
 

@@ -1,6 +1,6 @@
 //! What was come across: a run that misses something proves nothing about it.
 
-use super::call::Expected;
+use super::expected::Expected;
 use super::step::Around;
 use fencelock_conformance::Reply;
 use fencelock_conformance::model::Heard;

@@ -1,0 +1,40 @@
+//! What must come back from the server.
+
+use fencelock_conformance::Reply;
+use fencelock_conformance::model;
+
+/// What the server must say.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Reply(Reply),
+    /// An error that has this word.
+    Error(&'static str),
+    /// Anything but an error.
+    Success,
+}
+
+impl Expected {
+    pub(super) fn allows(&self, reply: &Reply) -> bool {
+        match (self, reply) {
+            (Self::Error(word), Reply::Error(why)) => why.contains(word),
+            (Self::Reply(expected), reply) => expected == reply,
+            (Self::Success, reply) => !matches!(reply, Reply::Error(_) | Reply::NoAnswer(_)),
+            (Self::Error(_), _) => false,
+        }
+    }
+
+    pub(super) fn or_refused<T>(answer: Result<T, model::Refused>, reply: impl FnOnce(T) -> Reply) -> Self {
+        match answer {
+            Ok(answer) => Self::Reply(reply(answer)),
+            Err(refused) => Self::refused(refused),
+        }
+    }
+
+    pub(super) fn refused(refused: model::Refused) -> Self {
+        match refused {
+            model::Refused::NoMoreFences => Self::Error("the fencing token of this key has reached 2^53"),
+            model::Refused::Full => Self::Error("OOM"),
+            model::Refused::Time => Self::Error("can't run this command"),
+        }
+    }
+}

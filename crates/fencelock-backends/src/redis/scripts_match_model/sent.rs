@@ -1,0 +1,74 @@
+//! What goes to the server.
+
+use crate::redis::script::{self, Call};
+use redis::Arg;
+
+/// A change of the scripts that must be noticed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mutant {
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+}
+
+/// What goes to the server.
+#[derive(Debug)]
+pub(super) struct Sent {
+    first: Vec<u8>,
+    script: Option<Call>,
+}
+
+impl Sent {
+    pub(super) fn script(call: Call, mutant: Option<Mutant>) -> Self {
+        let mut first = Vec::with_capacity(512);
+        match mutant {
+            None => write(&mut first, words(call.by_digest()).into_iter()),
+            Some(Mutant { from, to }) => {
+                let in_full = call.in_full();
+                let mut words = words(&in_full);
+                let source = String::from_utf8(words[1].to_vec()).unwrap().replace(from, to);
+                words[1] = source.as_bytes();
+                write(&mut first, words.into_iter());
+            }
+        }
+        Self { first, script: Some(call) }
+    }
+
+    pub(super) fn plain(words: &[&str]) -> Self {
+        let mut first = Vec::new();
+        write(&mut first, words.iter().map(|word| word.as_bytes()));
+        Self { first, script: None }
+    }
+
+    pub(super) fn first(&self) -> &Vec<u8> {
+        &self.first
+    }
+
+    /// After the server said that it does not know the script.
+    pub(super) fn in_full(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out, words(&self.script.as_ref().expect("only scripts are unknown").in_full()).into_iter());
+        out
+    }
+}
+
+/// All scripts in full.
+pub(super) fn sources() -> Vec<String> {
+    use script::{ACQUIRE, EVICT, HANDSHAKE, INIT, INSPECT, RAISE, RELEASE, RENEW};
+    let all = [&ACQUIRE, &RAISE, &RENEW, &RELEASE, &INSPECT, &EVICT, &HANDSHAKE, &INIT];
+    all.iter().map(|lua| lua.source().to_owned()).collect()
+}
+
+fn words(command: &redis::Cmd) -> Vec<&[u8]> {
+    let word = |arg| if let Arg::Simple(word) = arg { word } else { unreachable!("no script has a cursor") };
+    command.args_iter().map(word).collect()
+}
+
+/// A command as the protocol wants it.
+pub(super) fn write<'a>(into: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+    into.extend(format!("*{}\r\n", words.len()).bytes());
+    for word in words {
+        into.extend(format!("${}\r\n", word.len()).bytes());
+        into.extend(word);
+        into.extend(b"\r\n");
+    }
+}
