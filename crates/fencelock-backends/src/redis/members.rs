@@ -1,12 +1,13 @@
 //! Servers that together make one place: a Redis that stands alone, or the nodes of a quorum.
 
+use super::Redis;
+use super::fault::unknown;
 use super::guard::{ALONE, Guard};
 use super::link::{Link, no_run_id};
 use super::reply::Reply;
 use super::script;
 use super::session::Session;
 use super::target::{Role, Target};
-use super::{Redis, unknown};
 use crate::clock::BootClock;
 use fencelock_core::{Clock, Fault, Invalid, Unknown};
 use std::sync::Arc;
