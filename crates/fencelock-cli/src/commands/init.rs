@@ -43,7 +43,23 @@ fn in_columns(enlisted: &[Enlisted]) -> String {
         [plain(&node.node), word(node.change).to_owned(), ready]
     };
     let rows: Vec<_> = std::iter::once(head).chain(enlisted.iter().map(row)).collect();
-    table(&rows)
+    remarks(enlisted).into_iter().fold(table(&rows), |text, remark| text + &remark + "\n")
+}
+
+/// What may not have been meant.
+fn remarks(enlisted: &[Enlisted]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let moved = enlisted.iter().filter(|node| node.change == Change::Moved).count();
+    if moved > 0 {
+        remarks.push(format!(
+            "Clients that name another set with {} fail from now on; to undo it, run init with that set's URL.",
+            if moved == 1 { "this node" } else { "these nodes" }
+        ));
+    }
+    if enlisted.len() < 3 {
+        remarks.push("A set of fewer than three cannot spare a node: name three or five.".to_owned());
+    }
+    remarks
 }
 
 fn describe(node: &Enlisted) -> Value {
@@ -72,7 +88,11 @@ mod tests {
             in_columns(&nodes),
             "NODE            WAS             READY\n\
              redis://a:6379  new             in 00:01:00\n\
-             redis://b:6379  in another set  now\n"
+             redis://b:6379  in another set  now\n\
+             Clients that name another set with this node fail from now on; to undo it, run init with that set's URL.\n\
+             A set of fewer than three cannot spare a node: name three or five.\n"
         );
+        let three = [Change::New; 3].map(|change| node("redis://a:6379", change, 0));
+        assert_eq!(remarks(&three), [""; 0], "nothing that may not have been meant");
     }
 }

@@ -90,6 +90,7 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     assert!(lines[1].contains("in another set  now") && lines[2].contains("in another set  now"), "{}", init.stdout);
     assert!(lines[3].contains("in this set     in 50."), "{}", init.stdout);
     let again = test(&place, &new, "init").output().stdout;
+    assert!(init.stdout.contains("Clients that name another set with these nodes fail"), "{}", init.stdout);
     assert!(again.lines().skip(1).all(|line| line.contains("in this set")), "{again}");
     assert_eq!(again.matches("now").count(), 2, "{again}");
     // What the old list holds stands, and the new node is no vote against it.

@@ -179,7 +179,15 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
         }
         text.push('\n');
     }
-    text + "\n" + legend(load.story, lang) + "\n"
+    let of_the_dead = if load.crash {
+        lang.pick(
+            "The requests of the killed process died with it, and are not counted.\n",
+            "被杀进程自己的请求随它一起消失，不计入表中。\n",
+        )
+    } else {
+        ""
+    };
+    text + "\n" + legend(load.story, lang) + "\n" + of_the_dead
 }
 
 const fn legend(story: Story, lang: Lang) -> &'static str {
