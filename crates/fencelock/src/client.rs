@@ -113,7 +113,7 @@ impl Client {
     /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
     pub async fn inspect(&self, key: &str) -> Result<Option<Holding>, Error> {
         let key = Key::new(key)?;
-        self.core.backend.inspect(&key).await.map_err(unreachable_once)
+        self.core.backend.inspect(&key).await.map_err(|cause| unreachable(Some(&key), cause, Duration::ZERO, 1))
     }
 
     /// How many tasks of this client stand in line for `key` now, here or at the server.
@@ -141,7 +141,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`].
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
-        self.core.backend.evict(seen).await.map_err(unreachable_once)
+        self.core.backend.evict(seen).await.map_err(|cause| unreachable(Some(&seen.key), cause, Duration::ZERO, 1))
     }
 
     /// Releases by proof, for whoever took the proof out of a guard with [`crate::Guard::into_holder`].
@@ -153,7 +153,8 @@ impl Client {
     /// It may or may not have been released; calling it again is harmless.
     pub async fn release(&self, key: &str, holder: HolderId) -> Result<Released, Error> {
         let key = Key::new(key)?;
-        let outcome = self.core.backend.release(&key, &holder).await.map_err(unreachable_once)?;
+        let outcome = self.core.backend.release(&key, &holder).await;
+        let outcome = outcome.map_err(|cause| unreachable(Some(&key), cause, Duration::ZERO, 1))?;
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
 
@@ -177,7 +178,10 @@ impl Client {
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
             Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),
-            None => return Err(unreachable_once(Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer"))),
+            None => {
+                let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");
+                return Err(unreachable(Some(&key), cause, Duration::ZERO, 1));
+            }
         };
         Err(Error::Lost { key, reason })
     }
@@ -209,21 +213,21 @@ impl Client {
 }
 
 /// Wrong credentials and another set of servers are matters of configuration; anything else may pass.
-pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Error {
+pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     if cause.is_permanent() {
         return Error::Config(fencelock_core::Invalid::new(cause.to_string()));
     }
-    Error::Unreachable { cause, waited, attempts }
+    Error::Unreachable { key: key.cloned(), cause, waited, attempts }
 }
 
 /// As [`unreachable`], for what must be replicated to count.
 pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     match cause.not_replicated() {
         Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
-        None => unreachable(cause, waited, attempts),
+        None => unreachable(Some(key), cause, waited, attempts),
     }
 }
 
 pub(crate) fn unreachable_once(cause: Unknown) -> Error {
-    unreachable(cause, Duration::ZERO, 1)
+    unreachable(None, cause, Duration::ZERO, 1)
 }

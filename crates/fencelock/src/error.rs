@@ -21,8 +21,10 @@ pub enum Error {
         attempts: u32,
     },
     /// The place where the lock lives did not answer: it could not be told whether the lock is free.
-    #[error("{} after {} and {attempts} {}: {cause}", failure(cause), Span(*waited), if *attempts == 1 { "try" } else { "tries" })]
+    #[error("{}", Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts })]
     Unreachable {
+        /// What was asked for, if it was one key.
+        key: Option<Key>,
         /// The last cause, node by node.
         cause: Unknown,
         /// How long it was tried.
@@ -64,8 +66,28 @@ pub enum Error {
     },
 }
 
-fn failure(cause: &Unknown) -> &'static str {
-    if cause.is_refusal() { "the lock's home grants nothing" } else { "cannot reach the lock's home" }
+/// The words of [`Error::Unreachable`].
+struct Unreached<'a> {
+    key: Option<&'a Key>,
+    cause: &'a Unknown,
+    waited: Duration,
+    attempts: u32,
+}
+
+impl fmt::Display for Unreached<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key {
+            Some(key) => write!(f, "the home of the lock on {key}")?,
+            None => f.write_str("the home of the locks")?,
+        }
+        f.write_str(if self.cause.is_refusal() { " grants nothing" } else { " cannot be reached" })?;
+        if self.attempts > 1 {
+            write!(f, " after {} and {} tries", Span(self.waited), self.attempts)?;
+        } else if !self.waited.is_zero() {
+            write!(f, " after {}", Span(self.waited))?;
+        }
+        write!(f, ": {}", self.cause)
+    }
 }
 
 /// The words of [`Error::Busy`].
@@ -132,6 +154,21 @@ mod tests {
             "nightly-report is held by web-1:4242 (nightly), whose lease ends in 12.3 s unless renewed; \
              gave up after 5.0 s and 7 tries"
         );
+    }
+
+    #[test]
+    fn unreachable_names_the_key_if_there_is_one() {
+        let cause = Unknown::new("redis://cache", fencelock_core::Fault::Timeout, "no answer");
+        let key = Some(Key::new("nightly-report").unwrap());
+        let of = |key| Error::Unreachable { key, cause: cause.clone(), waited: Duration::from_secs(5), attempts: 7 };
+        let text = of(key).to_string();
+        assert!(
+            text.starts_with("the home of the lock on nightly-report cannot be reached after 5.0 s and 7 tries: "),
+            "{text}"
+        );
+        assert!(of(None).to_string().starts_with("the home of the locks cannot be reached after 5.0 s"));
+        let at_once = Error::Unreachable { key: None, cause: cause.clone(), waited: Duration::ZERO, attempts: 1 };
+        assert!(at_once.to_string().starts_with("the home of the locks cannot be reached: "), "{at_once}");
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Watch<'_> {
         };
         let waited = self.core.clock.now().since(self.arrived);
         match (seen.or(known), cause) {
-            (None, Some(cause)) => crate::client::unreachable(cause, waited, 1),
+            (None, Some(cause)) => crate::client::unreachable(Some(&self.request.key), cause, waited, 1),
             (occupied, _) => busy(&self.request.key, occupied, waited, 1),
         }
     }
