@@ -36,7 +36,9 @@ impl Context {
     pub(crate) async fn connect_to_look(&self) -> Result<Client, Failure> {
         let backend = lazy(&self.url()?).await.map_err(|error| match error {
             ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => Error::Unreachable { cause, waited: Duration::ZERO, attempts: 1 },
+            ConnectError::Unknown(cause) => {
+                Error::Unreachable { key: None, cause, waited: Duration::ZERO, attempts: 1 }
+            }
         })?;
         shared(Client::builder().sharing(false).backend(backend)?)
     }

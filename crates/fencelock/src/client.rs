@@ -1,5 +1,5 @@
 use crate::core::Core;
-use crate::error::{Error, could_not_tell, unreachable_once};
+use crate::error::{Error, could_not_tell, unreachable, unreachable_once};
 use crate::guard::Released;
 use crate::janitor::Janitor;
 use crate::lock::Lock;
@@ -67,7 +67,7 @@ impl Client {
     /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
     pub async fn inspect(&self, key: &str) -> Result<Option<Holding>, Error> {
         let key = Key::new(key)?;
-        self.core.backend.inspect(&key).await.map_err(unreachable_once)
+        self.core.backend.inspect(&key).await.map_err(|cause| unreachable(Some(&key), cause, Duration::ZERO, 1))
     }
 
     /// How many tasks of this client stand in line for `key` now, here or at the server.
@@ -95,7 +95,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`].
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
-        self.core.backend.evict(seen).await.map_err(unreachable_once)
+        self.core.backend.evict(seen).await.map_err(|cause| unreachable(Some(&seen.key), cause, Duration::ZERO, 1))
     }
 
     /// Releases by proof, for whoever took the proof out of a guard with [`crate::Guard::into_holder`].
@@ -107,7 +107,8 @@ impl Client {
     /// It may or may not have been released; calling it again is harmless.
     pub async fn release(&self, key: &str, holder: HolderId) -> Result<Released, Error> {
         let key = Key::new(key)?;
-        let outcome = self.core.backend.release(&key, &holder).await.map_err(unreachable_once)?;
+        let outcome = self.core.backend.release(&key, &holder).await;
+        let outcome = outcome.map_err(|cause| unreachable(Some(&key), cause, Duration::ZERO, 1))?;
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
 
@@ -131,7 +132,10 @@ impl Client {
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
             Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),
-            None => return Err(unreachable_once(Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer"))),
+            None => {
+                let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");
+                return Err(unreachable(Some(&key), cause, Duration::ZERO, 1));
+            }
         };
         Err(Error::Lost { key, reason })
     }

@@ -21,8 +21,10 @@ pub enum Error {
         attempts: u32,
     },
     /// The place where the lock lives did not answer: it could not be told whether the lock is free.
-    #[error("{} after {} and {attempts} {}: {cause}", failure(cause), Span(*waited), if *attempts == 1 { "try" } else { "tries" })]
+    #[error("{}", Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts })]
     Unreachable {
+        /// What was asked for, if it was one key.
+        key: Option<Key>,
         /// The last cause, node by node.
         cause: Unknown,
         /// How long it was tried.
@@ -64,8 +66,28 @@ pub enum Error {
     },
 }
 
-fn failure(cause: &Unknown) -> &'static str {
-    if cause.is_refusal() { "the lock's home grants nothing" } else { "cannot reach the lock's home" }
+/// The words of [`Error::Unreachable`].
+struct Unreached<'a> {
+    key: Option<&'a Key>,
+    cause: &'a Unknown,
+    waited: Duration,
+    attempts: u32,
+}
+
+impl fmt::Display for Unreached<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key {
+            Some(key) => write!(f, "the home of the lock on {key}")?,
+            None => f.write_str("the home of the locks")?,
+        }
+        f.write_str(if self.cause.is_refusal() { " grants nothing" } else { " cannot be reached" })?;
+        if self.attempts > 1 {
+            write!(f, " after {} and {} tries", Span(self.waited), self.attempts)?;
+        } else if !self.waited.is_zero() {
+            write!(f, " after {}", Span(self.waited))?;
+        }
+        write!(f, ": {}", self.cause)
+    }
 }
 
 /// The words of [`Error::Busy`].
@@ -115,23 +137,23 @@ impl fmt::Display for Span {
 }
 
 /// Wrong credentials and another set of servers are matters of configuration; anything else may pass.
-pub(crate) fn unreachable(cause: Unknown, waited: Duration, attempts: u32) -> Error {
+pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     if cause.is_permanent() {
         return Error::Config(Invalid::new(cause.to_string()));
     }
-    Error::Unreachable { cause, waited, attempts }
+    Error::Unreachable { key: key.cloned(), cause, waited, attempts }
 }
 
 /// As [`unreachable`], for what must be replicated to count.
 pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     match cause.not_replicated() {
         Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
-        None => unreachable(cause, waited, attempts),
+        None => unreachable(Some(key), cause, waited, attempts),
     }
 }
 
 pub(crate) fn unreachable_once(cause: Unknown) -> Error {
-    unreachable(cause, Duration::ZERO, 1)
+    unreachable(None, cause, Duration::ZERO, 1)
 }
 
 #[cfg(test)]
@@ -152,6 +174,21 @@ mod tests {
             "nightly-report is held by web-1:4242 (nightly), whose lease ends in 12.3 s unless renewed; \
              gave up after 5.0 s and 7 tries"
         );
+    }
+
+    #[test]
+    fn unreachable_names_the_key_if_there_is_one() {
+        let cause = Unknown::new("redis://cache", fencelock_core::Fault::Timeout, "no answer");
+        let key = Some(Key::new("nightly-report").unwrap());
+        let of = |key| Error::Unreachable { key, cause: cause.clone(), waited: Duration::from_secs(5), attempts: 7 };
+        let text = of(key).to_string();
+        assert!(
+            text.starts_with("the home of the lock on nightly-report cannot be reached after 5.0 s and 7 tries: "),
+            "{text}"
+        );
+        assert!(of(None).to_string().starts_with("the home of the locks cannot be reached after 5.0 s"));
+        let at_once = Error::Unreachable { key: None, cause: cause.clone(), waited: Duration::ZERO, attempts: 1 };
+        assert!(at_once.to_string().starts_with("the home of the locks cannot be reached: "), "{at_once}");
     }
 
     #[test]

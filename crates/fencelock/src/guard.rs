@@ -159,7 +159,7 @@ impl Guard {
                     // Whatever the server would say, it is over. The rest is done in the background.
                     Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
                     _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
-                        return Err(unreachable(cause, core.clock.now().since(started), attempts));
+                        return Err(unreachable(Some(self.key()), cause, core.clock.now().since(started), attempts));
                     }
                     _ => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
                 },

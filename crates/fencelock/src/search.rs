@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
             return Err(self.busy());
         }
         if cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over() {
-            return Err(unreachable(cause, self.waited(), self.attempts));
+            return Err(unreachable(Some(&self.request.key), cause, self.waited(), self.attempts));
         }
         if let Some(on_trouble) = &self.request.on_trouble {
             on_trouble(&cause);

@@ -74,7 +74,11 @@ fn a_server_that_does_not_answer_is_69() {
     // Nobody listens on port 1 of this machine; "connection refused" comes at once.
     let output = Test::new(&Place::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(output.stderr.starts_with("fencelock: cannot reach "), "{}", output.stderr);
+    assert!(
+        output.stderr.starts_with("fencelock: the home of the locks cannot be reached: redis://127.0.0.1:1: "),
+        "{}",
+        output.stderr
+    );
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
 

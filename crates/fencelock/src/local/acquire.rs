@@ -125,7 +125,7 @@ impl Watch<'_> {
         };
         let waited = self.core.clock.now().since(self.arrived);
         match (seen.or(known), cause) {
-            (None, Some(cause)) => unreachable(cause, waited, 1),
+            (None, Some(cause)) => unreachable(Some(&self.request.key), cause, waited, 1),
             (occupied, _) => busy(&self.request.key, occupied, waited, 1),
         }
     }
