@@ -59,6 +59,16 @@ impl Load {
         }
     }
 
+    /// Whether the process of the holder that enters as the `number`-th, counted from 1, is killed. It is the same one whichever
+    /// process is the fastest, and comes while there is something to sell.
+    pub(super) fn is_doomed(&self, account: u32, number: i64) -> bool {
+        self.crash
+            && match self.story {
+                Story::Stock => number == i64::from(self.stock.min(self.requests).clamp(1, 4)),
+                Story::Bank => account == 0 && number == 1,
+            }
+    }
+
     /// Whether the holder that enters as the `number`-th, counted from 1, sleeps.
     pub(super) fn is_sleeper(&self, account: u32, number: i64) -> bool {
         self.sleep.is_some()

@@ -57,7 +57,7 @@ pub struct Load {
     pub ttl: Duration,
     /// Some holders take so long between reading and writing.
     pub sleep: Option<Duration>,
-    /// The first process is killed while one of its requests is between reading and writing.
+    /// One process is killed while one of its requests is between reading and writing.
     pub crash: bool,
     /// Before they write, holders tell their [`Host`], who may let their whole process stand still.
     pub pause: bool,

@@ -30,7 +30,6 @@ pub trait Host: Sync {
 pub(super) struct Work<'j> {
     pub(super) books: Books,
     load: &'j Load,
-    dies: bool,
     over: &'j AtomicBool,
     host: &'j dyn Host,
     request: Request,
@@ -43,8 +42,8 @@ pub(super) struct Work<'j> {
 
 impl<'j> Work<'j> {
     pub(super) fn new(job: &'j Job, books: Books, over: &'j AtomicBool, host: &'j dyn Host) -> Self {
-        let (request, dies) = (Request { account: 0, amount: 0 }, job.load.crash && job.process == 0);
-        Self { books, load: &job.load, dies, over, host, request, token: None, next: None, told: None }
+        let request = Request { account: 0, amount: 0 };
+        Self { books, load: &job.load, over, host, request, token: None, next: None, told: None }
     }
 
     pub(super) fn of(&mut self, request: Request) {
@@ -66,7 +65,7 @@ impl<'j> Work<'j> {
         self.next = Some(entry.left - self.request.amount);
         let is_told = self.load.pause && self.load.is_followed(entry.number);
         self.told = is_told.then_some(Entrance { account, number: entry.number });
-        if self.dies {
+        if self.load.is_doomed(account, entry.number) {
             // No handler and no destructor: what a power failure leaves behind.
             kill_process(getpid(), Signal::KILL).map_err(|error| NotRun::Start(error.into()))?;
         }

@@ -38,7 +38,7 @@ impl Crew {
         self.kill();
     }
 
-    /// Lets a process do each job, all at the same time. With `may_die`, the first one may be killed meanwhile; with
+    /// Lets a process do each job, all at the same time. With `may_die`, one of them may be killed meanwhile; with
     /// `pauses`, each stands still for a while. Nobody is left in the end, whatever happened.
     pub(super) fn run(&self, jobs: &[Job], may_die: bool, pauses: Option<&Pauses>) -> Result<Told, NotRun> {
         let done = self.together(jobs, may_die, pauses);
@@ -61,6 +61,7 @@ impl Crew {
             member.say(GO)?;
         }
         let (begun, failed) = (BootClock.now(), AtomicBool::new(false));
+        let may_die = &AtomicBool::new(may_die);
         let is_over = &|| failed.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Relaxed);
         let tallies = std::thread::scope(|scope| {
             let (tell, told) = mpsc::channel();
@@ -126,14 +127,14 @@ impl Member {
 /// Answers one of them until it tells what came of it; `None` if it was killed and might be.
 fn hear_out(
     mut member: Member,
-    may_die: bool,
+    may_die: &AtomicBool,
     pauses: Option<&Pauses>,
     is_over: &impl Fn() -> bool,
 ) -> Result<Option<Tally>, NotRun> {
     loop {
         let Some(told) = member.listen() else {
-            let is_missed = !(may_die && member.number == 0);
-            return if is_missed { Err(NotRun::Job("a process ended before its work".to_owned())) } else { Ok(None) };
+            let is_the_one = may_die.swap(false, Ordering::Relaxed);
+            return if is_the_one { Ok(None) } else { Err(NotRun::Job("a process ended before its work".to_owned())) };
         };
         let Some(holder) = told.strip_prefix(BEFORE_WRITE) else { return Tally::parse(&told).map(Some) };
         let holder = holder.parse()?;
