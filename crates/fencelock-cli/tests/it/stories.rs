@@ -161,8 +161,12 @@ fn a_process_that_stands_still_ends_with_its_story_too() {
         while family.iter().any(|pid| is_alive(pid)) && !still() {
             std::thread::yield_now();
         }
-        running.kill("KILL");
+        // Its own process stands still too from here on, so that nobody is told to go on.
+        running.kill("STOP");
+        let parent = running.pid().to_string();
+        wait_until("its own stop", || (is_stopped(&parent) || !is_alive(&parent)).then_some(()));
         was_still = still();
+        running.kill("KILL");
         wait_until("the end of all", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
         if was_still {
             break;
