@@ -2,7 +2,7 @@
 
 use crate::crew::crew;
 use crate::job::{self, Job};
-use crate::report::{HotKey, jain, percentile};
+use crate::report::{HotKey, percentile};
 use crate::scheme::Scheme;
 use crate::uncontended::rate;
 use crate::{Effort, Failure, bare};
@@ -28,7 +28,7 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
     let job = Job::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
     let logs: Vec<Log> = crew(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
-    let shares: Vec<f64> = tasks.iter().map(|waits| rate(waits.len() as u64, span)).collect();
+    let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
     let mut waits: Vec<u64> = tasks.iter().flat_map(|waits| waits.iter().map(|wait| u64::from(*wait))).collect();
     if waits.is_empty() {
         return Err(format!("{}: nobody got the lock", scheme.words()).into());
@@ -42,7 +42,7 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
         wait_p99_us: percentile(&mut waits, 99.0),
         wait_max_us: longest,
         max_over_median: longest / p50,
-        jain: jain(&shares),
+        jain: fencelock_load::jain(&shares),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use crate::report::Machine;
 use crate::uncontended::rate;
-use crate::{Effort, Failure, effort_of_arguments, finish};
+use crate::{Effort, Failure, as_asked, info};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _, Guard};
 use fencelock_conformance::RedisServer;
@@ -43,11 +43,7 @@ struct Row {
 
 /// Measures, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    let (effort, json) = match effort_of_arguments() {
-        Ok(arguments) => arguments,
-        Err(code) => return code,
-    };
-    finish(measure(effort), json)
+    as_asked(measure)
 }
 
 fn measure(effort: Effort) -> Result<Report, Failure> {
@@ -117,7 +113,7 @@ async fn hold(
         leases,
         client_percent: 100.0 * used.client / used.wall.as_secs_f64(),
         servers_percent: 100.0 * used.servers / used.wall.as_secs_f64(),
-        renewals_per_s: used.renewals / used.wall.as_secs_f64(),
+        renewals_per_s: rate(used.renewals, used.wall),
         bytes_per_lease: Some(rate(after.saturating_sub(before), Duration::from_secs(leases as u64))),
         lost,
     })
@@ -158,16 +154,16 @@ struct Usage {
     /// Seconds of a core.
     client: f64,
     servers: f64,
-    renewals: f64,
+    renewals: u64,
 }
 
 impl Usage {
     fn now(servers: &[RedisServer]) -> Result<Self, Failure> {
-        let (mut cpu, mut renewals) = (0.0, 0.0);
+        let (mut cpu, mut renewals) = (0.0, 0);
         for server in servers {
             let pid = server.pid().ok_or("a server has ended")?;
             cpu += cpu_seconds(&pid.to_string())?;
-            renewals += figure(server, "commandstats", "cmdstat_pexpire:calls=")?;
+            renewals += info::calls(server, "pexpire")?;
         }
         let client = cpu_seconds("self")?;
         Ok(Self { at: BootClock.now(), wall: Duration::ZERO, client, servers: cpu, renewals })
@@ -182,12 +178,6 @@ impl Usage {
             renewals: self.renewals - begun.renewals,
         }
     }
-}
-
-fn figure(server: &RedisServer, section: &str, name: &str) -> Result<f64, Failure> {
-    let info = format!("{:?}", server.command(&["INFO", section]));
-    let value = info.split(name).nth(1).and_then(|rest| rest.split([',', '\\']).next());
-    Ok(value.unwrap_or("0").parse()?)
 }
 
 /// Bytes of this process that are in memory.

@@ -17,6 +17,7 @@ mod bare;
 mod crew;
 mod handoff;
 mod hot_key;
+mod info;
 mod job;
 pub mod leases;
 mod local;
@@ -59,6 +60,11 @@ pub fn main() -> ExitCode {
     if let Some(code) = worker::run_if_asked() {
         return code;
     }
+    as_asked(measure)
+}
+
+/// Measures as the arguments say, and prints a table or JSON.
+fn as_asked<R: Serialize + Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
     match effort_of_arguments() {
         Ok((effort, json)) => finish(measure(effort), json),
         Err(code) => code,

@@ -3,7 +3,7 @@
 
 use crate::report::{Machine, median, percentile};
 use crate::uncontended::{ours_while, per_second};
-use crate::{Effort, Failure, effort_of_arguments, finish};
+use crate::{Effort, Failure, as_asked, info};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _};
 use fencelock_conformance::RedisServer;
@@ -49,11 +49,7 @@ struct Place {
 
 /// Measures, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    let (effort, json) = match effort_of_arguments() {
-        Ok(arguments) => arguments,
-        Err(code) => return code,
-    };
-    finish(measure(effort), json)
+    as_asked(measure)
 }
 
 fn measure(effort: Effort) -> Result<Report, Failure> {
@@ -147,13 +143,7 @@ impl Place {
 
 /// How many scripts these servers have run.
 fn scripts(servers: &[RedisServer]) -> Result<u64, Failure> {
-    let mut sum = 0;
-    for server in servers {
-        let stats = format!("{:?}", server.command(&["INFO", "commandstats"]));
-        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
-        sum += calls.unwrap_or("0").parse::<u64>()?;
-    }
-    Ok(sum)
+    servers.iter().map(|server| info::calls(server, "evalsha")).sum()
 }
 
 impl fmt::Display for Report {

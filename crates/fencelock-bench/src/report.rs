@@ -1,3 +1,4 @@
+use crate::info;
 use crate::server_time::ServerTime;
 use fencelock_conformance::RedisServer;
 use serde::{Deserialize, Serialize};
@@ -72,13 +73,12 @@ impl Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");
         let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let info = format!("{:?}", server.command(&["INFO", "server"]));
-        let redis = info.split("redis_version:").nth(1).and_then(|rest| rest.split(['\\', '\r', '\n']).next());
+        let redis = info::field(server, "server", "redis_version:");
         Self {
             cpu: cpu.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned()),
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            redis: redis.unwrap_or("unknown").to_owned(),
+            redis: redis.unwrap_or_else(|| "unknown".into()),
             fencelock: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -154,22 +154,9 @@ pub(crate) fn percentile(values: &mut [u64], percent: f64) -> f64 {
     values.get(rank.clamp(1, values.len().max(1)) - 1).map_or(f64::NAN, |value| *value as f64)
 }
 
-/// 1 if all have the same, 1/n if one has everything. Source: Jain, Chiu and Hawe, DEC TR-301, 1984.
-#[expect(clippy::cast_precision_loss, reason = "a few hundred tasks")]
-pub(crate) fn jain(shares: &[f64]) -> f64 {
-    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
-    sum * sum / (shares.len() as f64 * squares)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fairness_is_one_for_equal_shares_and_a_quarter_for_one_of_four() {
-        assert!((jain(&[2.0; 4]) - 1.0).abs() < 1e-9);
-        assert!((jain(&[8.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-9);
-    }
 
     #[test]
     fn percentiles_are_values_that_occurred() {
