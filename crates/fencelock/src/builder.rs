@@ -94,7 +94,7 @@ impl Builder {
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let backend = fencelock_backends::connect(url).await.map_err(|error| match error {
             ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => unreachable_once(cause),
+            ConnectError::Unknown(cause) => unreachable_once(None, cause),
         })?;
         self.backend(backend)
     }

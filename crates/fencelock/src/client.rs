@@ -1,5 +1,5 @@
 use crate::core::Core;
-use crate::error::{Error, could_not_tell, unreachable, unreachable_once};
+use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::janitor::Janitor;
 use crate::lock::Lock;
@@ -67,7 +67,7 @@ impl Client {
     /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
     pub async fn inspect(&self, key: &str) -> Result<Option<Holding>, Error> {
         let key = Key::new(key)?;
-        self.core.backend.inspect(&key).await.map_err(|cause| unreachable(Some(&key), cause, Duration::ZERO, 1))
+        self.core.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
     }
 
     /// How many tasks of this client stand in line for `key` now, here or at the server.
@@ -86,7 +86,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`].
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
-        self.core.backend.list().await.map_err(unreachable_once)
+        self.core.backend.list().await.map_err(|cause| unreachable_once(None, cause))
     }
 
     /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
@@ -95,7 +95,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`].
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
-        self.core.backend.evict(seen).await.map_err(|cause| unreachable(Some(&seen.key), cause, Duration::ZERO, 1))
+        self.core.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
     }
 
     /// Releases by proof, for whoever took the proof out of a guard with [`crate::Guard::into_holder`].
@@ -108,7 +108,7 @@ impl Client {
     pub async fn release(&self, key: &str, holder: HolderId) -> Result<Released, Error> {
         let key = Key::new(key)?;
         let outcome = self.core.backend.release(&key, &holder).await;
-        let outcome = outcome.map_err(|cause| unreachable(Some(&key), cause, Duration::ZERO, 1))?;
+        let outcome = outcome.map_err(|cause| unreachable_once(Some(&key), cause))?;
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
 
@@ -134,7 +134,7 @@ impl Client {
             Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),
             None => {
                 let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");
-                return Err(unreachable(Some(&key), cause, Duration::ZERO, 1));
+                return Err(unreachable_once(Some(&key), cause));
             }
         };
         Err(Error::Lost { key, reason })

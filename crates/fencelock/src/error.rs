@@ -152,8 +152,9 @@ pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attemp
     }
 }
 
-pub(crate) fn unreachable_once(cause: Unknown) -> Error {
-    unreachable(None, cause, Duration::ZERO, 1)
+/// As [`unreachable`], for what is asked once.
+pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
+    unreachable(key, cause, Duration::ZERO, 1)
 }
 
 #[cfg(test)]

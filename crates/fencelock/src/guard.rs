@@ -1,7 +1,6 @@
 use crate::core::Core;
 use crate::error::{Error, unreachable};
 use crate::hold::{End, Hold, Turn};
-use crate::janitor::Chore;
 use crate::telemetry::{self, Way};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
 use std::fmt;
@@ -146,7 +145,7 @@ impl Guard {
             attempts += 1;
             match core.backend.release(self.key(), &self.held.hold.holder).await {
                 Ok(answer) => {
-                    self.armed = self.is_stray_due();
+                    self.armed = self.held.hold.is_stray_due();
                     return Ok(match before {
                         // The server may still have had the key, for its clock runs a little longer.
                         Some(End::Lost(why)) => Released::AlreadyLost { why },
@@ -176,11 +175,6 @@ impl Guard {
         self.let_go();
         self.armed = false;
         self.holder()
-    }
-
-    /// Whether a request of this holder may still be on its way, and would take the key again.
-    fn is_stray_due(&self) -> bool {
-        self.core.clock.now() < self.held.hold.stray_until
     }
 
     /// Leaves the lease to the next task of this client, if there is one that may have it.
@@ -218,10 +212,7 @@ impl Drop for Guard {
             return;
         }
         self.let_go();
-        let hold = &self.held.hold;
-        let until = self.core.clock.now() + hold.ttl.get();
-        let unanswered = self.is_stray_due();
-        self.core.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered });
+        self.core.janitor.take(self.held.hold.chore());
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::janitor::Chore;
 use crate::local::room::Room;
 use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, RenewalPlan, Ttl};
 use std::sync::atomic::AtomicBool;
@@ -203,6 +204,17 @@ impl Hold {
         let before = state.end.clone();
         state.end.get_or_insert(End::LetGo);
         before
+    }
+
+    /// Its release in the background, for whoever does not wait for it.
+    pub(crate) fn chore(&self) -> Chore {
+        let (key, until) = (self.key.clone(), self.clock.now() + self.ttl.get());
+        Chore { key, holder: self.holder, until, unanswered: self.is_stray_due() }
+    }
+
+    /// Whether a request of this holder may still be on its way, and would take the key again.
+    pub(crate) fn is_stray_due(&self) -> bool {
+        self.clock.now() < self.stray_until
     }
 
     /// A backend says that the hold is over. The first reason stays.

@@ -2,7 +2,7 @@
 
 use crate::hold::{Duty, End, Hold};
 use crate::identity::dice;
-use crate::janitor::{Chore, Janitor};
+use crate::janitor::Janitor;
 use crate::telemetry;
 use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Renewal, Unknown};
 use std::collections::BTreeMap;
@@ -189,8 +189,7 @@ impl Watchdog {
         }
         if lost == Some(&LossReason::MaxHold) {
             // Its guard may hang for ever, and not every place has leases that end.
-            let until = self.clock.now() + hold.ttl.get();
-            self.janitor.take(Chore { key: hold.key.clone(), holder: hold.holder, until, unanswered: false });
+            self.janitor.take(hold.chore());
         }
         if let Some(room) = &hold.room {
             room.end(hold);

@@ -3,7 +3,6 @@
 use super::Rooms;
 use super::room::{After, Call, Room, Seat, State};
 use crate::hold::{Hold, Turn};
-use crate::janitor::Chore;
 use crate::request::Request;
 use fencelock_core::{Backend, Moment};
 use std::sync::Arc;
@@ -111,13 +110,7 @@ impl Rooms {
     /// Nobody has this lease, so nobody waits for its release.
     pub(super) fn give_back(&self, hold: &Hold) {
         self.let_go(hold);
-        let now = self.clock.now();
-        self.janitor.take(Chore {
-            key: hold.key.clone(),
-            holder: hold.holder,
-            until: now + hold.ttl.get(),
-            unanswered: now < hold.stray_until,
-        });
+        self.janitor.take(hold.chore());
     }
 
     fn let_go(&self, hold: &Hold) {
