@@ -4,7 +4,7 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken, Finding,
-    Holder, HolderId, Holding, Intent, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink,
+    Holder, HolderId, Holding, Intent, Invalid, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink,
     TokenBlock, Unknown, next_block, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
@@ -165,12 +165,10 @@ impl Slot {
         &mut self,
         holder: Holder,
         ttl: Duration,
-        proposal: Option<u64>,
-        block: NonZeroU32,
+        tokens: Result<TokenBlock, Invalid>,
         step: &Step<'_>,
     ) -> Result<TokenBlock, Unknown> {
-        let tokens = next_block(self.fence, proposal.unwrap_or(step.wall), Some(step.wall), block)
-            .map_err(|error| Unknown::new("memory", fencelock_core::Fault::Other, error.to_string()))?;
+        let tokens = tokens.map_err(|error| Unknown::new("memory", fencelock_core::Fault::Other, error.to_string()))?;
         self.fence = tokens.last().get();
         self.held = Some(Held { holder, fence: tokens.last(), since: step.now, until: step.end(ttl) });
         Ok(tokens)
@@ -180,15 +178,16 @@ impl Slot {
     /// tokens are told.
     fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
         while let Some(waiter) = self.line.pop_front() {
+            let tokens = next_block(self.fence, step.wall, waiter.block);
             if me == Some(waiter.holder.id) {
-                return self.grant(waiter.holder, waiter.ttl, None, waiter.block, step).map(Some);
+                return self.grant(waiter.holder, waiter.ttl, tokens, step).map(Some);
             }
             if step.leases && step.now.since(waiter.seen) >= WAITER_LIFE {
                 continue;
             }
             let holder = waiter.holder.id;
             let claim_ttl = CLAIM_TTL.min(waiter.ttl);
-            let tokens = self.grant(waiter.holder, claim_ttl, None, waiter.block, step)?;
+            let tokens = self.grant(waiter.holder, claim_ttl, tokens, step)?;
             step.events.push(Event::Handed { key: step.key.clone(), holder, tokens, claim_ttl });
             return Ok(None);
         }
@@ -205,7 +204,8 @@ impl Slot {
             granted = self.advance(Some(me), &mut step)?;
         }
         if self.held.is_none() && claim.intent != Intent::Poll {
-            granted = Some(self.grant(claim.holder.clone(), claim.ttl.get(), claim.proposal, claim.block, &step)?);
+            let tokens = claim.next_block(self.fence, step.wall);
+            granted = Some(self.grant(claim.holder.clone(), claim.ttl.get(), tokens, &step)?);
         }
         if let Some(held) = self.held.as_mut().filter(|held| held.holder.id == me) {
             held.until = held.until.max(step.end(claim.ttl.get()));

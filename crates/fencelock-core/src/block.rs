@@ -1,4 +1,3 @@
-use crate::fence::{CLAMP, micros};
 use crate::{FencingToken, Invalid};
 use std::num::NonZeroU32;
 
@@ -43,29 +42,24 @@ impl From<FencingToken> for TokenBlock {
     }
 }
 
-/// The tokens of the next grant on one node, at most `wanted`. They end with
-/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, less what would lie more than 1 s ahead of
-/// the node's time, but never below 1. A node without a clock (`None`) goes by the proposal.
+/// The tokens of the next grant where one authority grants: the memory of a process, the files of a machine, one Redis.
+/// They end with `max(now, previous + 1)` by that authority's own clock, and reach down to `previous + 1` at the lowest; at
+/// most `wanted`, at least one. An authority that remembers no token (`previous` = 0) grants one.
 ///
-/// So whatever is wanted, what holds of a single token ([`crate::next_fence`]) holds of every one of these: it is greater
-/// than `previous`, it lies no more than 1 s ahead of the node's time unless it is `previous + 1`, and no more than 1 s
-/// behind. How long a node that forgot must stay away depends on nothing else.
+/// So a block never reaches above the authority's time. Only where the last token is not behind it, because grants follow
+/// each other within a microsecond or the clock was set back, is the next one above it, by one. Tokens are ahead of
+/// the time by no more than the grants that a microsecond each would not hold, and an authority that forgets them, and takes
+/// longer than that to come back, still grants greater ones.
+///
+/// Nobody's proposal has a say here. Where several nodes must agree on a token it is needed: [`next_proposed_block`].
 ///
 /// # Errors
 /// [`Invalid`] at the end of the numbers.
-pub fn next_block(
-    previous: u64,
-    proposal: u64,
-    node_micros: Option<u64>,
-    wanted: NonZeroU32,
-) -> Result<TokenBlock, Invalid> {
-    let now = node_micros.unwrap_or(proposal);
-    let (floor, ceiling) = (now.saturating_sub(micros(CLAMP)), now.saturating_add(micros(CLAMP)));
-    let room = ceiling.min(FencingToken::MAX).saturating_sub(previous);
-    let count = u64::from(wanted.get()).min(room).max(1);
-    let last = previous.saturating_add(count).max(proposal.clamp(floor, ceiling));
-    let first = (last - count + 1).max(floor);
-    Ok(TokenBlock { last: FencingToken::new(last)?, first: FencingToken::new(first)? })
+pub fn next_block(previous: u64, now: u64, wanted: NonZeroU32) -> Result<TokenBlock, Invalid> {
+    let last = FencingToken::new(now.max(previous.saturating_add(1)))?;
+    let room = if previous == 0 { 1 } else { last.get() - previous };
+    let count = u32::try_from(room).unwrap_or(u32::MAX).min(wanted.get());
+    Ok(TokenBlock::ending(last, NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN)))
 }
 
 #[cfg(test)]
@@ -75,47 +69,44 @@ mod tests {
 
     const NOW: u64 = 1_780_000_000_000_000;
 
-    fn block(previous: u64, proposal: u64, now: Option<u64>, wanted: u32) -> (u64, u64) {
-        let block = next_block(previous, proposal, now, NonZeroU32::new(wanted).unwrap()).unwrap();
+    fn block(previous: u64, now: u64, wanted: u32) -> (u64, u64) {
+        let block = next_block(previous, now, NonZeroU32::new(wanted).unwrap()).unwrap();
         assert_eq!(u64::from(block.count().get()), block.last().get() - block.first().get() + 1);
         (block.first().get(), block.last().get())
     }
 
     #[test]
-    fn a_block_ends_where_a_single_token_would_be_if_there_is_room_below() {
-        assert_eq!(block(NOW - 500, NOW, Some(NOW), 1), (NOW, NOW));
-        assert_eq!(block(NOW - 500, NOW, Some(NOW), 64), (NOW - 63, NOW));
-        assert_eq!(block(NOW - 500, NOW, Some(NOW), 500), (NOW - 499, NOW));
+    fn a_block_ends_at_the_time_and_reaches_down() {
+        assert_eq!(block(NOW - 500, NOW, 1), (NOW, NOW));
+        assert_eq!(block(NOW - 500, NOW, 64), (NOW - 63, NOW));
+        assert_eq!(block(NOW - 500, NOW, 500), (NOW - 499, NOW));
     }
 
     #[test]
-    fn without_room_below_it_reaches_ahead_by_a_second_at_most() {
-        assert_eq!(block(NOW - 500, NOW, Some(NOW), 600), (NOW - 499, NOW + 100));
-        assert_eq!(block(NOW + 999_990, NOW, Some(NOW), 600), (NOW + 999_991, NOW + 1_000_000));
-        assert_eq!(block(NOW + 1_000_000, NOW, Some(NOW), 600), (NOW + 1_000_001, NOW + 1_000_001));
-        assert_eq!(block(NOW + 7_000_000, NOW, Some(NOW), 600), (NOW + 7_000_001, NOW + 7_000_001));
+    fn a_block_that_would_reach_above_the_time_has_fewer_tokens() {
+        assert_eq!(block(NOW - 500, NOW, 600), (NOW - 499, NOW));
+        assert_eq!(block(NOW - 1, NOW, 600), (NOW, NOW));
     }
 
     #[test]
-    fn a_node_that_remembers_nothing_reaches_back_by_a_second_at_most() {
-        assert_eq!(block(0, NOW, Some(NOW), 100_000), (NOW - 99_999, NOW));
-        assert_eq!(block(0, NOW - 999_990, Some(NOW), 600), (NOW - 1_000_000, NOW - 999_990));
-        assert_eq!(block(0, 1, Some(NOW), u32::MAX).0, NOW - 1_000_000);
+    fn a_last_token_that_is_not_behind_the_time_is_followed_by_one() {
+        assert_eq!(block(NOW, NOW, 600), (NOW + 1, NOW + 1));
+        assert_eq!(block(NOW + 7_000_000, NOW, 600), (NOW + 7_000_001, NOW + 7_000_001));
     }
 
     #[test]
-    fn without_a_node_clock_the_proposal_is_the_time() {
-        assert_eq!(block(0, NOW, None, 64), (NOW - 63, NOW));
-        assert_eq!(block(NOW + 10, NOW, None, 64), (NOW + 11, NOW + 74));
-        assert_eq!(block(1000, 17, None, 2), (1001, 1002));
+    fn an_authority_that_remembers_nothing_grants_the_time_alone() {
+        assert_eq!(block(0, NOW, 100_000), (NOW, NOW));
+        assert_eq!(block(0, 0, 3), (1, 1));
     }
 
     #[test]
-    fn the_last_numbers_are_given_and_then_no_more() {
+    fn the_last_number_is_given_and_then_no_more() {
         let max = FencingToken::MAX;
-        assert_eq!(block(max - 3, max, None, 64), (max - 2, max));
-        assert!(next_block(max, max, None, NonZeroU32::MIN).is_err());
-        assert!(next_block(u64::MAX, 0, None, NonZeroU32::MAX).is_err());
+        assert_eq!(block(max - 1, NOW, 64), (max, max));
+        assert!(next_block(max, NOW, NonZeroU32::MIN).is_err());
+        assert!(next_block(u64::MAX, 0, NonZeroU32::MAX).is_err());
+        assert!(next_block(0, u64::MAX, NonZeroU32::MIN).is_err());
     }
 
     #[test]
@@ -129,14 +120,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_token_is_new_and_near_the_nodes_time(
-            ahead in 0..3_000_000u64, p: u64, behind in 0..3_000_000u64, wanted in 1..3_000_000u32,
+        fn every_token_is_new_and_not_ahead_of_the_time(
+            ahead in 0..3_000_000u64, behind in 0..3_000_000u64, wanted in 1..3_000_000u32,
         ) {
             let previous = NOW + ahead - behind;
-            let (first, last) = block(previous, p, Some(NOW), wanted);
+            let (first, last) = block(previous, NOW, wanted);
             prop_assert!(previous < first && first <= last && last - first < u64::from(wanted));
-            prop_assert!(last <= (previous + 1).max(NOW + 1_000_000));
-            prop_assert!(first >= NOW - 1_000_000);
+            prop_assert_eq!(last, NOW.max(previous + 1));
         }
     }
 }

@@ -1,4 +1,6 @@
-use crate::{Expiry, Holder, HolderId, Holding, Key, Occupant, TokenBlock, Ttl};
+use crate::{
+    Expiry, Holder, HolderId, Holding, Invalid, Key, Occupant, TokenBlock, Ttl, next_block, next_proposed_block,
+};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -27,8 +29,9 @@ pub struct Claim {
     pub ttl: Ttl,
     /// How.
     pub intent: Intent,
-    /// The fence to grant, in microseconds since 1970, if the node's own time and its last grant allow it; the wall clock
-    /// where there is none. Nodes that are proposed the same mostly grant the same.
+    /// Of a node of a quorum: the fence to grant, in microseconds since 1970, if the node's own time and its last grant allow
+    /// it. Nodes that are proposed the same mostly grant the same. `None` everywhere else: a place that decides alone goes
+    /// by its own clock alone.
     pub proposal: Option<u64>,
     /// How many fencing tokens are wanted: 1 unless the hold is to be shared. What is granted may be fewer. Of a waiter the
     /// last claim counts.
@@ -51,6 +54,17 @@ impl Claim {
     #[must_use]
     pub fn with_proposal(&self, micros: u64) -> Self {
         Self { proposal: Some(micros), ..self.clone() }
+    }
+
+    /// The tokens that it is granted after `previous` by a place whose clock says `now`.
+    ///
+    /// # Errors
+    /// [`Invalid`] at the end of the numbers.
+    pub fn next_block(&self, previous: u64, now: u64) -> Result<TokenBlock, Invalid> {
+        match self.proposal {
+            Some(proposal) => next_proposed_block(previous, proposal, Some(now), self.block),
+            None => next_block(previous, now, self.block),
+        }
     }
 
     /// The same claim for as many fencing tokens.

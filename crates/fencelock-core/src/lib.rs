@@ -57,7 +57,7 @@ pub use block::{TokenBlock, next_block};
 pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
 pub use event::{Event, Sink};
 pub use fault::{Fault, NodeFault, Unknown};
-pub use fence::{FencingToken, next_fence};
+pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
 pub use holder::{Holder, HolderId, Owner};
@@ -67,7 +67,7 @@ pub use key::Key;
 pub use lease::Lease;
 pub use quorum::{
     Defeat, Inspection, NodeSet, Outcome, Quorum, Raise, Round, Seen, Sight, Standing, Tally, Verdict, Vote,
-    quarantine, raise_fence,
+    next_proposed_block, quarantine, raise_fence,
 };
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};

@@ -4,7 +4,7 @@ use super::File;
 use super::latch::{Glance, Latch, glance};
 use super::record::{Damage, Record, State};
 use super::table::Hold;
-use fencelock_core::{Acquire, Claim, Expiry, Fault, Intent, Key, Occupant, Occupied, TokenBlock, Unknown, next_block};
+use fencelock_core::{Acquire, Claim, Expiry, Fault, Intent, Key, Occupant, Occupied, TokenBlock, Unknown};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::thread;
@@ -126,7 +126,8 @@ impl File {
             }
         };
         let wall = self.clock.wall_micros();
-        let tokens = next_block(previous, claim.proposal.unwrap_or(wall), Some(wall), claim.block)
+        let tokens = claim
+            .next_block(previous, wall)
             .map_err(|error| Unknown::new(self.directory.name(), Fault::Other, error.to_string()))?;
         let record = Record {
             state: State::Held,

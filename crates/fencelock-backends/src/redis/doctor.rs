@@ -177,7 +177,10 @@ async fn clock(redis: &Redis, session: &Session) -> Finding {
     Finding::new(
         Level::Warning,
         "clock",
-        format!("{text}; leases are safe, but tokens after a server forgot are in order only up to that"),
+        format!(
+            "{text}; leases and tokens follow the server's clock alone. If it is set back and the server forgets its data, \
+             tokens repeat"
+        ),
         "run NTP on both",
     )
 }
@@ -234,7 +237,8 @@ fn persistence(info: &HashMap<String, String>, guard: Option<&Guard>) -> Finding
     Finding::new(
         Level::Note,
         "persistence",
-        "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow",
+        "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
+         back too",
         if guard.is_some() {
             "leave trust_empty=true out of the URL, or CONFIG SET appendonly yes"
         } else {

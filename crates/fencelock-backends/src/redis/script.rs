@@ -159,6 +159,7 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         .arg(millis(CLAIM_TTL))
         .arg(channel)
         .arg(claim.block.get())
+        .arg(if claim.proposal.is_some() { "proposed" } else { "own" })
         .pass(pass)
 }
 

@@ -63,6 +63,8 @@ pub struct Claim {
     pub ttl_ms: u64,
     /// The client's time, as a fencing token.
     pub proposal: u64,
+    /// Whether that is the token that a quorum proposes to its nodes. Else it only stands in for a time that is refused.
+    pub proposed: bool,
     /// Life of a waiter between two polls.
     pub life_ms: u64,
     /// Lease of a hand-off to others, until they confirm.
@@ -74,7 +76,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes the lock now or not at all. Times of waiters are those of production.
+    /// Takes the lock of one node of a quorum now or not at all. Times of waiters are those of production.
     pub const fn try_for(holder: u128, ttl_ms: u64, proposal: u64) -> Self {
         let (life_ms, hand_off_ms) = (3000, 3000);
         Self {
@@ -83,6 +85,7 @@ impl Claim {
             owner: None,
             ttl_ms,
             proposal,
+            proposed: true,
             life_ms,
             hand_off_ms,
             channel: None,
@@ -90,9 +93,20 @@ impl Claim {
         }
     }
 
+    const fn tokens(&self, wanted: u64) -> Tokens {
+        Tokens { client_us: self.proposal, proposed: self.proposed, wanted }
+    }
+
     fn value(&self) -> Value {
         Value::Ours { holder: self.holder, owner: self.owner.clone() }
     }
+}
+
+/// Which tokens a grant asks for.
+struct Tokens {
+    client_us: u64,
+    proposed: bool,
+    wanted: u64,
 }
 
 /// Whether a script has begun to write. A server with full memory refuses what takes more, but lets a script go on
@@ -148,7 +162,7 @@ impl KeyModel {
             wrote = lock.prolong(server, claim.ttl_ms);
             let fence = match &self.fence {
                 Some(fence) => fence.token,
-                None => self.draw(server, claim.proposal, 1, &mut wrote)?.0,
+                None => self.draw(server, &claim.tokens(1), &mut wrote)?.0,
             };
             return Ok(Acquire::Granted { fence, count: 1 });
         }
@@ -159,7 +173,7 @@ impl KeyModel {
                 if turn == Turn::NotMine && claim.intent == Intent::Poll {
                     return Ok(Acquire::Gone);
                 }
-                let (fence, count) = self.draw(server, claim.proposal, claim.wanted, &mut wrote)?;
+                let (fence, count) = self.draw(server, &claim.tokens(claim.wanted), &mut wrote)?;
                 self.lock = Some(Lock { value: claim.value(), expires_ms: Some(server.now_ms() + claim.ttl_ms) });
                 return Ok(Acquire::Granted { fence, count });
             }
@@ -304,26 +318,16 @@ impl KeyModel {
         Occupied { last_fence, ttl_ms: lock.ttl_ms(server), by: lock.value.clone() }
     }
 
-    /// The next fence, and how many tokens end with it. It is above the last one by as many, and otherwise the proposal, as
-    /// far as the server's clock bears it out. Tokens that would lie more than a second off that clock are not given,
-    /// but one is always.
-    fn draw(&mut self, server: &Server, proposal: u64, wanted: u64, wrote: &mut Wrote) -> Result<(u64, u64), Refused> {
-        let now = server.clock_us(proposal);
-        let clamped = if server.time_refused {
-            proposal
-        } else {
-            proposal.clamp(server.now_us.saturating_sub(CLAMP_US), server.now_us + CLAMP_US)
-        };
+    /// The next fence, and how many tokens end with it.
+    fn draw(&mut self, server: &Server, tokens: &Tokens, wrote: &mut Wrote) -> Result<(u64, u64), Refused> {
         let previous = self.fence.map_or(0, |fence| fence.token);
-        let ceiling = now.saturating_add(CLAMP_US).min(FENCE_MAX);
-        let count = wanted.min(ceiling.saturating_sub(previous)).max(1);
-        let token = clamped.max(previous + count);
+        let (token, count) = tokens.after(previous, server);
         if token > FENCE_MAX {
             return Err(Refused::NoMoreFences);
         }
         take_memory(server, wrote)?;
         self.set_fence(server, token);
-        Ok((token, count.min(token - now.saturating_sub(CLAMP_US) + 1)))
+        Ok((token, count))
     }
 
     fn set_fence(&mut self, server: &Server, token: u64) {
@@ -352,7 +356,8 @@ impl KeyModel {
                 continue;
             }
             // Before the message, which carries it. If nobody hears that, a fence is skipped, which does no harm.
-            let (fence, count) = self.draw(server, proposal, waiter.wanted, wrote)?;
+            let (fence, count) =
+                self.draw(server, &Tokens { client_us: proposal, proposed: false, wanted: waiter.wanted }, wrote)?;
             let lease_ms = waiter.ttl_ms.min(hand_off_ms);
             let told = waiter.channel.map(|channel| publish(HandOff { channel, to: name, fence, count, lease_ms }));
             if told != Some(Heard::ByNone) {
@@ -361,6 +366,34 @@ impl KeyModel {
             }
         }
         Ok(Turn::NotMine)
+    }
+}
+
+impl Tokens {
+    fn after(&self, previous: u64, server: &Server) -> (u64, u64) {
+        if self.proposed { self.proposed_after(previous, server) } else { self.own_after(previous, server) }
+    }
+
+    /// They end with the server's time, or one above the last, and reach down to the last; one where none is remembered.
+    fn own_after(&self, previous: u64, server: &Server) -> (u64, u64) {
+        let token = server.clock_us(self.client_us).max(previous + 1);
+        let room = if previous == 0 { 1 } else { token - previous };
+        (token, self.wanted.min(room))
+    }
+
+    /// Above the last one by as many as are wanted, and otherwise the proposal, as far as the server's clock bears it out.
+    /// Tokens that would lie more than a second off that clock are not given, but one is always.
+    fn proposed_after(&self, previous: u64, server: &Server) -> (u64, u64) {
+        let now = server.clock_us(self.client_us);
+        let clamped = if server.time_refused {
+            self.client_us
+        } else {
+            self.client_us.clamp(server.now_us.saturating_sub(CLAMP_US), server.now_us + CLAMP_US)
+        };
+        let ceiling = now.saturating_add(CLAMP_US).min(FENCE_MAX);
+        let count = self.wanted.min(ceiling.saturating_sub(previous)).max(1);
+        let token = clamped.max(previous + count);
+        (token, count.min(token - now.saturating_sub(CLAMP_US) + 1))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The quorum, searched exhaustively over the code that decides in production: `Round`, `Tally`, `Lease`, `next_block` and
+//! The quorum, searched exhaustively over the code that decides in production: `Round`, `Tally`, `Lease`, `next_proposed_block` and
 //! `raise_fence` of the crate itself. Only the network, the nodes' memory and the passing of time are modelled.
 //!
 //! - [`fence_tests`]: tokens on nodes that forget nothing. There is no clock and no TTL, a lock vanishes at any moment.

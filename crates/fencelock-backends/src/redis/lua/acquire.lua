@@ -1,8 +1,9 @@
 -- Takes the lock, or stands in line for it, or asks after either.
 --
 -- ARGV  1 intent: "try", "enqueue" or "poll"      2 holder id      3 value to write: "<holder id> <owner>"
---       4 ttl, ms      5 proposed fence, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
---       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted      10 run id      11 quorum
+--       4 ttl, ms      5 client's time, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
+--       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted
+--       10 "proposed" if 5 is the fence that a quorum proposes to its nodes, else "own"      11 run id      12 quorum
 -- Reply {"granted", last token, how many}
 --       {"yours"}                               it is the holder's already; a poll confirms it and gives full time
 --       {"queued", ahead, last fence, pttl, value, type}
@@ -14,24 +15,25 @@
 --
 -- A poll is refused too: what a server remembers of a grant may be older than what it forgot.
 
-local refused = refusal(ARGV[10], ARGV[11])
+local refused = refusal(ARGV[11], ARGV[12])
 if refused then return refused end
 
-local intent, id, mine, ttl, proposal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local intent, id, mine, ttl, client_time = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local proposed = ARGV[10] == 'proposed'
 local value, kind = occupant()
 
 if is_holder(value, id) then
   -- Only a poll changes the time: an enqueue that arrives twice must not stretch a lease that nobody wants any more.
   if intent ~= 'poll' then return {'yours'} end
   if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[1], ttl) end
-  return {'granted', redis.call('GET', KEYS[2]) or (next_block(proposal, 1)), 1}
+  return {'granted', redis.call('GET', KEYS[2]) or (next_block(client_time, 1, proposed)), 1}
 end
 
 if not value then
-  local first = advance(id, proposal, ARGV[7], ARGV[10])
+  local first = advance(id, client_time, ARGV[7], ARGV[11])
   value = redis.call('GET', KEYS[1]) or nil
   if not value and (first or intent ~= 'poll') then
-    local last, count = next_block(proposal, ARGV[9])
+    local last, count = next_block(client_time, ARGV[9], proposed)
     redis.call('SET', KEYS[1], mine, 'PX', ttl)
     return {'granted', last, count}
   end
@@ -48,7 +50,7 @@ if not ahead then
   redis.call('ZADD', KEYS[3], last[2] and last[2] + 1 or 1, id)
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
-local alive = math.floor(clock(proposal) / 1000) + ARGV[6]
+local alive = math.floor(clock(client_time) / 1000) + ARGV[6]
 redis.call('HSET', KEYS[4], id, string.format('%d %s %s %s %s', alive, ttl, ARGV[9], ARGV[8], mine))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)

@@ -1,6 +1,6 @@
 -- Ends the hold that was seen, whoever has it, if it is still that one.
 --
--- ARGV  1 value that was seen      2 type that was seen, or ""      3 proposed fence, us      4 lease of a hand-off, ms
+-- ARGV  1 value that was seen      2 type that was seen, or ""      3 client's time, us      4 lease of a hand-off, ms
 --       5 run id      6 quorum
 -- Reply 1 if it was ended, 0 if it is another by now
 

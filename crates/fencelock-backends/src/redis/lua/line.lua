@@ -13,7 +13,7 @@
 
 local FENCE_TTL = 86400000   -- 24 h idle. The fence follows the time, so forgetting it then cannot lower it.
 local LINE_TTL = 3600000     -- 1 h. Far beyond the life of a waiter that says nothing.
-local CLAMP = 1000000        -- a proposal may lie 1 s off the server's clock
+local CLAMP = 1000000        -- on a node of a quorum, a proposal may lie 1 s off the server's clock
 local FENCE_MAX = 9007199254740991
 
 -- The value of the lock, or nil; for a foreign type the value "" and the type.
@@ -43,24 +43,38 @@ local function is_holder(value, id)
   return value and string.sub(value, 1, 32) == id and (#value == 32 or string.sub(value, 33, 33) == ' ')
 end
 
--- Microseconds by the server's clock, and true; where TIME is refused, by the client's proposal, and false.
-local function clock(proposal)
+-- Microseconds by the server's clock, and true; where TIME is refused, by the client's, and false.
+local function clock(client_time)
   local time = redis.pcall('TIME')
-  if time.err then return tonumber(proposal), false end
+  if time.err then return tonumber(client_time), false end
   return time[1] * 1000000 + time[2], true
 end
 
--- The last of the next tokens, and how many they are: as many as are wanted, unless they would lie more than 1 s ahead of
--- the server's time, or, where the fence was forgotten, behind it. `now` and `exact` are what clock() has told, if it has.
-local function next_block(proposal, wanted, now, exact)
-  local last = tonumber(proposal)
-  if not now then now, exact = clock(proposal) end
+-- On a node of a quorum: the last of the next tokens, and how many they are. They end with the proposal, as far as the
+-- server's time bears it out: as many as are wanted, unless they would lie more than 1 s ahead of that time, or, where the
+-- fence was forgotten, behind it.
+local function next_proposed_block(previous, proposal, wanted, now, exact)
+  local last = proposal
   if exact then last = math.max(now - CLAMP, math.min(last, now + CLAMP)) end
-  local previous = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
-  local count = math.max(1, math.min(tonumber(wanted), math.min(now + CLAMP, FENCE_MAX) - previous))
+  local count = math.max(1, math.min(wanted, math.min(now + CLAMP, FENCE_MAX) - previous))
   last = math.max(last, previous + count)
+  return last, math.min(count, last - (now - CLAMP) + 1)
+end
+
+-- The last of the next tokens, and how many they are. A server that decides alone lets them end with its own time, or one
+-- above the fence where that is not behind it, and reach down to the fence: it is never ahead of its time, so that it
+-- may forget. One that remembers no token gives one. `now` and `exact` are what clock() has told, if it has.
+local function next_block(client_time, wanted, proposed, now, exact)
+  if not now then now, exact = clock(client_time) end
+  wanted = tonumber(wanted)
+  local previous = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+  local last, count = math.max(now, previous + 1), 1
+  if proposed then
+    last, count = next_proposed_block(previous, tonumber(client_time), wanted, now, exact)
+  elseif previous > 0 then
+    count = math.min(wanted, last - previous)
+  end
   if last > FENCE_MAX then error({err = 'ERR fencelock: the fencing token of this key has reached 2^53'}) end
-  count = math.min(count, last - (now - CLAMP) + 1)
   last = string.format('%d', last)
   redis.call('SET', KEYS[2], last, 'PX', FENCE_TTL)
   return last, count
@@ -69,7 +83,7 @@ end
 -- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. Stops
 -- before `me`, who is then out of the line, and says so. A waiter whose channel nobody reads has no process any more.
 -- The message names the server: what a master publishes is also heard at its replicas, by who takes them for the master.
-local function advance(me, proposal, claim_ttl, run_id)
+local function advance(me, client_time, claim_ttl, run_id)
   -- Asked first, because a script that has begun to write may go on when the memory is full.
   if redis.call('EXISTS', KEYS[3]) == 0 then return false end
   local now, exact = nil, nil
@@ -79,11 +93,11 @@ local function advance(me, proposal, claim_ttl, run_id)
     local entry = redis.call('HGET', KEYS[4], id)
     redis.call('HDEL', KEYS[4], id)
     if id == me then return true end
-    if not now then now, exact = clock(proposal) end
+    if not now then now, exact = clock(client_time) end
     local alive, ttl, wanted, channel, value = string.match(entry or '', '^(%d+) (%d+) (%d+) (%S+) (.*)$')
     if alive and tonumber(alive) * 1000 > now then
       local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
-      local last, count = next_block(proposal, wanted, now, exact)
+      local last, count = next_block(client_time, wanted, false, now, exact)
       local readers = 1
       if channel ~= '-' then
         local message = id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. ' ' .. run_id .. ' ' .. KEYS[1]

@@ -1,6 +1,6 @@
 -- Gives up the lock, or a place in line for it.
 --
--- ARGV  1 holder id      2 proposed fence, us      3 lease of a hand-off, ms      4 run id      5 quorum
+-- ARGV  1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
 -- Reply {"released"} | {"absent"} | {"taken", value, type}
 --
 -- A server that may not grant hands nothing over either: its line may be from before it forgot.

@@ -111,13 +111,14 @@ impl Both<'_> {
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
-            Command::Acquire { intent, holder, owner, ttl_ms, proposal, channel, wanted } => {
+            Command::Acquire { intent, holder, owner, ttl_ms, proposal, proposed, channel, wanted } => {
                 let claim = model::Claim {
                     intent: *intent,
                     owner: Some((*owner).into()),
                     hand_off_ms,
                     channel: *channel,
                     wanted: (*wanted).into(),
+                    proposed: *proposed,
                     ..model::Claim::try_for(*holder, *ttl_ms, proposal.near(server, key))
                 };
                 let answer = key.acquire(server, &claim, &gate, publish);
@@ -208,7 +209,7 @@ fn acquire(name: &str, claim: &model::Claim, pass: Pass<'_>) -> Call {
     let ttl = Ttl::new(Duration::from_millis(claim.ttl_ms)).unwrap();
     let channel = claim.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
     let wanted = u32::try_from(claim.wanted).ok().and_then(NonZeroU32::new).unwrap();
-    let claim =
-        Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_proposal(claim.proposal).with_block(wanted);
-    script::acquire(name, &claim, 0, &channel, pass)
+    let asked = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
+    let asked = if claim.proposed { asked.with_proposal(claim.proposal) } else { asked };
+    script::acquire(name, &asked, claim.proposal, &channel, pass)
 }

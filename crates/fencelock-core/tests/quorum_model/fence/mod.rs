@@ -3,7 +3,7 @@
 //! A claim runs on a node late, never or twice, and so does a raise; every answer may be lost. A lock may vanish at any
 //! moment, whether it expired, was released, or a clock jumped. There is no time unless [`Scope::time`] brings it.
 //!
-//! What a client makes of the answers is decided by [`Round`], what a node makes of a claim or a raise by [`next_block`]
+//! What a client makes of the answers is decided by [`Round`], what a node makes of a claim or a raise by [`next_proposed_block`]
 //! and [`raise_fence`]: the code that runs in production.
 
 mod client;

@@ -2,7 +2,7 @@
 
 use super::client::{small, token};
 use super::{Action, Fences, Flaw, Granted, Stage, State, Time};
-use fencelock_core::{next_block, raise_fence};
+use fencelock_core::{next_proposed_block, raise_fence};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
@@ -85,7 +85,7 @@ impl<const N: usize> Fences<N> {
         let mut more = 0;
         if node.lock == 0 {
             let wanted = NonZeroU32::new(block.into()).expect("one at least");
-            let tokens = next_block(node.fence.into(), proposal.into(), None, wanted).expect("small numbers");
+            let tokens = next_proposed_block(node.fence.into(), proposal.into(), None, wanted).expect("small numbers");
             node.lock = who + 1;
             node.fence = small(tokens.last());
             more = node.fence - small(tokens.first());

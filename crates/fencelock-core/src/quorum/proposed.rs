@@ -1,0 +1,113 @@
+use crate::{FencingToken, Invalid, TokenBlock};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How far a proposal may lie from the node's own clock.
+const CLAMP: Duration = Duration::from_secs(1);
+
+/// The tokens of the next grant on one node of a quorum, at most `wanted`. They end with
+/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, less what would lie more than 1 s ahead of
+/// the node's time, but never below 1. A node without a clock (`None`) goes by the proposal.
+///
+/// A quorum wins in one trip if its nodes grant the same token, so a client proposes one to all of them. The clamp keeps one
+/// client with a clock in the far future from pushing the fence ahead of everybody's time. So a node may have granted
+/// tokens up to 1 s ahead of its time, and if it forgets them it could grant smaller ones: that is why a node that
+/// may have forgotten takes no part before its quarantine is over, which lasts 4 s at least ([`crate::quarantine`]). A place that
+/// has no such quarantine draws its tokens by [`crate::next_block`].
+///
+/// Whatever is wanted, what holds of a single token holds of every one of these: it is greater than `previous`, it lies no
+/// more than 1 s ahead of the node's time unless it is `previous + 1`, and no more than 1 s behind.
+///
+/// # Errors
+/// [`Invalid`] at the end of the numbers.
+pub fn next_proposed_block(
+    previous: u64,
+    proposal: u64,
+    node_micros: Option<u64>,
+    wanted: NonZeroU32,
+) -> Result<TokenBlock, Invalid> {
+    let clamp = u64::try_from(CLAMP.as_micros()).unwrap_or(u64::MAX);
+    let now = node_micros.unwrap_or(proposal);
+    let (floor, ceiling) = (now.saturating_sub(clamp), now.saturating_add(clamp));
+    let room = ceiling.min(FencingToken::MAX).saturating_sub(previous);
+    let count = u64::from(wanted.get()).min(room).max(1);
+    let last = FencingToken::new(previous.saturating_add(count).max(proposal.clamp(floor, ceiling)))?;
+    let count = count.min((last.get() + 1).saturating_sub(floor)).max(1);
+    Ok(TokenBlock::ending(last, u32::try_from(count).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: u64 = 1_780_000_000_000_000;
+
+    fn block(previous: u64, proposal: u64, now: Option<u64>, wanted: u32) -> (u64, u64) {
+        let block = next_proposed_block(previous, proposal, now, NonZeroU32::new(wanted).unwrap()).unwrap();
+        (block.first().get(), block.last().get())
+    }
+
+    #[test]
+    fn a_proposal_in_the_future_or_the_past_is_clamped_to_a_second() {
+        assert_eq!(block(0, NOW, Some(NOW), 1), (NOW, NOW));
+        assert_eq!(block(0, u64::MAX, Some(NOW), 1), (NOW + 1_000_000, NOW + 1_000_000));
+        assert_eq!(block(0, 1, Some(NOW), 1), (NOW - 1_000_000, NOW - 1_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_cannot_lower_the_fence() {
+        assert_eq!(block(NOW, NOW - 5_000_000, Some(NOW - 5_000_000), 1), (NOW + 1, NOW + 1));
+    }
+
+    #[test]
+    fn a_block_ends_where_a_single_token_would_be_if_there_is_room_below() {
+        assert_eq!(block(NOW - 500, NOW, Some(NOW), 1), (NOW, NOW));
+        assert_eq!(block(NOW - 500, NOW, Some(NOW), 64), (NOW - 63, NOW));
+        assert_eq!(block(NOW - 500, NOW, Some(NOW), 500), (NOW - 499, NOW));
+    }
+
+    #[test]
+    fn without_room_below_it_reaches_ahead_by_a_second_at_most() {
+        assert_eq!(block(NOW - 500, NOW, Some(NOW), 600), (NOW - 499, NOW + 100));
+        assert_eq!(block(NOW + 999_990, NOW, Some(NOW), 600), (NOW + 999_991, NOW + 1_000_000));
+        assert_eq!(block(NOW + 1_000_000, NOW, Some(NOW), 600), (NOW + 1_000_001, NOW + 1_000_001));
+        assert_eq!(block(NOW + 7_000_000, NOW, Some(NOW), 600), (NOW + 7_000_001, NOW + 7_000_001));
+    }
+
+    #[test]
+    fn a_node_that_remembers_nothing_reaches_back_by_a_second_at_most() {
+        assert_eq!(block(0, NOW, Some(NOW), 100_000), (NOW - 99_999, NOW));
+        assert_eq!(block(0, NOW - 999_990, Some(NOW), 600), (NOW - 1_000_000, NOW - 999_990));
+        assert_eq!(block(0, 1, Some(NOW), u32::MAX).0, NOW - 1_000_000);
+    }
+
+    #[test]
+    fn without_a_node_clock_the_proposal_is_the_time() {
+        assert_eq!(block(0, 17, None, 1), (17, 17));
+        assert_eq!(block(0, NOW, None, 64), (NOW - 63, NOW));
+        assert_eq!(block(NOW + 10, NOW, None, 64), (NOW + 11, NOW + 74));
+        assert_eq!(block(1000, 17, None, 2), (1001, 1002));
+    }
+
+    #[test]
+    fn the_last_numbers_are_given_and_then_no_more() {
+        let max = FencingToken::MAX;
+        assert_eq!(block(max - 3, max, None, 64), (max - 2, max));
+        assert!(next_proposed_block(max, max, None, NonZeroU32::MIN).is_err());
+        assert!(next_proposed_block(u64::MAX, 0, None, NonZeroU32::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_token_is_new_and_near_the_nodes_time(
+            ahead in 0..3_000_000u64, p: u64, behind in 0..3_000_000u64, wanted in 1..3_000_000u32,
+        ) {
+            let previous = NOW + ahead - behind;
+            let (first, last) = block(previous, p, Some(NOW), wanted);
+            prop_assert!(previous < first && first <= last && last - first < u64::from(wanted));
+            prop_assert!(last <= (previous + 1).max(NOW + 1_000_000));
+            prop_assert!(first >= NOW - 1_000_000);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The tokens of a place that decides alone, searched exhaustively over the code that draws them in production
+//! ([`next_block`]): every order of grants of every size, of microseconds that pass, and of losses of memory.
+//!
+//! The clock is honest: it never goes back. A loss takes longer than the grants before it that no microsecond has passed for.
+//! Under these assumptions no token repeats or falls, for every token is at most as far ahead of the time as there were
+//! grants ahead of it. Each mutant breaks one of the two.
+
+use fencelock_core::{TokenBlock, next_block};
+use std::collections::{HashSet, VecDeque};
+use std::num::NonZeroU32;
+
+/// How the next tokens are drawn, given the last one, the time, and how many are wanted.
+type Rule = fn(u64, u64, u32) -> TokenBlock;
+
+const SIZES: [u32; 4] = [1, 2, 3, 7];
+/// The clock does not begin at 0, or there would be no room for a token that is wrongly below it.
+const START: u64 = 20;
+const END: u64 = START + 16;
+const MOST_GRANTS: u8 = 9;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct State {
+    now: u64,
+    /// What the place remembers; 0 is nothing.
+    fence: u64,
+    /// The greatest token that anybody was ever given.
+    greatest: u64,
+    /// Grants for which no microsecond of their own has passed yet.
+    backlog: u64,
+    grants: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Grant(u32),
+    Tick,
+    Forget,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Broken {
+    /// A token is not greater than one before it.
+    Order,
+    /// A token is further ahead of the time than there were grants.
+    AheadOfTime,
+}
+
+fn own(previous: u64, now: u64, wanted: u32) -> TokenBlock {
+    next_block(previous, now, NonZeroU32::new(wanted).unwrap()).unwrap()
+}
+
+fn step(rule: Rule, state: State, action: Action) -> Result<Option<State>, Broken> {
+    Ok(match action {
+        Action::Tick if state.now < END => {
+            Some(State { now: state.now + 1, backlog: state.backlog.saturating_sub(1), ..state })
+        }
+        // The next grant after the loss is at a later microsecond than any that is spoken for.
+        Action::Forget if state.fence > 0 && state.now + state.backlog.max(1) <= END => {
+            Some(State { now: state.now + state.backlog.max(1), fence: 0, backlog: 0, ..state })
+        }
+        Action::Grant(wanted) if state.grants < MOST_GRANTS => {
+            let tokens = rule(state.fence, state.now, wanted);
+            if tokens.first().get() <= state.greatest {
+                return Err(Broken::Order);
+            }
+            if tokens.last().get() > state.now + state.backlog {
+                return Err(Broken::AheadOfTime);
+            }
+            let last = tokens.last().get();
+            Some(State { fence: last, greatest: last, backlog: state.backlog + 1, grants: state.grants + 1, ..state })
+        }
+        _ => None,
+    })
+}
+
+/// How many states there are, or the shortest way to break the rule.
+fn search(rule: Rule) -> Result<usize, (Broken, Vec<Action>)> {
+    let start = State { now: START, fence: 0, greatest: 0, backlog: 0, grants: 0 };
+    let mut seen = HashSet::from([start]);
+    let mut next = VecDeque::from([(start, Vec::new())]);
+    while let Some((state, path)) = next.pop_front() {
+        let actions = SIZES.map(Action::Grant).into_iter().chain([Action::Tick, Action::Forget]);
+        for action in actions {
+            let mut path = path.clone();
+            path.push(action);
+            match step(rule, state, action) {
+                Err(broken) => return Err((broken, path)),
+                Ok(Some(after)) if seen.insert(after) => next.push_back((after, path)),
+                Ok(_) => {}
+            }
+        }
+    }
+    Ok(seen.len())
+}
+
+fn refuted(rule: Rule) -> (Broken, usize) {
+    let (broken, path) = search(rule).expect_err("the search finds the mistake");
+    (broken, path.len())
+}
+
+#[test]
+fn tokens_are_never_ahead_of_the_time_and_never_fall_over_a_loss_of_memory() {
+    let states = search(own).expect("no order of events breaks the rule");
+    assert!(states > 1_000, "the search has looked at {states} states only");
+}
+
+#[test]
+fn a_block_that_reaches_above_the_time_is_refuted() {
+    let above = |previous: u64, now: u64, wanted: u32| {
+        let last = now.max(previous + u64::from(wanted));
+        TokenBlock::ending(last.token(), NonZeroU32::new(wanted).unwrap())
+    };
+    assert_eq!(refuted(above), (Broken::AheadOfTime, 2));
+}
+
+#[test]
+fn a_block_that_reaches_down_without_a_memory_is_refuted() {
+    let below = |previous: u64, now: u64, wanted: u32| {
+        let last = now.max(previous + 1);
+        let count = u64::from(wanted).min(last - previous).try_into().unwrap();
+        TokenBlock::ending(last.token(), NonZeroU32::new(count).unwrap())
+    };
+    assert_eq!(refuted(below), (Broken::Order, 3));
+}
+
+#[test]
+fn a_proposal_that_is_ahead_of_the_time_is_refuted() {
+    let proposed = |previous: u64, now: u64, _: u32| TokenBlock::from((now + 2).max(previous + 1).token());
+    assert_eq!(refuted(proposed), (Broken::AheadOfTime, 1));
+}
+
+#[test]
+fn a_counter_that_begins_anew_is_refuted() {
+    let counted = |previous: u64, _: u64, _: u32| TokenBlock::from((previous + 1).token());
+    assert_eq!(refuted(counted), (Broken::Order, 3));
+}
+
+#[test]
+fn the_time_alone_is_refuted() {
+    let time = |_: u64, now: u64, _: u32| TokenBlock::from(now.token());
+    assert_eq!(refuted(time), (Broken::Order, 2));
+}
+
+/// For the mutants.
+trait Number {
+    fn token(self) -> fencelock_core::FencingToken;
+}
+
+impl Number for u64 {
+    fn token(self) -> fencelock_core::FencingToken {
+        fencelock_core::FencingToken::new(self).unwrap()
+    }
+}
