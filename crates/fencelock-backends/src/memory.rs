@@ -232,21 +232,18 @@ impl Slot {
     }
 
     fn occupied(&self, now: Moment) -> Option<Occupied> {
-        self.held.as_ref().map(|held| Occupied {
-            by: Occupant::Holder(held.holder.clone()),
-            expiry: held.expiry(now),
-            held_for: Some(now.since(held.since)),
+        self.held.as_ref().map(|held| {
+            let by = Occupant::Holder(held.holder.clone());
+            Occupied::new(by, held.expiry(now)).with_held_for(Some(now.since(held.since)))
         })
     }
 
     fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {
-        self.held.as_ref().filter(|held| now < held.until).map(|held| Holding {
-            key: key.clone(),
-            occupant: Occupant::Holder(held.holder.clone()),
-            expiry: held.expiry(now),
-            fence: Some(held.fence),
-            held_for: Some(now.since(held.since)),
-            waiters: self.waiters(),
+        self.held.as_ref().filter(|held| now < held.until).map(|held| {
+            Holding::new(key.clone(), Occupant::Holder(held.holder.clone()), held.expiry(now))
+                .with_fence(Some(held.fence))
+                .with_held_for(Some(now.since(held.since)))
+                .with_waiters(self.waiters())
         })
     }
 
@@ -289,15 +286,10 @@ impl Held {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            expires: self.leases,
-            queues: true,
-            portable: self.leases,
-            shared: false,
-            evicts: true,
-            fresh_holders: false,
-            longest_ttl: None,
-        }
+        let mut facts = Capabilities::default();
+        (facts.expires, facts.portable) = (self.leases, self.leases);
+        (facts.queues, facts.evicts) = (true, true);
+        facts
     }
 
     fn name(&self) -> String {

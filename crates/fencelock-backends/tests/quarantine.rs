@@ -138,7 +138,7 @@ async fn a_restart_from_its_file_is_one_too_and_the_owner_goes_on() {
     assert_eq!(marker(&server, "epoch"), epoch, "it came back with its data");
     assert!(is_quarantined(&*redis, "other").await);
     assert_ne!(marker(&server, "epoch"), epoch);
-    let renewal = [Renewal { key: held.key.clone(), holder: held.holder.id, ttl: held.ttl }];
+    let renewal = [Renewal::new(held.key.clone(), held.holder.id, held.ttl)];
     assert_eq!(redis.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 0 })]);
     assert!(redis.inspect(&held.key).await.unwrap().is_some());
     assert_eq!(redis.release(&held.key, &held.holder.id).await, Ok(Release::Released));
@@ -278,7 +278,7 @@ async fn a_lease_longer_than_a_server_is_kept_out_is_neither_claimed_nor_renewed
     let mut long = claim("j");
     long.ttl = ttl;
     assert!(redis.acquire(&long).await.unwrap_err().is_permanent());
-    let renewal = [Renewal { key: held.key.clone(), holder: held.holder.id, ttl }];
+    let renewal = [Renewal::new(held.key.clone(), held.holder.id, ttl)];
     assert!(redis.renew(&renewal).await.pop().unwrap().unwrap_err().is_permanent());
     assert_eq!(servers[0].command(&["EXISTS", "j"]), Reply::Int(0));
 }

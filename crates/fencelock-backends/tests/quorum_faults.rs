@@ -64,7 +64,7 @@ async fn scripts_that_the_servers_forget_between_any_two_commands_are_sent_again
         flush();
         assert!(matches!(quorum.acquire(&other).await, Ok(Acquire::Busy(_))));
         flush();
-        let renewal = Renewal { key: held.key.clone(), holder: held.holder.id, ttl: held.ttl };
+        let renewal = Renewal::new(held.key.clone(), held.holder.id, held.ttl);
         assert!(matches!(quorum.renew(&[renewal]).await.remove(0), Ok(Renew::Renewed { .. })));
         flush();
         assert!(quorum.inspect(&held.key).await.unwrap().is_some());

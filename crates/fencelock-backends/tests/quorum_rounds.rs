@@ -178,7 +178,7 @@ async fn a_release_that_two_nodes_answer_late_is_told_all_the_same() {
 }
 
 async fn renew(scene: &Scene, claim: &fencelock_core::Claim) -> Result<Renew, fencelock_core::Unknown> {
-    let renewal = Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl };
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
     scene.quorum.renew(&[renewal]).await.remove(0)
 }
 
@@ -205,10 +205,8 @@ async fn a_batch_of_renewals_goes_to_each_node_once_and_waits_for_none_that_hang
         scene.grants(claim).await;
     }
     scene.nodes[0].road(Road::BlackHole);
-    let renewals: Vec<_> = claims
-        .iter()
-        .map(|claim| Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl })
-        .collect();
+    let renewals: Vec<_> =
+        claims.iter().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl)).collect();
     let requests = || scene.nodes.iter().map(|node| node.requests()).collect::<Vec<_>>();
     let (before, begun) = (requests(), Instant::now());
     let answers = scene.quorum.renew(&renewals).await;
@@ -229,10 +227,8 @@ async fn a_large_batch_with_a_hold_that_cannot_be_told_is_answered_while_the_lea
     let odd = &claims[500];
     scene.nodes[1].release(&odd.key, &odd.holder.id).await.unwrap();
     scene.nodes[0].road(Road::BlackHole);
-    let renewals: Vec<_> = claims
-        .iter()
-        .map(|claim| Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl })
-        .collect();
+    let renewals: Vec<_> =
+        claims.iter().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl)).collect();
     let begun = Instant::now();
     let answers = scene.quorum.renew(&renewals).await;
     assert!(begun.elapsed() < ttl / 3, "whoever waits longer has lost all of them: {:?}", begun.elapsed());

@@ -64,7 +64,7 @@ async fn a_renewal_finds_the_new_master_after_read_only_answers() {
     let claim = claim(2);
     assert!(matches!(pair.client.acquire(&claim).await, Ok(Acquire::Granted { .. })));
     pair.fail_over();
-    let renewal = Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl };
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
     let mut last = None;
     for _ in 0..TRIES {
         last = pair.client.renew(std::slice::from_ref(&renewal)).await.pop();

@@ -132,7 +132,7 @@ impl Rival {
     }
 
     pub(crate) fn renewal(&self) -> Renewal {
-        Renewal { key: self.key.clone(), holder: self.holder.id, ttl: ttl(self.ttl) }
+        Renewal::new(self.key.clone(), self.holder.id, ttl(self.ttl))
     }
 
     pub(crate) async fn inspects(&self) -> Option<Holding> {

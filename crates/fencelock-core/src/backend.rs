@@ -15,7 +15,19 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
 
 /// What differs between places where a lock can live, as data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// Begin with [`Capabilities::default`], a place that can do nothing of this, and set what is true:
+///
+/// ```
+/// use fencelock_core::Capabilities;
+///
+/// let mut facts = Capabilities::default();
+/// facts.expires = true;
+/// facts.shared = true;
+/// assert!(!facts.queues && facts.longest_ttl.is_none());
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub struct Capabilities {
     /// Holds end by themselves when nobody renews them.

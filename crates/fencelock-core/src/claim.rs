@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// What a claim asks for.
+///
+/// Exhaustive: a backend must do each of these, so a new one has to break the build of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// Take the key if it is free and nobody waits for it; else leave nothing behind.
@@ -75,6 +77,9 @@ impl Claim {
 }
 
 /// The answer to a [`Claim`].
+///
+/// Exhaustive, as [`Renew`], [`Release`] and [`Eviction`] are: whoever asks must decide what each answer means, and an answer that falls
+/// through a wildcard is a hold that nobody knows of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquire {
     /// The key is the holder's for the TTL asked for.
@@ -100,6 +105,7 @@ pub enum Acquire {
 
 /// Who stands in the way, and for how long at least.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Occupied {
     /// Who.
     pub by: Occupant,
@@ -107,6 +113,20 @@ pub struct Occupied {
     pub expiry: Expiry,
     /// How long it has lasted, where that is known.
     pub held_for: Option<Duration>,
+}
+
+impl Occupied {
+    /// It is not known since when.
+    pub const fn new(by: Occupant, expiry: Expiry) -> Self {
+        Self { by, expiry, held_for: None }
+    }
+
+    /// The same with how long it has lasted, if that is known.
+    #[must_use]
+    pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
+        self.held_for = held_for;
+        self
+    }
 }
 
 impl From<Holding> for Occupied {
@@ -117,6 +137,7 @@ impl From<Holding> for Occupied {
 
 /// One lease to renew.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Renewal {
     /// What is held.
     pub key: Key,
@@ -126,7 +147,14 @@ pub struct Renewal {
     pub ttl: Ttl,
 }
 
-/// The answer to a [`Renewal`].
+impl Renewal {
+    /// The lease of `holder` on `key` is to run for at least `ttl`.
+    pub const fn new(key: Key, holder: HolderId, ttl: Ttl) -> Self {
+        Self { key, holder, ttl }
+    }
+}
+
+/// The answer to a [`Renewal`]. Exhaustive, for the reason given at [`Acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renew {
     /// The lease runs on.
@@ -140,7 +168,7 @@ pub enum Renew {
     TakenBy(Occupant),
 }
 
-/// The answer to a release.
+/// The answer to a release. Exhaustive, for the reason given at [`Acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Release {
     /// The holder had the key, and now it is free or handed to the next in line.
@@ -151,7 +179,7 @@ pub enum Release {
     TakenBy(Occupant),
 }
 
-/// The answer to a forced release.
+/// The answer to a forced release. Exhaustive, for the reason given at [`Acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eviction {
     /// The hold that was named is ended.

@@ -2,8 +2,10 @@ use crate::{HolderId, Key, TokenBlock};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A hint from a backend. It may come late, twice or never; a claim or a renewal tells the truth.
+/// A hint from a backend. It may come late, twice or never; a claim or a renewal tells the truth. So one of a kind that a
+/// sink does not know may be ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// The key was handed to this waiter, after the backend had last answered it.
     ///

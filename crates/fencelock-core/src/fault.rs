@@ -84,6 +84,7 @@ impl fmt::Display for Fault {
 
 /// A [`Fault`] with its place and the words of whoever reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeFault {
     /// Host and port, or a directory. Never a password.
     pub node: String,
@@ -91,6 +92,13 @@ pub struct NodeFault {
     pub fault: Fault,
     /// The words of the server or the operating system; may be empty.
     pub detail: String,
+}
+
+impl NodeFault {
+    /// `node` is an address without a password, or a directory; `detail` may be empty.
+    pub fn new(node: impl Into<String>, fault: Fault, detail: impl Into<String>) -> Self {
+        Self { node: node.into(), fault, detail: detail.into() }
+    }
 }
 
 impl fmt::Display for NodeFault {
@@ -114,7 +122,7 @@ pub struct Unknown {
 impl Unknown {
     /// One node, one cause.
     pub fn new(node: impl Into<String>, fault: Fault, detail: impl Into<String>) -> Self {
-        Self { nodes: vec![NodeFault { node: node.into(), fault, detail: detail.into() }] }
+        Self { nodes: vec![NodeFault::new(node, fault, detail)] }
     }
 
     /// Several nodes, each with its cause.

@@ -20,10 +20,7 @@ impl FencingToken {
     /// # Errors
     /// [`Invalid`] for zero and above [`FencingToken::MAX`].
     pub fn new(value: u64) -> Result<Self, Invalid> {
-        NonZeroU64::new(value)
-            .filter(|v| v.get() <= Self::MAX)
-            .map(Self)
-            .ok_or_else(|| Invalid::new(format!("a fencing token lies between 1 and 2^53 - 1; {value} does not")))
+        NonZeroU64::new(value).filter(|v| v.get() <= Self::MAX).map(Self).ok_or_else(|| out_of_range(value))
     }
 
     /// The number to send with a write.
@@ -38,6 +35,42 @@ impl fmt::Display for FencingToken {
     }
 }
 
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.get()
+    }
+}
+
+/// Always fits: a token is less than 2^53. Databases mostly have signed integers.
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.get().cast_signed()
+    }
+}
+
+impl From<FencingToken> for NonZeroU64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = Invalid;
+
+    fn try_from(value: u64) -> Result<Self, Invalid> {
+        Self::new(value)
+    }
+}
+
+impl TryFrom<i64> for FencingToken {
+    type Error = Invalid;
+
+    fn try_from(value: i64) -> Result<Self, Invalid> {
+        // What is negative is out of range in either form, and the message should show it as it was given.
+        u64::try_from(value).map_err(|_| out_of_range(value)).and_then(Self::new)
+    }
+}
+
 impl FromStr for FencingToken {
     type Err = Invalid;
 
@@ -47,9 +80,33 @@ impl FromStr for FencingToken {
     }
 }
 
+fn out_of_range(value: impl fmt::Display) -> Invalid {
+    Invalid::new(format!("a fencing token lies between 1 and 2^53 - 1; {value} does not"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_fits_into_signed_and_unsigned_integers() {
+        for number in [1, 1 << 52, FencingToken::MAX] {
+            let token = FencingToken::new(number).unwrap();
+            assert_eq!((u64::from(token), NonZeroU64::from(token).get()), (number, number));
+            assert_eq!(i64::from(token), i64::try_from(number).unwrap());
+            assert_eq!(FencingToken::try_from(number).unwrap(), token);
+            assert_eq!(FencingToken::try_from(i64::from(token)).unwrap(), token);
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_and_shown_as_given() {
+        for number in [0, -1, i64::MIN, i64::MAX] {
+            let error = FencingToken::try_from(number).unwrap_err().to_string();
+            assert!(error.contains(&format!("; {number} does not")), "{error}");
+        }
+        assert!(FencingToken::try_from(0u64).is_err() && FencingToken::try_from(FencingToken::MAX + 1).is_err());
+    }
 
     #[test]
     fn a_token_lies_between_one_and_what_a_double_holds() {

@@ -40,6 +40,7 @@ pub struct FenceGate {
 /// The answer to a token that comes too late: a greater one was there before. Whoever brought it must stop, for somebody
 /// else is in charge by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Superseded {
     /// What was brought.
     pub token: FencingToken,

@@ -1,6 +1,8 @@
 use std::fmt;
 
 /// How much a [`Finding`] matters.
+///
+/// Exhaustive: a program that shows findings must not let one of a new level pass for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// As it should be.
@@ -26,6 +28,7 @@ impl fmt::Display for Level {
 
 /// One line of an examination: what was looked at, what was seen, what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// How much it matters.
     pub level: Level,

@@ -137,6 +137,8 @@ impl fmt::Display for Owner {
 }
 
 /// One attempt to hold a key: its proof and its owner.
+///
+/// Exhaustive: these two are the value on the wire, which does not change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The proof.

@@ -3,6 +3,8 @@ use std::fmt;
 use std::time::Duration;
 
 /// Who has a key.
+///
+/// Exhaustive: what is not one of ours is foreign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Occupant {
     /// A holder of ours, with its owner.
@@ -48,6 +50,8 @@ impl fmt::Display for Occupant {
 }
 
 /// When a hold ends by itself.
+///
+/// Exhaustive: there is no third way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// After this long, unless renewed.
@@ -68,6 +72,7 @@ impl Expiry {
 
 /// What a backend knows of a held key.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holding {
     /// What is held.
     pub key: Key,
@@ -82,6 +87,34 @@ pub struct Holding {
     /// How many stand in line where the lock lives; 0 where there is no line. Tasks of one client that share leases are one
     /// waiter there.
     pub waiters: u32,
+}
+
+impl Holding {
+    /// Its fence and its age are unknown, and nobody waits.
+    pub const fn new(key: Key, occupant: Occupant, expiry: Expiry) -> Self {
+        Self { key, occupant, expiry, fence: None, held_for: None, waiters: 0 }
+    }
+
+    /// The same with its greatest fencing token, if that is known.
+    #[must_use]
+    pub const fn with_fence(mut self, fence: Option<FencingToken>) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    /// The same with how long it has been held, if that is known.
+    #[must_use]
+    pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
+        self.held_for = held_for;
+        self
+    }
+
+    /// The same with how many stand in line.
+    #[must_use]
+    pub const fn with_waiters(mut self, waiters: u32) -> Self {
+        self.waiters = waiters;
+        self
+    }
 }
 
 #[cfg(test)]

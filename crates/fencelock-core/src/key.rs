@@ -1,4 +1,5 @@
 use crate::Invalid;
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -70,9 +71,57 @@ impl FromStr for Key {
     }
 }
 
+impl TryFrom<&str> for Key {
+    type Error = Invalid;
+
+    fn try_from(name: &str) -> Result<Self, Invalid> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = Invalid;
+
+    fn try_from(name: String) -> Result<Self, Invalid> {
+        Self::new(name)
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.as_str().to_owned()
+    }
+}
+
+impl AsRef<str> for Key {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+/// A map with [`Key`]s can be searched by `&str`: equality, order and hash of a key are those of its name.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl PartialEq<str> for Key {
+    fn eq(&self, name: &str) -> bool {
+        self.as_str() == name
+    }
+}
+
+impl PartialEq<&str> for Key {
+    fn eq(&self, name: &&str) -> bool {
+        self.as_str() == *name
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::{BTreeMap, HashMap};
 
     #[test]
     fn an_empty_name_is_refused() {
@@ -99,6 +148,28 @@ mod tests {
         for name in [" ", "a b", "{user}:1", "}{", "订单:42", "a/../b", "%41"] {
             assert_eq!(Key::new(name).unwrap().as_str(), name);
         }
+    }
+
+    #[test]
+    fn a_key_converts_from_and_to_text() {
+        let key = Key::try_from("orders").unwrap();
+        assert_eq!(Key::try_from(String::from("orders")).unwrap(), key);
+        assert_eq!("orders".parse::<Key>().unwrap(), key);
+        assert!(Key::try_from("").is_err() && Key::try_from(String::new()).is_err());
+        assert_eq!((key.as_ref(), key.to_string()), ("orders", "orders".to_owned()));
+        assert!(key == "orders" && key == *"orders" && key != "other");
+        assert_eq!(String::from(key), "orders");
+    }
+
+    #[test]
+    fn a_map_of_keys_is_searched_by_name() {
+        let names = ["b", "a", "订单:42"];
+        let keys = || names.iter().map(|name| (Key::new(name).unwrap(), *name));
+        let (hashed, ordered): (HashMap<_, _>, BTreeMap<_, _>) = (keys().collect(), keys().collect());
+        for name in names {
+            assert_eq!((hashed.get(name), ordered.get(name)), (Some(&name), Some(&name)));
+        }
+        assert_eq!(hashed.get("c"), None);
     }
 
     #[test]

@@ -20,6 +20,13 @@
 //! | fault | why a backend could not tell | [`Unknown`] |
 //! | round | one attempt to get a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
 //!
+//! Types that describe something to people or may learn to say more are `#[non_exhaustive]`, and are made with `new` or
+//! `default`. The answers of a backend and the decisions of a quorum are not: each of them must be acted
+//! upon, so whoever matches on them wants the compiler to show a new one.
+//!
+//! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent; what is read is checked as
+//! by their constructors.
+//!
 //! ```
 //! use fencelock_core::{Drift, Lease, Moment, Ttl};
 //! use std::time::Duration;
@@ -48,6 +55,8 @@ mod lease;
 mod quorum;
 mod renewal;
 mod retry;
+#[cfg(feature = "serde")]
+mod serial;
 mod side_key;
 mod time;
 mod vitals;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// Why a hold ended that nobody released.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LossReason {
     /// The lease ran out before a renewal was confirmed: servers out of reach, or this process was paused.
     Expired,

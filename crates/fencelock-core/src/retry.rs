@@ -10,6 +10,7 @@ pub fn jitter(span: Duration, dice: u64) -> Duration {
 
 /// When a waiter asks again if nobody wakes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RetryPlan {
     /// The first pause where nobody is told of a release; each further one is half as long again.
     pub first: Duration,

@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 /// What a server says of itself, as far as it does. The nodes of a quorum are compared by it.
+///
+/// Begin with [`Vitals::default`], which knows nothing, and set the fields that are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Vitals {
     /// What tells it from every other server, whatever address it is reached by.
     pub identity: Option<String>,
@@ -13,7 +16,8 @@ pub struct Vitals {
     pub up_for: Option<Duration>,
 }
 
-/// How far a wall clock is from that of this process.
+/// How far a wall clock is from that of this process: a number and its error. There is no more to it, so the struct is
+/// exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset {
     /// Microseconds by which it is ahead; negative if it is behind.

@@ -125,7 +125,7 @@ impl Client {
         let ttl = Ttl::new(ttl)?;
         self.core.drift.check(ttl)?;
         ttl.within(self.capabilities().longest_ttl)?;
-        let renewal = [Renewal { key: key.clone(), holder, ttl }];
+        let renewal = [Renewal::new(key.clone(), holder, ttl)];
         let answer = self.core.backend.renew(&renewal).await.pop();
         let reason = match answer {
             Some(Ok(Renew::Renewed { .. })) => return Ok(()),

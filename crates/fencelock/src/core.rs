@@ -122,7 +122,8 @@ impl Sink for Listener {
                     watchdog.hurry(key);
                 }
             }
-            Event::Reset => {
+            // A reset, and any hint that is not known here: looking is always right.
+            _ => {
                 self.waiters.nudge_all();
                 if let Some(watchdog) = self.watchdog.upgrade() {
                     watchdog.hurry_all();

@@ -131,10 +131,6 @@ impl<'a> Search<'a> {
 pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
     telemetry::busy(key, waited);
     // Before the first answer nothing is known about who has it; the deadline came first.
-    let occupied = occupied.unwrap_or(Occupied {
-        by: Occupant::Foreign("no answer yet".into()),
-        expiry: Expiry::Never,
-        held_for: None,
-    });
+    let occupied = occupied.unwrap_or_else(|| Occupied::new(Occupant::Foreign("no answer yet".into()), Expiry::Never));
     Error::Busy { key: key.clone(), holder: occupied.by, expires_in: occupied.expiry, waited, attempts }
 }

@@ -224,8 +224,7 @@ impl Watchdog {
     }
 
     async fn renew_batch(self: Arc<Self>, holds: Vec<Arc<Hold>>) {
-        let renewals: Vec<_> =
-            holds.iter().map(|h| Renewal { key: h.key.clone(), holder: h.holder, ttl: h.ttl }).collect();
+        let renewals: Vec<_> = holds.iter().map(|h| Renewal::new(h.key.clone(), h.holder, h.ttl)).collect();
         let sent = self.clock.now();
         // An answer that takes a third of the lease is given up, so that there is time for another try.
         let limit = holds.iter().map(|hold| hold.ttl.get()).min().unwrap_or_default() / 3;

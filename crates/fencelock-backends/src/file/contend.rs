@@ -40,7 +40,7 @@ impl Seen {
     fn occupied(self, wall: u64) -> Option<Occupied> {
         match self {
             Self::Held(record) => Some(record.holding(wall).into()),
-            seen => seen.occupant().map(|by| Occupied { by, expiry: Expiry::Never, held_for: None }),
+            seen => seen.occupant().map(|by| Occupied::new(by, Expiry::Never)),
         }
     }
 }
@@ -71,7 +71,7 @@ impl File {
             pause(attempt);
         }
         let by = foreign("a shared lock", &path);
-        Ok(Acquire::Busy(Occupied { by, expiry: Expiry::Never, held_for: None }))
+        Ok(Acquire::Busy(Occupied::new(by, Expiry::Never)))
     }
 
     /// Who has the key now.

@@ -121,15 +121,9 @@ impl File {
 
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            expires: false,
-            queues: false,
-            portable: false,
-            shared: true,
-            evicts: false,
-            fresh_holders: false,
-            longest_ttl: None,
-        }
+        let mut facts = Capabilities::default();
+        facts.shared = true;
+        facts
     }
 
     fn name(&self) -> String {

@@ -95,14 +95,10 @@ impl Record {
 
     /// The hold, as seen at `wall` microseconds.
     pub(super) fn holding(self, wall: u64) -> Holding {
-        Holding {
-            key: self.key,
-            occupant: Occupant::Holder(self.holder),
-            expiry: Expiry::Never,
-            fence: Some(self.fence),
-            held_for: Some(Duration::from_micros(wall.saturating_sub(self.since))),
-            waiters: 0,
-        }
+        let held_for = Duration::from_micros(wall.saturating_sub(self.since));
+        Holding::new(self.key, Occupant::Holder(self.holder), Expiry::Never)
+            .with_fence(Some(self.fence))
+            .with_held_for(Some(held_for))
     }
 }
 

@@ -11,14 +11,7 @@ impl File {
     pub(super) fn holding(&self, key: &Key, seen: Seen) -> Option<Holding> {
         match seen {
             Seen::Held(record) => Some(record.holding(self.clock.wall_micros())),
-            seen => seen.occupant().map(|occupant| Holding {
-                key: key.clone(),
-                occupant,
-                expiry: Expiry::Never,
-                fence: None,
-                held_for: None,
-                waiters: 0,
-            }),
+            seen => seen.occupant().map(|occupant| Holding::new(key.clone(), occupant, Expiry::Never)),
         }
     }
 

@@ -128,8 +128,14 @@ mod tests {
         Report { name: name.to_owned(), answers: true, vitals, findings: Vec::new() }
     }
 
+    fn vitals(set: impl FnOnce(&mut Vitals)) -> Vitals {
+        let mut vitals = Vitals::default();
+        set(&mut vitals);
+        vitals
+    }
+
     fn on_hosts(hosts: &[&str]) -> Finding {
-        let on = |host: &&str| node("n", Vitals { host: Some((*host).to_owned()), ..Vitals::default() });
+        let on = |host: &&str| node("n", vitals(|of| of.host = Some((*host).to_owned())));
         let reports: Vec<_> = hosts.iter().map(on).collect();
         super::hosts(&reports, Size::new(hosts.len()).unwrap()).unwrap()
     }
@@ -146,7 +152,7 @@ mod tests {
     fn of_clocks(ahead: &[(i64, u64)]) -> Finding {
         let with = |(ahead, within): &(i64, u64)| {
             let clock = ClockOffset { ahead: ahead * 1000, within: Duration::from_millis(*within) };
-            node(&format!("n{ahead}"), Vitals { clock: Some(clock), ..Vitals::default() })
+            node(&format!("n{ahead}"), vitals(|of| of.clock = Some(clock)))
         };
         clocks(&ahead.iter().map(with).collect::<Vec<_>>()).unwrap()
     }
@@ -181,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_node_that_started_within_the_longest_ttl_is_noted() {
-        let up = |seconds| Vitals { up_for: Some(Duration::from_secs(seconds)), ..Vitals::default() };
+        let up = |seconds| vitals(|of| of.up_for = Some(Duration::from_secs(seconds)));
         let of =
             |seconds: [u64; 2]| restarts(&seconds.map(|up_for| node("n", up(up_for))), Some(Duration::from_mins(1)));
         assert_eq!(of([60, 9000]).unwrap().level, Level::Fine);

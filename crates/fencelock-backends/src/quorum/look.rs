@@ -68,14 +68,10 @@ impl Look {
             Expiry::Never => std::time::Duration::MAX,
         };
         let left = self.size.reached(self.holdings_of(&occupant).map(|holding| ends(holding.expiry)));
-        Holding {
-            key: key.clone(),
-            expiry: left.filter(|left| *left != std::time::Duration::MAX).map_or(Expiry::Never, Expiry::In),
-            fence: self.fence_of(&occupant),
-            held_for: self.holdings_of(&occupant).filter_map(|holding| holding.held_for).max(),
-            waiters: 0,
-            occupant,
-        }
+        let expiry = left.filter(|left| *left != std::time::Duration::MAX).map_or(Expiry::Never, Expiry::In);
+        let fence = self.fence_of(&occupant);
+        let held_for = self.holdings_of(&occupant).filter_map(|holding| holding.held_for).max();
+        Holding::new(key.clone(), occupant, expiry).with_fence(fence).with_held_for(held_for)
     }
 
     /// The token of a hold that a majority names, if it can be told: `Ok(None)` if there is no such hold.

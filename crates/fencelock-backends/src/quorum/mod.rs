@@ -200,7 +200,7 @@ impl Quorum {
     /// A holder that goes on: the hold is renewed first, so that what is seen then is its own for a whole TTL.
     async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let (key, holder) = (claim.key.clone(), claim.holder.id);
-        let renewal = Renewal { key: key.clone(), holder, ttl: claim.ttl };
+        let renewal = Renewal::new(key.clone(), holder, claim.ttl);
         match self.renew_all(&[renewal]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => {}
             Some(Err(unknown)) => return Err(unknown),
@@ -213,15 +213,12 @@ impl Quorum {
 
 impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            expires: self.expires,
-            queues: false,
-            portable: true,
-            shared: self.nodes.iter().any(|node| node.backend.capabilities().shared),
-            evicts: true,
-            fresh_holders: true,
-            longest_ttl: self.longest_ttl(),
-        }
+        let mut facts = Capabilities::default();
+        facts.expires = self.expires;
+        facts.shared = self.nodes.iter().any(|node| node.backend.capabilities().shared);
+        (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
+        facts.longest_ttl = self.longest_ttl();
+        facts
     }
 
     fn name(&self) -> String {

@@ -39,7 +39,7 @@ pub(super) fn page(reports: Vec<Report>) -> Vec<Finding> {
 }
 
 fn written(line: &Line, (answering, all): (usize, &str)) -> Finding {
-    let Finding { level, subject, text, advice } = line.finding.clone();
+    let Finding { level, subject, text, advice, .. } = line.finding.clone();
     // A node that names itself is named once.
     let bare = text.split_once("://").map_or(text.as_str(), |(_, bare)| bare);
     let text = match line.nodes.as_slice() {
@@ -47,7 +47,7 @@ fn written(line: &Line, (answering, all): (usize, &str)) -> Finding {
         nodes if nodes.len() > 1 && nodes.len() == answering => format!("{all}: {text}"),
         nodes => format!("{}: {text}", nodes.join(", ")),
     };
-    Finding { level, subject, text, advice }
+    Finding::new(level, subject, text, advice)
 }
 
 #[cfg(test)]

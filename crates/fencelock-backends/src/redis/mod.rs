@@ -269,15 +269,11 @@ impl Redis {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            expires: true,
-            queues: true,
-            portable: true,
-            shared: true,
-            evicts: true,
-            fresh_holders: false,
-            longest_ttl: self.guard().map(|guard| guard.max_ttl.get()),
-        }
+        let mut facts = Capabilities::default();
+        (facts.expires, facts.queues, facts.portable) = (true, true, true);
+        (facts.shared, facts.evicts) = (true, true);
+        facts.longest_ttl = self.guard().map(|guard| guard.max_ttl.get());
+        facts
     }
 
     fn name(&self) -> String {

@@ -32,7 +32,10 @@ impl Seen {
         // The fence beside a foreign hold is an older grant's.
         let fence = self.fence.filter(|_| occupant.holder_id().is_some());
         let held_for = held_for(&occupant, fence, wall_micros);
-        Holding { key: key.clone(), occupant, expiry: self.expiry, fence, held_for, waiters: self.waiters }
+        Holding::new(key.clone(), occupant, self.expiry)
+            .with_fence(fence)
+            .with_held_for(held_for)
+            .with_waiters(self.waiters)
     }
 }
 
@@ -102,7 +105,8 @@ impl<'a> Reply<'a> {
     fn occupied(&mut self, last_fence: Option<FencingToken>, wall_micros: u64) -> Result<Occupied, Unknown> {
         let expiry = self.expiry()?;
         let by = self.occupant()?;
-        Ok(Occupied { held_for: held_for(&by, last_fence, wall_micros), by, expiry })
+        let held_for = held_for(&by, last_fence, wall_micros);
+        Ok(Occupied::new(by, expiry).with_held_for(held_for))
     }
 }
 

@@ -14,12 +14,12 @@ pub(crate) async fn look(redis: &Redis, session: &Session) -> Vitals {
     let info = session.send(redis::cmd("INFO").arg("server")).await.ok();
     let info = info.and_then(|value| redis::from_redis_value::<String>(value).ok()).unwrap_or_default();
     let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
-    Vitals {
-        identity: Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty()),
-        host: host(redis),
-        clock: clock(redis, session).await,
-        up_for: up_for.map(Duration::from_secs),
-    }
+    let mut vitals = Vitals::default();
+    vitals.identity = Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty());
+    vitals.host = host(redis);
+    vitals.clock = clock(redis, session).await;
+    vitals.up_for = up_for.map(Duration::from_secs);
+    vitals
 }
 
 fn host(redis: &Redis) -> Option<String> {

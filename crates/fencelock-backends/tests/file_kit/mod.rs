@@ -92,7 +92,7 @@ pub(crate) fn free(locks: &File, claim: &Claim) -> fencelock_core::Release {
 }
 
 pub(crate) fn renew(locks: &File, claim: &Claim) -> Renew {
-    let renewal = Renewal { key: claim.key.clone(), holder: claim.holder.id, ttl: claim.ttl };
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
     now(locks.renew(&[renewal])).remove(0).unwrap()
 }
 

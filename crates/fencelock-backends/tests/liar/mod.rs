@@ -120,7 +120,7 @@ impl Liar {
     }
 
     async fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
-        let mut renewal = Renewal { key: self.key(&renewal.key), holder: renewal.holder, ttl: self.ttl(renewal.ttl) };
+        let mut renewal = Renewal::new(self.key(&renewal.key), renewal.holder, self.ttl(renewal.ttl));
         if self.lie == Lie::RenewalDoesNothing {
             return Ok(match self.truth.inspect(&renewal.key).await? {
                 None => Renew::Absent,

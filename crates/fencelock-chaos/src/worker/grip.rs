@@ -106,6 +106,7 @@ impl Grip {
             LossReason::Deleted => "lost by deletion",
             LossReason::TakenBy(_) => "lost to another",
             LossReason::MaxHold => "lost at the longest hold",
+            _ => "lost otherwise",
         });
     }
 

@@ -30,14 +30,12 @@ impl Room {
         let (ttl, owner) = state.line.get_mut(front).map(|seat| seat.lease())?;
         // Its id is not known before it is granted.
         let holder = Holder { id: HolderId::from_bytes([0; 16]), owner };
-        Some(Occupied { by: Occupant::Holder(holder), expiry: Expiry::In(ttl.get()), held_for: None })
+        Some(Occupied::new(Occupant::Holder(holder), Expiry::In(ttl.get())))
     }
 }
 
 fn occupied(hold: &Hold, now: Moment) -> Occupied {
-    Occupied {
-        by: Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() }),
-        expiry: hold.rest().map_or(Expiry::Never, Expiry::In),
-        held_for: Some(now.since(hold.turn().since)),
-    }
+    let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });
+    let expiry = hold.rest().map_or(Expiry::Never, Expiry::In);
+    Occupied::new(by, expiry).with_held_for(Some(now.since(hold.turn().since)))
 }

@@ -142,8 +142,10 @@ impl Faulty {
 impl Backend for Faulty {
     fn capabilities(&self) -> Capabilities {
         let like_a_quorum = self.like_a_quorum.load(Ordering::SeqCst);
-        let inner = self.inner.capabilities();
-        Capabilities { queues: inner.queues && !like_a_quorum, fresh_holders: like_a_quorum, ..inner }
+        let mut facts = self.inner.capabilities();
+        facts.queues &= !like_a_quorum;
+        facts.fresh_holders = like_a_quorum;
+        facts
     }
 
     fn name(&self) -> String {
