@@ -6,8 +6,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why a URL gave no backend.
+/// Why a URL gave no backend. It shows its reason, and has no other source.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The URL cannot be used.
     Url(Invalid),

@@ -88,7 +88,7 @@ fn finish(report: Result<impl Serialize + Display, Failure>, json: bool) -> Exit
         Ok(report) if json => println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default()),
         Ok(report) => print!("{report}"),
         Err(error) => {
-            eprintln!("the measurement failed: {error}");
+            eprintln!("the measurement failed: {error:#}");
             return ExitCode::FAILURE;
         }
     }

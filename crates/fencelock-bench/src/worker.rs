@@ -14,7 +14,7 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("worker: {error}");
+            eprintln!("worker: {error:#}");
             ExitCode::FAILURE
         }
     })

@@ -36,9 +36,8 @@ impl Context {
     pub(crate) async fn connect_to_look(&self) -> Result<Client, Failure> {
         let backend = lazy(&self.url()?).await.map_err(|error| match error {
             ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => {
-                Error::Unreachable { key: None, cause, waited: Duration::ZERO, attempts: 1 }
-            }
+            ConnectError::Unknown(cause) => Error::unreachable(cause),
+            other => Error::from(other),
         })?;
         shared(Client::builder().sharing(false).backend(backend)?)
     }

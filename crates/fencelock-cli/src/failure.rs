@@ -34,6 +34,6 @@ impl From<Error> for Failure {
             Error::Unreachable { .. } => (Exit::Unreachable, "; `fencelock doctor` looks closer"),
             _ => (Exit::System, ""),
         };
-        Self::new(exit, format!("{error}{advice}"))
+        Self::new(exit, format!("{error:#}{advice}"))
     }
 }

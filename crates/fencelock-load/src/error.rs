@@ -14,7 +14,7 @@ pub enum NotMeasured {
     #[error("the server did not do what was asked: {0}")]
     Server(#[from] redis::RedisError),
     /// This project's own client did not.
-    #[error("{0}")]
+    #[error("{0:#}")]
     Client(Box<fencelock::Error>),
     /// A worker said what it should not have, or ended too early.
     #[error("a worker {0}")]

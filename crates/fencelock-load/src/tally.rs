@@ -48,7 +48,7 @@ impl Tally {
     pub(crate) fn failed(&self, error: &impl Display) {
         let mut books = self.books();
         books.errors += 1;
-        books.first_error.get_or_insert_with(|| error.to_string());
+        books.first_error.get_or_insert_with(|| format!("{error:#}"));
     }
 
     pub(crate) fn total(&self) -> u64 {

@@ -1,8 +1,8 @@
 use crate::client::Client;
 use crate::core::Core;
-use crate::error::{Error, unreachable_once};
+use crate::error::Error;
 use crate::local::limits::Limits;
-use fencelock_backends::{BootClock, ConnectError};
+use fencelock_backends::BootClock;
 use fencelock_core::{Backend, Clock, Drift};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,11 +92,7 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let backend = fencelock_backends::connect(url).await.map_err(|error| match error {
-            ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => unreachable_once(None, cause),
-        })?;
-        self.backend(backend)
+        self.backend(fencelock_backends::connect(url).await?)
     }
 
     /// Uses a backend that was made by hand.

@@ -1,13 +1,17 @@
+use fencelock_backends::ConnectError;
 use fencelock_core::{Expiry, Invalid, Key, LossReason, Occupant, Unknown};
 use std::fmt;
 use std::time::Duration;
 
 /// Why there is no lock, or no longer one. Each meaning has a name of its own, and none stands for two.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+///
+/// `{}` shows the error alone, and its cause is its [`source`](std::error::Error::source), as reports of errors expect it.
+/// `{:#}` shows both on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else had the key until the wait was over. Nothing is left behind.
-    #[error("{}", Busy { key, holder, expires_in: *expires_in, waited: *waited, attempts: *attempts })]
+    #[non_exhaustive]
     Busy {
         /// What was asked for.
         key: Key,
@@ -21,11 +25,11 @@ pub enum Error {
         attempts: u32,
     },
     /// The place where the lock lives did not answer: it could not be told whether the lock is free.
-    #[error("{}", Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts })]
+    #[non_exhaustive]
     Unreachable {
         /// What was asked for, if it was one key.
         key: Option<Key>,
-        /// The last cause, node by node.
+        /// The last cause, node by node: the source of this error.
         cause: Unknown,
         /// How long it was tried.
         waited: Duration,
@@ -34,7 +38,7 @@ pub enum Error {
     },
     /// The place has the lock, but too few of its replicas confirmed that they have it too: a fail-over could lose it, so it
     /// does not count. A new lock was given back; a hold that was there before goes on until its old end.
-    #[error("the lock on {key} does not count: {cause}")]
+    #[non_exhaustive]
     NotReplicated {
         /// What was asked for.
         key: Key,
@@ -42,11 +46,11 @@ pub enum Error {
         confirmed: u32,
         /// How many must.
         wanted: u32,
-        /// Where, and in what time.
+        /// Where, and in what time: the source of this error.
         cause: Unknown,
     },
     /// The hold is over although nobody here released it. Stop what it protected.
-    #[error("the lock on {key} is lost: {reason}")]
+    #[non_exhaustive]
     Lost {
         /// What was held.
         key: Key,
@@ -54,16 +58,120 @@ pub enum Error {
         reason: LossReason,
     },
     /// Something that was given cannot be used; trying again changes nothing.
-    #[error("{0}")]
-    Config(#[from] Invalid),
+    Config(Invalid),
     /// The client was closed.
-    #[error("this client is closed ({held} held, {pending} releases under way)")]
+    #[non_exhaustive]
     Closed {
         /// Holds that were not released when the time to close was over.
         held: usize,
         /// Releases that were not confirmed by then.
         pending: usize,
     },
+}
+
+impl Error {
+    /// A hold of `key` that is over: for programs that watch holds themselves and report as this library does.
+    pub const fn lost(key: Key, reason: LossReason) -> Self {
+        Self::Lost { key, reason }
+    }
+
+    /// The answer of a backend that was asked by hand, once and not for one key.
+    pub const fn unreachable(cause: Unknown) -> Self {
+        Self::Unreachable { key: None, cause, waited: Duration::ZERO, attempts: 1 }
+    }
+
+    /// Whether somebody else had the key until the wait was over: [`Error::Busy`].
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// Whether it could not be told who has the key: [`Error::Unreachable`].
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
+    /// Whether too few replicas confirmed the lock: [`Error::NotReplicated`].
+    pub const fn is_not_replicated(&self) -> bool {
+        matches!(self, Self::NotReplicated { .. })
+    }
+
+    /// Whether a hold is over that nobody released: [`Error::Lost`].
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Whether something that was given cannot be used, so that trying again changes nothing: [`Error::Config`].
+    pub const fn is_config(&self) -> bool {
+        matches!(self, Self::Config(_))
+    }
+
+    /// Whether the client was closed: [`Error::Closed`].
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// The key that was asked for, if the error is about one.
+    pub const fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Busy { key, .. } | Self::NotReplicated { key, .. } | Self::Lost { key, .. } => Some(key),
+            Self::Unreachable { key, .. } => key.as_ref(),
+            Self::Config(_) | Self::Closed { .. } => None,
+        }
+    }
+
+    fn cause(&self) -> Option<&Unknown> {
+        match self {
+            Self::Unreachable { cause, .. } | Self::NotReplicated { cause, .. } => Some(cause),
+            Self::Busy { .. } | Self::Lost { .. } | Self::Config(_) | Self::Closed { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy { key, holder, expires_in, waited, attempts } => {
+                Busy { key, holder, expires_in: *expires_in, waited: *waited, attempts: *attempts }.fmt(f)
+            }
+            Self::Unreachable { key, cause, waited, attempts } => {
+                Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts }.fmt(f)
+            }
+            Self::NotReplicated { key, .. } => write!(f, "the lock on {key} does not count"),
+            Self::Lost { key, reason } => write!(f, "the lock on {key} is lost: {reason}"),
+            Self::Config(invalid) => invalid.fmt(f),
+            Self::Closed { held, pending } => {
+                write!(f, "this client is closed ({held} held, {pending} releases under way)")
+            }
+        }?;
+        match self.cause() {
+            Some(cause) if f.alternate() => write!(f, ": {cause}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // `Config` is its reason, so that has no other one.
+        self.cause().map(|cause| cause as _)
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::Config(invalid)
+    }
+}
+
+/// A place that refuses for good is a matter of configuration.
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Url(invalid) => Self::Config(invalid),
+            ConnectError::Unknown(cause) => unreachable_once(None, cause),
+            other => Self::Config(Invalid::new(other.to_string())),
+        }
+    }
 }
 
 /// The words of [`Error::Unreachable`].
@@ -86,7 +194,7 @@ impl fmt::Display for Unreached<'_> {
         } else if !self.waited.is_zero() {
             write!(f, " after {}", Span(self.waited))?;
         }
-        write!(f, ": {}", self.cause)
+        Ok(())
     }
 }
 
@@ -160,6 +268,7 @@ pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock_core::Fault;
 
     #[test]
     fn busy_names_key_holder_time_left_and_effort() {
@@ -179,22 +288,101 @@ mod tests {
 
     #[test]
     fn unreachable_names_the_key_if_there_is_one() {
-        let cause = Unknown::new("redis://cache", fencelock_core::Fault::Timeout, "no answer");
+        let cause = Unknown::new("redis://cache", Fault::Timeout, "no answer");
         let key = Some(Key::new("nightly-report").unwrap());
         let of = |key| Error::Unreachable { key, cause: cause.clone(), waited: Duration::from_secs(5), attempts: 7 };
-        let text = of(key).to_string();
-        assert!(
-            text.starts_with("the home of the lock on nightly-report cannot be reached after 5.0 s and 7 tries: "),
-            "{text}"
+        assert_eq!(
+            of(key).to_string(),
+            "the home of the lock on nightly-report cannot be reached after 5.0 s and 7 tries"
         );
         assert!(of(None).to_string().starts_with("the home of the locks cannot be reached after 5.0 s"));
-        let at_once = Error::Unreachable { key: None, cause: cause.clone(), waited: Duration::ZERO, attempts: 1 };
-        assert!(at_once.to_string().starts_with("the home of the locks cannot be reached: "), "{at_once}");
+        assert_eq!(Error::unreachable(cause.clone()).to_string(), "the home of the locks cannot be reached");
     }
 
     #[test]
     fn spans_read_like_a_watch() {
         assert_eq!(Span(Duration::from_millis(85)).to_string(), "85 ms");
         assert_eq!(Span(Duration::from_secs(190)).to_string(), "00:03:10");
+    }
+
+    /// One of each. The match fails to compile when there is a new one.
+    fn all() -> Vec<Error> {
+        let key = || Key::new("k").unwrap();
+        let cause = |fault| Unknown::new("redis://cache:6379", fault, "in the words of the server");
+        let all = vec![
+            busy_by(Occupant::Foreign("value \"1\"".into())),
+            Error::Unreachable {
+                key: Some(key()),
+                cause: cause(Fault::Timeout),
+                waited: Duration::from_secs(2),
+                attempts: 3,
+            },
+            could_not_tell(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
+            Error::lost(key(), LossReason::TakenBy(Occupant::Foreign("value \"1\"".into()))),
+            Error::from(Invalid::new("the reason")),
+            Error::Closed { held: 1, pending: 2 },
+        ];
+        let kind = |error: &Error| match error {
+            Error::Busy { .. } => 0,
+            Error::Unreachable { .. } => 1,
+            Error::NotReplicated { .. } => 2,
+            Error::Lost { .. } => 3,
+            Error::Config(_) => 4,
+            Error::Closed { .. } => 5,
+        };
+        assert_eq!(all.iter().map(kind).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+        all
+    }
+
+    fn busy_by(holder: Occupant) -> Error {
+        let key = Key::new("k").unwrap();
+        Error::Busy { key, holder, expires_in: Expiry::Never, waited: Duration::from_secs(1), attempts: 1 }
+    }
+
+    #[test]
+    fn no_text_is_printed_twice_in_a_chain() {
+        for error in all() {
+            let chain: Vec<String> =
+                std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
+                    .map(ToString::to_string)
+                    .collect();
+            let whole = chain.join(": ");
+            for text in &chain {
+                assert_eq!(whole.matches(text.as_str()).count(), 1, "{whole}");
+            }
+            assert_eq!(format!("{error:#}"), whole, "the alternate form shows the chain");
+        }
+    }
+
+    #[test]
+    fn the_cause_of_an_outage_is_the_source() {
+        use std::error::Error as _;
+        for error in all() {
+            let source = error.source().and_then(|source| source.downcast_ref::<Unknown>());
+            assert_eq!(source.is_some(), error.is_unreachable() || error.is_not_replicated(), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_error_is_of_one_kind() {
+        for error in all() {
+            let kinds = [
+                error.is_busy(),
+                error.is_unreachable(),
+                error.is_not_replicated(),
+                error.is_lost(),
+                error.is_config(),
+                error.is_closed(),
+            ];
+            assert_eq!(kinds.into_iter().filter(|is| *is).count(), 1, "{error}");
+            assert_eq!(error.key().is_none(), error.is_config() || error.is_closed(), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_refuses_for_good_is_a_matter_of_configuration() {
+        let of = |fault| Error::from(ConnectError::Unknown(Unknown::new("a:1", fault, "")));
+        assert!(of(Fault::Denied).is_config() && of(Fault::Timeout).is_unreachable());
+        assert!(Error::from(ConnectError::Url(Invalid::new("no"))).is_config());
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
     Some(match fencelock_load::serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("fencelock: {error}");
+            eprintln!("fencelock: {error:#}");
             ExitCode::FAILURE
         }
     })

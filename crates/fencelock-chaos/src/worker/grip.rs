@@ -73,7 +73,7 @@ impl Grip {
         let line = match &answer {
             Ok(()) => line,
             Err(error @ Error::Lost { .. }) => line.result(Outcome::Fail).what(error.to_string()),
-            Err(error) => line.result(Outcome::Info).what(error.to_string()),
+            Err(error) => line.result(Outcome::Info).what(format!("{error:#}")),
         };
         self.recorder.note(&line);
     }
@@ -125,7 +125,7 @@ impl Grip {
         self.recorder.note(&match &answer {
             Ok(Released::Released) => line,
             Ok(Released::AlreadyLost { why }) => line.result(Outcome::Fail).what(why.to_string()),
-            Err(error) => line.result(Outcome::Info).what(error.to_string()),
+            Err(error) => line.result(Outcome::Info).what(format!("{error:#}")),
         });
         match answer {
             Ok(Released::AlreadyLost { why }) => self.lost(&why),

@@ -98,7 +98,7 @@ impl Task {
                     let is_kept_out = cause.is_quarantine();
                     self.recorder.seen(if is_kept_out { "a claim refused in quarantine" } else { "unreachable" });
                 }
-                line.result(Outcome::Info).what(error.to_string())
+                line.result(Outcome::Info).what(format!("{error:#}"))
             }
         };
         self.recorder.note(&line);

@@ -33,6 +33,7 @@ fn failure(error: ConnectError) -> Failure {
             Exit::Unreachable,
             format!("every server must answer before the set is written: {cause}; `fencelock doctor` looks closer"),
         ),
+        other => fencelock::Error::from(other).into(),
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
     context
         .with_client(async |client| {
             client.renew(&renew.key, holder, renew.ttl).await.map_err(|error| match error {
-                Error::Lost { key, reason } => not_held(key, &reason),
+                Error::Lost { key, reason, .. } => not_held(key, &reason),
                 error => error.into(),
             })?;
             let answer = if context.report.json {

@@ -110,7 +110,7 @@ impl Shift<'_> {
             tokio::select! {
                 reason = self.guard.lost() => {
                     self.loss_told = true;
-                    return Err(Error::Lost { key: self.guard.key().clone(), reason }.into());
+                    return Err(Error::lost(self.guard.key().clone(), reason).into());
                 }
                 () = sleep(Duration::from_millis(2)) => {}
             }
@@ -174,7 +174,7 @@ async fn give_back(guard: Guard, report: Reporter, loss_told: bool) -> Kept {
             }
             return Kept::No;
         }
-        Ok(Err(error)) => report.tell(&Event::NotReleased { key: key.as_str(), why: error.to_string() }),
+        Ok(Err(error)) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("{error:#}") }),
         Err(_) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no answer in {CLOSING:?}") }),
     }
     Kept::Yes

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut lines = BufReader::new(stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let words: Vec<&str> = line.split(' ').collect();
-        println!("{}", answer(&client, &mut held, &words).await.unwrap_or_else(|error| format!("error {error}")));
+        println!("{}", answer(&client, &mut held, &words).await.unwrap_or_else(|error| format!("error {error:#}")));
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(error) => f.write_str(&trouble(error, Lang::En)),
-            Self::Client(error) => write!(f, "the client did not do what was asked: {error}"),
+            Self::Client(error) => write!(f, "the client did not do what was asked: {error:#}"),
             Self::Scheme(id) => write!(f, "{id} is no scheme for one server"),
             Self::Job(text) => write!(f, "not a job: {text}"),
             Self::Start(error) => write!(f, "a process could not begin: {error}"),

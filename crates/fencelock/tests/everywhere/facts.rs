@@ -23,7 +23,7 @@ pub(crate) async fn sure<T>(ask: impl AsyncFn() -> Result<T, Error>) -> T {
         match ask().await {
             Ok(answer) => return answer,
             Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:#}"),
         }
     }
     panic!("never answered");
@@ -48,7 +48,7 @@ async fn seen(client: &Client) -> Option<Holding> {
             Ok(seen) => return seen,
             // The test itself has a bound, and this is asked from tasks that wait for nothing else.
             Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:#}"),
         }
     }
 }

@@ -10,7 +10,7 @@ async fn a_wait_is_bounded() {
     let scene = Scene::new();
     let _held = scene.client.lock("k").label("other").ttl(secs(30)).await.unwrap();
     let before = scene.now();
-    let Err(Error::Busy { holder: Occupant::Holder(holder), expires_in: Expiry::In(_), waited, attempts, key }) =
+    let Err(Error::Busy { holder: Occupant::Holder(holder), expires_in: Expiry::In(_), waited, attempts, key, .. }) =
         scene.client.lock("k").wait(secs(5)).await
     else {
         panic!("busy")

@@ -69,7 +69,7 @@ async fn a_lock_that_no_replica_confirms_fails_at_once_and_leaves_nothing() {
     pair.link.hold();
     let Err(error) = first.lock("k").await else { panic!("the replica cannot have it") };
     assert!(matches!(error, Error::NotReplicated { confirmed: 0, wanted: 1, .. }), "{error:?}");
-    let words = error.to_string();
+    let words = format!("{error:#}");
     assert!(words.starts_with("the lock on k does not count: redis://127.0.0.1:"), "{words}");
     assert!(words.ends_with("not replicated: 0 of 1 replicas confirmed (within 200 ms)"), "{words}");
     assert!(is_free(&pair.master, "k"), "it was given back");

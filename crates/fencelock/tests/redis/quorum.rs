@@ -71,7 +71,7 @@ async fn a_wait_that_ends_in_quarantine_says_for_how_long_and_what_to_do() {
     let Some(servers) = three() else { return };
     let client = client(&careful(&servers, 60_000)).await;
     let error = client.lock("k").wait(ms(200)).await.unwrap_err();
-    let text = error.to_string();
+    let text = format!("{error:#}");
     assert!(matches!(error, Error::Unreachable { .. }), "{text}");
     // Two decide; a third that is late is not waited for.
     assert!(text.matches("in quarantine").count() >= 2, "{text}");
