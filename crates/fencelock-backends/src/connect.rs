@@ -39,7 +39,8 @@ impl From<Unknown> for ConnectError {
     }
 }
 
-/// Makes the backend that a URL names. The first connection is made before it returns, so a wrong address or password
+/// Makes the backend that a URL names; `memory:` is [`Memory::of_this_process`], and a relative path after `file:` begins at
+/// the present working directory. The first connection is made before it returns, so a wrong address or password
 /// is known at once.
 ///
 /// # Errors
@@ -48,7 +49,7 @@ impl From<Unknown> for ConnectError {
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     let (scheme, rest) = url.split_once(':').ok_or_else(|| unknown_scheme(url))?;
     match scheme {
-        "memory" if rest.is_empty() => Ok(Arc::new(Memory::new())),
+        "memory" if rest.is_empty() => Ok(Memory::of_this_process()),
         "memory" => Ok(Memory::named(rest)),
         "file" => Ok(Arc::new(File::open(directory(rest)?)?)),
         "redis" | "rediss" => Ok(Arc::new(Redis::open(url).await?)),
@@ -71,7 +72,7 @@ pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     }
 }
 
-/// `file:DIR`, and `file:///DIR` as others write it.
+/// `DIR` of `file:DIR`, and of `file:///DIR` as others write it.
 fn directory(rest: &str) -> Result<PathBuf, Invalid> {
     let directory = rest.strip_prefix("//").unwrap_or(rest);
     if directory.is_empty() {
@@ -85,4 +86,31 @@ pub(crate) fn unknown_scheme(scheme: &str) -> Invalid {
         "locks live at memory:, file:DIR, redis://HOST, rediss://HOST, redlock://HOST,HOST,HOST or \
          redlock+tls://HOST,HOST,HOST; {scheme:?} is none of these"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn memory_without_a_name_is_one_place_of_the_process() {
+        let address = |backend: &Arc<dyn Backend>| Arc::as_ptr(backend).cast::<()>();
+        let (one, other) = (connect("memory:").await.unwrap(), connect("memory:").await.unwrap());
+        assert_eq!((address(&one), one.name()), (address(&other), "memory:".to_owned()));
+        let named = connect("memory:name").await.unwrap();
+        assert_eq!(address(&named), address(&connect("memory:name").await.unwrap()));
+        assert_ne!(address(&named), address(&one));
+    }
+
+    #[tokio::test]
+    async fn a_relative_directory_is_named_by_its_absolute_path() {
+        // The tests of a package run in its own directory.
+        let relative = format!("target-of-a-test-{}", std::process::id());
+        let absolute = std::env::current_dir().unwrap().join(&relative);
+        for url in [format!("file:{relative}"), format!("file:./{relative}"), format!("file:{}", absolute.display())] {
+            let name = connect(&url).await.map(|backend| backend.name());
+            std::fs::remove_dir(&absolute).unwrap();
+            assert_eq!(name, Ok(format!("file:{}", absolute.display())), "{url}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use fencelock_core::{
 };
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The lease of a hand-off until its waiter confirms it, and a waiter's life between two signs of it, as on Redis.
@@ -57,7 +57,8 @@ struct Waiter {
 }
 
 impl Memory {
-    /// Locks of their own, shared by whoever shares this value.
+    /// Locks of their own, shared by whoever shares this value: for a test that others must not disturb. What
+    /// `memory:` names is [`Memory::of_this_process`].
     pub fn new() -> Self {
         Self::build("memory:".into(), Arc::new(BootClock), false)
     }
@@ -67,7 +68,14 @@ impl Memory {
         Self::build("memory:leases".into(), clock, true)
     }
 
-    /// The locks of this name in this process: the same name gives the same locks, as long as anybody has them.
+    /// The locks of this process: whoever asks gets the same ones, which are there until it ends.
+    pub fn of_this_process() -> Arc<Self> {
+        static PLACE: LazyLock<Arc<Memory>> = LazyLock::new(|| Arc::new(Memory::new()));
+        Arc::clone(&PLACE)
+    }
+
+    /// The locks of this name in this process: the same name gives the same locks, as long as anybody has them. Another
+    /// name, and [`Memory::of_this_process`], are other locks.
     pub fn named(name: &str) -> Arc<Self> {
         static NAMED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
         let mut named = NAMED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);

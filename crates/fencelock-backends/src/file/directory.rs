@@ -24,7 +24,9 @@ pub(super) struct Directory {
 impl Directory {
     pub(super) fn open(path: PathBuf) -> Result<Self, Unknown> {
         // A relative path would become another directory when the process changes its own.
-        let path = std::path::absolute(&path).unwrap_or(path);
+        let absolute = std::path::absolute(&path);
+        let directory = Self { path: path.clone() };
+        let path = absolute.map_err(|error| directory.unknown("cannot tell what this path is relative to", &error))?;
         let directory = Self { path };
         directory.create()?;
         directory.check_access()?;

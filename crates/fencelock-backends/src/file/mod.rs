@@ -80,6 +80,9 @@ pub struct File {
 impl File {
     /// The locks of this directory, which is created if it is missing, for this user alone (mode 0700).
     ///
+    /// A relative path is made absolute here, and [`Backend::name`] shows it so: two processes that name `locks` from
+    /// different working directories have two places.
+    ///
     /// To share locks among users, create the directory yourself: lock files can be used by whoever may write to it.
     ///
     /// # Errors
