@@ -36,6 +36,7 @@ mod tally;
 mod text;
 mod trial;
 mod waits;
+mod wakeups;
 
 pub use crew::{Crew, Progress};
 pub use error::NotMeasured;

@@ -5,6 +5,7 @@ use crate::plan::{millis, one_of_many, own};
 use crate::protocol::{GO, Job, Log, Word, Workload};
 use crate::shop::Shop;
 use crate::tally::Tally;
+use crate::wakeups::WakeUps;
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock, Released};
 use rustix::process::{Signal, getpid, kill_process};
@@ -63,6 +64,7 @@ fn end_with_harness() {
 /// What all tasks of a worker work with.
 struct Staff {
     client: Client,
+    wakeups: WakeUps,
     shop: Option<Shop>,
 }
 
@@ -75,7 +77,7 @@ impl Staff {
         }
         let client = builder.connect(&job.url).await?;
         let shop = if job.workload == Workload::FlashSale { Some(Shop::open(job).await?) } else { None };
-        Ok(Self { client, shop })
+        Ok(Self { client, wakeups: WakeUps::counted(), shop })
     }
 
     async fn work(self, job: Job) -> Log {
@@ -93,7 +95,7 @@ impl Staff {
             .collect();
         let ticks = tokio::spawn(tick(Arc::clone(&tally)));
         sleep_until(begun + job.warm_up()).await;
-        let wasted = self.client.wasted_wakeups();
+        let wasted = self.wakeups.wasted();
         let stoppers: Vec<_> = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
         let all = async {
             for task in tasks {
@@ -108,7 +110,7 @@ impl Staff {
             tally.failed(&"a task did not come to its end");
             stoppers.iter().for_each(tokio::task::AbortHandle::abort);
         }
-        let wasted = self.client.wasted_wakeups() - wasted;
+        let wasted = self.wakeups.wasted() - wasted;
         ticks.abort();
         let _ = timeout(LEAVING, ticks).await;
         // What is not confirmed by then ends with its lease, or is removed by the harness.

@@ -1,29 +1,53 @@
-//! The same names without async: for scripts, threads, and programs that have no runtime.
+//! The same locks without async: for scripts, threads, and programs that have no runtime.
 //!
-//! A client here has a runtime on a thread of its own, so leases are renewed while the caller computes. It may be used
-//! from any thread, also from inside an async runtime, where it blocks that thread.
+//! A client here has a tokio runtime on a thread of its own, so leases are renewed while your threads compute. The names
+//! and the promises are those of the async types. What is awaited there blocks the calling thread here; nothing else of the
+//! process waits for it.
+//!
+//! | async | here |
+//! |---|---|
+//! | `client.lock(key).await?` | `client.lock(key).acquire()?` |
+//! | `client.lock(key).run(async \|held\| ..).await` | `client.lock(key).run(\|held\| ..)` |
+//! | `guard.lost().await` | `guard.lost()`, or `guard.lost_within(span)` |
+//! | dropping a future gives it up | a call ends by itself: bound it with [`Lock::wait`] |
 //!
 //! ```
+//! use fencelock::blocking::Client;
 //! use std::time::Duration;
 //!
-//! let client = fencelock::blocking::Client::connect("memory:")?;
-//! let guard = client.lock("sku:0001").wait(Duration::from_secs(5)).acquire()?;
+//! let client = Client::connect("memory:")?; // or file:DIR, redis://HOST
+//!
+//! let guard = client.lock("sku:0001").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5)).acquire()?;
 //! println!("writing under token {}", guard.fencing_token());
-//! guard.release()?;
+//! guard.release()?; // dropping the guard releases in the background
 //! # Ok::<(), fencelock::Error>(())
 //! ```
+//!
+//! Everything here may be used from any thread. It may be called inside an async runtime too, but blocks that runtime's
+//! thread: use the async types there.
+//!
+//! When the last [`Client`], [`Lock`] and [`Guard`] of a client are gone its thread ends. The last one to go waits up to a
+//! second for the releases of guards that were dropped before it, so a script that ends after its last guard does not leave
+//! the lock to its TTL.
+
+mod builder;
+mod guard;
+mod lock;
+
+pub use builder::Builder;
+pub use guard::{Guard, Held};
+pub use lock::Lock;
 
 use crate::janitor::Janitor;
-use crate::{
-    Capabilities, Error, Eviction, FencingToken, Finding, Held, HolderId, Holding, Invalid, Key, LossReason, Released,
-    Unknown, Waiting,
-};
+use crate::{Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, Released};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// As [`crate::Client`].
+/// Where locks come from: one place where they live, and a thread that looks after those held here.
+///
+/// It is cheap to clone, and clones share everything. The async twin is [`crate::Client`].
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: crate::Client,
@@ -93,257 +117,129 @@ impl Drop for Engine {
 }
 
 impl Client {
-    /// As [`crate::Client::connect`].
+    /// Connects to the place that `url` names, and starts the client's thread. The URLs are those of
+    /// [`crate::Client::connect`]: `memory:`, `file:DIR`, `redis://HOST`, `redlock://HOST,HOST,HOST`, ...
     ///
     /// # Errors
-    /// The same.
+    /// [`Error::Config`] for a URL that cannot be used, credentials that are refused, servers that belong to another set,
+    /// and a system that gives no thread; [`Error::Unreachable`] if nobody answers there.
     pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url)
+    }
+
+    /// A client with other settings than the usual ones.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Uses a backend that was made by hand, with the clock of production and the usual drift.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the system gives no thread.
+    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
+        Self::builder().backend(backend)
+    }
+
+    /// Uses another clock, which must go like that of the backend, and another allowance for drift.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the system gives no thread.
+    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
+        Self::builder().clock(clock, drift).backend(backend)
+    }
+
+    /// Starts a thread, and makes the client there: it lives on the runtime it was made on.
+    fn start(making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static) -> Result<Self, Error> {
         let engine = Arc::new(Engine::start()?);
-        let url = url.to_owned();
-        let inner = engine.get(async move { crate::Client::connect(&url).await })?;
+        let inner = engine.get(making)?;
         engine.janitor.get_or_init(|| inner.janitor());
         Ok(Self { inner, engine })
     }
 
-    /// As [`crate::Client::lock`].
+    /// Describes a lock on `key`. Nothing is asked until it is acquired; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock { inner: self.inner.lock(key), engine: Arc::clone(&self.engine) }
+        Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
     }
 
-    /// As [`crate::Client::name`].
+    /// The place, without secrets, for messages.
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
-    /// As [`crate::Client::capabilities`].
+    /// What the place can and cannot do.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    /// As [`crate::Client::inspect`].
+    /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives.
     ///
     /// # Errors
-    /// The same.
-    pub fn inspect(&self, key: &str) -> Result<Option<Holding>, Error> {
-        let (client, key) = (self.inner.clone(), key.to_owned());
-        self.engine.get(async move { client.inspect(&key).await })
+    /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
+    pub fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
+        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
+        self.engine.get(async move { client.inspect(key).await })
     }
 
-    /// As [`crate::Client::waiting`].
-    pub fn waiting(&self, key: &str) -> usize {
+    /// How many threads of this client stand in line for `key` now, here or at the server. Those that ask once, or at times
+    /// of their own ([`Lock::retry`]), do not.
+    pub fn waiting(&self, key: impl AsRef<str>) -> usize {
         self.inner.waiting(key)
     }
 
-    /// As [`crate::Client::list`].
+    /// The keys held now, in no order.
     ///
     /// # Errors
-    /// The same.
+    /// [`Error::Unreachable`].
     pub fn list(&self) -> Result<Vec<Holding>, Error> {
         let client = self.inner.clone();
         self.engine.get(async move { client.list().await })
     }
 
-    /// As [`crate::Client::evict`].
+    /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
+    /// take up to a third of its TTL to hear of it; only the fencing token stops it in between. A hold that has ended or
+    /// changed hands meanwhile is no error: the [`Eviction`] says so, and nothing is touched.
     ///
     /// # Errors
-    /// The same.
+    /// [`Error::Unreachable`]: it may or may not have been ended, and calling it again is harmless.
     pub fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
         let (client, seen) = (self.inner.clone(), seen.clone());
         self.engine.get(async move { client.evict(&seen).await })
     }
 
-    /// As [`crate::Client::release`].
+    /// Releases by proof, for whoever took the proof out of a guard with [`Guard::into_holder`].
     ///
     /// # Errors
-    /// The same.
-    pub fn release(&self, key: &str, holder: HolderId) -> Result<Released, Error> {
-        let (client, key) = (self.inner.clone(), key.to_owned());
-        self.engine.get(async move { client.release(&key, holder).await })
+    /// [`Error::Config`] for an unusable key; [`Error::Unreachable`]: it may or may not have been released, and calling it
+    /// again is harmless.
+    pub fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
+        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
+        self.engine.get(async move { client.release(key, holder).await })
     }
 
-    /// As [`crate::Client::renew`].
+    /// Renews by proof, once. The lease then runs for at least `ttl`, 10 ms to 24 h.
     ///
     /// # Errors
-    /// The same.
-    pub fn renew(&self, key: &str, holder: HolderId, ttl: Duration) -> Result<(), Error> {
-        let (client, key) = (self.inner.clone(), key.to_owned());
-        self.engine.get(async move { client.renew(&key, holder, ttl).await })
+    /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
+    /// [`Error::NotReplicated`]; [`Error::Unreachable`]: it may or may not have been renewed, and calling it again is
+    /// harmless.
+    pub fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<(), Error> {
+        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
+        self.engine.get(async move { client.renew(key, holder, ttl).await })
     }
 
-    /// As [`crate::Client::examine`].
+    /// Looks at everything that the promises of this place rest on: one [`Finding`] for each, also if it does not answer.
     pub fn examine(&self) -> Vec<Finding> {
         let client = self.inner.clone();
         self.engine.run(async move { client.examine().await }).unwrap_or_default()
     }
 
-    /// As [`crate::Client::close`].
+    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
+    /// every guard is released and every release confirmed, for at most `within`.
     ///
     /// # Errors
-    /// The same.
+    /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
     pub fn close(self, within: Duration) -> Result<(), Error> {
         let Self { inner, engine } = self;
         engine.get(async move { inner.close(within).await })
-    }
-}
-
-/// As [`crate::Lock`].
-#[must_use = "a lock does nothing until it is acquired"]
-#[derive(Debug, Clone)]
-pub struct Lock {
-    inner: crate::Lock,
-    engine: Arc<Engine>,
-}
-
-impl Lock {
-    /// As [`crate::Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.inner = self.inner.ttl(ttl);
-        self
-    }
-
-    /// As [`crate::Lock::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.inner = self.inner.wait(wait);
-        self
-    }
-
-    /// As [`crate::Lock::retry`].
-    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
-        self.inner = self.inner.retry(times, pause);
-        self
-    }
-
-    /// As [`crate::Lock::label`].
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.inner = self.inner.label(label);
-        self
-    }
-
-    /// As [`crate::Lock::max_hold`].
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.inner = self.inner.max_hold(max_hold);
-        self
-    }
-
-    /// As [`crate::Lock::on_wait`].
-    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(told);
-        self
-    }
-
-    /// As [`crate::Lock::on_trouble`].
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(told);
-        self
-    }
-
-    /// As [`crate::Lock::acquire`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn acquire(self) -> Result<Guard, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.acquire())?;
-        Ok(Guard { inner: guard, engine })
-    }
-
-    /// As [`crate::Lock::try_acquire`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.try_acquire())?;
-        Ok(guard.map(|guard| Guard { inner: guard, engine }))
-    }
-
-    /// As [`crate::Lock::resume`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.resume(holder))?;
-        Ok(Guard { inner: guard, engine })
-    }
-
-    /// Runs `body` while the lock is held. A closure cannot be interrupted, so it should look at [`Held::is_held`] where
-    /// it can still stop; if the lock was lost on the way, `release` in the result says so.
-    ///
-    /// # Errors
-    /// Those of [`Lock::acquire`].
-    pub fn run<T>(self, body: impl FnOnce(Held) -> T) -> Result<crate::Finished<T>, Error> {
-        let guard = self.acquire()?;
-        let value = body(guard.held());
-        Ok(crate::Finished { value, release: guard.release() })
-    }
-}
-
-/// As [`crate::Guard`].
-#[must_use = "the lock is released when its guard is dropped"]
-#[derive(Debug)]
-pub struct Guard {
-    inner: crate::Guard,
-    engine: Arc<Engine>,
-}
-
-impl Guard {
-    /// As [`crate::Guard::key`].
-    pub fn key(&self) -> &Key {
-        self.inner.key()
-    }
-
-    /// As [`crate::Guard::holder`].
-    pub fn holder(&self) -> HolderId {
-        self.inner.holder()
-    }
-
-    /// As [`crate::Guard::fencing_token`].
-    pub fn fencing_token(&self) -> FencingToken {
-        self.inner.fencing_token()
-    }
-
-    /// As [`crate::Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.inner.remaining()
-    }
-
-    /// As [`crate::Guard::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.inner.is_held()
-    }
-
-    /// As [`crate::Guard::check`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
-    }
-
-    /// As [`crate::Guard::held`].
-    pub fn held(&self) -> Held {
-        self.inner.held()
-    }
-
-    /// Waits at most `within` for the loss; `None` if the lock is still held then.
-    pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
-        let held = self.inner.held();
-        let lost = async move { tokio::time::timeout(within, held.lost()).await.ok() };
-        self.engine.run(lost).flatten()
-    }
-
-    /// As [`crate::Guard::release`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn release(self) -> Result<Released, Error> {
-        let Self { inner, engine } = self;
-        engine.get(inner.release())
-    }
-
-    /// As [`crate::Guard::into_holder`].
-    pub fn into_holder(self) -> HolderId {
-        self.inner.into_holder()
     }
 }

@@ -110,10 +110,16 @@ impl Client {
     ///
     /// | URL | locks live in |
     /// |---|---|
-    /// | `memory:` or `memory:NAME` | this process; the same name gives the same locks |
+    /// | `memory:` | this process: all its clients of `memory:` exclude each other |
+    /// | `memory:NAME` | this process, apart from all other names: the same name gives the same locks |
     /// | `file:DIR` | files below `DIR`, for the processes of one machine |
     /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
     /// | `redlock://host[:port],host[:port],host[:port]` | a majority of independent Redis servers; `redlock+tls://` with TLS |
+    ///
+    /// A relative `DIR` is resolved against the working directory, and [`Client::name`] shows the result. Give an absolute one
+    /// to programs that must exclude each other: two that say `file:locks` in different directories have two places.
+    ///
+    /// A test that wants locks of its own uses [`Client::with_backend`] with a [`Memory::new`](fencelock_backends::Memory::new).
     ///
     /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`fencelock_backends::init`] puts them
     /// into service at once.

@@ -49,12 +49,6 @@ impl Client {
         self.core.backend.name()
     }
 
-    /// How often a waiter of this client asked again, woken or by itself, and was told that the key is still taken. It
-    /// counts from the making of the client.
-    pub fn wasted_wakeups(&self) -> u64 {
-        self.core.waiters.wasted_wakeups()
-    }
-
     /// What the place can and cannot do.
     pub fn capabilities(&self) -> Capabilities {
         self.core.backend.capabilities()
@@ -65,7 +59,10 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
-    pub async fn inspect(&self, key: &str) -> Result<Option<Holding>, Error> {
+    ///
+    /// # Cancel safety
+    /// It only looks.
+    pub async fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
         let key = Key::new(key)?;
         self.core.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
     }
@@ -73,8 +70,8 @@ impl Client {
     /// How many tasks of this client stand in line for `key` now, here or at the server.
     ///
     /// Tasks that share leases are one waiter to the server, so [`Holding::waiters`] counts at most one of them. Those that ask
-    /// once, or at times of their own ([`Lock::retry`]), do not stand in line.
-    pub fn waiting(&self, key: &str) -> usize {
+    /// once, or at times of their own ([`Lock::retry`]), do not stand in line. Nobody waits for a key that cannot be used.
+    pub fn waiting(&self, key: impl AsRef<str>) -> usize {
         Key::new(key).map_or(0, |key| match &self.core.rooms {
             Some(rooms) => rooms.of(&key).map_or(0, |room| room.waiting()),
             None => self.core.waiters.in_line(&key),
@@ -85,6 +82,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// It only looks.
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
         self.core.backend.list().await.map_err(|cause| unreachable_once(None, cause))
     }
@@ -92,8 +92,13 @@ impl Client {
     /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
     /// take up to a third of its TTL to hear of it; only the fencing token stops it in between.
     ///
+    /// A hold that has ended or changed hands meanwhile is no error: the [`Eviction`] says so, and nothing is touched.
+    ///
     /// # Errors
     /// [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// It may or may not have been ended; calling it again is harmless.
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
         self.core.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
     }
@@ -105,7 +110,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// It may or may not have been released; calling it again is harmless.
-    pub async fn release(&self, key: &str, holder: HolderId) -> Result<Released, Error> {
+    pub async fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
         let key = Key::new(key)?;
         let outcome = self.core.backend.release(&key, &holder).await;
         let outcome = outcome.map_err(|cause| unreachable_once(Some(&key), cause))?;
@@ -120,7 +125,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// It may or may not have been renewed; calling it again is harmless.
-    pub async fn renew(&self, key: &str, holder: HolderId, ttl: Duration) -> Result<(), Error> {
+    pub async fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<(), Error> {
         let key = Key::new(key)?;
         let ttl = Ttl::new(ttl)?;
         self.core.drift.check(ttl)?;
@@ -140,7 +145,10 @@ impl Client {
         Err(Error::Lost { key, reason })
     }
 
-    /// Looks at everything that the promises of this place rest on.
+    /// Looks at everything that the promises of this place rest on: one [`Finding`] for each, also if it does not answer.
+    ///
+    /// # Cancel safety
+    /// It only looks.
     pub async fn examine(&self) -> Vec<Finding> {
         self.core.backend.examine().await
     }

@@ -26,6 +26,8 @@ pub struct Held {
 }
 
 /// How a release went.
+///
+/// Exhaustive: a release finds the lock held, or lost before. That it could not be told is an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
     /// The lock was held until now, and is free or handed to the next in line.
@@ -98,6 +100,8 @@ impl Guard {
         self.held.is_held()
     }
 
+    /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work. It asks nobody.
+    ///
     /// # Errors
     /// [`Error::Lost`] if the lock is not held any more.
     pub fn check(&self) -> Result<(), Error> {
@@ -167,7 +171,8 @@ impl Guard {
     }
 
     /// Stops looking after the hold, which goes on until its lease ends: whoever gets the id may
-    /// [`crate::Lock::resume`] it.
+    /// [`crate::Lock::resume`], [`crate::Client::renew`] or [`crate::Client::release`] it. Where holds do not end by themselves
+    /// it must, or the key stays taken: on files until this process ends.
     pub fn into_holder(mut self) -> HolderId {
         if let Some(room) = &self.held.hold.room {
             room.end(&self.held.hold);
@@ -237,8 +242,10 @@ impl Held {
         self.hold.end_of(&self.turn).is_none()
     }
 
+    /// As [`Guard::check`]. A lock that was released here is no error, but [`Held::is_held`] is `false` then.
+    ///
     /// # Errors
-    /// [`Error::Lost`] if the lock is not held any more.
+    /// [`Error::Lost`] if the lock was lost.
     pub fn check(&self) -> Result<(), Error> {
         match self.hold.loss(&self.turn) {
             None => Ok(()),
@@ -247,6 +254,9 @@ impl Held {
     }
 
     /// As [`Guard::lost`]. It never ends if the lock is released instead.
+    ///
+    /// # Cancel safety
+    /// It only looks.
     pub async fn lost(&self) -> LossReason {
         self.hold.lost(&self.turn).await
     }

@@ -41,6 +41,7 @@ mod janitor;
 mod local;
 mod lock;
 mod request;
+mod run;
 mod search;
 #[cfg(test)]
 mod soak;
@@ -60,5 +61,6 @@ pub use fencelock_core::{
     Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
-pub use lock::{Finished, Lock};
+pub use lock::Lock;
 pub use request::Waiting;
+pub use run::RunError;

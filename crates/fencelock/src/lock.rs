@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
 use crate::local::acquire;
 use crate::request::{OnTrouble, OnWait, Request, Retry, Waiting};
+use crate::run::RunError;
 use fencelock_core::{HolderId, Invalid, Key, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -61,8 +62,8 @@ impl Lock {
         self
     }
 
-    /// Asks at most `times` times (at least once), `pause` apart, and never stands in line. Others that do stand in
-    /// line come first.
+    /// Asks at most `times` times, `pause` apart, and never stands in line. Others that do stand in line come first. Zero
+    /// times is once, as there is no answer without a question.
     pub fn retry(mut self, times: u32, pause: Duration) -> Self {
         self.retry = Some(Retry { times: times.max(1), pause });
         self
@@ -143,27 +144,59 @@ impl Lock {
         acquiring::resume(&self.core, &request, holder).await
     }
 
-    /// Runs `body` while the lock is held, and releases it afterwards.
+    /// Runs `body` while the lock is held, releases the lock, and returns what the body returned.
     ///
-    /// If the lock is lost, `body` is dropped at its next await point. Once `body` has ended its value is always
-    /// returned, also if the release fails.
+    /// `Ok` means that the body has ended well and that the lock was held until then. The value and the error of the body
+    /// always come back, also when the lock was lost meanwhile: see [`RunError`]. Use the [`Held`] that the body is given
+    /// for its fencing token. If the lock is lost while the body runs, the body is dropped at its next await point.
+    ///
+    /// A release that the server does not confirm is no error, for the body has run under the lock: it goes on in the
+    /// background until the lease would have ended, as for a guard that is dropped.
+    ///
+    /// ```
+    /// use fencelock::RunError;
+    ///
+    /// # #[derive(Debug)] enum NoPaper { Empty }
+    /// # async fn print(_token: u64) -> Result<u32, NoPaper> { Ok(3) }
+    /// # async fn demo() -> Result<(), fencelock::Error> {
+    /// # let client = fencelock::Client::connect("memory:").await?;
+    /// let printed = client.lock("printer").run(async |held| {
+    ///     let pages = print(held.fencing_token().get()).await?;
+    ///     Ok(pages)
+    /// });
+    /// match printed.await {
+    ///     Ok(pages) => println!("{pages} pages"),
+    ///     Err(RunError::Body(NoPaper::Empty)) => println!("fill in paper"),
+    ///     Err(RunError::LostAfter { value, .. }) => println!("{value} pages, maybe between those of others"),
+    ///     Err(RunError::Lock(error)) => println!("not printed: {error:#}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+    /// ```
     ///
     /// # Errors
-    /// Those of [`Lock::acquire`], and [`Error::Lost`] if the lock was lost before `body` had ended.
+    /// [`RunError::Lock`] with an error of [`Lock::acquire`], and with [`Error::Lost`] if the lock was lost before `body`
+    /// had ended; [`RunError::Body`] with the body's own error; [`RunError::LostAfter`] with the body's value if the lock
+    /// was found lost when it was to be released.
     ///
     /// # Cancel safety
     /// Dropping the future drops `body` and releases in the background.
-    pub async fn run<F, B>(self, body: F) -> Result<Finished<B::Output>, Error>
+    pub async fn run<T, E, F, B>(self, body: F) -> Result<T, RunError<T, E>>
     where
         F: FnOnce(Held) -> B,
-        B: Future,
+        B: Future<Output = Result<T, E>>,
     {
         let guard = self.acquire().await?;
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
-            value = body(guard.held()) => Ok(Finished { value, release: guard.release().await }),
-            reason = guard.lost() => Err(Error::Lost { key: guard.key().clone(), reason }),
-        }
+            ended = body(guard.held()) => ended,
+            reason = guard.lost() => {
+                return Err(Error::Lost { key: guard.key().clone(), reason }.into());
+            }
+        };
+        let key = guard.key().clone();
+        settle(key, ended, guard.release().await)
     }
 
     fn check(&self) -> Result<Request, Invalid> {
@@ -183,13 +216,22 @@ impl Lock {
     }
 }
 
-/// What came of [`Lock::run`]: the body's value, and how the release went.
-#[derive(Debug)]
-pub struct Finished<T> {
-    /// What the body returned.
-    pub value: T,
-    /// How the lock was given back. A release that failed goes on in the background until the lease ends.
-    pub release: Result<Released, Error>,
+/// What comes of a body that has ended, by how the release went.
+pub(crate) fn settle<T, E>(
+    key: Key,
+    ended: Result<T, E>,
+    release: Result<Released, Error>,
+) -> Result<T, RunError<T, E>> {
+    let value = ended.map_err(RunError::Body)?;
+    match release {
+        Ok(Released::Released) => Ok(value),
+        Ok(Released::AlreadyLost { why }) => Err(RunError::LostAfter { value, key, reason: why }),
+        Err(error) => {
+            // Only a lock that was held when its release began is released in vain, so the work was done under it.
+            tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+            Ok(value)
+        }
+    }
 }
 
 impl IntoFuture for Lock {

@@ -56,7 +56,6 @@ impl<'a> Search<'a> {
         self.failing_since = None;
         self.quarantine = None;
         if self.occupied.is_some() {
-            self.core.waiters.refused_again();
             telemetry::refused_again(&self.request.key);
         }
         if let Some(ticket) = &self.ticket {

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 pub(crate) struct Waiters {
     lines: Mutex<BTreeMap<(Key, u64), Arc<Waiter>>>,
     arrivals: AtomicU64,
-    wasted: AtomicU64,
 }
 
 /// One waiting attempt: a bell to wake it, and what it was handed.
@@ -73,16 +72,6 @@ impl Waiters {
         for waiter in self.lines().values() {
             waiter.bell.notify_one();
         }
-    }
-
-    /// One that had waited asked again, and was told that the key is still taken.
-    pub(crate) fn refused_again(&self) {
-        self.wasted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How often that happened.
-    pub(crate) fn wasted_wakeups(&self) -> u64 {
-        self.wasted.load(Ordering::Relaxed)
     }
 
     /// How many wait for a key, and want to know of changes.

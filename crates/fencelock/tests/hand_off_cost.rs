@@ -47,7 +47,7 @@ async fn allocations(client: &Client, each: usize) -> usize {
 
 #[tokio::test]
 async fn a_hand_off_between_tasks_allocates_a_handful() {
-    let client = Client::connect("memory:").await.unwrap();
+    let client = Client::connect("memory:hand-off").await.unwrap();
     allocations(&client, 1000).await;
     // The key twice (as text, and checked), the future; the rest is for the claims in between.
     let shared = allocations(&client, 2000).await;

@@ -13,7 +13,7 @@ const GENEROUS: Duration = Duration::from_mins(1);
 fn threads_of_a_blocking_client_exclude_each_other_wherever_guards_are_dropped() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 200;
-    let client = blocking::Client::connect("memory:").unwrap();
+    let client = blocking::Client::connect("memory:threads").unwrap();
     let inside = Arc::new([const { AtomicBool::new(false) }; 2]);
     let (pass_on, passed_on) = channel::<(usize, blocking::Guard)>();
     let elsewhere = std::thread::spawn({

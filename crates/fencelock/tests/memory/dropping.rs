@@ -82,7 +82,7 @@ async fn in_a_task_that_is_aborted() {
 
 #[tokio::test]
 async fn on_a_plain_thread_without_a_runtime() {
-    let client = Client::connect("memory:").await.unwrap();
+    let client = Client::connect("memory:dropped on a plain thread").await.unwrap();
     let guard = client.lock("k").await.unwrap();
     std::thread::spawn(move || drop(guard)).join().unwrap();
     eventually("free", async || client.inspect("k").await.unwrap().is_none()).await;

@@ -7,6 +7,7 @@ mod common;
 /// See `memory_alone`.
 const SHARING: bool = true;
 
+mod blocking;
 mod cancelling;
 mod closing;
 mod dropping;
@@ -16,6 +17,7 @@ mod holding;
 mod inheriting;
 mod lingering;
 mod losing;
+mod places;
 mod releasing;
 mod reusing;
 mod running;

@@ -1,7 +1,7 @@
-//! `run`: the body's value is never thrown away, and a lost lock ends the body.
+//! `run`: what the body returns is never thrown away, and a lost lock ends the body.
 
 use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
-use fencelock::{Error, LossReason, Released};
+use fencelock::{Error, Eviction, LossReason, RunError};
 
 /// Counts its own end.
 struct Witness(Counter);
@@ -13,30 +13,59 @@ impl Drop for Witness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_value_and_the_release_are_both_told() {
+async fn the_value_comes_back_as_it_is_and_the_lock_is_free() {
     let scene = Scene::new();
-    let finished = scene.client.lock("k").run(async |held| held.fencing_token().get() > 0).await.unwrap();
-    assert!(finished.value);
-    assert_eq!(finished.release.unwrap(), Released::Released);
+    let ran = scene.client.lock("k").run(async |held| Ok::<_, ()>(held.fencing_token().get())).await;
+    assert!(ran.unwrap() > 0);
     assert_eq!(scene.holding("k").await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_value_is_kept_when_the_release_fails() {
+async fn an_error_of_the_body_comes_back_as_it_is_and_the_lock_is_free() {
     let scene = Scene::new();
-    scene.net.always(Verb::Release, Fate::Lost);
-    let finished = scene.client.lock("k").run(async |_| 42).await.unwrap();
-    assert_eq!(finished.value, 42);
-    assert!(matches!(finished.release, Err(Error::Unreachable { .. })));
+    let ran: Result<(), _> = scene.client.lock("k").run(async |_| Err("no paper")).await;
+    assert_eq!(ran, Err(RunError::Body("no paper")));
+    assert_eq!(scene.holding("k").await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_body_comes_first_and_that_of_the_release_beside_it() {
+async fn a_body_is_not_called_without_the_lock() {
+    let scene = Scene::new();
+    let _held = scene.neighbour().lock("k").await.unwrap();
+    let called = Counter::default();
+    let ran = scene.client.lock("k").wait(ms(0)).run(async |_| {
+        called.up();
+        Ok::<_, ()>(())
+    });
+    assert!(ran.await.unwrap_err().is_busy());
+    assert_eq!(called.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_made_under_the_lock_is_good_although_the_release_fails() {
     let scene = Scene::new();
     scene.net.always(Verb::Release, Fate::Lost);
-    let finished = scene.client.lock("k").run(async |_| Err::<(), _>("no paper")).await.unwrap();
-    assert_eq!(finished.value.unwrap_err(), "no paper");
-    assert!(finished.release.is_err());
+    assert_eq!(scene.client.lock("k").run(async |_| Ok::<_, ()>(42)).await, Ok(42));
+    assert!(scene.holding("k").await.is_some(), "nobody could release it");
+    scene.net.always(Verb::Release, Fate::Pass);
+    scene.pass(secs(30)).await;
+    assert_eq!(scene.holding("k").await, None, "it goes on in the background");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_body_comes_first() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let ran: Result<(), _> = scene
+        .client
+        .lock("k")
+        .ttl(secs(3))
+        .run(async |held| {
+            held.lost().await;
+            Err("no paper")
+        })
+        .await;
+    assert_eq!(ran, Err(RunError::Body("no paper")), "also if the lock was lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,9 +76,9 @@ async fn the_body_is_dropped_when_the_lock_is_lost() {
     let witness = Witness(ended.clone());
     let lost = scene.client.lock("k").ttl(secs(3)).run(async move |_| {
         let _witness = witness;
-        std::future::pending::<()>().await;
+        std::future::pending::<Result<(), ()>>().await
     });
-    let Err(Error::Lost { reason, .. }) = lost.await else { panic!("lost") };
+    let Err(RunError::Lock(Error::Lost { reason, .. })) = lost.await else { panic!("lost") };
     assert_eq!((reason, ended.get()), (LossReason::Expired, 1));
 }
 
@@ -57,16 +86,32 @@ async fn the_body_is_dropped_when_the_lock_is_lost() {
 async fn a_body_that_ends_with_the_loss_keeps_its_value() {
     let scene = Scene::new();
     scene.net.always(Verb::Renew, Fate::Lost);
-    let finished = scene.client.lock("k").ttl(secs(3)).run(async |held| held.lost().await).await.unwrap();
-    assert_eq!(finished.value, LossReason::Expired);
-    assert_eq!(finished.release.unwrap(), Released::AlreadyLost { why: LossReason::Expired });
+    let ran = scene.client.lock("k").ttl(secs(3)).run(async |held| Ok::<_, ()>(held.lost().await)).await;
+    let Err(RunError::LostAfter { value, key, reason }) = ran else { panic!("{ran:?}") };
+    assert_eq!((value, reason), (LossReason::Expired, LossReason::Expired));
+    assert_eq!(key, "k");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_only_the_release_finds_is_told_with_the_value() {
+    let scene = Scene::new();
+    let lock = scene.client.lock("k");
+    let ran = lock.run(async |held| {
+        let other = scene.neighbour();
+        let seen = other.inspect("k").await.unwrap().unwrap();
+        assert_eq!(other.evict(&seen).await.unwrap(), Eviction::Evicted);
+        Ok::<_, ()>(held.is_held())
+    });
+    let Err(RunError::LostAfter { value, reason, .. }) = ran.await else { panic!("another has ended the hold") };
+    assert!(value, "nobody had told it yet");
+    assert_eq!(reason, LossReason::Deleted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_hangs_is_ended_by_the_longest_hold() {
     let scene = Scene::new();
-    let hung = scene.client.lock("k").max_hold(secs(100)).run(async |_| std::future::pending::<()>().await);
-    let Err(Error::Lost { reason, .. }) = hung.await else { panic!("lost") };
+    let hung = scene.client.lock("k").max_hold(secs(100)).run(async |_| std::future::pending::<Result<(), ()>>().await);
+    let Err(RunError::Lock(Error::Lost { reason, .. })) = hung.await else { panic!("lost") };
     assert_eq!(reason, LossReason::MaxHold);
     scene.pass(ms(10)).await;
     assert_eq!(scene.holding("k").await, None, "and the lock is given back");
@@ -76,10 +121,7 @@ async fn a_body_that_hangs_is_ended_by_the_longest_hold() {
 async fn a_body_that_panics_gives_the_lock_back() {
     let scene = Scene::new();
     let lock = scene.client.lock("k");
-    let task =
-        tokio::spawn(
-            async move { lock.run(async |_| panic!("on purpose")).await.map(|_: fencelock::Finished<()>| ()) },
-        );
+    let task = tokio::spawn(async move { lock.run::<(), (), _, _>(async |_| panic!("on purpose")).await });
     assert!(task.await.unwrap_err().is_panic());
     scene.pass(ms(10)).await;
     assert_eq!(scene.holding("k").await, None);
@@ -92,7 +134,7 @@ async fn giving_the_run_up_drops_the_body_and_gives_the_lock_back() {
     let witness = Witness(ended.clone());
     let run = scene.client.lock("k").run(async move |_| {
         let _witness = witness;
-        std::future::pending::<()>().await;
+        std::future::pending::<Result<(), ()>>().await
     });
     assert!(tokio::time::timeout(secs(5), run).await.is_err());
     assert_eq!(ended.get(), 1);

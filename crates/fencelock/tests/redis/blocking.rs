@@ -3,7 +3,7 @@
 use crate::common::{Counter, ms, secs};
 use crate::support::{is_free, number, server};
 use fencelock::blocking::Client;
-use fencelock::{Error, LossReason, Released};
+use fencelock::{Error, LossReason, Released, RunError};
 
 #[test]
 fn a_lock_is_renewed_while_its_owner_computes() {
@@ -21,7 +21,7 @@ fn a_lock_is_renewed_while_its_owner_computes() {
 #[test]
 fn threads_exclude_each_other() {
     let Some(server) = server() else { return };
-    for url in ["memory:", &server.url()] {
+    for url in ["memory:blocking", &server.url()] {
         let client = Client::connect(url).unwrap();
         let inside = Counter::default();
         std::thread::scope(|scope| {
@@ -70,8 +70,16 @@ fn a_loss_is_told() {
     server.command(&["DEL", "k"]);
     assert_eq!(guard.lost_within(secs(5)), Some(LossReason::Deleted));
     assert!(guard.check().is_err());
-    let finished = client.lock("j").run(|held| held.is_held()).unwrap();
-    assert!(finished.value && finished.release.unwrap() == Released::Released);
+    let ran = client.lock("j").run(|held| Ok::<_, ()>(held.is_held()));
+    assert_eq!(ran, Ok(true));
+    assert!(is_free(&server, "j"));
+    let ran = client.lock("j").run(|held| {
+        server.command(&["DEL", "j"]);
+        assert_eq!(held.lost_within(secs(5)), Some(LossReason::Deleted));
+        Ok::<_, ()>("value")
+    });
+    let Err(RunError::LostAfter { value, reason, .. }) = ran else { panic!("{ran:?}") };
+    assert_eq!((value, reason), ("value", LossReason::Deleted));
 }
 
 #[test]

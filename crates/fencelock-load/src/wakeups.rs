@@ -1,0 +1,72 @@
+//! Counts wake-ups in vain: the one number of the client that a worker reports and cannot see in its own answers.
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// As the client calls it.
+const NAME: &str = "fencelock_wasted_wakeups_total";
+
+/// Receives the client's numbers through the `metrics` facade and keeps this one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WakeUps(Arc<AtomicU64>);
+
+impl WakeUps {
+    /// From now on for the whole process, which has no other recorder: a worker is one of ours.
+    pub(crate) fn counted() -> Self {
+        let counted = Self::default();
+        let _ = metrics::set_global_recorder(counted.clone());
+        counted
+    }
+
+    /// How many there were so far.
+    pub(crate) fn wasted(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Recorder for WakeUps {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        if key.name() == NAME { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock::backends::Memory;
+    use fencelock::{Backend, Client};
+    use std::time::Duration;
+
+    #[test]
+    fn a_waiter_that_is_refused_again_is_counted() {
+        let wakeups = WakeUps::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // This thread alone, so that other tests may have recorders too.
+        metrics::with_local_recorder(&wakeups, || {
+            runtime.block_on(async {
+                let place: Arc<dyn Backend> = Arc::new(Memory::new());
+                let (a, b) = (Client::with_backend(Arc::clone(&place)).unwrap(), Client::with_backend(place).unwrap());
+                let held = a.lock("k").await.unwrap();
+                let retried = b.lock("k").retry(3, Duration::from_millis(1)).await;
+                assert!(retried.unwrap_err().is_busy());
+                assert_eq!(wakeups.wasted(), 2, "the first of three is no wake-up");
+                held.release().await.unwrap();
+            });
+        });
+    }
+}

@@ -1,0 +1,189 @@
+use crate::error::Error;
+use fencelock_core::{Key, LossReason};
+use std::fmt;
+
+/// Why [`Lock::run`](crate::Lock::run) gave no value that you can rely on. Either the lock, or the body, or both.
+///
+/// Exhaustive, as there are three ways for it to end. `{}` shows the error of the lock or of the body, whichever it is;
+/// `{:#}` passes the flag on.
+///
+/// It is not an [`Error`], so `?` does not turn one into the other and lose the body's part:
+///
+/// ```compile_fail,E0277
+/// # async fn work() -> std::io::Result<u32> { Ok(7) }
+/// async fn report(client: fencelock::Client) -> Result<u32, fencelock::Error> {
+///     Ok(client.lock("report").run(|_held| work()).await?)
+/// }
+/// ```
+///
+/// and a call without a look at the result does not compile where unused results are denied:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # async fn work() -> std::io::Result<u32> { Ok(7) }
+/// async fn report(client: fencelock::Client) {
+///     client.lock("report").run(|_held| work()).await;
+/// }
+/// ```
+#[must_use = "it tells whether the work was done, and whether it was done under the lock"]
+#[derive(Clone, PartialEq, Eq)]
+pub enum RunError<T, E> {
+    /// The body has not run to its end: the lock was not acquired and the body not called, or the lock was lost
+    /// ([`Error::Lost`]) and the body dropped.
+    Lock(Error),
+    /// The body has ended with this error, whatever became of the lock.
+    Body(E),
+    /// The body has ended with this value, but the lock was lost before it was released: somebody else may have had it
+    /// meanwhile. Check what the body wrote (its fencing token tells which writes were refused), or undo it.
+    LostAfter {
+        /// What the body returned.
+        value: T,
+        /// What was held.
+        key: Key,
+        /// Why the lock was lost.
+        reason: LossReason,
+    },
+}
+
+impl<T, E> RunError<T, E> {
+    /// Whether somebody else had the key until the wait was over. The body has not been called.
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Lock(Error::Busy { .. }))
+    }
+
+    /// Whether the lock was lost, while the body ran or after it.
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lock(Error::Lost { .. }) | Self::LostAfter { .. })
+    }
+
+    /// The error of the body, if it ended with one.
+    pub const fn body(&self) -> Option<&E> {
+        match self {
+            Self::Body(error) => Some(error),
+            Self::Lock(_) | Self::LostAfter { .. } => None,
+        }
+    }
+
+    /// One error, of the body's type, for callers that treat all three alike: `.run(body).await.map_err(RunError::merge)?`.
+    /// It suits types that take any error, such as `Box<dyn Error + Send + Sync>`.
+    ///
+    /// A value that was returned after the loss of the lock is dropped: that is [`Error::Lost`] then.
+    pub fn merge(self) -> E
+    where
+        E: From<Error>,
+    {
+        match self {
+            Self::Lock(error) => error.into(),
+            Self::Body(error) => error,
+            Self::LostAfter { key, reason, .. } => Error::Lost { key, reason }.into(),
+        }
+    }
+}
+
+impl<T, E> From<Error> for RunError<T, E> {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(error) => error.fmt(f),
+            Self::Body(error) => error.fmt(f),
+            Self::LostAfter { key, reason, .. } => {
+                write!(f, "the work is done, but the lock on {key} was lost before its end: {reason}")
+            }
+        }
+    }
+}
+
+/// Without the value, which need not be fit to be shown.
+impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(error) => f.debug_tuple("Lock").field(error).finish(),
+            Self::Body(error) => f.debug_tuple("Body").field(error).finish(),
+            Self::LostAfter { key, reason, .. } => {
+                f.debug_struct("LostAfter").field("key", key).field("reason", reason).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// It shows what it wraps, so its source is that of what it wraps.
+impl<T, E: std::error::Error> std::error::Error for RunError<T, E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Lock(error) => error.source(),
+            Self::Body(error) => error.source(),
+            Self::LostAfter { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{Fault, Unknown};
+    use std::error::Error as _;
+    use std::io;
+
+    type Run = RunError<u32, io::Error>;
+
+    fn lost_after() -> Run {
+        RunError::LostAfter { value: 7, key: Key::new("k").unwrap(), reason: LossReason::Expired }
+    }
+
+    #[test]
+    fn no_text_is_printed_twice_in_a_chain() {
+        let away = Error::unreachable(Unknown::new("a:1", Fault::Timeout, ""));
+        let body = io::Error::other(Error::unreachable(Unknown::new("b:2", Fault::Timeout, "")));
+        for (error, chain) in [
+            (Run::from(away), vec!["the home of the locks cannot be reached", "a:1: no answer in time"]),
+            (Run::Body(body), vec!["the home of the locks cannot be reached", "b:2: no answer in time"]),
+            (
+                lost_after(),
+                vec![
+                    "the work is done, but the lock on k was lost before its end: its lease ran out before it could be renewed",
+                ],
+            ),
+        ] {
+            let texts: Vec<String> = std::iter::successors(Some(&error as &dyn std::error::Error), |error| {
+                std::error::Error::source(*error)
+            })
+            .map(ToString::to_string)
+            .collect();
+            assert_eq!(texts, chain);
+        }
+    }
+
+    #[test]
+    fn merging_keeps_the_bodys_error_and_tells_of_a_loss() {
+        type Boxed = Box<dyn std::error::Error + Send + Sync>;
+        let body: Boxed = RunError::<u32, Boxed>::Body("no paper".into()).merge();
+        assert_eq!(body.to_string(), "no paper");
+        let lost = RunError::LostAfter { value: 7, key: Key::new("k").unwrap(), reason: LossReason::Deleted };
+        let lost: Boxed = RunError::<u32, Boxed>::merge(lost);
+        assert!(lost.downcast_ref::<Error>().is_some_and(Error::is_lost), "{lost}");
+    }
+
+    #[test]
+    fn a_loss_is_one_whenever_it_was_noticed() {
+        let during = Run::from(Error::lost(Key::new("k").unwrap(), LossReason::Expired));
+        assert!(during.is_lost() && lost_after().is_lost() && !during.is_busy());
+        let body = Run::Body(io::Error::other("no paper"));
+        assert!(!body.is_lost() && body.body().is_some() && body.source().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_left_out() {
+        struct Opaque;
+        let error = RunError::<_, io::Error>::LostAfter {
+            value: Opaque,
+            key: Key::new("k").unwrap(),
+            reason: LossReason::Expired,
+        };
+        assert_eq!(format!("{error:?}"), r#"LostAfter { key: "k", reason: Expired, .. }"#);
+    }
+}

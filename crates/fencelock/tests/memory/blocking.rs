@@ -1,0 +1,108 @@
+//! The facade without async has the same settings and the same ends.
+
+use fencelock::backends::Memory;
+use fencelock::blocking::{Builder, Client};
+use fencelock::{Backend, Eviction, LossReason, Released, RunError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const GENEROUS: Duration = Duration::from_mins(1);
+
+fn place() -> Arc<dyn Backend> {
+    Arc::new(Memory::new())
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < GENEROUS, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Ends the hold as another program would.
+fn evict(client: &Client, key: &str) {
+    let seen = client.inspect(key).unwrap().unwrap();
+    assert_eq!(client.evict(&seen).unwrap(), Eviction::Evicted);
+}
+
+/// How many of two waiting threads the place knows of.
+fn waiters_at_the_place(builder: Builder) -> u32 {
+    let client = builder.backend(place()).unwrap();
+    let held = client.lock("k").acquire().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| client.lock("k").acquire().unwrap().release().unwrap());
+        }
+        until("both wait", || client.waiting("k") == 2);
+        until("the place knows", || client.inspect("k").unwrap().unwrap().waiters > 0);
+        let waiters = client.inspect("k").unwrap().unwrap().waiters;
+        held.release().unwrap();
+        waiters
+    })
+}
+
+#[test]
+fn the_builder_sets_what_it_says() {
+    assert_eq!(waiters_at_the_place(Client::builder()), 1, "threads that share a lease are one waiter");
+    let apart = || {
+        let builder = Client::builder().sharing(false).batch(1, Duration::ZERO);
+        waiters_at_the_place(builder.give_way(Duration::from_secs(1), Duration::ZERO).linger(Duration::ZERO))
+    };
+    until("each claims for itself", || apart() == 2);
+    let absurd = Client::builder().linger(Duration::from_secs(1)).backend(place());
+    assert!(absurd.unwrap_err().is_config(), "settings out of range");
+}
+
+#[test]
+fn clients_of_one_backend_exclude_each_other() {
+    let place = place();
+    let (a, b) = (Client::with_backend(Arc::clone(&place)).unwrap(), Client::with_backend(place).unwrap());
+    let held = a.lock("k").acquire().unwrap();
+    assert!(b.lock(held.key()).try_acquire().unwrap().is_none());
+    assert!(b.lock("k").retry(0, GENEROUS).acquire().unwrap_err().is_busy(), "none is once");
+}
+
+#[test]
+fn a_run_returns_what_the_body_returned() {
+    let client = Client::with_backend(place()).unwrap();
+    assert_eq!(client.lock("k").run(|held| Ok::<_, ()>(held.is_held())), Ok(true));
+    let failed: Result<(), _> = client.lock("k").run(|_| Err("no paper"));
+    assert_eq!(failed, Err(RunError::Body("no paper")));
+    assert!(client.inspect("k").unwrap().is_none());
+    let ran = client.lock("k").run(|_| {
+        evict(&client, "k");
+        Ok::<_, ()>(7)
+    });
+    let Err(RunError::LostAfter { value: 7, reason, .. }) = ran else { panic!("{ran:?}") };
+    assert_eq!(reason, LossReason::Deleted);
+    let held = client.lock("k").acquire().unwrap();
+    let busy: Result<(), RunError<_, ()>> = client.lock("k").wait(Duration::ZERO).run(|_| panic!("not called"));
+    assert!(busy.unwrap_err().is_busy());
+    drop(held);
+}
+
+#[test]
+fn a_thread_can_wait_for_the_loss() {
+    let client = Client::with_backend(place()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    assert_eq!(guard.lost_within(Duration::from_millis(1)), None);
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| guard.lost());
+        evict(&client, "k");
+        assert_eq!(told.join().unwrap(), LossReason::Deleted);
+    });
+    assert!(guard.check().unwrap_err().is_lost());
+    assert!(matches!(guard.release().unwrap(), Released::AlreadyLost { .. }));
+}
+
+#[test]
+fn a_view_outlives_its_client_and_holds_nothing() {
+    let client = Client::with_backend(place()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    let held = guard.held();
+    guard.release().unwrap();
+    drop(client);
+    assert!(!held.is_held() && held.check().is_ok());
+    assert_eq!(held.lost_within(GENEROUS), None, "at once: what was released is not lost");
+}
