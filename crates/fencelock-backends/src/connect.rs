@@ -46,6 +46,9 @@ impl From<Unknown> for ConnectError {
 /// # Errors
 /// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a server or
 /// directory that does not answer.
+///
+/// # Cancel safety
+/// Dropping the future leaves no connection behind.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     let (scheme, rest) = url.split_once(':').ok_or_else(|| unknown_scheme(url))?;
     match scheme {
@@ -64,6 +67,9 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
 /// # Errors
 /// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a directory
 /// that does not answer.
+///
+/// # Cancel safety
+/// Dropping the future leaves no connection behind.
 pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     match url.split_once(':') {
         Some(("redis" | "rediss", _)) => Ok(Arc::new(Redis::lazy(url)?)),

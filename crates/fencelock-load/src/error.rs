@@ -8,11 +8,11 @@ pub enum NotMeasured {
     #[error("{0}")]
     Plan(String),
     /// The URL cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Url(#[from] fencelock::Invalid),
     /// The server did not do what was asked.
     #[error("the server did not do what was asked: {0}")]
-    Server(#[from] redis::RedisError),
+    Server(redis::RedisError),
     /// This project's own client did not.
     #[error("{0:#}")]
     Client(Box<fencelock::Error>),
@@ -35,6 +35,12 @@ pub enum NotMeasured {
 impl NotMeasured {
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System { what, error }
+    }
+}
+
+impl From<redis::RedisError> for NotMeasured {
+    fn from(error: redis::RedisError) -> Self {
+        Self::Server(error)
     }
 }
 

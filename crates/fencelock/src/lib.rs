@@ -23,6 +23,11 @@
 //! - **Waiters are served in order**, and woken by the release itself, where the place has a line.
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, beyond the TTL at the very worst.
 //!
+//! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
+//!
+//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name, `serde` stores [`Key`], [`HolderId`] and
+//! [`FencingToken`].
+//!
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
 //! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
 //! greatest it has seen: that is a [`FenceGate`].

@@ -16,7 +16,16 @@ use std::fmt;
 /// }
 /// ```
 ///
-/// and a call without a look at the result does not compile where unused results are denied:
+/// `?` does take one where any error is taken:
+///
+/// ```
+/// # async fn work() -> std::io::Result<u32> { Ok(7) }
+/// async fn report(client: fencelock::Client) -> Result<u32, Box<dyn std::error::Error>> {
+///     Ok(client.lock("report").run(|_held| work()).await?)
+/// }
+/// ```
+///
+/// A call without a look at the result does not compile where unused results are denied:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]

@@ -1,0 +1,120 @@
+//! What programs rely on without naming it: what may be sent to another thread, that both facades have the same names, and
+//! that each of them is explained.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::{
+    Backend, Builder, Client, Error, Eviction, Finding, Guard, Held, HolderId, Holding, Key, Lock, LossReason,
+    Released, RunError, Unknown, Waiting, blocking,
+};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const fn sends<T: Send + Sync + 'static>() {}
+const fn is_error<T: Send + Sync + std::error::Error + 'static>() {}
+
+const _: () = {
+    sends::<Builder>();
+    sends::<Client>();
+    sends::<Lock>();
+    sends::<Guard>();
+    sends::<Held>();
+    sends::<Released>();
+    sends::<Waiting>();
+    sends::<Box<dyn Backend>>();
+    sends::<(Key, HolderId, Holding, LossReason, Finding, Eviction)>();
+    sends::<blocking::Builder>();
+    sends::<blocking::Client>();
+    sends::<blocking::Lock>();
+    sends::<blocking::Guard>();
+    sends::<blocking::Held>();
+    is_error::<Error>();
+    is_error::<Unknown>();
+    is_error::<fencelock::Invalid>();
+    is_error::<fencelock::Superseded>();
+    is_error::<fencelock::backends::ConnectError>();
+    is_error::<RunError<u32, std::io::Error>>();
+};
+
+/// A task can await it on any thread.
+fn is_task<T: Future + Send>(task: T) -> T {
+    task
+}
+
+/// Every future of the library, for values that can be sent themselves.
+#[tokio::test]
+async fn every_future_can_be_spawned() {
+    let client = is_task(Client::connect("memory:every_future_can_be_spawned")).await.unwrap();
+    let span = Duration::from_secs(5);
+    let guard = is_task(client.lock("k").into_future()).await.unwrap();
+    let seen = is_task(client.inspect("k")).await.unwrap().unwrap();
+    assert!(is_task(client.lock(guard.key()).try_acquire()).await.unwrap().is_none());
+    assert_eq!(is_task(client.list()).await.unwrap().len(), 1);
+    is_task(client.renew(String::from("k"), guard.holder(), span)).await.unwrap();
+    drop(is_task(guard.lost()));
+    drop(is_task(guard.held().lost()));
+    drop(is_task(client.evict(&seen)));
+    drop(is_task(client.examine()));
+    let _ = is_task(client.lock("k").resume(guard.holder())).await;
+    assert_eq!(is_task(guard.release()).await.unwrap(), Released::Released);
+    let ran = is_task(client.lock("k").run(|_| async { Ok::<_, std::io::Error>(7) })).await;
+    assert_eq!(ran.unwrap(), 7);
+    drop(is_task(client.release("k", seen.occupant.holder_id().unwrap())));
+    is_task(client.close(span)).await.unwrap();
+}
+
+/// A public function as its source shows it.
+struct Function {
+    name: String,
+    doc: String,
+    signature: String,
+}
+
+/// Of these files below `src`.
+fn functions(files: &[&str]) -> Vec<Function> {
+    let mut found = Vec::new();
+    for file in files {
+        let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let (mut doc, mut lines) = (String::new(), text.lines().map(str::trim));
+        while let Some(line) = lines.next() {
+            if let Some(words) = line.strip_prefix("///") {
+                doc.push_str(words);
+                doc.push('\n');
+            } else if line.starts_with("pub ") && line.contains("fn ") {
+                let mut signature = line.to_owned();
+                while !signature.ends_with('{') {
+                    signature.push_str(lines.next().expect("a body"));
+                }
+                let name = signature.split("fn ").nth(1).expect("a name");
+                let name = name.split(['(', '<']).next().expect("a name").to_owned();
+                found.push(Function { name, doc: std::mem::take(&mut doc), signature });
+            } else if !line.starts_with("#[") {
+                doc.clear();
+            }
+        }
+    }
+    assert!(found.len() > 20, "the source is read as it is written");
+    found
+}
+
+const ASYNC: [&str; 4] = ["builder.rs", "client.rs", "lock.rs", "guard.rs"];
+const BLOCKING: [&str; 4] = ["blocking.rs", "blocking/builder.rs", "blocking/lock.rs", "blocking/guard.rs"];
+
+#[test]
+fn the_blocking_facade_has_every_name() {
+    let names = |files: &[&str]| -> BTreeSet<String> { functions(files).into_iter().map(|found| found.name).collect() };
+    let missing: Vec<String> = names(&ASYNC).difference(&names(&BLOCKING)).cloned().collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_function_says_what_its_errors_are_and_what_dropping_it_does() {
+    for function in functions(&ASYNC).into_iter().chain(functions(&BLOCKING)) {
+        let Function { name, doc, signature } = function;
+        assert!(!doc.trim().is_empty(), "{name} has no text");
+        assert_eq!(doc.contains("# Errors"), signature.contains("-> Result<"), "{name}: Errors");
+        let is_future = signature.contains("async fn") || signature.contains("-> impl Future");
+        assert_eq!(doc.contains("# Cancel safety"), is_future, "{name}: Cancel safety");
+        assert!(!doc.contains("The same.\n"), "{name}: what is the same should be said");
+    }
+}
