@@ -25,9 +25,9 @@ impl Directory {
     pub(super) fn open(path: PathBuf) -> Result<Self, Unknown> {
         // A relative path would become another directory when the process changes its own.
         let absolute = std::path::absolute(&path);
-        let directory = Self { path: path.clone() };
-        let path = absolute.map_err(|error| directory.unknown("cannot tell what this path is relative to", &error))?;
-        let directory = Self { path };
+        let mut directory = Self { path };
+        let resolved = absolute.map_err(|error| directory.unknown("cannot resolve this path", &error));
+        directory.path = resolved?;
         directory.create()?;
         directory.check_access()?;
         Ok(directory)
