@@ -235,6 +235,7 @@ impl Slot {
         Ok(self.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued {
             ahead,
             last_fence: self.fence,
+            server_micros: None,
             occupied,
         }))
     }

@@ -273,7 +273,7 @@ fn a_shared_lock_of_another_program_is_busy_and_foreign() {
     let other = fs::File::create(lock_file(&scratch, "k")).unwrap();
     other.try_lock_shared().unwrap();
     let Occupant::Foreign(text) = busy_with(ask(&locks, &claim("k", Intent::Enqueue))) else { panic!("not foreign") };
-    assert!(text.contains("shared"), "{text}");
+    assert!(text.to_string().contains("shared"), "{text}");
 }
 
 #[test]

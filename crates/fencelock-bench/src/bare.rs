@@ -15,7 +15,7 @@ pub(crate) const CHANNEL: &str = "fencelock:bench";
 
 /// The names and digests for one key, made once: what is measured is the sending.
 pub(crate) struct BareLock {
-    keys: [String; 4],
+    keys: [String; 5],
     acquire: String,
     renew: String,
     release: String,
@@ -25,7 +25,12 @@ impl BareLock {
     pub(crate) fn new(key: &str) -> Self {
         let side = |what: &str| format!("fencelock:{{{key}}}:{what}");
         let [release, acquire, renew] = Self::scripts().map(|script| script.get_hash().to_owned());
-        Self { keys: [key.to_owned(), side("fence"), side("line"), side("waiters")], acquire, renew, release }
+        Self {
+            keys: [key.to_owned(), side("fence"), side("line"), side("waiters"), side("alive")],
+            acquire,
+            renew,
+            release,
+        }
     }
 
     pub(crate) async fn cycle(&self, connection: &mut MultiplexedConnection, holder: &str) -> Result<(), Failure> {
@@ -42,13 +47,13 @@ impl BareLock {
         let channel = if intent == "try" { "-" } else { CHANNEL };
         let mut acquire = self.command(&self.acquire);
         acquire.arg(intent).arg(holder).arg(format!("{holder} bench:1")).arg(30_000).arg(1_700_000_000_000_000_u64);
-        acquire.arg(3000).arg(3000).arg(channel).arg(1).arg("-");
+        acquire.arg(3000).arg(3000).arg(channel).arg(1).arg("own").arg("-");
         acquire
     }
 
     pub(crate) fn renew(&self, holder: &str) -> Cmd {
         let mut renew = self.command(&self.renew);
-        renew.arg(holder).arg(30_000);
+        renew.arg(holder).arg(30_000).arg(30_000);
         renew
     }
 

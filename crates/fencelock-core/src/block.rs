@@ -51,7 +51,7 @@ impl From<FencingToken> for TokenBlock {
 /// the time by no more than the grants that a microsecond each would not hold, and an authority that forgets them, and takes
 /// longer than that to come back, still grants greater ones.
 ///
-/// Nobody's proposal has a say here. Where several nodes must agree on a token it is needed: [`next_proposed_block`].
+/// Nobody's proposal has a say here. Where several nodes must agree on a token it is needed: [`crate::next_proposed_block`].
 ///
 /// # Errors
 /// [`Invalid`] at the end of the numbers.

@@ -96,6 +96,9 @@ pub enum Acquire {
         ahead: u32,
         /// The greatest fencing token given so far; 0 if none. A hand-off message with a token up to this is an old one.
         last_fence: u64,
+        /// What the clock said that tokens are drawn from, in microseconds since 1970, where it is that of a server. A hand-off
+        /// message with a token far beyond it is not the server's.
+        server_micros: Option<u64>,
         /// Who has the key.
         occupied: Occupied,
     },
@@ -143,14 +146,25 @@ pub struct Renewal {
     pub key: Key,
     /// The proof.
     pub holder: HolderId,
-    /// The lease runs at least this long from when the backend renews it; a renewal never shortens.
+    /// The lease runs at least this long from when the backend renews it.
     pub ttl: Ttl,
+    /// How much longer the holder may believe in its lease, whatever comes of this renewal: a lease is never shortened below that.
+    /// [`Duration::MAX`] if the caller does not know; then nothing is shortened.
+    ///
+    /// A lease that is longer than both by more than a second was made long by a clock that was set back, and is cut.
+    pub told: Duration,
 }
 
 impl Renewal {
     /// The lease of `holder` on `key` is to run for at least `ttl`.
     pub const fn new(key: Key, holder: HolderId, ttl: Ttl) -> Self {
-        Self { key, holder, ttl }
+        Self { key, holder, ttl, told: Duration::MAX }
+    }
+
+    /// The same for a holder that may believe in its lease for `told` from now on.
+    #[must_use]
+    pub fn with_told(self, told: Duration) -> Self {
+        Self { told, ..self }
     }
 }
 

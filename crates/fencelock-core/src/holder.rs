@@ -82,12 +82,16 @@ impl Owner {
     /// Longest label in bytes; longer ones are refused rather than cut.
     pub const LABEL_MAX_BYTES: usize = 128;
 
+    const HOST_MAX_BYTES: usize = 64;
+    /// More than the host, the process and the label take together.
+    const MAX_BYTES: usize = 256;
+
     /// `host` and `pid` say where; `label` says what for.
     ///
     /// # Errors
     /// [`Invalid`] if the label is too long or has a control character.
     pub fn new(host: &str, pid: u32, label: Option<&str>) -> Result<Self, Invalid> {
-        let host: String = host.chars().map(|c| if c.is_control() || c == ' ' { '_' } else { c }).take(64).collect();
+        let host = plain(&host.replace(' ', "_"), Self::HOST_MAX_BYTES);
         let text = match label {
             None | Some("") => format!("{host}:{pid}"),
             Some(label) if label.len() > Self::LABEL_MAX_BYTES => {
@@ -105,9 +109,10 @@ impl Owner {
         Ok(Self { text: text.into() })
     }
 
-    /// Takes the text as another process wrote it.
+    /// Takes the text as another process wrote it: at most 256 bytes of it, with `_` for what would move a terminal's cursor
+    /// or turn its text around.
     pub fn from_text(text: &str) -> Self {
-        Self { text: text.into() }
+        Self { text: plain(text, Self::MAX_BYTES).into() }
     }
 
     /// `host:pid label`, or `host:pid` without a label.
@@ -124,6 +129,22 @@ impl Owner {
     pub fn label(&self) -> Option<&str> {
         self.text.split_once(' ').map(|(_, label)| label)
     }
+}
+
+/// At most so many bytes, in whole characters.
+fn plain(text: &str, longest: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(longest));
+    for c in text.chars().take(longest) {
+        // Marks that change the direction of writing can make a text look like another.
+        let moves =
+            c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let c = if moves { '_' } else { c };
+        if out.len() + c.len_utf8() > longest {
+            break;
+        }
+        out.push(c);
+    }
+    out
 }
 
 impl fmt::Display for Owner {
@@ -208,6 +229,20 @@ mod tests {
     fn a_label_with_a_line_break_is_refused() {
         assert!(Owner::new("h", 1, Some("a\nb")).is_err());
         assert!(Owner::new("h", 1, Some(&"x".repeat(129))).is_err());
+    }
+
+    #[test]
+    fn an_owner_from_elsewhere_is_cut_and_moves_no_cursor() {
+        let owner = Owner::from_text(&format!("web:1 \u{1b}[2J\u{202e}{}", "锁".repeat(400)));
+        assert!(owner.as_str().starts_with("web:1 _[2J_锁") && owner.as_str().len() <= 256, "{owner}");
+    }
+
+    #[test]
+    fn the_longest_owner_of_ours_stays_whole_on_the_wire() {
+        let owner = Owner::new(&"h".repeat(300), u32::MAX, Some(&"l".repeat(128))).unwrap();
+        let holder = Holder { id: id(1), owner };
+        assert!(holder.wire().len() <= 300);
+        assert_eq!(Holder::from_wire(&holder.wire()), Some(holder));
     }
 
     #[test]

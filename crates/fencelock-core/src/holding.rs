@@ -1,5 +1,6 @@
 use crate::{FencingToken, Holder, HolderId, Key};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// Who has a key.
@@ -9,8 +10,8 @@ use std::time::Duration;
 pub enum Occupant {
     /// A holder of ours, with its owner.
     Holder(Holder),
-    /// Something that another program put there. The text says what it looks like, for people.
-    Foreign(String),
+    /// Something that another program put there.
+    Foreign(Foreign),
 }
 
 impl Occupant {
@@ -18,7 +19,7 @@ impl Occupant {
     pub fn from_wire(value: &str) -> Self {
         match Holder::from_wire(value) {
             Some(holder) => Self::Holder(holder),
-            None => Self::Foreign(format!("value {:?}", excerpt(value))),
+            None => Self::Foreign(Foreign::string(value)),
         }
     }
 
@@ -31,20 +32,50 @@ impl Occupant {
     }
 }
 
-/// Foreign values may be of any length; forty characters are enough to recognise one.
-fn excerpt(value: &str) -> String {
-    let mut text: String = value.chars().take(40).collect();
-    if text.len() < value.len() {
-        text.push_str("...");
+/// What another program put under a key, as far as it is shown: type, length, and the first characters.
+///
+/// The value of another library's lock is the proof by which that library releases it. So no more than its first 8 characters
+/// are kept, and at most half of it. Two of these are equal if the whole values are, as far as a digest can tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    text: String,
+    is_string: bool,
+    digest: u64,
+}
+
+impl Foreign {
+    /// A string that may be a lock of another library.
+    pub fn string(value: &str) -> Self {
+        let shown: String = value.chars().take(8.min(value.chars().count() / 2)).collect();
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        let (bytes, is_string) = (value.len(), true);
+        Self { text: format!("a string of {bytes} bytes, {shown:?}..."), is_string, digest: hasher.finish() }
     }
-    text
+
+    /// Something that is no lock of any library: a hash, a file that somebody has locked. The text says what, for people.
+    pub fn other(what: impl Into<String>) -> Self {
+        Self { text: what.into(), is_string: false, digest: 0 }
+    }
+
+    /// Whether it is a string that may be a lock of another library.
+    pub const fn is_string(&self) -> bool {
+        self.is_string
+    }
+}
+
+/// `a string of 36 bytes, "5f3b12ab"...`, `a hash`.
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Holder(holder) => fmt::Display::fmt(&holder.owner, f),
-            Self::Foreign(what) => write!(f, "another program ({what})"),
+            Self::Foreign(foreign) => write!(f, "another program ({foreign})"),
         }
     }
 }
@@ -123,7 +154,19 @@ mod tests {
 
     #[test]
     fn a_foreign_value_is_shown_cut_and_quoted() {
-        let Occupant::Foreign(text) = Occupant::from_wire(&"x\n".repeat(100)) else { panic!("not ours") };
-        assert!(text.len() < 80 && text.contains("\\n") && text.contains("..."), "{text}");
+        let Occupant::Foreign(foreign) = Occupant::from_wire(&"x\n".repeat(100)) else { panic!("not ours") };
+        assert_eq!(foreign.to_string(), r#"a string of 200 bytes, "x\nx\nx\nx\n"..."#);
+    }
+
+    #[test]
+    fn a_short_foreign_value_is_shown_by_half() {
+        assert_eq!(Foreign::string("secret").to_string(), r#"a string of 6 bytes, "sec"..."#);
+        assert_eq!(Foreign::string("").to_string(), r#"a string of 0 bytes, ""..."#);
+    }
+
+    #[test]
+    fn foreign_values_that_begin_alike_are_told_apart() {
+        assert_ne!(Foreign::string("5f3b12ab-1"), Foreign::string("5f3b12ab-2"));
+        assert_eq!(Foreign::string("5f3b12ab-1"), Foreign::string("5f3b12ab-1"));
     }
 }

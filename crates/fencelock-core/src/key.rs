@@ -15,8 +15,8 @@ pub struct Key(Arc<str>);
 impl Key {
     /// A longer name belongs into the value it names: a lock's key is repeated in every message and side key.
     pub const MAX_BYTES: usize = 512;
-    /// Names of the lock's own side keys begin like this; locking one would corrupt another lock.
-    pub const RESERVED: &'static str = "fencelock:{";
+    /// Names of what belongs to locks begin like this; locking one would corrupt another lock.
+    pub const RESERVED: &'static str = "fencelock:";
 
     /// # Errors
     /// [`Invalid`] if the name is empty, too long, reserved, or has a control character.

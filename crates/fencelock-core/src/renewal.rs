@@ -68,6 +68,13 @@ impl RenewalPlan {
         self.lease.until().min(self.ends)
     }
 
+    /// How much longer the holder may believe in its lease, as a server counts it whose clock runs fast within the drift: no
+    /// renewal may make the lease shorter than that.
+    pub fn told(&self, now: Moment) -> Duration {
+        let rest = self.lease.remaining(now);
+        rest.saturating_add(self.drift.of(rest))
+    }
+
     /// How long the lease runs on from `now` if no renewal succeeds, whatever the longest hold.
     pub fn rest(&self, now: Moment) -> Duration {
         self.lease.remaining(now)

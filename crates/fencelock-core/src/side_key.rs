@@ -1,4 +1,5 @@
 use crate::Key;
+use std::fmt::Write as _;
 
 /// Redis Cluster spreads keys over this many slots.
 const SLOTS: u16 = 16_384;
@@ -6,9 +7,16 @@ const SLOTS: u16 = 16_384;
 /// The names of what belongs to one lock and must live on the same node of a Redis Cluster as its key.
 ///
 /// The cluster places a key by what stands between its first `{` and the next `}`, or by the whole key if there is
-/// nothing. So `orders` has `fencelock:{orders}:fence`, and `{user:1}:cart` has `fencelock:{user:1}:fence:{user:1}:cart`.
-/// A key with a brace but no tag, such as `}{`, cannot be quoted in a tag; it gets the first number that falls into
-/// its slot.
+/// nothing. So:
+///
+/// | lock | its fence | when |
+/// |---|---|---|
+/// | `app:orders` | `fencelock:{app:orders}:fence` | mostly |
+/// | `app:{user:1}:cart` | `fencelock:key:app:{user:1}:cart:fence` | the name has a tag |
+/// | `app:}{` | `fencelock:raw:app:%7D%7B{42}:fence` | it has braces, but no tag, and cannot be one: the first number in its slot is |
+///
+/// Whatever a name begins with, its side keys have after `fencelock:{`, `fencelock:key:` or `fencelock:raw:`. So the rights of a
+/// user can be bounded by a prefix.
 ///
 /// Source: "Redis cluster specification", hash tags.
 #[derive(Debug, Clone)]
@@ -16,35 +24,35 @@ pub struct SideKeys {
     /// Ends where the purpose is to be written.
     name: String,
     before: usize,
-    /// What follows the purpose; empty for most keys.
-    after: String,
 }
 
 impl SideKeys {
     /// The names for the lock that is called `name` on the wire.
     pub fn of(name: &str) -> Self {
-        let (before, after) = match tag(name) {
-            Some(tag) => (format!("fencelock:{{{tag}}}:"), format!(":{name}")),
-            None if name.contains('}') => {
-                (format!("fencelock:{{{}}}:", number_in_slot(slot(name))), format!(":{name}"))
-            }
-            None => {
-                // Room for the purpose, so that the names of most keys are written without another allocation.
-                let mut before = String::with_capacity(name.len() + 24);
-                before.push_str("fencelock:{");
-                before.push_str(name);
-                before.push_str("}:");
-                (before, String::new())
-            }
-        };
-        Self { before: before.len(), name: before, after }
+        // Room for the purpose, so that the names of most keys are written without another allocation.
+        let mut before = String::with_capacity(name.len() + 28);
+        before.push_str(Key::RESERVED);
+        if tag(name).is_some() {
+            before.push_str("key:");
+            before.push_str(name);
+            before.push(':');
+        } else if name.contains('}') {
+            before.push_str("raw:");
+            before.push_str(&without_braces(name));
+            // Writing to a string cannot fail.
+            let _ = write!(before, "{{{}}}:", number_in_slot(slot(name)));
+        } else {
+            before.push('{');
+            before.push_str(name);
+            before.push_str("}:");
+        }
+        Self { before: before.len(), name: before }
     }
 
     /// The name for one purpose. It stands until the next call.
     pub fn name(&mut self, what: &str) -> &str {
         self.name.truncate(self.before);
         self.name.push_str(what);
-        self.name.push_str(&self.after);
         &self.name
     }
 }
@@ -55,12 +63,21 @@ pub fn side_key(name: &str, what: &str) -> String {
 }
 
 /// The wire name of the lock that a side key belongs to; `None` if it is none, or belongs to another purpose.
-pub fn key_of_side_key<'a>(side: &'a str, what: &str) -> Option<&'a str> {
-    let rest = side.strip_prefix(Key::RESERVED)?;
-    let plain = rest.strip_suffix(what).and_then(|rest| rest.strip_suffix("}:"));
-    let with_tag = rest.split_once(&format!("}}:{what}:")).map(|(_, name)| name);
+pub fn key_of_side_key(side: &str, what: &str) -> Option<String> {
+    let name = side.strip_prefix(Key::RESERVED)?.strip_suffix(what)?.strip_suffix(':')?;
+    let plain = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).map(str::to_owned);
+    let tagged = name.strip_prefix("key:").map(str::to_owned);
+    let raw = name.strip_prefix("raw:").and_then(|name| name.rsplit_once('{')).map(|(name, _)| with_braces(name));
     // Whatever it looks like, it is the right one if it leads back here.
-    plain.into_iter().chain(with_tag).find(|name| side_key(name, what) == side)
+    [plain, tagged, raw].into_iter().flatten().find(|name| side_key(name, what) == side)
+}
+
+fn without_braces(name: &str) -> String {
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+}
+
+fn with_braces(name: &str) -> String {
+    name.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
 }
 
 fn tag(name: &str) -> Option<&str> {
@@ -103,7 +120,13 @@ mod tests {
 
     #[test]
     fn a_key_with_a_tag_lends_its_tag() {
-        assert_eq!(side_key("{user:1}:cart", "queue"), "fencelock:{user:1}:queue:{user:1}:cart");
+        assert_eq!(side_key("app:{user:1}:cart", "queue"), "fencelock:key:app:{user:1}:cart:queue");
+    }
+
+    #[test]
+    fn a_key_with_braces_and_no_tag_lends_a_number() {
+        let side = side_key("app:}{", "fence");
+        assert!(side.starts_with("fencelock:raw:app:%7D%7B{") && side.ends_with("}:fence"), "{side}");
     }
 
     #[test]
@@ -114,7 +137,10 @@ mod tests {
 
     #[test]
     fn names_that_look_alike_have_side_keys_of_their_own() {
-        let names = ["a", "{a}", "{a}a", "a{a}", "}a{", "{}a", "a}", "{a", "a{", "{{a}}", "{a}{b}", ":", "fence:a"];
+        let names = [
+            "a", "{a}", "{a}a", "a{a}", "}a{", "{}a", "a}", "{a", "a{", "{{a}}", "{a}{b}", ":", "fence:a", "}", "%7D",
+            "%7D{7}", "%257D",
+        ];
         let side: HashSet<String> = names.iter().map(|name| side_key(name, "fence")).collect();
         assert_eq!(side.len(), names.len());
     }
@@ -122,8 +148,8 @@ mod tests {
     #[test]
     fn one_value_names_every_purpose() {
         let mut keys = SideKeys::of("{a}b");
-        assert_eq!(keys.name("line"), "fencelock:{a}:line:{a}b");
-        assert_eq!(keys.name("fence"), "fencelock:{a}:fence:{a}b");
+        assert_eq!(keys.name("line"), "fencelock:key:{a}b:line");
+        assert_eq!(keys.name("fence"), "fencelock:key:{a}b:fence");
     }
 
     proptest! {
@@ -134,9 +160,9 @@ mod tests {
         }
 
         #[test]
-        fn a_side_key_leads_back_to_its_lock(name in "[a-c{}:]{1,8}(:fence)?") {
+        fn a_side_key_leads_back_to_its_lock(name in "[a-c{}:%7BD25]{1,8}(:fence)?") {
             let (fence, line) = (side_key(&name, "fence"), side_key(&name, "line"));
-            prop_assert_eq!(key_of_side_key(&fence, "fence"), Some(name.as_str()));
+            prop_assert_eq!(key_of_side_key(&fence, "fence"), Some(name));
             prop_assert_eq!(key_of_side_key(&line, "fence"), None);
         }
     }

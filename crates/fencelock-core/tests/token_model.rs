@@ -5,6 +5,8 @@
 //! Under these assumptions no token repeats or falls, for every token is at most as far ahead of the time as there were
 //! grants ahead of it. Each mutant breaks one of the two.
 
+#![allow(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "a test")]
+
 use fencelock_core::{TokenBlock, next_block};
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;

@@ -13,8 +13,8 @@ use crate::telemetry::{self, Way};
 use crate::waiters::{Handed, Waiter};
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
-    Acquire, Claim, Fault, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupied, RenewalPlan, TokenBlock,
-    Unknown,
+    Acquire, Claim, Fault, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupied, PlaceInLine, RenewalPlan,
+    TokenBlock, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,8 +88,8 @@ pub(crate) struct Attempt<'a> {
     place: Option<usize>,
     /// Another task goes on under this holder.
     left: bool,
-    /// The last claim that was answered with a place in line: when it was sent, and the greatest fencing token then.
-    answered: Option<(Moment, u64)>,
+    /// The last claim that was answered with a place in line.
+    answered: Option<PlaceInLine>,
     /// Something of this holder may be on the server.
     left_behind: bool,
     /// A request was sent whose answer has not come.
@@ -166,8 +166,8 @@ impl<'a> Attempt<'a> {
                     self.left_behind = false;
                     search.told(None, occupied);
                 }
-                Ok(Acquire::Queued { ahead, last_fence, occupied }) => {
-                    self.answered = Some((sent, last_fence));
+                Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
+                    self.answered = Some(PlaceInLine { sent, last_fence, server_micros });
                     self.claim.intent = Intent::Poll;
                     search.told(Some(ahead), occupied);
                 }
@@ -262,20 +262,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Begins at once on a hand-off message.
-    ///
-    /// A token greater than the greatest at the last answered claim means that the key was handed over after that claim
-    /// was carried out, so after it was sent. Counting the claim TTL from there is therefore safe however late the
-    /// message is. The first look of the watchdog makes it a full lease. A message that comes late in its claim TTL is
-    /// left to a poll, and so is one without a claim TTL.
+    /// Begins at once on a hand-off message, if it is to be believed. The first look of the watchdog makes it a full lease.
     fn handed(&mut self, search: &mut Search<'_>) -> Option<Guard> {
-        let handed = self.waiter.take_handed().filter(|handed| !handed.claim_ttl.is_zero())?;
-        let (sent, last_fence) = self.answered?;
-        let lease = lease_for(self.core, handed.claim_ttl, sent);
-        if handed.tokens.first().get() <= last_fence || lease.remaining(self.core.clock.now()) < handed.claim_ttl / 4 {
-            return None;
-        }
-        self.granted(search, handed.tokens, lease, Way::Handed)
+        let Handed { tokens, claim_ttl } = self.waiter.take_handed()?;
+        let now = self.core.clock.now();
+        let lease = self.answered?.believe(tokens, claim_ttl, search.request.ttl, self.core.drift, now)?;
+        let lease = if self.core.backend.capabilities().expires { lease } else { Lease::endless() };
+        self.granted(search, tokens, lease, Way::Handed)
     }
 
     /// A poll that arrives after a hand-off is told of its last token alone. The message of that hand-off, if it has come,
@@ -352,11 +345,11 @@ fn too_late(core: &Core) -> Unknown {
 }
 
 fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {
-    lease_for(core, request.ttl.get(), sent)
-}
-
-fn lease_for(core: &Core, ttl: Duration, sent: Moment) -> Lease {
-    if core.backend.capabilities().expires { Lease::granted(sent, ttl, core.drift) } else { Lease::endless() }
+    if core.backend.capabilities().expires {
+        Lease::granted(sent, request.ttl.get(), core.drift)
+    } else {
+        Lease::endless()
+    }
 }
 
 /// What a claim or a hand-off brought.

@@ -268,7 +268,7 @@ pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::Fault;
+    use fencelock_core::{Fault, Foreign};
 
     #[test]
     fn busy_names_key_holder_time_left_and_effort() {
@@ -310,7 +310,7 @@ mod tests {
         let key = || Key::new("k").unwrap();
         let cause = |fault| Unknown::new("redis://cache:6379", fault, "in the words of the server");
         let all = vec![
-            busy_by(Occupant::Foreign("value \"1\"".into())),
+            busy_by(Occupant::Foreign(Foreign::string("1"))),
             Error::Unreachable {
                 key: Some(key()),
                 cause: cause(Fault::Timeout),
@@ -318,7 +318,7 @@ mod tests {
                 attempts: 3,
             },
             could_not_tell(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
-            Error::lost(key(), LossReason::TakenBy(Occupant::Foreign("value \"1\"".into()))),
+            Error::lost(key(), LossReason::TakenBy(Occupant::Foreign(Foreign::string("1")))),
             Error::from(Invalid::new("the reason")),
             Error::Closed { held: 1, pending: 2 },
         ];

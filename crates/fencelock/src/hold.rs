@@ -1,6 +1,6 @@
 use crate::janitor::Chore;
 use crate::local::room::Room;
-use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, RenewalPlan, Ttl};
+use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -283,6 +283,11 @@ impl Hold {
             // The latch has seen to both.
             Due::Lapsed | Due::MaxHold => Duty::Nothing,
         }
+    }
+
+    /// A renewal to be sent at `sent`.
+    pub(crate) fn renewal(&self, sent: Moment) -> Renewal {
+        Renewal::new(self.key.clone(), self.holder, self.ttl).with_told(self.state().plan.told(sent))
     }
 
     /// A renewal sent at `sent` was confirmed.

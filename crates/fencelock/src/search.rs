@@ -6,7 +6,7 @@ use crate::identity::{anywhere_in, dice};
 use crate::local::ticket::Ticket;
 use crate::request::{Request, Waiting};
 use crate::telemetry;
-use fencelock_core::{Expiry, Key, Moment, Occupant, Occupied, RetryPlan, Unknown};
+use fencelock_core::{Expiry, Foreign, Key, Moment, Occupant, Occupied, RetryPlan, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +130,7 @@ impl<'a> Search<'a> {
 pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
     telemetry::busy(key, waited);
     // Before the first answer nothing is known about who has it; the deadline came first.
-    let occupied = occupied.unwrap_or_else(|| Occupied::new(Occupant::Foreign("no answer yet".into()), Expiry::Never));
+    let occupied =
+        occupied.unwrap_or_else(|| Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never));
     Error::Busy { key: key.clone(), holder: occupied.by, expires_in: occupied.expiry, waited, attempts }
 }

@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::janitor::Chore;
 use crate::telemetry;
 use crate::waiters::Waiter;
-use fencelock_core::{Claim, Moment};
+use fencelock_core::{Claim, Moment, PlaceInLine};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Standing {
     pub(crate) claim: Claim,
     pub(crate) waiter: Arc<Waiter>,
     /// See [`crate::acquiring::Attempt`].
-    pub(crate) answered: Option<(Moment, u64)>,
+    pub(crate) answered: Option<PlaceInLine>,
     pub(crate) stray_until: Moment,
     pub(crate) asked: u32,
     /// Nobody has gone on in it yet.
@@ -28,7 +28,7 @@ impl Standing {
         core: &Arc<Core>,
         claim: Claim,
         waiter: &Arc<Waiter>,
-        answered: Option<(Moment, u64)>,
+        answered: Option<PlaceInLine>,
         stray_until: Moment,
         asked: u32,
     ) -> Self {

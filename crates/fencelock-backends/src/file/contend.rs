@@ -4,7 +4,7 @@ use super::File;
 use super::latch::{Glance, Latch, glance};
 use super::record::{Damage, Record, State};
 use super::table::Hold;
-use fencelock_core::{Acquire, Claim, Expiry, Fault, Intent, Key, Occupant, Occupied, TokenBlock, Unknown};
+use fencelock_core::{Acquire, Claim, Expiry, Fault, Foreign, Intent, Key, Occupant, Occupied, TokenBlock, Unknown};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::thread;
@@ -149,7 +149,7 @@ fn is_new(born: u64, wall: u64) -> bool {
 
 /// Somebody who does not write records: `flock(1)`, or a program of its own.
 fn foreign(what: &str, path: &Path) -> Occupant {
-    Occupant::Foreign(format!("{what} on {}", path.display()))
+    Occupant::Foreign(Foreign::other(format!("{what} on {}", path.display())))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use super::Quorum;
 use super::look::{Look, faults};
 use super::node::Node;
 use fencelock_core::{
-    Eviction, HolderId, Holding, Key, NodeFault, Occupant, Outcome, Quorum as Size, Release, Renew, Renewal, Standing,
-    Tally, Unknown,
+    Eviction, Foreign, HolderId, Holding, Key, NodeFault, Occupant, Outcome, Quorum as Size, Release, Renew, Renewal,
+    Standing, Tally, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Count {
 
     fn taken_by(&self) -> Occupant {
         // A tally of "taken" has counted an answer that names somebody.
-        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign("somebody else".into()))
+        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("somebody else")))
     }
 }
 

@@ -71,7 +71,12 @@ impl AckLine {
                 on.exec_async(&mut connection).await?;
             }
             // Else the first claim would wait twice. A server that refuses this says so to the claim.
-            let nobody = script::renew("fencelock:{acks}", &HolderId::from_bytes([0; 16]), Duration::from_millis(1));
+            let nobody = script::renew(
+                &format!("{}fencelock-acks", target.prefix),
+                &HolderId::from_bytes([0; 16]),
+                Duration::from_millis(1),
+                Duration::ZERO,
+            );
             let _ = nobody.in_full().exec_async(&mut connection).await;
             let known = redis::cmd("WAIT").arg(0).arg(1).exec_async(&mut connection).await;
             RedisResult::Ok((connection, known))

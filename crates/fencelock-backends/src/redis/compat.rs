@@ -25,8 +25,8 @@ pub(super) fn prefix_of(preset: &str) -> Result<String, Invalid> {
 
 /// A prefix that leaves a name which locks may have.
 pub(super) fn checked(option: &str, prefix: String) -> Result<String, Invalid> {
-    // With "fencelock:" the key "{a}:fence" would be what belongs to the lock "a".
-    let reserved = prefix.starts_with(Key::RESERVED) || prefix == "fencelock:";
+    // With "fence" the key "lock:{a}:fence" would be what belongs to the lock "a".
+    let reserved = prefix.starts_with(Key::RESERVED) || !prefix.is_empty() && Key::RESERVED.starts_with(&prefix);
     if prefix.len() > PREFIX_MAX || prefix.chars().any(char::is_control) || reserved {
         return Err(Invalid::new(format!(
             "{option}= takes a prefix of at most {PREFIX_MAX} bytes without control characters, and not fencelock's own"
@@ -71,9 +71,9 @@ mod tests {
     fn what_belongs_to_a_lock_follows_its_whole_name_into_its_slot() {
         for (query, key, fence) in [
             ("compat=redis-semaphore", "orders", "fencelock:{mutex:orders}:fence"),
-            ("compat=pottery", "{user:1}:cart", "fencelock:{user:1}:fence:redlock:{user:1}:cart"),
-            ("compat=laravel:{shop}:", "orders", "fencelock:{shop}:fence:{shop}:orders"),
-            ("compat=laravel:{shop}:", "{user:1}", "fencelock:{shop}:fence:{shop}:{user:1}"),
+            ("compat=pottery", "{user:1}:cart", "fencelock:key:redlock:{user:1}:cart:fence"),
+            ("compat=laravel:{shop}:", "orders", "fencelock:key:{shop}:orders:fence"),
+            ("compat=laravel:{shop}:", "{user:1}", "fencelock:key:{shop}:{user:1}:fence"),
         ] {
             assert_eq!(side_key(&wire(query, key), "fence"), fence, "{query} {key}");
         }
@@ -97,8 +97,14 @@ mod tests {
 
     #[test]
     fn a_prefix_into_our_own_names_is_refused() {
-        for query in ["compat=laravel:fencelock:{a}:", "prefix=fencelock:{", "prefix=fencelock:", "compat=shedlock:%0A"]
-        {
+        for query in [
+            "compat=laravel:fencelock:{a}:",
+            "prefix=fencelock:{",
+            "prefix=fencelock:",
+            "prefix=fence",
+            "prefix=f",
+            "compat=shedlock:%0A",
+        ] {
             assert!(Target::parse(&format!("redis://h?{query}")).is_err(), "{query}");
         }
         assert_eq!(wire("prefix=fencelock-", "k"), "fencelock-k");

@@ -119,7 +119,7 @@ fn uptime(info: &HashMap<String, String>) -> String {
 }
 
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    let call = super::script::inspect("fencelock:{doctor}");
+    let call = super::script::inspect(&format!("{}fencelock-doctor", redis.link.target.prefix));
     match redis.link.call(session, &call).await {
         Ok(_) => Finding::fine("scripts", "Lua scripts run"),
         Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),
@@ -143,7 +143,7 @@ fn advice_for(error: &RedisError) -> &'static str {
 
 fn wake_ups(session: &Session) -> Finding {
     let how = if session.facts.resp3 { "on the same connection" } else { "on a second connection" };
-    lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:* to this user")
+    lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user")
         .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
 }
 

@@ -38,7 +38,7 @@ impl Link {
         getrandom::fill(&mut random).map_err(|error| {
             fencelock_core::Invalid::new(format!("the operating system gave no random numbers: {error}"))
         })?;
-        let mut channel = String::from("fencelock:wake:");
+        let mut channel = wake_channels(&target.prefix);
         for byte in random {
             // Writing to a string cannot fail.
             let _ = write!(channel, "{byte:02x}");
@@ -155,6 +155,23 @@ impl Dial {
             }
         }
     }
+}
+
+/// What the names of channels begin with on which clients of this prefix are woken: whoever may use those of one prefix cannot wake,
+/// or mislead, those of another. It is one word in what the scripts write.
+pub(crate) fn wake_channels(prefix: &str) -> String {
+    let mut channel = String::from("fencelock:wake:");
+    for c in prefix.chars() {
+        if c.is_whitespace() || c == '%' {
+            let _ = write!(channel, "%{:X}", u32::from(c));
+        } else {
+            channel.push(c);
+        }
+    }
+    if !prefix.is_empty() {
+        channel.push(':');
+    }
+    channel
 }
 
 /// Without it a restart could not be noticed.

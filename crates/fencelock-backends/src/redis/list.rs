@@ -31,7 +31,7 @@ impl Redis {
         let (mut keys, mut cursor) = (Vec::new(), 0u64);
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg("fencelock:{*").arg("COUNT").arg(SCAN_COUNT);
+            scan.arg(cursor).arg("MATCH").arg("fencelock:*:fence").arg("COUNT").arg(SCAN_COUNT);
             let answer = session.send(&scan).await;
             self.link.check(&session);
             let page = answer.and_then(|value| Ok(redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(value)?));
@@ -48,6 +48,6 @@ impl Redis {
 
     fn key_of(&self, fence: &[u8]) -> Option<Key> {
         let wire = key_of_side_key(std::str::from_utf8(fence).ok()?, "fence")?;
-        Key::new(wire.strip_prefix(&self.link.target.prefix)?).ok()
+        Key::new(wire.strip_prefix(self.link.target.prefix.as_str())?).ok()
     }
 }

@@ -41,11 +41,14 @@ use link::Link;
 pub use members::{Change, Enlisted};
 pub(crate) use members::{enlist, members};
 use redis::{RedisError, RedisResult, Value};
-use reply::{Evicted, Seen};
+use reply::{Claimed, Evicted, Left, Seen};
 use script::Call;
 use session::Session;
 use std::sync::Arc;
 pub(crate) use target::{Role, Target};
+
+/// How often a script is sent again that had more to do than one call may: enough for 100,000 dead waiters.
+const MOST_STEPS: usize = 4096;
 
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
 #[derive(Debug)]
@@ -141,12 +144,55 @@ impl Redis {
         self.confirmed(&session, claim, answer).await
     }
 
+    /// Gives up a hold or a place in line. Dead waiters may stand before the next live one, more than one script passes over: then
+    /// the line is moved on until somebody has the key, or nobody waits. If this is dropped before, whoever polls goes on with it.
+    async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
+        let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+        let release = || self.call(|pass| script::release(&wire, holder, now, pass));
+        let (answer, mut left) = reply::read_release(self.link.node(), release().await?)?;
+        for _ in 0..MOST_STEPS {
+            if left == Left::Nobody {
+                break;
+            }
+            // It was carried out, so what becomes of the rest is no answer to this.
+            let Ok(again) = release().await else { break };
+            left = reply::read_release(self.link.node(), again).map_or(Left::Nobody, |(_, left)| left);
+        }
+        Ok(answer)
+    }
+
+    /// Ends the hold that was seen, if it is a lock and still that one.
+    async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
+        let key = &holding.key;
+        let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
+        if seen.occupant() == holding.occupant {
+            let Some(what) = seen.evicting() else {
+                return Ok(Eviction::Refused(format!("{} is no lock, and is left as it is", seen.occupant())));
+            };
+            let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+            let answer = self.call(|pass| script::evict(&wire, &seen.value, what, now, pass)).await?;
+            let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
+            if evicted == Evicted::Yes {
+                // The server does not tell the connection that made a change of its own change.
+                self.link.feed.changed(key);
+                if left == Left::More {
+                    // Nobody ever holds under this.
+                    let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
+                }
+                return Ok(Eviction::Evicted);
+            }
+        }
+        let now = self.look(key).await?;
+        Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
+    }
+
     /// With `acks`, a grant is renewed at once where renewals are confirmed, and counts if that one is.
     async fn confirmed(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
         if session.acks.is_none() || !matches!(answer, Acquire::Granted { .. }) {
             return Ok(answer);
         }
-        let call = script::renew(&self.link.target.wire(&claim.key), &claim.holder.id, claim.ttl.get());
+        let call =
+            script::renew(&self.link.target.wire(&claim.key), &claim.holder.id, claim.ttl.get(), claim.ttl.get());
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(answer),
             Some(Err(unknown)) => Err(unknown),
@@ -159,11 +205,19 @@ impl Redis {
 
     /// `None` if the key is the holder's already and a poll must confirm it.
     async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
+        let node = self.link.node();
         if let Some(guard) = self.guard() {
-            guard.check(self.link.node(), claim.ttl)?;
+            guard.check(node, claim.ttl)?;
         }
-        let answer = self.ask_guarded(session, claim).await?;
-        reply::read_acquire(self.link.node(), answer, self.clock.wall_micros())
+        for _ in 0..MOST_STEPS {
+            let answer = self.ask_guarded(session, claim).await?;
+            match reply::read_acquire(node, answer, self.clock.wall_micros())? {
+                Claimed::Answered(answer) => return Ok(Some(answer)),
+                Claimed::Yours => return Ok(None),
+                Claimed::More => {}
+            }
+        }
+        Err(Unknown::new(node, Fault::Busy, "very many dead waiters stand in line; they are removed step by step"))
     }
 
     /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
@@ -229,7 +283,7 @@ impl Redis {
         let calls: Vec<Call> = renewals
             .iter()
             .map(|renewal| {
-                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get())
+                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.told)
                     .tracked(session.facts.tracking)
             })
             .collect();
@@ -307,11 +361,7 @@ impl Backend for Redis {
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async move {
-            let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-            let answer = self.call(|pass| script::release(&wire, holder, now, pass)).await?;
-            reply::read_release(self.link.node(), answer)
-        })
+        Box::pin(self.give_up(key, holder))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
@@ -326,22 +376,7 @@ impl Backend for Redis {
     }
 
     fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async move {
-            let key = &holding.key;
-            let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
-            if seen.occupant() == holding.occupant {
-                let wire = self.link.target.wire(key);
-                let now = self.clock.wall_micros();
-                let answer = self.call(|pass| script::evict(&wire, &seen, now, pass)).await?;
-                if reply::read_evict(self.link.node(), answer)? == Evicted::Yes {
-                    // The server does not tell the connection that made a change of its own change.
-                    self.link.feed.changed(key);
-                    return Ok(Eviction::Evicted);
-                }
-            }
-            let now = self.look(key).await?;
-            Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
-        })
+        Box::pin(self.end(holding))
     }
 
     fn vitals(&self) -> Answer<'_, Vitals> {

@@ -1,7 +1,9 @@
 //! What the scripts answer, read into the words of the contract.
 
+use super::script::Evicting;
 use fencelock_core::{
-    Acquire, Expiry, Fault, FencingToken, Holding, Key, Occupant, Occupied, Raise, Release, Renew, TokenBlock, Unknown,
+    Acquire, Expiry, Fault, FencingToken, Foreign, Holding, Key, Occupant, Occupied, Raise, Release, Renew, TokenBlock,
+    Unknown,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -11,20 +13,26 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) value: Vec<u8>,
-    pub(crate) kind: String,
+    kind: String,
     expiry: Expiry,
     fence: Option<FencingToken>,
     waiters: u32,
 }
 
 impl Seen {
-    #[cfg(test)]
-    pub(crate) fn of(value: &str, kind: &str) -> Self {
-        Self { value: value.into(), kind: kind.to_owned(), expiry: Expiry::Never, fence: None, waiters: 0 }
-    }
-
     pub(crate) fn occupant(&self) -> Occupant {
         occupant(&self.value, &self.kind)
+    }
+
+    /// What an eviction must find it to be; `None` if it is no lock, and never to be ended.
+    pub(crate) fn evicting(&self) -> Option<Evicting> {
+        match (self.occupant(), self.expiry) {
+            // One of ours without a fence is another program's that looks like it.
+            (Occupant::Holder(_), _) if self.fence.is_some() => Some(Evicting::Ours),
+            _ if !self.kind.is_empty() => None,
+            (_, Expiry::In(_)) => Some(Evicting::Foreign),
+            (_, Expiry::Never) => Some(Evicting::Endless),
+        }
     }
 
     pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
@@ -76,6 +84,10 @@ impl<'a> Reply<'a> {
         Ok(u32::try_from(self.number()?).unwrap_or(0))
     }
 
+    fn left(&mut self) -> Result<Left, Unknown> {
+        Ok(if self.number()? == 0 { Left::Nobody } else { Left::More })
+    }
+
     pub(crate) fn millis(&mut self) -> Result<Duration, Unknown> {
         Ok(Duration::from_millis(u64::try_from(self.number()?).unwrap_or(0)))
     }
@@ -117,8 +129,11 @@ fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -
 }
 
 fn occupant(value: &[u8], kind: &str) -> Occupant {
+    if let Some(length) = kind.strip_prefix("string ") {
+        return Occupant::Foreign(Foreign::other(format!("a string of {length} bytes")));
+    }
     if !kind.is_empty() {
-        return Occupant::Foreign(format!("a value of type {kind}"));
+        return Occupant::Foreign(Foreign::other(format!("a value of type {kind}")));
     }
     Occupant::from_wire(&String::from_utf8_lossy(value))
 }
@@ -127,33 +142,45 @@ fn not_understood(node: &str, value: &Value) -> Unknown {
     Unknown::new(node, Fault::Other, format!("answer not understood: {value:?}"))
 }
 
-/// The answer of `acquire.lua`; `None` if it is the holder's already and a poll must confirm it.
-pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Option<Acquire>, Unknown> {
+/// The answer of `acquire.lua`.
+#[derive(Debug)]
+pub(crate) enum Claimed {
+    /// As it stands in the contract.
+    Answered(Acquire),
+    /// It is the holder's already, and a poll must confirm it.
+    Yours,
+    /// There are more dead waiters than one call passes over: it must be asked again.
+    More,
+}
+
+pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Claimed, Unknown> {
     let mut reply = Reply::new(node, value)?;
-    Ok(Some(match reply.text()?.as_str() {
+    Ok(Claimed::Answered(match reply.text()?.as_str() {
         "granted" => Acquire::Granted { tokens: reply.tokens()? },
         "queued" => {
             let (ahead, last_fence) = (reply.count()?, reply.text()?.parse::<u64>().ok());
+            let server_micros = reply.text()?.parse().ok();
             let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;
             // A fence that is no number belongs to nobody; then no message is newer, and the waiter polls.
-            Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), occupied }
+            Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), server_micros, occupied }
         }
         "busy" => {
             let last_fence = reply.text()?.parse().ok();
             Acquire::Busy(reply.occupied(last_fence, wall_micros)?)
         }
         "gone" => Acquire::Gone,
-        "yours" => return Ok(None),
+        "yours" => return Ok(Claimed::Yours),
+        "more" => return Ok(Claimed::More),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     }))
 }
 
-pub(crate) fn read_release(node: &str, value: Value) -> Result<Release, Unknown> {
+pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Left), Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(match reply.text()?.as_str() {
-        "released" => Release::Released,
-        "absent" => Release::Absent,
-        "taken" => Release::TakenBy(reply.occupant()?),
+        "released" => (Release::Released, reply.left()?),
+        "absent" => (Release::Absent, reply.left()?),
+        "taken" => (Release::TakenBy(reply.occupant()?), Left::Nobody),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
 }
@@ -186,12 +213,10 @@ pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
     }
 }
 
-pub(crate) fn read_evict(node: &str, value: Value) -> Result<Evicted, Unknown> {
-    match value {
-        Value::Int(1) => Ok(Evicted::Yes),
-        Value::Int(0) => Ok(Evicted::AnotherByNow),
-        other => Err(not_understood(node, &other)),
-    }
+pub(crate) fn read_evict(node: &str, value: Value) -> Result<(Evicted, Left), Unknown> {
+    let mut reply = Reply::new(node, value)?;
+    let evicted = if reply.number()? == 1 { Evicted::Yes } else { Evicted::AnotherByNow };
+    Ok((evicted, reply.left()?))
 }
 
 /// The answer of `evict.lua`.
@@ -199,4 +224,12 @@ pub(crate) fn read_evict(node: &str, value: Value) -> Result<Evicted, Unknown> {
 pub(crate) enum Evicted {
     Yes,
     AnotherByNow,
+}
+
+/// Whether a script that made a lock free has offered it to everybody it had to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nobody,
+    /// There are more dead waiters than one call passes over.
+    More,
 }

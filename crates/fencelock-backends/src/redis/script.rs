@@ -1,7 +1,6 @@
 //! One typed function for each script.
 
 use super::guard::{Guard, Mark, Pass};
-use super::reply::Seen;
 use fencelock_core::{Claim, FencingToken, HolderId, Intent, SideKeys};
 use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
@@ -14,7 +13,7 @@ pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 /// What a lock has beside its key.
-pub(super) const SIDE: [&str; 3] = ["fence", "line", "waiters"];
+pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
 
 /// A script with its digest.
 #[derive(Debug)]
@@ -82,9 +81,9 @@ impl Call {
     }
 
     fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<Mark<'_>>) -> Self {
-        // Room for the digest, four names and the arguments: one allocation each, whatever the call.
-        let mut by_digest = Cmd::with_capacity(16, 320 + 4 * wire.len());
-        by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 5 } else { 4 }).arg(wire);
+        // Room for the digest, five names and the arguments: one allocation each, whatever the call.
+        let mut by_digest = Cmd::with_capacity(20, 352 + 5 * wire.len());
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 6 } else { 5 }).arg(wire);
         let mut side = SideKeys::of(wire);
         for what in SIDE {
             by_digest.arg(side.name(what));
@@ -167,8 +166,11 @@ pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, pass: Pas
     Call::guarded(&RELEASE, wire, pass).arg(&holder.hex()).arg(wall_micros).arg(millis(CLAIM_TTL)).pass(pass)
 }
 
-pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration) -> Call {
-    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl))
+/// `told` is how long from now on its holder may believe in its lease, whatever comes of this.
+pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, told: Duration) -> Call {
+    // No more than a double holds.
+    let told = millis(told).min(FencingToken::MAX);
+    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(told)
 }
 
 pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, pass: Pass<'_>) -> Call {
@@ -179,13 +181,24 @@ pub(crate) fn inspect(wire: &str) -> Call {
     Call::new(&INSPECT, wire)
 }
 
-pub(crate) fn evict(wire: &str, seen: &Seen, wall_micros: u64, pass: Pass<'_>) -> Call {
-    Call::guarded(&EVICT, wire, pass)
-        .arg(&seen.value)
-        .arg(&seen.kind)
-        .arg(wall_micros)
-        .arg(millis(CLAIM_TTL))
-        .pass(pass)
+/// What a hold is taken for that is to be ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evicting {
+    /// One of ours, with a fence beside it.
+    Ours,
+    /// Another program's, with an end.
+    Foreign,
+    /// Another program's, without an end.
+    Endless,
+}
+
+pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, pass: Pass<'_>) -> Call {
+    let what = match what {
+        Evicting::Ours => "ours",
+        Evicting::Foreign => "foreign",
+        Evicting::Endless => "endless",
+    };
+    Call::guarded(&EVICT, wire, pass).arg(seen).arg(what).arg(wall_micros).arg(millis(CLAIM_TTL)).pass(pass)
 }
 
 /// To be answered to [`super::guard::State::read`].

@@ -61,9 +61,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_has_four_names_with_the_prefix_of_the_url() {
+    fn a_lock_has_five_names_with_the_prefix_of_the_url() {
         let server = servers("redis://h?prefix=p:").unwrap().remove(0);
         let names = server.names(&Key::new("k").unwrap());
-        assert_eq!(names, ["fencelock:{p:k}:fence", "fencelock:{p:k}:line", "fencelock:{p:k}:waiters", "p:k"]);
+        let side = ["fence", "line", "waiters", "alive"].map(|what| format!("fencelock:{{p:k}}:{what}"));
+        assert_eq!(names, [&side[..], &["p:k".to_owned()]].concat());
     }
 }

@@ -91,7 +91,7 @@ impl Node {
             Ask::Raise { to } => self.raise(request, to),
             Ask::Renew { .. } => {
                 let (server, key) = self.model.key(&request.key);
-                Reply::Renew(match key.renew(server, holder, ttl_ms) {
+                Reply::Renew(match key.renew(server, holder, ttl_ms, ttl_ms) {
                     Renew::Renewed { .. } => Standing::Ours,
                     Renew::Absent => Standing::Absent,
                     Renew::Taken(_) => Standing::Taken,
@@ -112,9 +112,8 @@ impl Node {
                 let left = occupied.ttl_ms.map(Duration::from_millis);
                 Reply::Vote(Vote::Busy { last_fence: occupied.last_fence }, left)
             }
-            Ok(Acquire::Gone | Acquire::Refused(_)) | Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => {
-                Reply::Vote(Vote::Unknown, None)
-            }
+            Ok(Acquire::Gone | Acquire::More | Acquire::Refused(_))
+            | Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => Reply::Vote(Vote::Unknown, None),
         }
     }
 
@@ -145,8 +144,8 @@ impl Node {
         }
         let proposal = server.now_us;
         Reply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut nobody) {
-            Ok(Release::Released) => Standing::Ours,
-            Ok(Release::Absent) => Standing::Absent,
+            Ok(Release::Released(_)) => Standing::Ours,
+            Ok(Release::Absent(_)) => Standing::Absent,
             Ok(Release::Taken(_)) => Standing::Taken,
             Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => Standing::Unknown,
         })

@@ -27,7 +27,7 @@ fn foreign(place: &dyn Place) -> &dyn Foreign {
 }
 
 fn check_foreign(by: &Occupant) {
-    assert!(matches!(by, Occupant::Foreign(what) if !what.is_empty()), "{by:?}");
+    assert!(matches!(by, Occupant::Foreign(what) if !what.to_string().is_empty()), "{by:?}");
 }
 
 async fn what_another_program_holds_is_busy(place: &dyn Place) {

@@ -38,6 +38,8 @@ pub enum Acquire {
     Queued {
         /// So many are served before.
         ahead: u64,
+        /// The server's time, if scripts may ask for it.
+        now_us: Option<u64>,
         /// Who has the lock.
         occupied: Occupied,
     },
@@ -45,6 +47,8 @@ pub enum Acquire {
     Busy(Occupied),
     /// A poll by one who has neither the lock nor a place in line.
     Gone,
+    /// The lock is free, and there are more dead waiters than one call passes over.
+    More,
     /// The server may not grant.
     Refused(Refusal),
 }
@@ -76,9 +80,9 @@ pub enum Renew {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Release {
     /// It was the holder's, and is not any more.
-    Released,
+    Released(Left),
     /// There was none.
-    Absent,
+    Absent(Left),
     /// It is somebody else's.
     Taken(Value),
 }
@@ -100,7 +104,16 @@ pub struct Inspect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Evict {
     /// The hold that was seen is over.
-    Evicted,
+    Evicted(Left),
     /// It is another by now.
     AnotherByNow,
+}
+
+/// Whether a script that gave a lock up has looked at all waiters that it had to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Left {
+    /// The lock has a holder, or nobody waits.
+    Nobody,
+    /// There are more dead waiters than one call passes over.
+    More,
 }

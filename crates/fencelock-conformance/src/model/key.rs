@@ -1,9 +1,13 @@
-use super::answer::{Acquire, Evict, Inspect, Occupied, Raise, Refused, Release, Renew};
-use super::line::{Channel, Entry, HandOff, Heard, Line, Name, Waiter, Waiters};
+use super::answer::{Acquire, Evict, Inspect, Left, Occupied, Raise, Refused, Release, Renew};
+use super::line::{Channel, HandOff, Heard, Line, Lives, Name, Waiters};
 use super::marker::Gate;
-use super::server::{CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server};
+use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
+use super::tokens::Tokens;
 use super::value::Value;
 use std::sync::Arc;
+
+/// A lease that is so much longer than anybody asked for is cut at its renewal.
+const SLACK_MS: u64 = 1000;
 
 /// What stands under the user's key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,6 +29,13 @@ impl Lock {
         Wrote::Something
     }
 
+    /// The end moves away; or back, if it is more than a second further than `ttl_ms` and what its holder was told.
+    fn renew(&mut self, server: &Server, ttl_ms: u64, told_ms: u64) {
+        let longest = ttl_ms.max(told_ms);
+        let left = self.ttl_ms(server).map_or(0, |left| if left > longest + SLACK_MS { longest } else { left });
+        self.expires_ms = Some(server.now_ms() + left.max(ttl_ms));
+    }
+
     fn ttl_ms(&self, server: &Server) -> Option<u64> {
         self.expires_ms.map(|end| end - server.now_ms())
     }
@@ -37,6 +48,17 @@ pub struct Fence {
     pub token: u64,
     /// When it is forgotten.
     pub expires_ms: u64,
+}
+
+/// What an eviction takes the hold for that it is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Seen {
+    /// One of ours, with a fence beside it.
+    Ours,
+    /// Another program's, with an end.
+    Foreign,
+    /// Another program's, without an end.
+    Endless,
 }
 
 /// What a claim wants.
@@ -97,31 +119,32 @@ impl Claim {
         Tokens { client_us: self.proposal, proposed: self.proposed, wanted }
     }
 
-    fn value(&self) -> Value {
+    pub(super) fn value(&self) -> Value {
         Value::Ours { holder: self.holder, owner: self.owner.clone() }
     }
-}
-
-/// Which tokens a grant asks for.
-struct Tokens {
-    client_us: u64,
-    proposed: bool,
-    wanted: u64,
 }
 
 /// Whether a script has begun to write. A server with full memory refuses what takes more, but lets a script go on
 /// that has begun, so that no step is done by half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrote {
+pub(super) enum Wrote {
     Nothing,
     Something,
 }
 
 /// Whether an advance came upon the one who asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+pub(super) enum Turn {
     Mine,
-    NotMine,
+    Given,
+    Nobody,
+    More,
+}
+
+impl From<Turn> for Left {
+    fn from(turn: Turn) -> Self {
+        if turn == Turn::More { Self::More } else { Self::Nobody }
+    }
 }
 
 /// One key, with all that belongs to it.
@@ -135,6 +158,8 @@ pub struct KeyModel {
     pub line: Line,
     /// What is known of those in line.
     pub waiters: Waiters,
+    /// Until when they count.
+    pub lives: Lives,
 }
 
 /// The scripts.
@@ -169,8 +194,11 @@ impl KeyModel {
         if self.lock.is_none() {
             let me = Name::Holder(claim.holder);
             let turn = self.advance(server, Some(&me), claim.proposal, claim.hand_off_ms, &mut wrote, publish)?;
-            if self.lock.is_none() {
-                if turn == Turn::NotMine && claim.intent == Intent::Poll {
+            if turn != Turn::Given {
+                if turn == Turn::More {
+                    return Ok(Acquire::More);
+                }
+                if turn != Turn::Mine && claim.intent == Intent::Poll {
                     return Ok(Acquire::Gone);
                 }
                 let (fence, count) = self.draw(server, &claim.tokens(claim.wanted), &mut wrote)?;
@@ -182,30 +210,6 @@ impl KeyModel {
             return Ok(Acquire::Busy(self.occupied(server)));
         }
         self.wait(server, claim, wrote)
-    }
-
-    /// A place at the end of the line for who has none, and a sign of life. A poll gives no place.
-    fn wait(&mut self, server: &Server, claim: &Claim, mut wrote: Wrote) -> Result<Acquire, Refused> {
-        let me = Name::Holder(claim.holder);
-        let ahead = match self.line.rank(&me) {
-            Some(ahead) => ahead,
-            None if claim.intent == Intent::Poll => return Ok(Acquire::Gone),
-            None => {
-                take_memory(server, &mut wrote)?;
-                self.line.append(me.clone())
-            }
-        };
-        take_memory(server, &mut wrote)?;
-        let alive_until_ms = server.clock_us(claim.proposal) / 1000 + claim.life_ms;
-        let (ttl_ms, wanted, channel) = (claim.ttl_ms, claim.wanted, claim.channel);
-        let waiter = Waiter { alive_until_ms, ttl_ms, wanted, channel, value: claim.value() };
-        self.waiters.entries.insert(me, Entry::Waiter(waiter));
-        // It is enough that the first keeps the line alive: it polls as long as there is a line.
-        if ahead == 0 {
-            let end = server.now_ms() + LINE_TTL_MS;
-            (self.line.expires_ms, self.waiters.expires_ms) = (Some(end), Some(end));
-        }
-        Ok(Acquire::Queued { ahead: ahead as u64, occupied: self.occupied(server) })
     }
 
     /// `raise.lua`: the fence of a held lock becomes this one, unless it is beyond.
@@ -220,12 +224,15 @@ impl KeyModel {
         Ok(Raise::Acked)
     }
 
-    /// `renew.lua`: a held lock has at least this time from now. Never less than before, and nothing is created.
-    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64) -> Renew {
+    /// `renew.lua`: a held lock has at least this time from now. Never less than its holder was told, and nothing is created.
+    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Renew {
         self.expire(server);
-        let waiters = self.line.members.len() as u64;
+        let waiters = self.living(server);
         if let Some(lock) = self.lock_of(holder) {
-            lock.prolong(server, ttl_ms);
+            lock.renew(server, ttl_ms, told_ms);
+            if let Some(fence) = &mut self.fence {
+                fence.expires_ms = server.now_ms() + FENCE_TTL_MS;
+            }
             return Renew::Renewed { waiters };
         }
         self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone()))
@@ -243,45 +250,52 @@ impl KeyModel {
         publish: &mut impl FnMut(HandOff) -> Heard,
     ) -> Result<Release, Refused> {
         self.expire(server);
-        let answer = if self.lock_of(holder).is_some() {
+        let was_held = self.lock_of(holder).is_some();
+        if was_held {
             self.lock = None;
-            Release::Released
         } else {
             let me = Name::Holder(holder);
-            if let Some(rank) = self.line.rank(&me) {
-                self.line.remove(rank);
-                self.waiters.remove(&me);
+            if self.line.rank(&me).is_some() {
+                self.forget(&me);
             }
             if let Some(lock) = &self.lock {
                 return Ok(Release::Taken(lock.value.clone()));
             }
-            Release::Absent
-        };
-        if gate.refusal()?.is_none() {
-            self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?;
         }
-        Ok(answer)
+        let mut left = Left::Nobody;
+        if gate.refusal()?.is_none() {
+            left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
+        }
+        Ok(if was_held { Release::Released(left) } else { Release::Absent(left) })
     }
 
-    /// `evict.lua`: ends the hold that was seen, whoever has it, if it is still that one.
+    /// `evict.lua`: ends the hold that was seen, whoever has it, if it is still that one and of that kind.
     pub fn evict(
         &mut self,
         server: &Server,
-        seen: &Value,
+        (seen, kind): (&Value, Seen),
         proposal: u64,
         hand_off_ms: u64,
         gate: &Gate,
         publish: &mut impl FnMut(HandOff) -> Heard,
     ) -> Result<Evict, Refused> {
         self.expire(server);
-        if self.lock.as_ref().is_none_or(|lock| lock.value != *seen) {
+        let Some(lock) = self.lock.as_ref().filter(|lock| lock.value == *seen) else { return Ok(Evict::AnotherByNow) };
+        let is_string = seen.kind().is_empty();
+        let is_so = match kind {
+            Seen::Ours => self.fence.is_some(),
+            Seen::Foreign => lock.expires_ms.is_some(),
+            Seen::Endless => lock.expires_ms.is_none(),
+        };
+        if !is_string || !is_so {
             return Ok(Evict::AnotherByNow);
         }
         self.lock = None;
+        let mut left = Left::Nobody;
         if gate.refusal()?.is_none() {
-            self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?;
+            left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
         }
-        Ok(Evict::Evicted)
+        Ok(Evict::Evicted(left))
     }
 
     /// `inspect.lua`: who has the lock; `None` if it is free.
@@ -289,7 +303,7 @@ impl KeyModel {
         self.expire(server);
         let lock = self.lock.as_ref()?;
         let fence = self.fence.map(|fence| fence.token);
-        let waiters = self.line.members.len() as u64;
+        let waiters = self.living(server);
         Some(Inspect { by: lock.value.clone(), ttl_ms: lock.ttl_ms(server), fence, waiters })
     }
 }
@@ -306,20 +320,23 @@ impl KeyModel {
         if server.is_over(self.waiters.expires_ms) {
             self.waiters = Waiters::default();
         }
+        if server.is_over(self.lives.expires_ms) {
+            self.lives = Lives::default();
+        }
     }
 
     fn lock_of(&mut self, holder: u128) -> Option<&mut Lock> {
         self.lock.as_mut().filter(|lock| lock.value.holder() == Some(holder))
     }
 
-    fn occupied(&self, server: &Server) -> Occupied {
+    pub(super) fn occupied(&self, server: &Server) -> Occupied {
         let lock = self.lock.as_ref().unwrap_or_else(|| unreachable!("only of a lock that is not free"));
         let last_fence = self.fence.map_or(0, |fence| fence.token);
         Occupied { last_fence, ttl_ms: lock.ttl_ms(server), by: lock.value.clone() }
     }
 
     /// The next fence, and how many tokens end with it.
-    fn draw(&mut self, server: &Server, tokens: &Tokens, wrote: &mut Wrote) -> Result<(u64, u64), Refused> {
+    pub(super) fn draw(&mut self, server: &Server, tokens: &Tokens, wrote: &mut Wrote) -> Result<(u64, u64), Refused> {
         let previous = self.fence.map_or(0, |fence| fence.token);
         let (token, count) = tokens.after(previous, server);
         if token > FENCE_MAX {
@@ -333,72 +350,10 @@ impl KeyModel {
     fn set_fence(&mut self, server: &Server, token: u64) {
         self.fence = Some(Fence { token, expires_ms: server.now_ms() + FENCE_TTL_MS });
     }
-
-    /// A free lock goes to the first waiter that is alive and whose process listens, under a short lease until it
-    /// confirms; those passed over are out of the line. It ends before `me`, who is out of the line too.
-    fn advance(
-        &mut self,
-        server: &Server,
-        me: Option<&Name>,
-        proposal: u64,
-        hand_off_ms: u64,
-        wrote: &mut Wrote,
-        publish: &mut impl FnMut(HandOff) -> Heard,
-    ) -> Result<Turn, Refused> {
-        while let Some(name) = self.line.pop() {
-            *wrote = Wrote::Something;
-            let entry = self.waiters.remove(&name);
-            if me == Some(&name) {
-                return Ok(Turn::Mine);
-            }
-            let Some(Entry::Waiter(waiter)) = entry else { continue };
-            if waiter.alive_until_ms * 1000 <= server.clock_us(proposal) {
-                continue;
-            }
-            // Before the message, which carries it. If nobody hears that, a fence is skipped, which does no harm.
-            let (fence, count) =
-                self.draw(server, &Tokens { client_us: proposal, proposed: false, wanted: waiter.wanted }, wrote)?;
-            let lease_ms = waiter.ttl_ms.min(hand_off_ms);
-            let told = waiter.channel.map(|channel| publish(HandOff { channel, to: name, fence, count, lease_ms }));
-            if told != Some(Heard::ByNone) {
-                self.lock = Some(Lock { value: waiter.value, expires_ms: Some(server.now_ms() + lease_ms) });
-                return Ok(Turn::NotMine);
-            }
-        }
-        Ok(Turn::NotMine)
-    }
-}
-
-impl Tokens {
-    fn after(&self, previous: u64, server: &Server) -> (u64, u64) {
-        if self.proposed { self.proposed_after(previous, server) } else { self.own_after(previous, server) }
-    }
-
-    /// They end with the server's time, or one above the last, and reach down to the last; one where none is remembered.
-    fn own_after(&self, previous: u64, server: &Server) -> (u64, u64) {
-        let token = server.clock_us(self.client_us).max(previous + 1);
-        let room = if previous == 0 { 1 } else { token - previous };
-        (token, self.wanted.min(room))
-    }
-
-    /// Above the last one by as many as are wanted, and otherwise the proposal, as far as the server's clock bears it out.
-    /// Tokens that would lie more than a second off that clock are not given, but one is always.
-    fn proposed_after(&self, previous: u64, server: &Server) -> (u64, u64) {
-        let now = server.clock_us(self.client_us);
-        let clamped = if server.time_refused {
-            self.client_us
-        } else {
-            self.client_us.clamp(server.now_us.saturating_sub(CLAMP_US), server.now_us + CLAMP_US)
-        };
-        let ceiling = now.saturating_add(CLAMP_US).min(FENCE_MAX);
-        let count = self.wanted.min(ceiling.saturating_sub(previous)).max(1);
-        let token = clamped.max(previous + count);
-        (token, count.min(token - now.saturating_sub(CLAMP_US) + 1))
-    }
 }
 
 /// A step that needs more memory.
-fn take_memory(server: &Server, wrote: &mut Wrote) -> Result<(), Refused> {
+pub(super) fn take_memory(server: &Server, wrote: &mut Wrote) -> Result<(), Refused> {
     if server.full && *wrote == Wrote::Nothing {
         return Err(Refused::Full);
     }

@@ -85,6 +85,36 @@ impl Line {
     }
 }
 
+/// Until when each waiter counts without another sign of life, ms.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Lives {
+    /// By name.
+    pub until_ms: BTreeMap<Name, u64>,
+    /// When it is forgotten.
+    pub expires_ms: Option<u64>,
+}
+
+impl Lives {
+    pub(super) fn remove(&mut self, name: &Name) -> Option<u64> {
+        let until_ms = self.until_ms.remove(name);
+        if self.until_ms.is_empty() {
+            self.expires_ms = None;
+        }
+        until_ms
+    }
+
+    /// The first of those whose life is over, in the order of their ends.
+    pub(super) fn over(&self, now_ms: u64, cap: usize) -> Vec<Name> {
+        let mut over: Vec<_> = self.until_ms.iter().filter(|(_, until_ms)| **until_ms <= now_ms).collect();
+        over.sort_by_key(|(name, until_ms)| (**until_ms, (*name).clone()));
+        over.into_iter().take(cap).map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn count(&self, now_ms: u64) -> u64 {
+        self.until_ms.values().filter(|until_ms| **until_ms > now_ms).count() as u64
+    }
+}
+
 /// What is known of each waiter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Waiters {
@@ -116,8 +146,6 @@ pub enum Entry {
 /// One who waits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Waiter {
-    /// After this moment without a sign of life it is passed over.
-    pub alive_until_ms: u64,
     /// The lease it wants.
     pub ttl_ms: u64,
     /// How many fencing tokens.

@@ -19,14 +19,16 @@ mod key;
 mod line;
 mod marker;
 mod server;
+mod tokens;
 mod value;
+mod waiting;
 
-pub use answer::{Acquire, Evict, Inspect, Occupied, Raise, Refused, Release, Renew};
+pub use answer::{Acquire, Evict, Inspect, Left, Occupied, Raise, Refused, Release, Renew};
 pub use foreign::{Done, OnlyIfFree};
-pub use key::{Claim, Fence, Intent, KeyModel, Lock};
-pub use line::{Channel, Entry, HandOff, Heard, Line, Name, Waiter, Waiters};
+pub use key::{Claim, Fence, Intent, KeyModel, Lock, Seen};
+pub use line::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Waiter, Waiters};
 pub use marker::{Found, Gate, Handshake, Marker, Refusal, Visitor, Written};
-pub use server::{CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server};
+pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server};
 pub use value::{Kind, Value};
 
 use std::collections::BTreeMap;

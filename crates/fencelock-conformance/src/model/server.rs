@@ -7,6 +7,9 @@ pub const CLAMP_US: u64 = 1_000_000;
 /// The greatest fencing token: doubles count up to here without a gap.
 pub const FENCE_MAX: u64 = (1 << 53) - 1;
 
+/// Waiters that one script passes over.
+pub const CAP: usize = 32;
+
 /// What every script sees of the server it runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Server {
@@ -16,12 +19,14 @@ pub struct Server {
     pub time_refused: bool,
     /// The memory is full: what needs more of it is refused, unless the script has already begun to write.
     pub full: bool,
+    /// How many waiters one script passes over: [`CAP`], or fewer to see more of it.
+    pub cap: usize,
 }
 
 impl Server {
     /// A healthy server at this time.
     pub const fn at(now_us: u64) -> Self {
-        Self { now_us, time_refused: false, full: false }
+        Self { now_us, time_refused: false, full: false, cap: CAP }
     }
 
     pub(super) const fn now_ms(&self) -> u64 {

@@ -139,7 +139,7 @@ async fn a_preset_names_the_key_as_its_library_does() {
     let client = client(&format!("{}?compat=laravel:{{shop}}_cache_", server.url())).await;
     let guard = client.lock("k").await.unwrap();
     assert!(!is_free(&server, "{shop}_cache_k"));
-    assert!(!is_free(&server, "fencelock:{shop}:fence:{shop}_cache_k"));
+    assert!(!is_free(&server, "fencelock:key:{shop}_cache_k:fence"));
     assert_eq!(client.list().await.unwrap().len(), 1);
     guard.release().await.unwrap();
     assert!(is_free(&server, "{shop}_cache_k"));

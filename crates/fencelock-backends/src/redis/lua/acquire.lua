@@ -6,9 +6,11 @@
 --       10 "proposed" if 5 is the fence that a quorum proposes to its nodes, else "own"      11 run id      12 quorum
 -- Reply {"granted", last token, how many}
 --       {"yours"}                               it is the holder's already; a poll confirms it and gives full time
---       {"queued", ahead, last fence, pttl, value, type}
+--       {"queued", ahead, last fence, server's time in us or -1, pttl, value, type}
 --       {"busy", last fence, pttl, value, type}
 --       {"gone"}                                a poll by somebody who has neither lock nor place
+--       {"more"}                                the lock is free, and there are more dead waiters than one call passes over:
+--                                               ask again
 --       {"handshake"}                           with a marker: it is not of this server, or there is none
 --       {"nodeset", quorum, nodes}              with a marker: the server belongs to these
 --       {"quarantined", rest in ms}             with a marker: the server may have forgotten what it granted
@@ -26,34 +28,42 @@ if is_holder(value, id) then
   -- Only a poll changes the time: an enqueue that arrives twice must not stretch a lease that nobody wants any more.
   if intent ~= 'poll' then return {'yours'} end
   if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[1], ttl) end
-  return {'granted', redis.call('GET', KEYS[2]) or (next_block(client_time, 1, proposed)), 1}
+  local last = fence()
+  return {'granted', last > 0 and string.format('%.0f', last) or (next_block(client_time, 1, proposed)), 1}
 end
 
 if not value then
-  local first = advance(id, client_time, ARGV[7], ARGV[11])
-  value = redis.call('GET', KEYS[1]) or nil
-  if not value and (first or intent ~= 'poll') then
+  local turn = advance(id, client_time, ARGV[7], ARGV[11])
+  if turn == 'given' then
+    value = redis.call('GET', KEYS[1])
+  else
+    if turn == 'more' then return {'more'} end
+    if turn ~= 'mine' and intent == 'poll' then return {'gone'} end
     local last, count = next_block(client_time, ARGV[9], proposed)
     redis.call('SET', KEYS[1], mine, 'PX', ttl)
     return {'granted', last, count}
   end
-  if not value then return {'gone'} end
 end
 
-if intent == 'try' then
-  return {'busy', redis.call('GET', KEYS[2]) or '0', redis.call('PTTL', KEYS[1]), value, kind or ''}
-end
+local last = string.format('%.0f', fence())
+if intent == 'try' then return {'busy', last, redis.call('PTTL', KEYS[1]), value, kind or ''} end
+
 local ahead = redis.call('ZRANK', KEYS[3], id)
+if not ahead and intent == 'poll' then return {'gone'} end
+local now, exact = clock(client_time)
+local now_ms = math.floor(now / 1000)
+if purge(id, now_ms) > 0 and ahead then ahead = redis.call('ZRANK', KEYS[3], id) end
 if not ahead then
-  if intent == 'poll' then return {'gone'} end
   local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
   redis.call('ZADD', KEYS[3], last[2] and last[2] + 1 or 1, id)
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
-local alive = math.floor(clock(client_time) / 1000) + ARGV[6]
-redis.call('HSET', KEYS[4], id, string.format('%d %s %s %s %s', alive, ttl, ARGV[9], ARGV[8], mine))
+redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms + ARGV[6]), id)
+redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s', ttl, ARGV[9], ARGV[8], mine))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)
   redis.call('PEXPIRE', KEYS[4], LINE_TTL)
+  redis.call('PEXPIRE', KEYS[5], LINE_TTL)
 end
-return {'queued', ahead, redis.call('GET', KEYS[2]) or '0', redis.call('PTTL', KEYS[1]), value, kind or ''}
+local time = exact and string.format('%.0f', now) or '-1'
+return {'queued', ahead, last, time, redis.call('PTTL', KEYS[1]), value, kind or ''}

@@ -1,8 +1,9 @@
--- Who has the lock, as far as one look can tell.
+-- Who has the lock, as far as one look can tell. It writes nothing.
 --
 -- ARGV  none
--- Reply {value, type, pttl, fence, waiters}, or nil if it is free
+-- Reply {value, type, pttl, fence or "", waiters}, or nil if it is free
 
 local value, kind = occupant()
 if not value then return false end
-return {value, kind or '', redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', redis.call('ZCARD', KEYS[3])}
+local last = fence()
+return {value, kind or '', redis.call('PTTL', KEYS[1]), last > 0 and string.format('%.0f', last) or '', living()}

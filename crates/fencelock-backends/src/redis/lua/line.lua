@@ -3,31 +3,41 @@
 -- KEYS  1 lock      string: "<holder id> <owner>", or whatever another program put there
 --       2 fence     string: the greatest fencing token given, microseconds; the last of a block
 --       3 line      zset: holder ids of waiters by ticket
---       4 waiters   hash: holder id -> "<alive until, ms> <ttl, ms> <tokens wanted> <channel or -> <value>"
---       5 marker    only for clients that ask for a quarantine, see handshake.lua
+--       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>"
+--       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count without another poll
+--       6 marker    only for clients that ask for a quarantine, see handshake.lua
 --
 -- What may grant ends its arguments with the run id of the server that the connection began with, "-" if that is not
 -- known; with a marker also with the quorum that it must name.
 --
--- One script runs at a time, and the server's time stands still while it runs.
+-- One script runs at a time, and the server's time stands still while it runs. Nothing that a client can make long is
+-- gone through in one call: what is left is told with "more", and whoever asks again goes on with it.
 
 local FENCE_TTL = 86400000   -- 24 h idle. The fence follows the time, so forgetting it then cannot lower it.
 local LINE_TTL = 3600000     -- 1 h. Far beyond the life of a waiter that says nothing.
 local CLAMP = 1000000        -- on a node of a quorum, a proposal may lie 1 s off the server's clock
 local FENCE_MAX = 9007199254740991
+local CAP = 32               -- waiters that one call passes over
+local CUT = 300              -- bytes of a value that are read: no lock is longer
 
--- The value of the lock, or nil; for a foreign type the value "" and the type.
+-- The value of the lock, or nil; the value "" and the type where it is no string; the beginning and "string <length>" where it
+-- is longer than any lock.
 local function occupant()
-  local value = redis.pcall('GET', KEYS[1])
-  if type(value) ~= 'table' then return value or nil end
-  if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value) end
-  return '', redis.call('TYPE', KEYS[1]).ok
+  local value = redis.pcall('GETRANGE', KEYS[1], 0, CUT)
+  if type(value) == 'table' then
+    -- Once more, for the server's own error: Redis 6.2 cannot raise one that was caught.
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then redis.call('GETRANGE', KEYS[1], 0, CUT) end
+    return '', redis.call('TYPE', KEYS[1]).ok
+  end
+  if value == '' and redis.call('EXISTS', KEYS[1]) == 0 then return nil end
+  if #value > CUT then return string.sub(value, 1, CUT), 'string ' .. redis.call('STRLEN', KEYS[1]) end
+  return value
 end
 
 -- What keeps this server from granting, as the reply to a claim; nil if nothing does, or if nobody asked for a guard.
 local function refusal(epoch, quorum)
-  if not KEYS[5] then return nil end
-  local marker = redis.call('HMGET', KEYS[5], 'epoch', 'until', 'quorum', 'nodes')
+  if not KEYS[6] then return nil end
+  local marker = redis.call('HMGET', KEYS[6], 'epoch', 'until', 'quorum', 'nodes')
   local till = tonumber(marker[2])
   if marker[1] ~= epoch or not till then return {'handshake'} end
   if marker[3] ~= quorum then return {'nodeset', marker[3] or '', marker[4] or ''} end
@@ -50,6 +60,11 @@ local function clock(client_time)
   return time[1] * 1000000 + time[2], true
 end
 
+-- The greatest fencing token given; 0 if there is none, or if what is there is no number.
+local function fence()
+  return tonumber(redis.pcall('GET', KEYS[2])) or 0
+end
+
 -- On a node of a quorum: the last of the next tokens, and how many they are. They end with the proposal, as far as the
 -- server's time bears it out: as many as are wanted, unless they would lie more than 1 s ahead of that time, or, where the
 -- fence was forgotten, behind it.
@@ -67,35 +82,63 @@ end
 local function next_block(client_time, wanted, proposed, now, exact)
   if not now then now, exact = clock(client_time) end
   wanted = tonumber(wanted)
-  local previous = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+  local previous = fence()
   local last, count = math.max(now, previous + 1), 1
   if proposed then
     last, count = next_proposed_block(previous, tonumber(client_time), wanted, now, exact)
   elseif previous > 0 then
     count = math.min(wanted, last - previous)
   end
-  if last > FENCE_MAX then error({err = 'ERR fencelock: the fencing token of this key has reached 2^53'}) end
+  if last > FENCE_MAX then error('ERR fencelock: the fencing token of this key has reached 2^53', 0) end
   last = string.format('%d', last)
   redis.call('SET', KEYS[2], last, 'PX', FENCE_TTL)
   return last, count
 end
 
--- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. Stops
--- before `me`, who is then out of the line, and says so. A waiter whose channel nobody reads has no process any more.
+-- Takes out of the line at most CAP of those whose life is over, but not `me`, who is asking. How many.
+local function purge(me, now_ms)
+  local dead = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now_ms), 'LIMIT', 0, CAP)
+  for i = #dead, 1, -1 do
+    if dead[i] == me then table.remove(dead, i) end
+  end
+  if #dead == 0 then return 0 end
+  redis.call('ZREM', KEYS[5], unpack(dead))
+  redis.call('HDEL', KEYS[4], unpack(dead))
+  redis.call('ZREM', KEYS[3], unpack(dead))
+  return #dead
+end
+
+-- How many wait and are alive. Where TIME is refused, how many wait.
+local function living()
+  local waiting = redis.pcall('ZCARD', KEYS[3])
+  if type(waiting) == 'table' or waiting == 0 then return 0 end
+  local time = redis.pcall('TIME')
+  if time.err then return waiting end
+  local alive = redis.pcall('ZCOUNT', KEYS[5], string.format('(%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), '+inf')
+  return type(alive) == 'table' and waiting or alive
+end
+
+-- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. A waiter whose
+-- channel nobody reads has no process any more. Whoever is passed over is out of the line.
 -- The message names the server: what a master publishes is also heard at its replicas, by who takes them for the master.
+-- Returns "mine" if it came to `me`, who is then out of the line too; "given" if the lock is somebody else's now; "nobody" if
+-- the line is empty; "more" if it passed over as many as one call may, and others are left.
 local function advance(me, client_time, claim_ttl, run_id)
-  -- Asked first, because a script that has begun to write may go on when the memory is full.
-  if redis.call('EXISTS', KEYS[3]) == 0 then return false end
-  local now, exact = nil, nil
-  while true do
+  -- Asked first, because a script that has begun to write may go on when the memory is full. What is no line has nobody in it.
+  local waiting = redis.pcall('ZCARD', KEYS[3])
+  if type(waiting) == 'table' or waiting == 0 then return 'nobody' end
+  local now, exact = clock(client_time)
+  for _ = 1, CAP do
     local id = redis.call('ZPOPMIN', KEYS[3])[1]
-    if not id then return false end
-    local entry = redis.call('HGET', KEYS[4], id)
-    redis.call('HDEL', KEYS[4], id)
-    if id == me then return true end
-    if not now then now, exact = clock(client_time) end
-    local alive, ttl, wanted, channel, value = string.match(entry or '', '^(%d+) (%d+) (%d+) (%S+) (.*)$')
-    if alive and tonumber(alive) * 1000 > now then
+    if not id then return 'nobody' end
+    -- These may be no hash and no sorted set; then nothing is known of the waiter.
+    local entry, alive = redis.pcall('HGET', KEYS[4], id), tonumber(redis.pcall('ZSCORE', KEYS[5], id))
+    redis.pcall('HDEL', KEYS[4], id)
+    redis.pcall('ZREM', KEYS[5], id)
+    if id == me then return 'mine' end
+    if type(entry) ~= 'string' then entry = '' end
+    local ttl, wanted, channel, value = string.match(entry, '^(%d+) (%d+) (%S+) (.*)$')
+    if ttl and alive and alive * 1000 > now then
       local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
       local last, count = next_block(client_time, wanted, false, now, exact)
       local readers = 1
@@ -105,9 +148,10 @@ local function advance(me, client_time, claim_ttl, run_id)
       end
       if type(readers) == 'table' or readers > 0 then
         redis.call('SET', KEYS[1], value, 'PX', lease)
-        return false
+        return 'given'
       end
     end
   end
+  return redis.call('EXISTS', KEYS[3]) == 1 and 'more' or 'nobody'
 end
 

@@ -6,6 +6,6 @@
 if refusal(ARGV[3], ARGV[4]) then return 0 end
 local value = occupant()
 if not is_holder(value, ARGV[1]) then return 0 end
-if (tonumber(redis.call('GET', KEYS[2]) or '0') or 0) > tonumber(ARGV[2]) then return 0 end
+if fence() > tonumber(ARGV[2]) then return 0 end
 redis.call('SET', KEYS[2], ARGV[2], 'PX', FENCE_TTL)
 return 1

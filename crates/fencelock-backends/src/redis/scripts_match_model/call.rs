@@ -3,14 +3,13 @@
 use super::RUN_ID;
 use super::expected::Expected;
 use super::guest::{self, Guest, Visit, rest};
-use super::sent::{Mutant, Sent};
+use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::guard::{Guard, Pass};
-use crate::redis::reply::Seen;
-use crate::redis::script::{self, Call};
+use crate::redis::script::{self, Call, Evicting};
 use fencelock_conformance::Reply;
 use fencelock_conformance::model::{
-    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Marker, Server, Value,
+    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Left, Marker, Server, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
 use std::num::NonZeroU32;
@@ -36,11 +35,14 @@ fn acquired(answer: Acquire) -> Reply {
     Reply::Array(match answer {
         Acquire::Granted { fence, count } => vec![text("granted"), text(&fence), int(count)],
         Acquire::Yours => vec![text("yours")],
-        Acquire::Queued { ahead, occupied: by } => {
-            [text("queued"), int(ahead)].into_iter().chain(occupied(&by)).collect()
+        Acquire::Queued { ahead, now_us, occupied: by } => {
+            let time = text(&now_us.map_or("-1".to_owned(), |now_us| now_us.to_string()));
+            let [last, rest @ ..] = occupied(&by);
+            [text("queued"), int(ahead), last, time].into_iter().chain(rest).collect()
         }
         Acquire::Busy(by) => [text("busy")].into_iter().chain(occupied(&by)).collect(),
         Acquire::Gone => vec![text("gone")],
+        Acquire::More => vec![text("more")],
         Acquire::Refused(refusal) => guest::refused(&refusal),
     })
 }
@@ -49,10 +51,14 @@ fn taken(by: &Value) -> Reply {
     Reply::Array(vec![text("taken"), text(by), text(by.kind())])
 }
 
+fn more(left: Left) -> Reply {
+    int(u64::from(left == Left::More))
+}
+
 fn released(answer: model::Release) -> Reply {
     match answer {
-        model::Release::Released => Reply::Array(vec![text("released")]),
-        model::Release::Absent => Reply::Array(vec![text("absent")]),
+        model::Release::Released(left) => Reply::Array(vec![text("released"), more(left)]),
+        model::Release::Absent(left) => Reply::Array(vec![text("absent"), more(left)]),
         model::Release::Taken(by) => taken(&by),
     }
 }
@@ -105,6 +111,7 @@ impl Both<'_> {
             return self.visit(&guest, *visit);
         }
         let Self { name, server, key, marker, guest, mutant } = self;
+        let changes = Changes { mutant, cap: server.cap };
         let guard = guest.map(|guest| (guest, guest.guard(name)));
         let pass = guard.as_ref().map_or(Pass::free(RUN_ID), |(guest, guard)| guard.pass(guest.epoch()));
         let gate = guard.as_ref().map_or(Gate::Open, |(guest, guard)| guest.gate(guard, marker, server));
@@ -122,40 +129,49 @@ impl Both<'_> {
                     ..model::Claim::try_for(*holder, *ttl_ms, proposal.near(server, key))
                 };
                 let answer = key.acquire(server, &claim, &gate, publish);
-                (Sent::script(acquire(name, &claim, pass), mutant), Expected::or_refused(answer, acquired))
+                (Sent::script(acquire(name, &claim, pass), changes), Expected::or_refused(answer, acquired))
             }
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
                 let answer = key.raise(server, *holder, to.get(), &gate);
                 let number = |answer| int(u64::from(answer == model::Raise::Acked));
                 (
-                    Sent::script(script::raise(name, &id(*holder), to, pass), mutant),
+                    Sent::script(script::raise(name, &id(*holder), to, pass), changes),
                     Expected::or_refused(answer, number),
                 )
             }
-            Command::Renew { holder, ttl_ms } => {
-                let answer = key.renew(server, *holder, *ttl_ms);
-                let call = script::renew(name, &id(*holder), Duration::from_millis(*ttl_ms));
-                (Sent::script(call, mutant), Expected::Reply(renewed(answer)))
+            Command::Renew { holder, ttl_ms, told_ms } => {
+                let answer = key.renew(server, *holder, *ttl_ms, *told_ms);
+                let [ttl, told] = [*ttl_ms, *told_ms].map(Duration::from_millis);
+                let call = script::renew(name, &id(*holder), ttl, told);
+                (Sent::script(call, changes), Expected::Reply(renewed(answer)))
             }
             Command::Release { holder, proposal } => {
                 let proposal = proposal.near(server, key);
                 let answer = key.release(server, *holder, proposal, hand_off_ms, &gate, publish);
                 let call = script::release(name, &id(*holder), proposal, pass);
-                (Sent::script(call, mutant), Expected::or_refused(answer, released))
+                (Sent::script(call, changes), Expected::or_refused(answer, released))
             }
             Command::Inspect => {
                 let answer = key.inspect(server);
-                (Sent::script(script::inspect(name), mutant), Expected::Reply(inspected(answer)))
+                (Sent::script(script::inspect(name), changes), Expected::Reply(inspected(answer)))
             }
-            Command::Evict { seen, proposal } => {
+            Command::Evict { seen, kind, proposal } => {
                 let there = key.lock.as_ref().map(|lock| lock.value.clone());
                 let seen = seen.clone().or(there).unwrap_or(Value::Foreign("".into()));
                 let proposal = proposal.near(server, key);
-                let answer = key.evict(server, &seen, proposal, hand_off_ms, &gate, publish);
-                let call = script::evict(name, &Seen::of(&seen.to_string(), seen.kind()), proposal, pass);
-                let number = |answer| int(u64::from(answer == model::Evict::Evicted));
-                (Sent::script(call, mutant), Expected::or_refused(answer, number))
+                let answer = key.evict(server, (&seen, *kind), proposal, hand_off_ms, &gate, publish);
+                let kind = match kind {
+                    model::Seen::Ours => Evicting::Ours,
+                    model::Seen::Foreign => Evicting::Foreign,
+                    model::Seen::Endless => Evicting::Endless,
+                };
+                let call = script::evict(name, seen.to_string().as_bytes(), kind, proposal, pass);
+                let numbers = |answer| match answer {
+                    model::Evict::Evicted(left) => Reply::Array(vec![int(1), more(left)]),
+                    model::Evict::AnotherByNow => Reply::Array(vec![int(0), int(0)]),
+                };
+                (Sent::script(call, changes), Expected::or_refused(answer, numbers))
             }
             Command::DeleteMarker => {
                 let there = marker.written.take().is_some();
@@ -169,13 +185,14 @@ impl Both<'_> {
 
     fn visit(self, guest: &Guest, visit: Visit) -> (Sent, Expected) {
         let Both { name, server, marker, mutant, .. } = self;
+        let changes = Changes { mutant, cap: server.cap };
         let guard = guest.guard(name);
         let visitor = guest.visitor(&guard);
         match visit {
             Visit::Handshake => {
                 let answer = marker.handshake(server, &visitor);
                 (
-                    Sent::script(script::handshake(&guard, guest.epoch()), mutant),
+                    Sent::script(script::handshake(&guard, guest.epoch()), changes),
                     Expected::or_refused(answer, |Handshake { rest_ms, quorum, nodes }| {
                         Reply::Array(vec![rest(rest_ms), text(&quorum), text(&nodes)])
                     }),
@@ -189,7 +206,7 @@ impl Both<'_> {
                     Found::Unchanged => "unchanged",
                 };
                 (
-                    Sent::script(script::init(&guard, guest.epoch(), guest.trust(), joins), mutant),
+                    Sent::script(script::init(&guard, guest.epoch(), guest.trust(), joins), changes),
                     Expected::or_refused(answer, |(found, rest_ms)| {
                         Reply::Array(vec![text(word(found)), rest(rest_ms)])
                     }),

@@ -46,7 +46,8 @@ fn the_scripts_do_what_the_model_says() {
     let mut sights = Sights::default();
     for seed in seeds {
         let Err((story, difference)) = game::play(&mut real, seed, SIZE, None, &mut sights) else { continue };
-        let (story, difference) = shrink::shrink(&mut real, &story, None).unwrap_or((story, difference));
+        let (story, difference) =
+            shrink::shrink(&mut real, &story, None, game::cap(seed)).unwrap_or((story, difference));
         let steps = story.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>().join("\n");
         panic!("FENCELOCK_SEED={seed} shows a difference\n\n{steps}\n\n{}", difference.what);
     }

@@ -1,6 +1,7 @@
 //! What goes to the server.
 
 use crate::redis::script::{self, Call};
+use fencelock_conformance::model::CAP;
 use redis::Arg;
 
 /// A change of the scripts that must be noticed.
@@ -8,6 +9,24 @@ use redis::Arg;
 pub(super) struct Mutant {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
+}
+
+/// What is changed of the scripts before they are sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changes {
+    pub(super) mutant: Option<Mutant>,
+    /// How many waiters a script passes over.
+    pub(super) cap: usize,
+}
+
+impl Changes {
+    /// `None` if there is none.
+    fn of(self, source: &str) -> Option<String> {
+        let (found, cap) = (format!("local CAP = {CAP} "), format!("local CAP = {} ", self.cap));
+        let source_of_cap = if self.cap == CAP { source.to_owned() } else { source.replace(&found, &cap) };
+        let changed = self.mutant.map(|Mutant { from, to }| source_of_cap.replace(from, to)).unwrap_or(source_of_cap);
+        (changed != source).then_some(changed)
+    }
 }
 
 /// What goes to the server.
@@ -18,16 +37,15 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    pub(super) fn script(call: Call, mutant: Option<Mutant>) -> Self {
+    pub(super) fn script(call: Call, changes: Changes) -> Self {
         let mut first = Vec::with_capacity(512);
-        match mutant {
+        let in_full = call.in_full();
+        let mut full = words(&in_full);
+        match changes.of(std::str::from_utf8(full[1]).unwrap()) {
             None => write(&mut first, words(call.by_digest()).into_iter()),
-            Some(Mutant { from, to }) => {
-                let in_full = call.in_full();
-                let mut words = words(&in_full);
-                let source = String::from_utf8(words[1].to_vec()).unwrap().replace(from, to);
-                words[1] = source.as_bytes();
-                write(&mut first, words.into_iter());
+            Some(source) => {
+                full[1] = source.as_bytes();
+                write(&mut first, full.into_iter());
             }
         }
         Self { first, script: Some(call) }

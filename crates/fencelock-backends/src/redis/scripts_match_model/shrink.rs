@@ -7,18 +7,23 @@ use super::sights::Sights;
 use super::step::{Around, Step};
 
 /// A story alone on the server.
-fn tell(real: &mut Real, story: &[Step], mutant: Option<Mutant>) -> Option<Difference> {
-    let mut game = Game::new(real, mutant, 1);
+fn tell(real: &mut Real, story: &[Step], mutant: Option<Mutant>, cap: usize) -> Option<Difference> {
+    let mut game = Game::new(real, mutant, 1, cap);
     story.iter().find_map(|step| game.round(std::slice::from_ref(step), &mut Sights::default()).err())
 }
 
 /// Leaves out what does not matter: steps, then what is around them. `None` if the story alone goes well.
-pub(super) fn shrink(real: &mut Real, story: &[Step], mutant: Option<Mutant>) -> Option<(Vec<Step>, Difference)> {
-    let mut difference = tell(real, story, mutant)?;
+pub(super) fn shrink(
+    real: &mut Real,
+    story: &[Step],
+    mutant: Option<Mutant>,
+    cap: usize,
+) -> Option<(Vec<Step>, Difference)> {
+    let mut difference = tell(real, story, mutant, cap)?;
     let mut story = story.to_vec();
     loop {
         let simpler = shorter(&story).chain(calmer(&story)).collect::<Vec<_>>();
-        let found = simpler.into_iter().find_map(|story| Some((tell(real, &story, mutant)?, story)));
+        let found = simpler.into_iter().find_map(|story| Some((tell(real, &story, mutant, cap)?, story)));
         let Some((still, simpler)) = found else { return Some((story, difference)) };
         (story, difference) = (simpler, still);
     }

@@ -39,7 +39,7 @@ impl Sights {
     /// If something was not seen at all.
     pub(super) fn must_be_complete(&self) {
         let answers =
-            ["granted", "yours", "queued", "busy", "gone", "renewed", "released", "absent", "taken", "0", "1"];
+            ["granted", "yours", "queued", "busy", "gone", "more", "renewed", "released", "absent", "taken", "0", "1"];
         let guarded = ["handshake", "nodeset", "quarantined", "new", "changed", "unchanged", "can't run this command"];
         let errors = ["the fencing token of this key has reached 2^53", "OOM", "WRONGTYPE", "NOSCRIPT"];
         let messages = ["hand-off BySome", "hand-off ByNone", "hand-off Refused"];

@@ -3,7 +3,7 @@
 use super::dice::Dice;
 use super::guest::{Guest, Visit};
 use fencelock_conformance::model::{
-    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Value,
+    Channel, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Seen, Value,
 };
 
 /// One moment of a key's story: first the server changes, then a command runs.
@@ -73,6 +73,7 @@ pub(super) enum Command {
     Renew {
         holder: u128,
         ttl_ms: u64,
+        told_ms: u64,
     },
     Release {
         holder: u128,
@@ -82,6 +83,7 @@ pub(super) enum Command {
     /// Of what is there, or of something else.
     Evict {
         seen: Option<Value>,
+        kind: Seen,
         proposal: Token,
     },
     Foreign(Foreign),
@@ -115,6 +117,9 @@ const OWNERS: [&str; 3] = ["host:1", "host:2 a label", "h:3  two  spaces "];
 /// Fencing tokens: one, a few, a second of them, more than there may be.
 const WANTED: [u32; 7] = [1, 1, 2, 64, 1_000_000, 1_500_000, 2_500_000];
 const TTLS: [u64; 8] = [10, 11, 1000, 2999, 3000, 3001, 30_000, FENCE_TTL_MS];
+/// What a holder may believe in, up to whatever is there.
+const TOLD: [u64; 8] = [0, 0, 10, 1000, 3000, 30_000, FENCE_TTL_MS, u64::MAX >> 12];
+const KINDS_SEEN: [Seen; 4] = [Seen::Ours, Seen::Ours, Seen::Foreign, Seen::Endless];
 /// Foreign programs may ask for less than we do.
 const FOREIGN_TTLS: [u64; 6] = [1, 2, 10, 1000, 30_000, FENCE_TTL_MS + 5];
 const SPANS_US: [i64; 20] = [
@@ -210,7 +215,7 @@ pub(super) fn of_guest(dice: &mut Dice) -> Command {
         7..=9 => Command::Visit(Visit::Init { joins: dice.percent(40) }),
         10 => Command::DeleteMarker,
         // Of whoever has the key: what a guard keeps from being handed over.
-        11..=13 => Command::Evict { seen: None, proposal: proposal(dice) },
+        11..=13 => Command::Evict { seen: None, kind: dice.pick(&KINDS_SEEN), proposal: proposal(dice) },
         _ => command(dice),
     }
 }
@@ -229,7 +234,7 @@ pub(super) fn command(dice: &mut Dice) -> Command {
             wanted: dice.pick(&WANTED),
         },
         9..=12 => Command::Release { holder, proposal: proposal(dice) },
-        13 | 14 => Command::Renew { holder, ttl_ms: dice.pick(&TTLS) },
+        13 | 14 => Command::Renew { holder, ttl_ms: dice.pick(&TTLS), told_ms: dice.pick(&TOLD) },
         15 | 16 => Command::Raise {
             holder,
             to: match dice.below(3) {
@@ -240,7 +245,7 @@ pub(super) fn command(dice: &mut Dice) -> Command {
         },
         17 if dice.percent(60) => {
             let seen = if dice.percent(70) { None } else { Some(value(dice)) };
-            Command::Evict { seen, proposal: proposal(dice) }
+            Command::Evict { seen, kind: dice.pick(&KINDS_SEEN), proposal: proposal(dice) }
         }
         17 => Command::Inspect,
         _ => Command::Foreign(foreign(dice)),
@@ -279,10 +284,7 @@ fn to_an_end(dice: &mut Dice, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
         key.lock.as_ref().and_then(|lock| lock.expires_ms),
         key.fence.map(|fence| fence.expires_ms),
         key.line.expires_ms,
-        key.waiters.entries.values().find_map(|entry| match entry {
-            Entry::Waiter(waiter) => Some(waiter.alive_until_ms),
-            Entry::Garbage(_) => None,
-        }),
+        key.lives.until_ms.values().next().copied(),
     ];
     // Mostly the lock and the waiters: the others are far away.
     let end_us = ends[dice.pick(&[0, 0, 0, 3, 3, 3, 1, 2])]? * 1000;

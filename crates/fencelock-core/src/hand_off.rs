@@ -1,0 +1,111 @@
+use crate::{Drift, Lease, Moment, TokenBlock, Ttl};
+use std::time::Duration;
+
+/// How far a token may lie beyond what the server's clock must say by now.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// The last claim of a waiter that was answered with a place in line: what a hand-off message is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaceInLine {
+    /// Just before it was sent.
+    pub sent: Moment,
+    /// The greatest fencing token by then; 0 if none.
+    pub last_fence: u64,
+    /// What the server's clock said, in microseconds since 1970; `None` where messages cannot be anybody else's.
+    pub server_micros: Option<u64>,
+}
+
+impl PlaceInLine {
+    /// The lease that a hand-off message gives a waiter that asked for `ttl`, if the message is to be believed.
+    ///
+    /// A first token greater than the greatest at the last answered claim means that the key was handed over after that claim
+    /// was carried out, so after it was sent. Counting `claim_ttl` from there is therefore safe however late the
+    /// message is. A message that comes late in its claim TTL is left to a poll, and so is one without a claim TTL.
+    ///
+    /// Whoever may publish on the channel can forge a message, so it is believed no further than the server could have gone: the
+    /// lease is no longer than the waiter asked for, and the tokens are not beyond the server's time.
+    pub fn believe(
+        self,
+        tokens: TokenBlock,
+        claim_ttl: Duration,
+        ttl: Ttl,
+        drift: Drift,
+        now: Moment,
+    ) -> Option<Lease> {
+        let claim_ttl = claim_ttl.min(ttl.get());
+        let lease = Lease::granted(self.sent, claim_ttl, drift);
+        let in_time = !claim_ttl.is_zero() && lease.remaining(now) >= claim_ttl / 4;
+        let is_new = tokens.first().get() > self.last_fence;
+        (in_time && is_new && self.could_have_given(tokens, drift, now)).then_some(lease)
+    }
+
+    fn could_have_given(self, tokens: TokenBlock, drift: Drift, now: Moment) -> bool {
+        let Some(server_micros) = self.server_micros else { return true };
+        let passed = now.since(self.sent);
+        let furthest = passed + drift.of(passed) + SLACK;
+        let furthest = u64::try_from(furthest.as_micros()).unwrap_or(u64::MAX);
+        // A fence that is ahead of the time goes on from where it is.
+        tokens.last().get() <= server_micros.max(self.last_fence).saturating_add(furthest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FencingToken;
+
+    const NOW: u64 = 1_780_000_000_000_000;
+    const SECOND: u64 = 1_000_000;
+
+    fn place(last_fence: u64) -> PlaceInLine {
+        PlaceInLine { sent: Moment::from_micros(SECOND), last_fence, server_micros: Some(NOW) }
+    }
+
+    /// A message with this token and claim TTL, half a second after the claim was sent. How long the lease still is.
+    fn heard(place: PlaceInLine, token: u64, claim_ttl: u64) -> Option<u128> {
+        let now = Moment::from_micros(SECOND + SECOND / 2);
+        let (tokens, ttl) = (FencingToken::new(token).unwrap().into(), Ttl::new(Duration::from_secs(10)).unwrap());
+        let lease = place.believe(tokens, Duration::from_millis(claim_ttl), ttl, Drift::default(), now)?;
+        Some(lease.remaining(now).as_millis())
+    }
+
+    #[test]
+    fn a_lease_counts_from_the_last_answered_claim() {
+        assert_eq!(heard(place(NOW - 9), NOW + 1, 3000), Some(3000 - 32 - 500));
+    }
+
+    #[test]
+    fn a_token_that_is_not_new_is_of_an_old_message() {
+        assert_eq!(heard(place(NOW), NOW, 3000), None);
+    }
+
+    #[test]
+    fn a_message_that_is_late_in_its_claim_ttl_is_left_to_a_poll() {
+        assert_eq!(heard(place(0), NOW, 600), None);
+        assert_eq!(heard(place(0), NOW, 0), None);
+    }
+
+    #[test]
+    fn no_message_gives_a_longer_lease_than_was_asked_for() {
+        assert_eq!(heard(place(0), NOW, 86_400_000), Some(10_000 - 102 - 500));
+    }
+
+    #[test]
+    fn no_message_gives_a_token_beyond_the_servers_time() {
+        assert!(heard(place(0), NOW + SECOND + SECOND / 2, 3000).is_some());
+        assert_eq!(heard(place(0), NOW + 2 * SECOND, 3000), None);
+        assert_eq!(heard(place(0), FencingToken::MAX, 3000), None);
+    }
+
+    #[test]
+    fn a_fence_that_is_ahead_of_the_time_goes_on() {
+        assert!(heard(place(NOW + 900 * SECOND), NOW + 900 * SECOND + 1, 3000).is_some());
+        assert_eq!(heard(place(NOW + 900 * SECOND), NOW + 902 * SECOND, 3000), None);
+    }
+
+    #[test]
+    fn where_nobody_can_forge_a_message_there_is_no_bound() {
+        let place = PlaceInLine { server_micros: None, ..place(0) };
+        assert!(heard(place, FencingToken::MAX, 3000).is_some());
+    }
+}
