@@ -50,6 +50,17 @@ pub(crate) enum Cause {
     MaxHold(Duration),
     /// It was asked twice by a signal.
     Asked,
+    /// This process was stopped or too slow, and the guardian did what was due.
+    Late,
+    /// The guardian was killed, and the kernel has killed the command with it.
+    Unguarded,
+}
+
+/// When the next steps are due if nothing else happens, counted from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Steps {
+    pub(crate) term: Option<Duration>,
+    pub(crate) kill: Option<Duration>,
 }
 
 impl fmt::Display for Cause {
@@ -59,6 +70,8 @@ impl fmt::Display for Cause {
             Self::Lost(reason) => reason.fmt(f),
             Self::MaxHold(max) => write!(f, "--max-hold {max:?} is over"),
             Self::Asked => f.write_str("asked twice to end"),
+            Self::Late => f.write_str("this process was stopped or too slow to act in time"),
+            Self::Unguarded => f.write_str("the process that guards the command was killed"),
         }
     }
 }
@@ -124,14 +137,42 @@ impl Custody {
 
     /// How long nothing is due, if nothing else happens; `None` for ever.
     pub(crate) fn nap(&self, now: Duration, remaining: Duration) -> Option<Duration> {
-        let (at, reserve) = match self.kill_at {
-            _ if self.over => return None,
-            Some(at) => (Some(at), self.latest_kill()),
-            None => (self.rules.max_hold, self.rules.grace),
-        };
-        let lease = self.minds_lease() && remaining < Duration::MAX;
-        let lease = lease.then(|| remaining.saturating_sub(reserve));
-        at.map(|at| at.saturating_sub(now)).into_iter().chain(lease).min()
+        let Steps { term, kill } = self.steps(now, remaining);
+        term.or(kill)
+    }
+
+    /// When the guardian is to act in place of this process: late enough to leave it the turn, and in time for the lease.
+    pub(crate) fn stand_in(&self, now: Duration, remaining: Duration) -> Steps {
+        let Steps { term, kill } = self.steps(now, remaining);
+        let later = |at: Option<Duration>, by| at.map(|at| at.saturating_add(by));
+        Steps { term: later(term, self.rules.grace / 2), kill: later(kill, self.latest_kill() / 2) }
+    }
+
+    /// The guardian was first: it has sent this signal.
+    pub(crate) fn stood_in(&mut self, now: Duration, signal: Signal) {
+        self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
+        self.over |= signal == Signal::KILL;
+    }
+
+    /// A signal has asked for the end, and the command has ended. What it has left behind has the grace to do so too.
+    pub(crate) fn end_rest(&mut self, now: Duration) {
+        self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
+    }
+
+    fn steps(&self, now: Duration, remaining: Duration) -> Steps {
+        if self.over {
+            return Steps::default();
+        }
+        let lease = (self.minds_lease() && remaining < Duration::MAX).then_some(remaining);
+        let before_end = |reserve| lease.map(|lease: Duration| lease.saturating_sub(reserve));
+        let latest = before_end(self.latest_kill());
+        let earlier = |one: Option<Duration>, other: Option<Duration>| one.into_iter().chain(other).min();
+        if let Some(at) = self.kill_at {
+            return Steps { term: None, kill: earlier(Some(at.saturating_sub(now)), latest) };
+        }
+        let longest = self.rules.max_hold.map(|max| max.saturating_sub(now));
+        let term = earlier(longest, before_end(self.rules.grace));
+        Steps { term, kill: earlier(term.map(|term| term.saturating_add(self.rules.grace)), latest) }
     }
 
     /// Whether a command without its lock has to end.
@@ -215,6 +256,32 @@ mod tests {
         assert_eq!(custody.tick(secs(25), secs(28)), None);
         assert_eq!(custody.nap(secs(25), secs(28)), Some(secs(5)));
         assert_eq!(custody.tick(secs(30), secs(23)), Some(Order::Finish));
+    }
+
+    #[test]
+    fn the_guardian_leaves_the_wrapper_its_turn_and_is_in_time_for_the_lease() {
+        let mut custody = Custody::new(RULES);
+        let steps = |term, kill| Steps { term: Some(term), kill: Some(kill) };
+        assert_eq!(custody.stand_in(secs(0), secs(30)), steps(secs(25), ms(29_950)));
+        assert_eq!(custody.stand_in(secs(0), Duration::MAX), Steps::default(), "nothing ends a file");
+        custody.tick(secs(20), secs(10));
+        assert_eq!(custody.stand_in(secs(20), secs(10)), Steps { term: None, kill: Some(ms(9_950)) });
+        custody.tick(secs(30), ms(90));
+        assert_eq!(custody.stand_in(secs(30), ms(90)), Steps::default(), "nothing is left to do");
+        let warned = Custody::new(Rules { on_lost: OnLost::Warn, max_hold: Some(secs(60)), ..RULES });
+        assert_eq!(warned.stand_in(secs(0), secs(30)), steps(secs(65), ms(70_050)));
+    }
+
+    #[test]
+    fn what_the_guardian_did_is_not_done_again() {
+        let mut custody = Custody::new(RULES);
+        custody.stood_in(secs(20), Signal::TERM);
+        assert_eq!(custody.tick(secs(20), secs(10)), None);
+        assert_eq!(custody.tick(secs(30), ms(100)), Some(Order::Finish));
+        let mut custody = Custody::new(RULES);
+        custody.stood_in(secs(30), Signal::KILL);
+        assert_eq!(custody.tick(secs(30), Duration::ZERO), None);
+        assert_eq!(custody.lost(secs(30), LossReason::Expired), None);
     }
 
     #[test]
