@@ -38,7 +38,7 @@ impl Deadlines {
     pub(crate) const NEVER: Self = Self { term: Moment::NEVER, kill: Moment::NEVER };
 
     pub(super) fn is_about(self, other: Self) -> bool {
-        let close = |one: Moment, two: Moment| one.since(two) <= ABOUT && two.since(one) <= ABOUT;
+        let close = |one: Moment, two: Moment| one == two || one.since(two).max(two.since(one)) <= ABOUT;
         close(self.term, other.term) && close(self.kill, other.kill)
     }
 }

@@ -41,7 +41,7 @@ fn an_outage_shorter_than_the_lease_costs_nothing() {
     wrapper.wait_for("ready");
     just_renewed(&place, 6000);
     place.server().freeze();
-    // The renewal that is due after 2 s fails; TERM would come after 4 s.
+    // The renewal that is due after 2 s fails; TERM would come after 5 s.
     sleep(Duration::from_millis(2500));
     place.server().thaw();
     just_renewed(&place, 6000);
