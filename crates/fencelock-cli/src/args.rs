@@ -95,9 +95,9 @@ pub(crate) enum Command {
 /// (systemd-run, at, docker) and what runs as another user, which is reported. What a command leaves running when it
 /// ends by itself is left alone, without the lock.
 ///
-/// TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the command and to everything in its process group, TERM to all
-/// that it has started; a second INT or TERM kills them. Before the lock is held, the first four end the wait, and the
-/// command is never started.
+/// TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the command and to everything in its process group; a second INT
+/// or TERM kills them. What is outside of that group gets TERM when the command has ended, or half of the grace is over.
+/// Before the lock is held, the first four end the wait, and the command is never started.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {

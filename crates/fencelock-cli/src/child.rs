@@ -87,20 +87,19 @@ impl Child {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Asks the command and everything that it has started to end: with TERM, and each but once, as the second may mean
-    /// more. Returns those that cannot be asked.
+    /// Asks the command and everything that it has started in its group to end. Returns those that cannot be asked.
     pub(crate) fn ask(&mut self) -> Vec<Refusal> {
-        self.below.ask(Some(self.pid))
+        self.below.ask_group(self.pid)
+    }
+
+    /// Asks all those that were not asked yet.
+    pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
+        self.below.ask_others()
     }
 
     /// Kills the command and everything that it has started, as far as it can be seen now.
     pub(crate) fn kill(&mut self) -> Round {
         self.below.kill()
-    }
-
-    /// As [`Child::ask`], for what a command that has ended has left behind.
-    pub(crate) fn ask_rest(&mut self) -> Vec<Refusal> {
-        self.below.ask(None)
     }
 
     /// How many processes that the command has started are alive.
@@ -113,6 +112,11 @@ impl Child {
         if let Some(guardian) = &mut self.guardian {
             guardian.tell(deadlines);
         }
+    }
+
+    /// The command is dead, and the guardian does not tell of it. Without it the command is a child of this process.
+    pub(crate) fn give_up_guardian(&mut self) {
+        self.guardian.take().map(Guardian::bury);
     }
 
     /// Whether the guardian was killed.
@@ -137,7 +141,7 @@ impl Child {
                 Some(News::Started(_) | News::Failed(_)) => {}
                 None => {
                     self.orphaned = true;
-                    self.guardian.take().map(Guardian::bury);
+                    self.give_up_guardian();
                 }
             }
         }

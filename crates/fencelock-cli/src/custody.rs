@@ -16,6 +16,8 @@ pub(crate) struct Custody {
     requests: u32,
     /// The end has begun; KILL comes at this time.
     kill_at: Option<Duration>,
+    /// TERM comes to those outside the command's group at this time.
+    ask_others_at: Option<Duration>,
     /// A signal has asked for the end of all this.
     asked: bool,
     /// The lock is gone, so the end of the lease says nothing any more.
@@ -29,8 +31,10 @@ pub(crate) struct Custody {
 pub(crate) enum Order {
     /// Pass a signal on.
     Pass(Signal),
-    /// Send TERM, for this reason; KILL follows.
+    /// Send TERM to the command's group, for this reason; KILL follows.
     Terminate(Cause),
+    /// The command has not ended, or not passed it on: send TERM to all others that it has started.
+    AskOthers,
     /// Send KILL at once, for this reason.
     Kill(Cause),
     /// The grace is over: send KILL.
@@ -81,7 +85,7 @@ const LATEST_KILL: Duration = Duration::from_millis(100);
 
 impl Custody {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, requests: 0, kill_at: None, asked: false, lost: false, over: false }
+        Self { rules, requests: 0, kill_at: None, ask_others_at: None, asked: false, lost: false, over: false }
     }
 
     /// A signal came to the wrapper.
@@ -121,7 +125,10 @@ impl Custody {
         }
         if let Some(at) = self.kill_at {
             self.over = now >= at || self.minds_lease() && remaining <= self.latest_kill();
-            return self.over.then_some(Order::Finish);
+            if self.over {
+                return Some(Order::Finish);
+            }
+            return self.ask_others_at.take_if(|at| now >= *at).map(|_| Order::AskOthers);
         }
         if let Some(max) = self.rules.max_hold
             && now >= max
@@ -138,7 +145,8 @@ impl Custody {
     /// How long nothing is due, if nothing else happens; `None` for ever.
     pub(crate) fn nap(&self, now: Duration, remaining: Duration) -> Option<Duration> {
         let Steps { term, kill } = self.steps(now, remaining);
-        term.or(kill)
+        let others = self.ask_others_at.map(|at| at.saturating_sub(now));
+        term.or(others).into_iter().chain(kill).min()
     }
 
     /// When the guardian is to act in place of this process: late enough to leave it the turn, and in time for the lease.
@@ -205,6 +213,10 @@ impl Custody {
 
     fn terminate(&mut self, now: Duration, cause: Cause) -> Option<Order> {
         let begun = self.kill_at.is_some();
+        if !begun {
+            // A program that passes signals on, as `timeout` does, has its time to do so first.
+            self.ask_others_at = Some(now.saturating_add(self.rules.grace / 2));
+        }
         self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
         (!begun).then_some(Order::Terminate(cause))
     }
@@ -243,7 +255,9 @@ mod tests {
     fn kill_comes_before_the_lease_ends() {
         let mut custody = Custody::new(RULES);
         assert_eq!(custody.tick(secs(20), secs(10)), Some(Order::Terminate(Cause::Ending)));
-        assert_eq!(custody.nap(secs(20), secs(10)), Some(ms(9_900)));
+        assert_eq!(custody.nap(secs(20), secs(10)), Some(secs(5)));
+        assert_eq!(custody.tick(secs(25), secs(5)), Some(Order::AskOthers));
+        assert_eq!(custody.nap(secs(25), secs(5)), Some(ms(4_900)));
         assert_eq!(custody.tick(ms(29_899), ms(101)), None);
         assert_eq!(custody.tick(ms(29_900), ms(100)), Some(Order::Finish));
         assert_eq!(custody.tick(ms(29_901), ms(99)), None, "once is enough");
@@ -253,6 +267,7 @@ mod tests {
     fn a_renewal_after_term_does_not_call_it_back() {
         let mut custody = Custody::new(RULES);
         custody.tick(secs(20), secs(10));
+        assert_eq!(custody.tick(secs(25), secs(28)), Some(Order::AskOthers));
         assert_eq!(custody.tick(secs(25), secs(28)), None);
         assert_eq!(custody.nap(secs(25), secs(28)), Some(secs(5)));
         assert_eq!(custody.tick(secs(30), secs(23)), Some(Order::Finish));
@@ -289,6 +304,8 @@ mod tests {
         let mut custody = Custody::new(RULES);
         let cause = Cause::Lost(LossReason::Deleted);
         assert_eq!(custody.lost(secs(3), LossReason::Deleted), Some(Order::Terminate(cause)));
+        assert_eq!(custody.nap(secs(3), Duration::ZERO), Some(secs(5)));
+        assert_eq!(custody.tick(secs(8), Duration::ZERO), Some(Order::AskOthers), "also those outside its group");
         assert_eq!(custody.tick(secs(12), Duration::ZERO), None);
         assert_eq!(custody.tick(secs(13), Duration::ZERO), Some(Order::Finish));
     }
@@ -322,6 +339,7 @@ mod tests {
     fn a_lease_that_ends_within_the_grace_brings_kill_forward() {
         let mut custody = Custody::new(Rules { max_hold: Some(secs(60)), ..RULES });
         custody.tick(secs(60), secs(12));
+        custody.tick(secs(65), secs(7));
         assert_eq!(custody.nap(secs(67), secs(5)), Some(secs(3)));
         assert_eq!(custody.nap(secs(68), secs(1)), Some(ms(900)));
         assert_eq!(custody.tick(secs(69), ms(100)), Some(Order::Finish));

@@ -62,27 +62,23 @@ impl Descendants {
         Self { root: getpid(), spared, asked: HashSet::new() }
     }
 
-    /// Sends TERM to all of them, to each once. Those of `group` get it as a group, so that none can slip through.
-    pub(crate) fn ask(&mut self, group: Option<Pid>) -> Vec<Refusal> {
-        // Before the signal: whoever ends at once would leave children that are not known to be its own.
-        let living = self.living();
-        if let Some(group) = group {
-            let _ = kill_process_group(group, Signal::TERM);
-        }
-        let mut refused = Vec::new();
-        for process in living {
-            let known = process.start.is_some_and(|start| !self.asked.insert((process.pid, start)));
-            let in_group = group.is_some_and(|group| group.as_raw_nonzero().get() == process.group);
-            let sent = match (in_group, known) {
-                (true, _) => test_kill_process(process.pid),
-                (false, true) => Ok(()),
-                (false, false) => process.send(Signal::TERM),
-            };
-            if sent == Err(Errno::PERM) {
-                refused.push(process.refusal());
-            }
-        }
-        refused
+    /// Sends TERM to a group, which none of it can slip through. Returns those of it that do not take it.
+    pub(crate) fn ask_group(&mut self, group: Pid) -> Vec<Refusal> {
+        let mut members = self.living();
+        members.retain(|process| process.group == raw(group));
+        let _ = kill_process_group(group, Signal::TERM);
+        self.asked.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
+        members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
+        members.into_iter().map(Process::refusal).collect()
+    }
+
+    /// Sends TERM to those who have not got it yet: to some programs a second one means more. Returns those that do not
+    /// take it.
+    pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
+        let mut others = self.living();
+        others.retain(|process| process.start.is_none_or(|start| self.asked.insert((process.pid, start))));
+        others.retain(|process| process.send(Signal::TERM) == Err(Errno::PERM));
+        others.into_iter().map(Process::refusal).collect()
     }
 
     /// Sends KILL to all of them. Some may have started others meanwhile, so this is done until nobody is left.

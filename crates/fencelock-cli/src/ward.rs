@@ -28,6 +28,8 @@ pub(crate) struct Ward<'a> {
     stopped: bool,
     /// The processes that take no signal from this one, as far as the user was told.
     refused: Vec<Refusal>,
+    /// Rounds of killing in a row that found nobody to kill.
+    in_vain: u32,
     /// The next TSTP is the one that this process has sent to its own job.
     own_stop: bool,
     /// Why the command was made to end.
@@ -72,6 +74,7 @@ impl<'a> Ward<'a> {
             grace: rules.grace,
             stopped: false,
             refused: Vec::new(),
+            in_vain: 0,
             own_stop: false,
             cause: None,
         }
@@ -120,6 +123,10 @@ impl<'a> Ward<'a> {
                 () = nap => {}
             }
             self.tick();
+            // The command is dead. A guardian that does not tell of it was stopped.
+            if self.in_vain >= VAIN && self.refused.is_empty() {
+                self.child.give_up_guardian();
+            }
         }
     }
 
@@ -128,7 +135,7 @@ impl<'a> Ward<'a> {
         if let Some(order) = self.custody.tick(self.since.elapsed(), self.guard.remaining()) {
             self.obey(order);
         } else if self.custody.is_over() {
-            self.kill();
+            self.in_vain = if self.kill() == 0 { self.in_vain + 1 } else { 0 };
         }
         let Steps { term, kill } = self.custody.stand_in(self.since.elapsed(), self.guard.remaining());
         let now = BootClock.now();
@@ -154,6 +161,7 @@ impl<'a> Ward<'a> {
                 self.cause = Some(cause);
                 self.ask();
             }
+            Order::AskOthers => self.ask_others(),
             Order::Kill(cause) => {
                 self.end_now(Some(&cause));
                 self.cause.get_or_insert(cause);
@@ -181,10 +189,16 @@ impl<'a> Ward<'a> {
         }
     }
 
-    /// Sends TERM to all that the command has started, wherever that has gone.
+    /// Sends TERM to the command's group.
     fn ask(&mut self) {
         let refused = self.child.ask();
         self.wake();
+        self.tell_refused(refused);
+    }
+
+    /// Sends TERM to all others that the command has started, wherever they have gone.
+    fn ask_others(&mut self) {
+        let refused = self.child.ask_others();
         self.tell_refused(refused);
     }
 
@@ -275,15 +289,12 @@ impl<'a> Ward<'a> {
         }
         self.custody.end_rest(self.since.elapsed());
         if !self.custody.is_over() {
-            let refused = self.child.ask_rest();
-            self.tell_refused(refused);
+            self.ask_others();
         }
-        let mut in_vain = 0;
-        while self.child.rest() > 0 && in_vain < VAIN {
+        self.in_vain = 0;
+        // Those who are left at last belong to another user: nothing more can be done about them.
+        while self.child.rest() > 0 && self.in_vain < VAIN {
             self.tick();
-            // Those who are left belong to another user: nothing more can be done about them.
-            let stuck = self.custody.is_over() && self.kill() == 0;
-            in_vain = if stuck { in_vain + 1 } else { 0 };
             tokio::select! {
                 biased;
                 signal = signals.ending() => {

@@ -162,7 +162,8 @@ impl Shift {
             self.say(News::Late(Signal::KILL));
         } else if now >= self.deadlines.term {
             self.deadlines.term = Moment::NEVER;
-            self.below.ask(Some(self.command));
+            self.below.ask_group(self.command);
+            self.below.ask_others();
             if self.stopped {
                 // Else it could not hear it.
                 let _ = kill_process_group(self.command, Signal::CONT);
