@@ -116,7 +116,9 @@ impl Child {
 
     /// The command is dead, and the guardian does not tell of it. Without it the command is a child of this process.
     pub(crate) fn give_up_guardian(&mut self) {
-        self.guardian.take().map(Guardian::bury);
+        if let Some(guardian) = self.guardian.take() {
+            guardian.bury();
+        }
     }
 
     /// Whether the guardian was killed.

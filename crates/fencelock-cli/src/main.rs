@@ -29,7 +29,7 @@ use std::process::ExitCode;
 /// The one place where the program ends.
 fn main() -> ExitCode {
     if let Some(role) = guardian::role() {
-        guardian::guard(role);
+        guardian::guard(&role);
         return Exit::Success.into();
     }
     match Arguments::try_parse() {

@@ -176,4 +176,4 @@ impl Guardian {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn guard(_: Role) {}
+pub(crate) fn guard(_: &Role) {}

@@ -17,7 +17,7 @@ use std::process::Stdio;
 
 /// The life of a guardian: starts the command, tells what becomes of it, and kills it with all that it has started when
 /// the wrapper is dead or late.
-pub(crate) fn guard(role: Role) {
+pub(crate) fn guard(role: &Role) {
     let socket = rustix::stdio::stdin();
     // It has no signals of its own: one that ends the job comes to the wrapper, which knows what is to be done.
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
@@ -53,7 +53,7 @@ const VAIN: u32 = 25;
 const ROUND: i64 = 2_000_000;
 
 impl Shift {
-    fn begin(socket: BorrowedFd<'static>, role: Role, stdin: OwnedFd, mask: SigSet) -> io::Result<Self> {
+    fn begin(socket: BorrowedFd<'static>, role: &Role, stdin: OwnedFd, mask: SigSet) -> io::Result<Self> {
         adopt_orphans(true)?;
         let mut ended = SigSet::empty();
         ended.add(Number::SIGCHLD);
