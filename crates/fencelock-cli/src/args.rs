@@ -89,8 +89,15 @@ pub(crate) enum Command {
 /// standard streams and its terminal are untouched, signals reach it, and it does not outlive this program. The lock is
 /// renewed while the command runs; should that fail, the command is ended before anybody else can get the lock.
 ///
+/// Everything that the command has started ends with it (Linux): when the lock is lost, when --max-hold is over, after a
+/// signal that asks for the end, and when this program is killed, also with kill -9. Processes in other sessions and
+/// process groups, and those whose parent has ended, are included. Out of reach is what others start on its behalf
+/// (systemd-run, at, docker) and what runs as another user, which is reported. What a command leaves running when it
+/// ends by itself is left alone, without the lock.
+///
 /// TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the command and to everything in its process group; a second INT
-/// or TERM kills them. Before the lock is held, the first four end the wait, and the command is never started.
+/// or TERM kills them. What is outside of that group gets TERM when the command has ended, or half of the grace is over.
+/// Before the lock is held, the first four end the wait, and the command is never started.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
@@ -116,7 +123,7 @@ pub(crate) struct Run {
     /// End the command after this long (exit 76).
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
-    /// Time between TERM and KILL, before the lease ends [default: a third of the TTL, at most 10s]
+    /// Time between TERM and KILL, before the lease ends [default: a sixth of the TTL, at most 10s]
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) grace: Option<Duration>,
     /// What to do when the lock is lost: end the command, or only say so.

@@ -16,6 +16,8 @@ pub(crate) struct Custody {
     requests: u32,
     /// The end has begun; KILL comes at this time.
     kill_at: Option<Duration>,
+    /// TERM comes to those outside the command's group at this time.
+    ask_others_at: Option<Duration>,
     /// A signal has asked for the end of all this.
     asked: bool,
     /// The lock is gone, so the end of the lease says nothing any more.
@@ -29,8 +31,10 @@ pub(crate) struct Custody {
 pub(crate) enum Order {
     /// Pass a signal on.
     Pass(Signal),
-    /// Send TERM, for this reason; KILL follows.
+    /// Send TERM to the command's group, for this reason; KILL follows.
     Terminate(Cause),
+    /// The command has not ended, or not passed it on: send TERM to all others that it has started.
+    AskOthers,
     /// Send KILL at once, for this reason.
     Kill(Cause),
     /// The grace is over: send KILL.
@@ -50,6 +54,17 @@ pub(crate) enum Cause {
     MaxHold(Duration),
     /// It was asked twice by a signal.
     Asked,
+    /// This process was stopped or too slow, and the guardian did what was due.
+    Late,
+    /// The guardian was killed, and the kernel has killed the command with it.
+    Unguarded,
+}
+
+/// When the next steps are due if nothing else happens, counted from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Steps {
+    pub(crate) term: Option<Duration>,
+    pub(crate) kill: Option<Duration>,
 }
 
 impl fmt::Display for Cause {
@@ -59,6 +74,8 @@ impl fmt::Display for Cause {
             Self::Lost(reason) => reason.fmt(f),
             Self::MaxHold(max) => write!(f, "--max-hold {max:?} is over"),
             Self::Asked => f.write_str("asked twice to end"),
+            Self::Late => f.write_str("this process was stopped or too slow to act in time"),
+            Self::Unguarded => f.write_str("the process that guards the command was killed"),
         }
     }
 }
@@ -68,7 +85,7 @@ const LATEST_KILL: Duration = Duration::from_millis(100);
 
 impl Custody {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, requests: 0, kill_at: None, asked: false, lost: false, over: false }
+        Self { rules, requests: 0, kill_at: None, ask_others_at: None, asked: false, lost: false, over: false }
     }
 
     /// A signal came to the wrapper.
@@ -108,7 +125,10 @@ impl Custody {
         }
         if let Some(at) = self.kill_at {
             self.over = now >= at || self.minds_lease() && remaining <= self.latest_kill();
-            return self.over.then_some(Order::Finish);
+            if self.over {
+                return Some(Order::Finish);
+            }
+            return self.ask_others_at.take_if(|at| now >= *at).map(|_| Order::AskOthers);
         }
         if let Some(max) = self.rules.max_hold
             && now >= max
@@ -124,14 +144,43 @@ impl Custody {
 
     /// How long nothing is due, if nothing else happens; `None` for ever.
     pub(crate) fn nap(&self, now: Duration, remaining: Duration) -> Option<Duration> {
-        let (at, reserve) = match self.kill_at {
-            _ if self.over => return None,
-            Some(at) => (Some(at), self.latest_kill()),
-            None => (self.rules.max_hold, self.rules.grace),
-        };
-        let lease = self.minds_lease() && remaining < Duration::MAX;
-        let lease = lease.then(|| remaining.saturating_sub(reserve));
-        at.map(|at| at.saturating_sub(now)).into_iter().chain(lease).min()
+        let Steps { term, kill } = self.steps(now, remaining);
+        let others = self.ask_others_at.map(|at| at.saturating_sub(now));
+        term.or(others).into_iter().chain(kill).min()
+    }
+
+    /// When the guardian is to act in place of this process: late enough to leave it the turn, and in time for the lease.
+    pub(crate) fn stand_in(&self, now: Duration, remaining: Duration) -> Steps {
+        let Steps { term, kill } = self.steps(now, remaining);
+        let later = |at: Option<Duration>, by| at.map(|at| at.saturating_add(by));
+        Steps { term: later(term, self.rules.grace / 2), kill: later(kill, self.latest_kill() / 2) }
+    }
+
+    /// The guardian was first: it has sent this signal.
+    pub(crate) fn stood_in(&mut self, now: Duration, signal: Signal) {
+        self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
+        self.over |= signal == Signal::KILL;
+    }
+
+    /// A signal has asked for the end, and the command has ended. What it has left behind has the grace to do so too.
+    pub(crate) fn end_rest(&mut self, now: Duration) {
+        self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
+    }
+
+    fn steps(&self, now: Duration, remaining: Duration) -> Steps {
+        if self.over {
+            return Steps::default();
+        }
+        let lease = (self.minds_lease() && remaining < Duration::MAX).then_some(remaining);
+        let before_end = |reserve| lease.map(|lease: Duration| lease.saturating_sub(reserve));
+        let latest = before_end(self.latest_kill());
+        let earlier = |one: Option<Duration>, other: Option<Duration>| one.into_iter().chain(other).min();
+        if let Some(at) = self.kill_at {
+            return Steps { term: None, kill: earlier(Some(at.saturating_sub(now)), latest) };
+        }
+        let longest = self.rules.max_hold.map(|max| max.saturating_sub(now));
+        let term = earlier(longest, before_end(self.rules.grace));
+        Steps { term, kill: earlier(term.map(|term| term.saturating_add(self.rules.grace)), latest) }
     }
 
     /// Whether a command without its lock has to end.
@@ -164,6 +213,10 @@ impl Custody {
 
     fn terminate(&mut self, now: Duration, cause: Cause) -> Option<Order> {
         let begun = self.kill_at.is_some();
+        if !begun {
+            // A program that passes signals on, as `timeout` does, has its time to do so first.
+            self.ask_others_at = Some(now.saturating_add(self.rules.grace / 2));
+        }
         self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
         (!begun).then_some(Order::Terminate(cause))
     }
@@ -202,7 +255,9 @@ mod tests {
     fn kill_comes_before_the_lease_ends() {
         let mut custody = Custody::new(RULES);
         assert_eq!(custody.tick(secs(20), secs(10)), Some(Order::Terminate(Cause::Ending)));
-        assert_eq!(custody.nap(secs(20), secs(10)), Some(ms(9_900)));
+        assert_eq!(custody.nap(secs(20), secs(10)), Some(secs(5)));
+        assert_eq!(custody.tick(secs(25), secs(5)), Some(Order::AskOthers));
+        assert_eq!(custody.nap(secs(25), secs(5)), Some(ms(4_900)));
         assert_eq!(custody.tick(ms(29_899), ms(101)), None);
         assert_eq!(custody.tick(ms(29_900), ms(100)), Some(Order::Finish));
         assert_eq!(custody.tick(ms(29_901), ms(99)), None, "once is enough");
@@ -212,9 +267,36 @@ mod tests {
     fn a_renewal_after_term_does_not_call_it_back() {
         let mut custody = Custody::new(RULES);
         custody.tick(secs(20), secs(10));
+        assert_eq!(custody.tick(secs(25), secs(28)), Some(Order::AskOthers));
         assert_eq!(custody.tick(secs(25), secs(28)), None);
         assert_eq!(custody.nap(secs(25), secs(28)), Some(secs(5)));
         assert_eq!(custody.tick(secs(30), secs(23)), Some(Order::Finish));
+    }
+
+    #[test]
+    fn the_guardian_leaves_the_wrapper_its_turn_and_is_in_time_for_the_lease() {
+        let mut custody = Custody::new(RULES);
+        let steps = |term, kill| Steps { term: Some(term), kill: Some(kill) };
+        assert_eq!(custody.stand_in(secs(0), secs(30)), steps(secs(25), ms(29_950)));
+        assert_eq!(custody.stand_in(secs(0), Duration::MAX), Steps::default(), "nothing ends a file");
+        custody.tick(secs(20), secs(10));
+        assert_eq!(custody.stand_in(secs(20), secs(10)), Steps { term: None, kill: Some(ms(9_950)) });
+        custody.tick(secs(30), ms(90));
+        assert_eq!(custody.stand_in(secs(30), ms(90)), Steps::default(), "nothing is left to do");
+        let warned = Custody::new(Rules { on_lost: OnLost::Warn, max_hold: Some(secs(60)), ..RULES });
+        assert_eq!(warned.stand_in(secs(0), secs(30)), steps(secs(65), ms(70_050)));
+    }
+
+    #[test]
+    fn what_the_guardian_did_is_not_done_again() {
+        let mut custody = Custody::new(RULES);
+        custody.stood_in(secs(20), Signal::TERM);
+        assert_eq!(custody.tick(secs(20), secs(10)), None);
+        assert_eq!(custody.tick(secs(30), ms(100)), Some(Order::Finish));
+        let mut custody = Custody::new(RULES);
+        custody.stood_in(secs(30), Signal::KILL);
+        assert_eq!(custody.tick(secs(30), Duration::ZERO), None);
+        assert_eq!(custody.lost(secs(30), LossReason::Expired), None);
     }
 
     #[test]
@@ -222,6 +304,8 @@ mod tests {
         let mut custody = Custody::new(RULES);
         let cause = Cause::Lost(LossReason::Deleted);
         assert_eq!(custody.lost(secs(3), LossReason::Deleted), Some(Order::Terminate(cause)));
+        assert_eq!(custody.nap(secs(3), Duration::ZERO), Some(secs(5)));
+        assert_eq!(custody.tick(secs(8), Duration::ZERO), Some(Order::AskOthers), "also those outside its group");
         assert_eq!(custody.tick(secs(12), Duration::ZERO), None);
         assert_eq!(custody.tick(secs(13), Duration::ZERO), Some(Order::Finish));
     }
@@ -255,6 +339,7 @@ mod tests {
     fn a_lease_that_ends_within_the_grace_brings_kill_forward() {
         let mut custody = Custody::new(Rules { max_hold: Some(secs(60)), ..RULES });
         custody.tick(secs(60), secs(12));
+        custody.tick(secs(65), secs(7));
         assert_eq!(custody.nap(secs(67), secs(5)), Some(secs(3)));
         assert_eq!(custody.nap(secs(68), secs(1)), Some(ms(900)));
         assert_eq!(custody.tick(secs(69), ms(100)), Some(Order::Finish));

@@ -70,7 +70,8 @@ Exit status:
          replicas confirmed it
   71     the operating system refused to help
   75     busy: somebody else has the lock (-n, -w; another number with -E)
-  76     the lock was lost or --max-hold was over, and the command was ended
+  76     the lock was lost or --max-hold was over, and the command was ended; or
+         something of it could not be ended, see stderr
   126    the command cannot be executed
   127    there is no such command
   128+N  the command, or the wait for the lock, was ended by signal N";

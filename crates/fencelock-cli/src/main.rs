@@ -5,6 +5,7 @@ mod child;
 mod commands;
 mod context;
 mod custody;
+mod descendants;
 mod exit;
 mod failure;
 mod guardian;
@@ -27,8 +28,8 @@ use std::process::ExitCode;
 
 /// The one place where the program ends.
 fn main() -> ExitCode {
-    if let Some(group) = guardian::role() {
-        guardian::guard(group);
+    if let Some(role) = guardian::role() {
+        guardian::guard(&role);
         return Exit::Success.into();
     }
     match Arguments::try_parse() {

@@ -27,14 +27,18 @@ pub(crate) struct Rules {
     pub(crate) on_lost: OnLost,
 }
 
-/// A default of seconds suits programs that clean up; a third of the TTL leaves a third for renewals that fail.
+/// A default of seconds suits programs that clean up.
 const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
+/// The grace is taken from the time that an outage may last: a sixth of the TTL leaves a quarter, see [`RenewalPlan`].
+///
+/// [`RenewalPlan`]: fencelock::contract::RenewalPlan
+const DEFAULT_GRACE_SHARE: u32 = 6;
 
 impl Plan {
     /// The words of the error name the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let ttl = run.lease.ttl;
-        let grace = run.grace.unwrap_or_else(|| (ttl / 3).min(LONGEST_DEFAULT_GRACE));
+        let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
         if grace > ttl / 2 {
             return Err(format!(
                 "--grace {grace:?} is more than half of --ttl {ttl:?}: the command would be ended before a renewal \
@@ -66,7 +70,10 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::args::{Arguments, Command};
+    use crate::custody::Custody;
     use clap::Parser;
+    use fencelock::contract::{Due, Lease, RenewalPlan};
+    use fencelock::{Drift, Moment, Ttl};
 
     fn plan(arguments: &str) -> Result<Plan, String> {
         let arguments = Arguments::try_parse_from(arguments.split(' ')).map_err(|error| error.to_string())?;
@@ -79,9 +86,52 @@ mod tests {
     }
 
     #[test]
-    fn the_default_grace_is_a_third_of_the_ttl_and_at_most_ten_seconds() {
-        assert_eq!(plan("fencelock run --ttl 3s k c").unwrap().rules.grace, secs(1));
+    fn the_default_grace_is_a_sixth_of_the_ttl_and_at_most_ten_seconds() {
+        assert_eq!(plan("fencelock run --ttl 3s k c").unwrap().rules.grace, Duration::from_millis(500));
         assert_eq!(plan("fencelock run --ttl 10m k c").unwrap().rules.grace, secs(10));
+    }
+
+    /// Whether a command is left alone if the server is away from `begin` on for `length`. The first `quick` renewals in
+    /// that time fail at once, the others by their limit.
+    fn survives(rules: Rules, ttl: Duration, begin: Duration, length: Duration, quick: u32) -> bool {
+        let (start, drift, ttl) = (Moment::from_micros(1000), Drift::default(), Ttl::new(ttl).unwrap());
+        let (begin, end) = (start + begin, start + begin + length);
+        let lease = Lease::granted(start, ttl.get(), drift);
+        let mut plan = RenewalPlan::new(lease, ttl, drift, start + ttl.get() / 3, Moment::NEVER);
+        let mut custody = Custody::new(rules);
+        let (mut now, mut failed) = (start, 0);
+        loop {
+            if custody.tick(now.since(start), plan.rest(now)).is_some() {
+                return false;
+            }
+            match plan.due(now) {
+                Due::At(next) => now = next,
+                Due::Renew if begin <= now && now < end => {
+                    failed += 1;
+                    now = if failed > quick { now + RenewalPlan::answer_limit(ttl.get()) } else { now };
+                    plan.failed(now, 0);
+                }
+                Due::Renew if now >= end => return true,
+                Due::Renew => plan.renewed(now, now, 0).unwrap(),
+                Due::Lapsed | Due::MaxHold => return false,
+            }
+        }
+    }
+
+    #[test]
+    fn an_outage_of_a_quarter_of_the_ttl_ends_no_command_whenever_it_begins() {
+        for ms in [10, 12, 20, 50, 100, 300, 1000, 3000, 10_000, 30_000, 60_000, 600_000, 86_400_000] {
+            let ttl = Duration::from_millis(ms);
+            let rules = plan(&format!("fencelock run --ttl {ms}ms k c")).unwrap().rules;
+            let ends = |length: Duration| {
+                let phases = (0..=60).map(|part| ttl / 90 * part).chain([ttl / 3, ttl / 3 * 2]);
+                let mut cases = phases.flat_map(|begin| (0..50).map(move |quick| (begin, quick)));
+                cases.find(|(begin, quick)| !survives(rules, ttl, *begin, length, *quick))
+            };
+            assert_eq!(ends((ttl / 4).saturating_sub(Duration::from_millis(3))), None, "{ttl:?}");
+            // Half of it is too much, but where the grace and the answers take hardly anything.
+            assert!(ms > 30_000 || ends(ttl / 2).is_some(), "{ttl:?}");
+        }
     }
 
     #[test]

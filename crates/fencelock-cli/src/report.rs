@@ -1,4 +1,5 @@
 use crate::custody::Cause;
+use crate::descendants::Refusal;
 use crate::failure::Failure;
 use crate::signals;
 use crate::text::{millis, ordinal, plain};
@@ -37,6 +38,21 @@ pub(crate) enum Event<'a> {
     Killing {
         key: &'a str,
         cause: Option<&'a Cause>,
+    },
+    /// A process of the command takes no signal from this one, so it goes on.
+    Refused {
+        key: &'a str,
+        refusal: &'a Refusal,
+    },
+    /// It is time to kill the command, and nothing of it can be killed.
+    Unkillable {
+        key: &'a str,
+        cause: Option<&'a Cause>,
+    },
+    /// This process was late, and the guardian has sent this signal to the command.
+    Late {
+        key: &'a str,
+        signal: Signal,
     },
     /// The lock is lost, and the command goes on.
     Warning {
@@ -112,6 +128,9 @@ impl Event<'_> {
             Self::Quarantined(_)
             | Self::Terminating { .. }
             | Self::Killing { .. }
+            | Self::Refused { .. }
+            | Self::Unkillable { .. }
+            | Self::Late { .. }
             | Self::Warning { .. }
             | Self::NotReleased { .. }
             | Self::NotKept { .. }
@@ -132,6 +151,20 @@ impl Event<'_> {
             }
             Self::Killing { key, cause: Some(cause) } => format!("{key}: {cause}; killing the command"),
             Self::Killing { key, cause: None } => format!("{key}: the command did not end; killing it"),
+            Self::Refused { key, refusal: Refusal { pid, uid } } => {
+                let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
+                format!(
+                    "{key}: process {pid} runs as {user} and takes no signal from this program: it still runs, and may \
+                     overlap the next holder"
+                )
+            }
+            Self::Unkillable { key, cause: Some(cause) } => format!("{key}: {cause}; the command cannot be killed"),
+            Self::Unkillable { key, cause: None } => format!("{key}: the command did not end and cannot be killed"),
+            Self::Late { key, signal } => format!(
+                "{key}: this process was stopped or too slow; its guardian has sent {} to the command before the lease \
+                 would end",
+                signals::name(*signal)
+            ),
             Self::Warning { key, cause } => {
                 format!("{key}: {cause}; the command goes on, so another one may run beside it (--on-lost warn)")
             }
@@ -174,6 +207,13 @@ impl Event<'_> {
             Self::Killing { key, cause } => json!({
                 "event": "killing", "key": key, "reason": cause.map(ToString::to_string),
             }),
+            Self::Refused { key, refusal: Refusal { pid, uid } } => json!({
+                "event": "refused", "key": key, "pid": pid, "uid": uid,
+            }),
+            Self::Unkillable { key, cause } => json!({
+                "event": "unkillable", "key": key, "reason": cause.map(ToString::to_string),
+            }),
+            Self::Late { key, signal } => json!({ "event": "late", "key": key, "signal": signals::name(*signal) }),
             Self::Warning { key, cause } => json!({ "event": "lost", "key": key, "reason": cause.to_string() }),
             Self::Exited { code } => json!({ "event": "exited", "code": code }),
             Self::Killed { signal } => json!({ "event": "exited", "signal": signals::by_number(*signal) }),

@@ -25,7 +25,7 @@ impl Terminal {
     pub(crate) fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         // Whoever changes a terminal's group from the background is stopped by SIGTTOU, unless it is blocked; and then
-        // our own messages pass too. The command starts with an empty mask again.
+        // our own messages pass too. For the command it is taken out of the mask again.
         keep_ttou_out().ok()?;
         let settings = tcgetattr(&tty).ok();
         let from_start = io::stdin().is_terminal() && io::stdout().is_terminal();

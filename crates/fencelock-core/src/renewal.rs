@@ -42,9 +42,11 @@ pub enum Due {
 
 /// The brain of the watchdog for one lease: when to renew, and when it is lost.
 ///
-/// A lease is renewed after a third of its TTL, so two renewals may fail before the third decides. A failed one is
-/// tried again soon, for as long as the lease would have run, and not a moment longer: an outage shorter than the
-/// lease costs nothing.
+/// A lease is renewed after a third of its TTL. A renewal that fails, or is not answered within [`RenewalPlan::answer_limit`],
+/// is tried again soon, for as long as the lease would have run, and not a moment longer.
+///
+/// An outage of two fifths of the TTL, less 3 ms, costs nothing whenever it begins. The worst one begins just before a
+/// renewal, when a third is gone already, and ends just after another was sent, whose answer is waited for in vain.
 #[derive(Debug, Clone)]
 pub struct RenewalPlan {
     lease: Lease,
@@ -61,6 +63,11 @@ impl RenewalPlan {
     /// At `ends` the hold is over even if it could be renewed.
     pub fn new(lease: Lease, ttl: Ttl, drift: Drift, first: Moment, ends: Moment) -> Self {
         Self { lease, ttl, drift, next: first, ends, seasoned: false }
+    }
+
+    /// How long the answer to a renewal is waited for. A server that takes longer cannot keep a lease of this TTL.
+    pub fn answer_limit(ttl: Duration) -> Duration {
+        ttl / 5
     }
 
     /// Until when the holder may believe: the lease, or the longest hold if that comes first.
@@ -119,8 +126,8 @@ impl RenewalPlan {
     /// A renewal failed with "could not tell": try again soon.
     pub fn failed(&mut self, now: Moment, dice: u64) {
         // A sixtieth of the TTL gives some forty tries in the two thirds that are left, and 1 s bounds the wait after
-        // an outage that has ended.
-        let pause = (self.ttl.get() / 60).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        // an outage that has ended. Timers are no finer than 1 ms.
+        let pause = (self.ttl.get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
         self.next = now + jitter(pause, dice);
     }
 
@@ -226,6 +233,50 @@ mod tests {
         let mut plan = plan();
         plan.hurry(at(5));
         assert_eq!(plan.due(at(5)), Due::Renew);
+    }
+
+    /// The least that was left of a lease when a renewal was confirmed, if the place is away from `begin` on for `length`.
+    /// The first `quick` renewals in that time fail at once, the others by their limit. `None` if the lease was lost.
+    fn least_left(ttl: Duration, begin: Duration, length: Duration, quick: u32, dice: u64) -> Option<Duration> {
+        let (start, drift) = (at(1), Drift::default());
+        let first = start + jitter(ttl / 3, dice);
+        let ttl = Ttl::new(ttl).unwrap();
+        let mut plan = RenewalPlan::new(Lease::granted(start, ttl.get(), drift), ttl, drift, first, Moment::NEVER);
+        let (begin, end) = (start + begin, start + begin + length);
+        let (mut now, mut failed) = (start, 0);
+        loop {
+            match plan.due(now) {
+                Due::At(next) => now = next,
+                Due::Renew if begin <= now && now < end => {
+                    failed += 1;
+                    now = if failed > quick { now + RenewalPlan::answer_limit(ttl.get()) } else { now };
+                    plan.failed(now, dice);
+                }
+                Due::Renew if now >= end => return Some(plan.rest(now)),
+                Due::Renew => plan.renewed(now, now, dice).unwrap(),
+                Due::Lapsed | Due::MaxHold => return None,
+            }
+        }
+    }
+
+    /// Over outages that begin at any time within a lease and its renewal, and fail in many ways.
+    fn worst(ttl: Duration, length: Duration) -> Option<Duration> {
+        let phases = (0..=60).map(|part| ttl / 90 * part).chain([ttl / 3, ttl / 3 * 2]);
+        let ways = (0..50).flat_map(|quick| [0, 1 << 40, u64::MAX / 2].map(|dice| (quick, dice)));
+        let cases = phases.flat_map(|begin| ways.clone().map(move |way| (begin, way)));
+        cases.map(|(begin, (quick, dice))| least_left(ttl, begin, length, quick, dice)).min().flatten()
+    }
+
+    #[test]
+    fn an_outage_of_two_fifths_of_the_ttl_costs_nothing_whenever_it_begins() {
+        let margin = Duration::from_millis(3);
+        for ms in [10, 11, 15, 20, 50, 100, 300, 1000, 3000, 10_000, 30_000, 60_000, 600_000, 86_400_000] {
+            let ttl = Duration::from_millis(ms);
+            let length = (ttl * 2 / 5).saturating_sub(margin);
+            assert!(worst(ttl, length).is_some(), "{ttl:?}");
+            // Half of it is too much at least for short leases, so this can fail.
+            assert!(ms > 1000 || worst(ttl, ttl / 2).is_none(), "{ttl:?}");
+        }
     }
 
     proptest! {

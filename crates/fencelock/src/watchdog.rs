@@ -4,7 +4,7 @@ use crate::hold::{Duty, End, Hold};
 use crate::identity::dice;
 use crate::janitor::Janitor;
 use crate::telemetry;
-use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, Unknown};
+use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, RenewalPlan, Unknown};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -226,10 +226,10 @@ impl Watchdog {
     async fn renew_batch(self: Arc<Self>, holds: Vec<Arc<Hold>>) {
         let sent = self.clock.now();
         let renewals: Vec<_> = holds.iter().map(|hold| hold.renewal(sent)).collect();
-        // An answer that takes a third of the lease is given up, so that there is time for another try.
-        let limit = holds.iter().map(|hold| hold.ttl.get()).min().unwrap_or_default() / 3;
+        // An answer that takes longer is given up, so that there is time for another try.
+        let limit = RenewalPlan::answer_limit(holds.iter().map(|hold| hold.ttl.get()).min().unwrap_or_default());
         let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
-            let unknown = Unknown::new(self.backend.name(), Fault::Timeout, "the renewal took a third of the lease");
+            let unknown = Unknown::new(self.backend.name(), Fault::Timeout, "the renewal took a fifth of the lease");
             vec![Err(unknown); holds.len()]
         });
         debug_assert_eq!(answers.len(), holds.len(), "an answer for every renewal");

@@ -74,7 +74,7 @@ impl Quorum {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let batch: Arc<[Renewal]> = renewals.into();
         // A node that fails as a whole fails every renewal; then it counts as a failure of the node.
-        // What one key takes says nothing of thousands; but whoever waits for them all gives up after a third of a lease, and
+        // What one key takes says nothing of thousands; but whoever waits for them all gives up after a fifth of a lease, and
         // one hold that cannot be told without a node that does not answer must not cost the others their answer.
         let least = PER_RENEWAL.saturating_mul(u32::try_from(renewals.len()).unwrap_or(u32::MAX));
         let least = least.min(PATIENCE).min(shortest / 6);

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::ward::Ward;
+use crate::ward::{Ward, Watched};
 use fencelock::{Client, Error, Guard, Released};
 use std::io;
 use std::sync::Arc;
@@ -92,12 +92,13 @@ impl Shift<'_> {
             return Ok(signal.into());
         }
         let terminal = Terminal::find();
-        let child = self.start(terminal.as_ref())?;
+        let child = self.start(terminal.as_ref()).await?;
         self.report.tell(&Event::Started { pid: child.group().as_raw_nonzero().get() });
-        let mut ward = Ward::new(self.guard, child, terminal, self.plan.rules, self.since, self.report);
-        let exit = ward.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
-        self.loss_told = ward.has_told_loss();
-        if exit != Exit::Lost && !self.loss_told && !ward.was_asked_to_end() {
+        let ward = Ward::new(self.guard, child, terminal, self.plan.rules, self.since, self.report);
+        let watched = ward.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
+        let Watched { exit, asked, loss_told } = watched;
+        self.loss_told = loss_told;
+        if exit != Exit::Lost && !loss_told && !asked {
             self.keep(signals).await;
         }
         Ok(exit)
@@ -118,14 +119,14 @@ impl Shift<'_> {
         Ok(())
     }
 
-    fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
+    async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
         let environment = [
             ("FENCELOCK_KEY", self.guard.key().to_string()),
             ("FENCELOCK_HOLDER", self.guard.holder().to_string()),
             ("FENCELOCK_FENCE", self.guard.fencing_token().to_string()),
         ];
         let given = terminal.and_then(Terminal::for_start);
-        Child::start(&self.plan.command, &environment, given).map_err(|error| {
+        Child::start(&self.plan.command, &environment, given).await.map_err(|error| {
             // The new process may have had the terminal already when it failed.
             if let (Some(_), Some(terminal)) = (given, terminal) {
                 terminal.reclaim();

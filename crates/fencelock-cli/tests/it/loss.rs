@@ -41,7 +41,7 @@ fn an_outage_shorter_than_the_lease_costs_nothing() {
     wrapper.wait_for("ready");
     just_renewed(&place, 6000);
     place.server().freeze();
-    // The renewal that is due after 2 s fails; TERM would come after 4 s.
+    // The renewal that is due after 2 s fails; TERM would come after 5 s.
     sleep(Duration::from_millis(2500));
     place.server().thaw();
     just_renewed(&place, 6000);
@@ -96,9 +96,10 @@ fn a_loss_that_only_the_release_found_is_no_success() {
     let Some(place) = Place::redis() else { return };
     // It takes its own lock away and is over before anybody can tell.
     let port = place.server().port().to_string();
+    let wrapper = "read _ _ _ wrapper _ < /proc/$PPID/stat";
     let script = format!(
-        "redis-cli -p {port} DEL k > /dev/null; kill -STOP $PPID; (sleep 0.2; kill -CONT {}) & exit 0",
-        "$PPID"
+        "{wrapper}; redis-cli -p {port} DEL k > /dev/null; kill -STOP $wrapper; \
+         (sleep 0.2; kill -CONT $wrapper) & exit 0"
     );
     let output = Test::script(&place, "--ttl 30s k", &script).output();
     assert_eq!(output.status, 76, "{}", output.stderr);
@@ -106,18 +107,25 @@ fn a_loss_that_only_the_release_found_is_no_success() {
 }
 
 #[test]
-fn a_wrapper_that_slept_through_the_lease_kills_at_once() {
+fn a_stopped_wrapper_leaves_no_command_alive_beyond_the_lease() {
     let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 1s k", STUBBORN).start();
+    let mut wrapper = Test::script(&place, "--ttl 3s k", STUBBORN).start();
     let child = wrapper.wait_for("");
+    let lease_ends = place.now() + just_renewed(&place, 3000);
     send(&wrapper.pid().to_string(), "STOP");
-    sleep(Duration::from_millis(1500));
-    assert!(is_alive(&child), "nobody could end it");
+    wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
+    let beat = fs::metadata(place.file("beat")).unwrap().modified().unwrap();
+    assert!(beat < lease_ends, "alive {:?} after the end of the lease", beat.duration_since(lease_ends));
+    assert!(fs::exists(place.file("asked")).unwrap(), "TERM came before KILL");
     wrapper.kill("CONT");
     let output = wrapper.end();
     assert_eq!(output.status, 76);
-    assert!(!fs::exists(place.file("asked")).unwrap(), "past the end there is no time to ask");
-    assert!(output.stderr.contains("k: its lease ran out before it could be renewed; killing the command"));
+    let wanted = |signal| format!("k: this process was stopped or too slow; its guardian has sent {signal}");
+    assert!(
+        output.stderr.contains(&wanted("SIGTERM")) && output.stderr.contains(&wanted("SIGKILL")),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod answers;
 mod bench;
 mod child;
 mod counting;
+mod descendants;
 mod exit_codes;
 mod holding;
 mod lab;

@@ -114,7 +114,7 @@ async fn short_leases_that_a_slow_place_cannot_renew_do_not_trouble_long_ones() 
     let scene = Scene::new();
     let long = scene.client.lock("long").ttl(secs(30)).await.unwrap();
     scene.pass(secs(1)).await;
-    // An answer takes 50 ms: more than the third of 100 ms, and nothing for 30 s.
+    // An answer takes 50 ms: more than the fifth of 100 ms, and nothing for 30 s.
     scene.net.always(Verb::Renew, Fate::Slow(ms(25)));
     let others: Vec<_> = (0..20)
         .map(|number| {

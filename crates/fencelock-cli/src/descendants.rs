@@ -1,0 +1,268 @@
+//! Everything that was started below this process, however far it has gone: into another process group, another session,
+//! or away from a parent that has ended. As a child subreaper this process keeps it all below itself.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The processes below this one.
+#[derive(Debug)]
+pub(crate) struct Descendants {
+    root: Pid,
+    /// One of ours, which is not meant, but what is below it is.
+    spared: Option<Pid>,
+    /// Those that were asked to end.
+    asked: HashSet<Identity>,
+}
+
+/// A process that takes no signal from this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) pid: i32,
+    /// The user that it runs as; `None` if the system hides it.
+    pub(crate) uid: Option<u32>,
+}
+
+/// What one round of killing has found.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// Those that were alive and took the signal.
+    pub(crate) left: usize,
+    pub(crate) refused: Vec<Refusal>,
+}
+
+/// A number may be given to another process later, together with the time of its start it never is.
+type Identity = (Pid, u64);
+
+/// What `/proc` says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    pid: Pid,
+    parent: i32,
+    group: i32,
+    /// Ended, and not yet taken leave of.
+    dead: bool,
+    /// In ticks since boot; `None` if the system hides the process.
+    start: Option<u64>,
+}
+
+/// Says whether orphans below this process become its children. Not possible everywhere.
+pub(crate) fn adopt_orphans(yes: bool) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return Ok(rustix::process::set_child_subreaper(yes.then(getpid))?);
+    #[cfg(not(target_os = "linux"))]
+    return if yes { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) };
+}
+
+impl Descendants {
+    pub(crate) fn of_this_process(spared: Option<Pid>) -> Self {
+        Self { root: getpid(), spared, asked: HashSet::new() }
+    }
+
+    /// Sends TERM to a group, which none of it can slip through. Returns those of it that do not take it.
+    pub(crate) fn ask_group(&mut self, group: Pid) -> Vec<Refusal> {
+        let mut members = self.living();
+        members.retain(|process| process.group == raw(group));
+        let _ = kill_process_group(group, Signal::TERM);
+        self.asked.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
+        members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
+        members.into_iter().map(Process::refusal).collect()
+    }
+
+    /// Sends TERM to those who have not got it yet: to some programs a second one means more. Returns those that do not
+    /// take it.
+    pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
+        let mut others = self.living();
+        others.retain(|process| process.start.is_none_or(|start| self.asked.insert((process.pid, start))));
+        others.retain(|process| process.send(Signal::TERM) == Err(Errno::PERM));
+        others.into_iter().map(Process::refusal).collect()
+    }
+
+    /// Sends KILL to all of them. Some may have started others meanwhile, so this is done until nobody is left.
+    pub(crate) fn kill(&self) -> Round {
+        let mut round = Round::default();
+        for process in self.living() {
+            match process.send(Signal::KILL) {
+                Ok(()) => round.left += 1,
+                Err(Errno::PERM) => round.refused.push(process.refusal()),
+                // It has ended by itself.
+                Err(_) => {}
+            }
+        }
+        round
+    }
+
+    /// How many of them are alive.
+    pub(crate) fn count(&self) -> usize {
+        self.living().len()
+    }
+
+    fn living(&self) -> Vec<Process> {
+        let mut all = self.all();
+        all.retain(|process| !process.dead && Some(process.pid) != self.spared);
+        all
+    }
+
+    fn all(&self) -> Vec<Process> {
+        if Path::new("/proc/thread-self/children").exists() {
+            self.by_children()
+        } else {
+            by_parents(self.root, &every_process())
+        }
+    }
+
+    /// The kernel lists the children of a thread, if it was built so; nearly all are.
+    fn by_children(&self) -> Vec<Process> {
+        let (mut found, mut next) = (Vec::new(), vec![self.root]);
+        let mut family = HashSet::from([self.root.as_raw_nonzero().get()]);
+        while let Some(parent) = next.pop() {
+            for pid in children(parent) {
+                let process = Process::read(pid).or_else(|| Process::hidden(pid, parent));
+                // The number may be a stranger's by now. An orphan is below one of those that were seen before.
+                if let Some(process) = process.filter(|process| family.contains(&process.parent))
+                    && family.insert(raw(pid))
+                {
+                    found.push(process);
+                    next.push(pid);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Process {
+    fn read(pid: Pid) -> Option<Self> {
+        parse(pid, &fs::read_to_string(format!("/proc/{}/stat", raw(pid))).ok()?)
+    }
+
+    /// A process that the kernel lists but `/proc` does not show to this user (`hidepid=`).
+    fn hidden(pid: Pid, parent: Pid) -> Option<Self> {
+        let refuses = test_kill_process(pid) == Err(Errno::PERM);
+        refuses.then_some(Self { pid, parent: raw(parent), group: 0, dead: false, start: None })
+    }
+
+    /// Sends it a signal; never to another process that has got its number.
+    fn send(self, signal: Signal) -> rustix::io::Result<()> {
+        #[cfg(target_os = "linux")]
+        match rustix::process::pidfd_open(self.pid, rustix::process::PidfdFlags::empty()) {
+            Ok(process) => {
+                if self.start.is_some() && Self::read(self.pid).map(|now| now.start) != Some(self.start) {
+                    return Err(Errno::SRCH);
+                }
+                match rustix::process::pidfd_send_signal(process, signal) {
+                    Err(Errno::NOSYS) => {}
+                    sent => return sent,
+                }
+            }
+            // A kernel or a sandbox without it; else the process is gone, or this one has no descriptor left.
+            Err(Errno::SRCH) => return Err(Errno::SRCH),
+            Err(_) => {}
+        }
+        kill_process(self.pid, signal)
+    }
+
+    fn refusal(self) -> Refusal {
+        let status = fs::read_to_string(format!("/proc/{}/status", raw(self.pid))).unwrap_or_default();
+        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
+        Refusal { pid: raw(self.pid), uid }
+    }
+}
+
+/// A line of `/proc/PID/stat`. The name in it may hold anything, so what follows is counted from its end.
+fn parse(pid: Pid, stat: &str) -> Option<Process> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = rest.split_whitespace().collect();
+    Some(Process {
+        pid,
+        dead: matches!(*fields.first()?, "Z" | "X"),
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        start: Some(fields.get(19)?.parse().ok()?),
+    })
+}
+
+/// The children of all threads of a process.
+fn children(pid: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{}/task", raw(pid))).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| pids(list.split_whitespace())).collect()
+}
+
+fn every_process() -> Vec<Process> {
+    let names: Vec<_> = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+    pids(names.iter().filter_map(|name| name.to_str())).into_iter().filter_map(Process::read).collect()
+}
+
+/// Those of `all` that are below `root`.
+fn by_parents(root: Pid, all: &[Process]) -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(*process);
+    }
+    let (mut found, mut next) = (Vec::new(), vec![raw(root)]);
+    while let Some(parent) = next.pop() {
+        // Each is somebody's child once, so this ends even if the picture is no tree.
+        let below = children.remove(&parent).unwrap_or_default();
+        next.extend(below.iter().map(|process| raw(process.pid)));
+        found.extend(below);
+    }
+    found
+}
+
+fn pids<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Pid> {
+    words.filter_map(|word| word.parse().ok().and_then(Pid::from_raw)).collect()
+}
+
+fn raw(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pid(number: i32) -> Pid {
+        Pid::from_raw(number).unwrap()
+    }
+
+    fn process(number: i32, parent: i32) -> Process {
+        Process { pid: pid(number), parent, group: number, dead: false, start: Some(1) }
+    }
+
+    #[test]
+    fn a_name_may_look_like_the_fields_that_follow_it() {
+        let stat = "7 (a) Z 1 1 (x) S 5 6 6 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let wanted = Process { pid: pid(7), parent: 5, group: 6, dead: false, start: Some(4711) };
+        assert_eq!(parse(pid(7), stat), Some(wanted));
+        assert_eq!(parse(pid(7), "7 (half"), None);
+    }
+
+    #[test]
+    fn a_scan_finds_all_generations_and_no_strangers() {
+        let all = [process(2, 1), process(10, 5), process(3, 10), process(4, 3), process(5, 1), process(6, 2)];
+        let mut found: Vec<_> = by_parents(pid(5), &all).into_iter().map(|process| raw(process.pid)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [3, 4, 10]);
+    }
+
+    #[test]
+    fn a_picture_with_a_circle_in_it_is_looked_at_once() {
+        assert_eq!(by_parents(pid(5), &[process(6, 5), process(5, 6)]).len(), 2);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn both_ways_to_look_find_the_same() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let number = i32::try_from(child.id()).unwrap();
+        let has = |found: Vec<Process>| found.iter().any(|process| raw(process.pid) == number);
+        assert!(has(Descendants::of_this_process(None).by_children()));
+        assert!(has(by_parents(getpid(), &every_process())));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

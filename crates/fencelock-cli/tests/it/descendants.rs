@@ -1,0 +1,259 @@
+//! What a command has started ends with it, wherever it has gone.
+
+use crate::place::Place;
+use crate::running::{Running, children, is_alive, send, wait_until};
+use crate::test::{BINARY, Test};
+use fencelock_conformance::Reply;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::Command;
+
+/// Starts processes that have left the command's group: in a session of their own, in a group of their own, as the child
+/// of a process that has ended, and as one that ignores TERM. Then it waits.
+const SCATTER: &str = "setsid sleep 1000 & timeout 900 sleep 1000 & \
+    setsid sh -c 'setsid sleep 1000 & touch orphan; exit' & \
+    setsid sh -c 'trap \"\" TERM; touch deaf; while :; do sleep 0.05; done' & \
+    until [ -e deaf ] && [ -e orphan ]; do sleep 0.02; done; \
+    echo ready; while :; do sleep 1000; done";
+
+/// A key that no other test has, for it marks what was started under it.
+fn key(place: &Place) -> String {
+    place.dir().file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+/// The processes that were started under the lock on this key, and live; the guardian is one.
+fn started_under(key: &str) -> Vec<String> {
+    let mark = format!("FENCELOCK_KEY={key}");
+    let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let marked = |pid: &String| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|line| line == mark.as_bytes())
+    };
+    names.filter(|name| name.parse::<u32>().is_ok()).filter(marked).filter(|pid| is_alive(pid)).collect()
+}
+
+fn nobody_is_left(key: &str) {
+    wait_until("the end of all", || started_under(key).is_empty().then_some(()));
+}
+
+/// A command that has scattered what it started.
+fn scattered(place: &Place, options: &str) -> Running {
+    let key = key(place);
+    let mut wrapper = Test::script(place, &format!("{options} {key}"), SCATTER).start();
+    wrapper.wait_for("ready");
+    wait_until("all of them", || (started_under(&key).len() >= 8).then_some(()));
+    wrapper
+}
+
+fn guardian(wrapper: &Running) -> String {
+    let [guardian] = children(wrapper.pid()).try_into().expect("one child, the guardian");
+    guardian
+}
+
+#[test]
+fn a_lost_lock_ends_all_that_the_command_has_started() {
+    let Some(place) = Place::redis() else { return };
+    let mut wrapper = scattered(&place, "--ttl 3s --grace 0.3");
+    let key = key(&place);
+    assert_eq!(place.server().command(&["DEL", &key]), Reply::Int(1));
+    assert_eq!(wrapper.status(), 76);
+    assert_eq!(started_under(&key), [""; 0], "nobody outlives the wrapper");
+    let stderr = wrapper.end().stderr;
+    assert!(stderr.contains("the command did not end; killing it"), "one ignores TERM: {stderr}");
+}
+
+#[test]
+fn kill_9_of_the_wrapper_ends_all_that_the_command_has_started() {
+    let place = Place::files();
+    for options in ["", "--on-lost warn"] {
+        let wrapper = scattered(&place, options);
+        wrapper.kill("KILL");
+        nobody_is_left(&key(&place));
+    }
+}
+
+#[test]
+fn kill_9_of_the_guardian_ends_all_that_the_command_has_started() {
+    let place = Place::files();
+    let mut wrapper = scattered(&place, "");
+    send(&guardian(&wrapper), "KILL");
+    assert_eq!(wrapper.status(), 137);
+    assert_eq!(started_under(&key(&place)), [""; 0]);
+    let stderr = wrapper.end().stderr;
+    assert!(stderr.contains("the process that guards the command was killed; killing the command"), "{stderr}");
+}
+
+#[test]
+fn term_ends_all_that_the_command_has_started() {
+    let place = Place::files();
+    let mut wrapper = scattered(&place, "--grace 0.3");
+    wrapper.kill("TERM");
+    assert_eq!(wrapper.status(), 143);
+    assert_eq!(started_under(&key(&place)), [""; 0]);
+}
+
+#[test]
+fn a_second_term_does_not_wait_for_what_was_left_behind() {
+    let place = Place::files();
+    let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
+    wrapper.kill("TERM");
+    // The lock is held as long as something of the command is alive, here the one that ignores TERM.
+    wait_until("the end of the others", || (started_under(&key(&place)).len() <= 3).then_some(()));
+    Test::new(&place, &format!("-q status {}", key(&place))).status(75).run();
+    wrapper.kill("TERM");
+    assert_eq!(wrapper.status(), 143);
+    assert_eq!(started_under(&key(&place)), [""; 0]);
+}
+
+#[test]
+fn one_that_is_told_by_another_gets_term_once() {
+    let place = Place::files();
+    // In a group of its own, as the command of a wrapper is; told by the command, and slow to end.
+    let told = "trap 'echo term; sleep 0.3; exit' TERM; echo ready; while :; do sleep 0.02; done";
+    let script =
+        format!("setsid sh -c \"{told}\" & told=$!; trap 'kill $told; wait $told' TERM; wait $told; wait $told");
+    let mut wrapper = Test::script(&place, "k", &script).start();
+    wrapper.wait_for("ready");
+    wrapper.kill("TERM");
+    let output = wrapper.end();
+    assert_eq!(output.stdout, "ready\nterm\n", "{}", output.stderr);
+}
+
+#[test]
+fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
+    let place = Place::files();
+    let inner = "trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+    let line = format!("run a -- {BINARY} run b -- {BINARY} run c -- sh -c");
+    let mut wrapper = Test::new(&place, &line).arg(inner).start();
+    wrapper.wait_for("ready");
+    wrapper.kill("TERM");
+    let output = wrapper.end();
+    assert_eq!((output.stdout.as_str(), output.status), ("ready\ncleaned\n", 3), "{}", output.stderr);
+}
+
+#[test]
+fn a_guardian_that_is_stopped_keeps_nobody_from_the_end() {
+    let place = Place::files();
+    let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
+    send(&guardian(&wrapper), "STOP");
+    wrapper.kill("TERM");
+    wrapper.kill("INT");
+    assert!(wrapper.status() > 128);
+    assert_eq!(started_under(&key(&place)), [""; 0]);
+}
+
+#[test]
+fn a_tree_that_grows_while_it_is_felled_is_felled() {
+    let place = Place::files();
+    let key = key(&place);
+    let script = "setsid sh -c 'i=0; while [ $i -lt 400 ]; do setsid sleep 1000 & i=$((i+1)); done; sleep 1000' & \
+        echo ready; sleep 1000";
+    let mut wrapper = Test::script(&place, &key, script).start();
+    wrapper.wait_for("ready");
+    wait_until("some of them", || (started_under(&key).len() > 20).then_some(()));
+    wrapper.kill("KILL");
+    nobody_is_left(&key);
+}
+
+#[test]
+fn one_that_flees_from_process_to_process_is_caught() {
+    let place = Place::files();
+    let key = key(&place);
+    fs::write(place.file("flee"), "echo $1 > hop; [ $1 -lt 20000 ] && setsid sh ./flee $(($1+1)) &\n").unwrap();
+    let mut wrapper = Test::script(&place, &key, "setsid sh ./flee 1 & echo ready; sleep 1000").start();
+    wrapper.wait_for("ready");
+    let hop = || fs::read_to_string(place.file("hop")).unwrap_or_default().trim().parse().unwrap_or(0);
+    wait_until("some hops", || (hop() > 20).then_some(()));
+    wrapper.kill("KILL");
+    nobody_is_left(&key);
+    // A look may come between two hops, and a hop takes a few milliseconds.
+    let last = hop();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(hop(), last, "it flees on");
+    assert!(last < 20000, "it ended by itself");
+}
+
+#[test]
+fn what_is_left_at_an_end_of_its_own_is_left_alone() {
+    let place = Place::files();
+    let key = key(&place);
+    let mut wrapper = Test::script(&place, &key, "setsid sleep 1000 & echo $!").start();
+    let left = wrapper.wait_for("");
+    assert_eq!(wrapper.status(), 0, "the wrapper ends with its command");
+    assert!(is_alive(&left));
+    Test::new(&place, &format!("run -n {key} -- true")).run();
+    send(&left, "KILL");
+}
+
+#[test]
+fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
+    let place = Place::files();
+    let mut wrapper = Test::script(&place, "k", "echo ready; read _; exit 5").start();
+    wrapper.wait_for("ready");
+    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "PIPE", "TSTP", "TTOU"] {
+        send(&guardian(&wrapper), signal);
+    }
+    wrapper.say("\n");
+    assert_eq!(wrapper.end().status, 5);
+}
+
+/// A user who may not send signals to root, in whose name something of the command runs.
+const NOBODY: u32 = 65534;
+
+/// A wrapper that runs as [`NOBODY`] with a command that starts `script` as root, which takes a program that changes to
+/// root for whoever starts it. `None`, after a word on stderr, if this test does not run as root itself.
+fn with_a_part_of_root(place: &Place, options: &str, script: &str) -> Option<Running> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can prepare a program that changes its user");
+        return None;
+    }
+    let become_root = place.file("become-root");
+    let setpriv = Command::new("sh").args(["-c", "command -v setpriv"]).output().unwrap().stdout;
+    fs::copy(String::from_utf8(setpriv).unwrap().trim(), &become_root).unwrap();
+    fs::set_permissions(&become_root, fs::Permissions::from_mode(0o4755)).unwrap();
+    // The program may lie where nobody else may look.
+    fs::copy(BINARY, place.file("fencelock")).unwrap();
+    fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(place.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut wrapper = Command::new("setpriv");
+    wrapper.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "./fencelock", "run"]);
+    wrapper.args(options.split_whitespace()).args(["k", "--", "sh", "-c"]);
+    wrapper.arg(script.replace("AS_ROOT", "./become-root --reuid 0 --regid 0 --clear-groups"));
+    wrapper.current_dir(place.dir()).env("FENCELOCK_URL", place.url());
+    Some(Running::start(wrapper, ""))
+}
+
+#[test]
+fn a_command_of_another_user_is_never_said_to_be_killed() {
+    let Some(place) = Place::redis() else { return };
+    let script = "exec AS_ROOT sh -c 'echo $$; until [ -e done ]; do sleep 0.02; done'";
+    let Some(mut wrapper) = with_a_part_of_root(&place, "--ttl 3s --grace 0.3", script) else { return };
+    let command = wrapper.wait_for("");
+    place.server().command(&["DEL", "k"]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(is_alive(&command), "a user killed a process of root");
+    fs::write(place.file("done"), "").unwrap();
+    let output = wrapper.end();
+    assert_eq!(output.status, 76, "{}", output.stderr);
+    let refused = format!(
+        "fencelock: k: process {command} runs as user 0 and takes no signal from this program: it still runs, and may \
+         overlap the next holder\n"
+    );
+    assert!(output.stderr.contains(&refused), "{}", output.stderr);
+    assert!(output.stderr.contains("k: the command did not end and cannot be killed\n"), "{}", output.stderr);
+    assert!(!output.stderr.contains("killing"), "{}", output.stderr);
+}
+
+#[test]
+fn what_another_user_has_left_is_told_and_not_waited_for() {
+    let place = Place::files();
+    let script = "AS_ROOT sh -c 'echo $$; exec sleep 1000' & setsid sleep 1000 & wait";
+    let Some(mut wrapper) = with_a_part_of_root(&place, "--max-hold 1s --grace 0.3", script) else { return };
+    let left = wrapper.wait_for("");
+    assert_eq!(wrapper.status(), 76);
+    assert!(is_alive(&left));
+    send(&left, "KILL");
+    let stderr = wrapper.end().stderr;
+    assert!(stderr.contains(&format!("k: process {left} runs as user 0 and takes no signal")), "{stderr}");
+    assert_eq!(stderr.matches("takes no signal").count(), 1, "{stderr}");
+}
