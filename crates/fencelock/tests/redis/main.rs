@@ -21,4 +21,5 @@ mod quorum;
 mod refusals;
 mod sharing;
 mod support;
+mod tenants;
 mod wire;

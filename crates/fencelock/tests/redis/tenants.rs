@@ -1,0 +1,164 @@
+//! Users with the rights that `docs/redis.md` names, one trying to harm the other.
+
+use crate::common::{eventually, ms, secs};
+use crate::support::{ask, client, in_line, number, server, text, waiting};
+use fencelock::{LossReason, Released};
+use fencelock_conformance::{RedisServer, Reply, RespClient};
+
+/// The rights in the page's block of this name, for another prefix.
+fn rights(block: &str, prefix: &str) -> Vec<String> {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/redis.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once(&format!("```{block}\n")).unwrap_or_else(|| panic!("no block {block}"));
+    let line = rest.lines().next().unwrap().replace("app:", prefix);
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A user of this name, whose prefix is its name and a colon.
+fn user(server: &RedisServer, name: &str, blocks: &[&str]) -> String {
+    let prefix = format!("{name}:");
+    let rights: Vec<String> = blocks.iter().flat_map(|block| rights(block, &prefix)).collect();
+    let words = ["ACL", "SETUSER", name].into_iter().chain(rights.iter().map(String::as_str));
+    assert_eq!(ask(server, &words.collect::<Vec<_>>()), Reply::Simple("OK".into()));
+    format!("redis://{name}:secret@127.0.0.1:{}?prefix={prefix}", server.port())
+}
+
+/// A connection of this user.
+fn login(server: &RedisServer, name: &str) -> RespClient {
+    let mut connection = server.connect().unwrap();
+    assert_eq!(connection.command(&["AUTH", name, "secret"]).text(), Some("OK"));
+    connection
+}
+
+#[tokio::test]
+async fn the_rights_of_the_page_suffice_for_everything_a_holder_and_a_waiter_do() {
+    for key in ["orders", "{user:1}:cart", "}{"] {
+        let Some(server) = server() else { return };
+        let url = user(&server, "a", &["acl"]);
+        let (one, other) = (client(&url).await, client(&url).await);
+        let held = one.lock(key).ttl(secs(30)).await.unwrap();
+        let next = tokio::spawn(other.lock(key).ttl(secs(30)).acquire());
+        eventually("in line", async || other.inspect(key).await.unwrap().is_some_and(|held| held.waiters == 1)).await;
+        let polls = number(&server, &["DBSIZE"]);
+        assert!(polls >= 5, "lock, fence, line, waiters, alive: {polls}");
+        assert_eq!(held.release().await.unwrap(), Released::Released);
+        // Sooner than a waiter asks by itself; but a machine may be slow, so what matters is that it is served at all.
+        let next = tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap();
+        tokio::time::sleep(ms(100)).await;
+        ask(&server, &["DEL", &format!("a:{key}")]);
+        let why = tokio::time::timeout(secs(10), next.lost()).await.expect("tracking tells at once");
+        assert_eq!(why, LossReason::Deleted, "{key}");
+        let findings = one.examine().await;
+        let bad = findings.iter().find(|finding| finding.text.contains("refused"));
+        assert!(bad.is_none(), "{key}: {bad:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_may_list_and_a_locker_may_not() {
+    let Some(server) = server() else { return };
+    let (locker, operator) = (user(&server, "a", &["acl"]), user(&server, "o", &["acl", "operator"]));
+    let (locker, operator) = (client(&locker).await, client(&operator).await);
+    let _theirs = locker.lock("k").await.unwrap();
+    let _own = operator.lock("k").await.unwrap();
+    let listed = operator.list().await.unwrap();
+    assert_eq!(listed.iter().map(|held| held.key.as_str()).collect::<Vec<_>>(), ["k"], "its own prefix alone");
+    assert!(locker.list().await.unwrap_err().is_config() || locker.list().await.is_err());
+}
+
+#[tokio::test]
+async fn a_quarantine_needs_the_rights_to_the_marker() {
+    let Some(server) = server() else { return };
+    let (with, without) = (user(&server, "a", &["acl", "marker"]), user(&server, "b", &["acl"]));
+    let guarded = |url: &str| format!("{url}&quarantine=on&trust_empty=true");
+    assert!(client(&guarded(&with)).await.lock("k").await.unwrap().is_held());
+    let refused = fencelock::Client::connect(&guarded(&without)).await;
+    let refused = match refused {
+        Ok(client) => client.lock("k").try_acquire().await.err(),
+        Err(error) => Some(error),
+    };
+    assert!(refused.is_some(), "no marker, no lock");
+}
+
+#[tokio::test]
+async fn a_hostile_tenant_can_do_nothing_to_the_locks_of_another() {
+    let Some(server) = server() else { return };
+    let (_, theirs) = (user(&server, "a", &["acl", "operator", "marker"]), user(&server, "b", &["acl", "marker"]));
+    let (holder, waiter) = (client(&theirs).await, client(&theirs).await);
+    let held = holder.lock("k").ttl(secs(30)).await.unwrap();
+    let _tagged = holder.lock("{x}y").await.unwrap();
+    let next = waiting_of(&server, "b:k", waiter.lock("k").ttl(secs(30)).acquire()).await;
+    let entry = ask(&server, &["HVALS", "fencelock:{b:k}:waiters"]);
+    let Reply::Array(entries) = entry else { panic!("{entry:?}") };
+    let channel = entries[0].text().unwrap().split(' ').nth(2).unwrap().to_owned();
+    assert!(channel.starts_with("fencelock:wake:b:"), "{channel}");
+    let forged = format!("{} 9007199254740991 1 30000 x b:k", "0".repeat(32));
+    let mut hostile = login(&server, "a");
+    let poison = "return redis.call('SET', 'fencelock:{b:k}:fence', '9007199254740991')";
+    for attack in [
+        &["GET", "b:k"][..],
+        &["DEL", "b:k"],
+        &["SET", "b:k", "x"],
+        &["PEXPIRE", "b:k", "1"],
+        &["SET", "fencelock:{b:k}:fence", "9007199254740991"],
+        &["EVAL", poison, "0"],
+        &["DEL", "fencelock:{b:k}:line"],
+        &["ZPOPMIN", "fencelock:{b:k}:line"],
+        &["HSET", "fencelock:{b:k}:waiters", "x", "x"],
+        &["ZADD", "fencelock:{b:k}:alive", "1", "x"],
+        &["DEL", "fencelock:key:b:{x}y:fence"],
+        &["HSET", "fencelock:node:b:", "until", "0"],
+        &["PUBLISH", &channel, &forged],
+        &["SUBSCRIBE", &channel],
+        &["CLIENT", "PAUSE", "60000"],
+        &["CLIENT", "KILL", "TYPE", "normal"],
+        &["CLIENT", "LIST"],
+        &["CONFIG", "SET", "maxmemory", "1"],
+        &["FLUSHALL"],
+        &["SCRIPT", "FLUSH"],
+        &["KEYS", "*"],
+        &["SHUTDOWN", "NOSAVE"],
+        &["ACL", "SETUSER", "a", "~*"],
+    ] {
+        let answer = hostile.command(attack);
+        let refused = matches!(&answer, Reply::Error(why) if why.contains("NOPERM") || why.contains("ACL"));
+        assert!(refused, "{attack:?}: {answer:?}");
+    }
+    assert!(held.is_held() && !next.is_finished());
+    assert_eq!(held.release().await.unwrap(), Released::Released);
+    assert!(tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap().is_held());
+}
+
+async fn waiting_of<T: Send + 'static>(
+    server: &RedisServer,
+    wire: &str,
+    acquire: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    let task = tokio::spawn(acquire);
+    eventually("in line", async || in_line(server, wire) == 1).await;
+    task
+}
+
+#[tokio::test]
+async fn a_forged_message_gives_no_token_beyond_the_servers_time() {
+    let Some(server) = server() else { return };
+    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+    let held = holder.lock("k").ttl(secs(30)).await.unwrap();
+    let next = waiting(&server, "k", waiter.lock("k").ttl(secs(30))).await;
+    let Reply::Array(ids) = ask(&server, &["HGETALL", "fencelock:{k}:waiters"]) else { panic!("no hash") };
+    let (id, entry) = (ids[0].text().unwrap(), ids[1].text().unwrap());
+    let channel = entry.split(' ').nth(2).unwrap();
+    let info = text(&server, &["INFO", "server"]).unwrap();
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
+    let far = held.fencing_token().get() + 3_600_000_000;
+    for token in [9_007_199_254_740_991, far] {
+        let heard = ask(&server, &["PUBLISH", channel, &format!("{id} {token} 1 3000 {run_id} k")]);
+        assert_eq!(heard, Reply::Int(1), "the waiter hears it");
+    }
+    // It asks after each message that it does not believe; an answer shows that it has heard them.
+    tokio::time::sleep(ms(1500)).await;
+    assert!(!next.is_finished() && held.is_held());
+    held.release().await.unwrap();
+    let next = tokio::time::timeout(secs(10), next).await.unwrap().unwrap();
+    assert!(next.fencing_token().get() < far);
+}
