@@ -99,6 +99,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(async { Ok(Vitals::default()) })
     }
 
+    /// The same place over connections of its own, which the next requests open on the runtime that they are made on. For
+    /// releases after the end of the runtime that has the connections of this one; `None` where there are none.
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        None
+    }
+
     /// Looks at everything that the promises rest on.
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>>;
 }

@@ -14,6 +14,8 @@ pub enum LossReason {
     TakenBy(Occupant),
     /// The longest hold that its owner allowed is over.
     MaxHold,
+    /// This process is a fork of the one that holds it. Whether that one still does cannot be told from here.
+    Forked,
 }
 
 impl fmt::Display for LossReason {
@@ -23,6 +25,7 @@ impl fmt::Display for LossReason {
             Self::Deleted => f.write_str("the key is gone, deleted or forgotten by the server"),
             Self::TakenBy(occupant) => write!(f, "it is held by {occupant} now"),
             Self::MaxHold => f.write_str("the longest hold allowed is over"),
+            Self::Forked => f.write_str("it is held by the process that this one was forked from"),
         }
     }
 }

@@ -63,11 +63,11 @@ fn the_lua_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
 fn the_permissions_in_the_page_suffice() {
     let rules = block("docs/redis.md", "acl", "+evalsha");
     // The shop's lock has its own name.
-    let rules = rules.replace("~app:*", "~sku:*");
+    let rules = rules.replace("app:", "sku:");
     let Some(server) = redis_or_skip() else { return };
     let user: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules.split_whitespace()).collect();
     assert_eq!(server.command(&user), Reply::Simple("OK".into()));
-    let url = format!("redis://locks:secret@127.0.0.1:{}", server.port());
+    let url = format!("redis://locks:secret@127.0.0.1:{}?prefix=sku:", server.port());
     let sale = Command::new(env!("CARGO_BIN_EXE_flash_sale")).args(["--buyers", "40", "--lock", &url]).output();
     let sale = sale.expect("a program that can be started");
     assert!(sale.status.success(), "{}", String::from_utf8_lossy(&sale.stderr));

@@ -375,6 +375,7 @@ fn hold(core: &Arc<Core>, request: &Request, grant: Grant, stray_until: Moment, 
         plan: RenewalPlan::new(lease, request.ttl, core.drift, first, ends),
         stray_until,
         room: ticket.as_ref().map(|ticket| Arc::clone(ticket.room())),
+        process: core.identity.process(),
     };
     let (hold, turn) = Hold::begin(beginning, Arc::clone(&core.clock));
     let hold = Arc::new(hold);

@@ -26,9 +26,9 @@
 //! Everything here may be used from any thread. It may be called inside an async runtime too, but blocks that runtime's
 //! thread: use the async types there.
 //!
-//! When the last [`Client`], [`Lock`] and [`Guard`] of a client are gone its thread ends. The last one to go waits up to a
-//! second for the releases of guards that were dropped before it, so a script that ends after its last guard does not leave
-//! the lock to its TTL.
+//! When the last [`Client`], [`Lock`] and [`Guard`] of a client are gone its thread ends. The last one to go waits up to
+//! 250 ms for the releases of guards that were dropped before it, so a script that ends after its last guard does not leave
+//! the lock to its TTL. The end of the main thread waits likewise for a client that is never dropped.
 
 mod builder;
 mod guard;
@@ -38,6 +38,7 @@ pub use builder::Builder;
 pub use guard::{Guard, Held};
 pub use lock::Lock;
 
+use crate::identity::Process;
 use crate::janitor::Janitor;
 use crate::{Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, Released};
 use std::fmt;
@@ -59,11 +60,9 @@ struct Engine {
     /// Taken out when it is dropped.
     runtime: Option<tokio::runtime::Runtime>,
     janitor: OnceLock<Arc<Janitor>>,
+    /// In a fork its thread is not there.
+    process: Process,
 }
-
-/// How long the last handle to go waits for the releases of guards that were dropped before it: a script that ends after
-/// its last guard should not leave the lock to its TTL.
-const DRAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
     fn start() -> Result<Self, Error> {
@@ -72,12 +71,15 @@ impl Engine {
             .thread_name("fencelock")
             .enable_all()
             .build()
-            .map(|runtime| Self { runtime: Some(runtime), janitor: OnceLock::new() })
+            .map(|runtime| Self { runtime: Some(runtime), janitor: OnceLock::new(), process: Process::current() })
             .map_err(|error| Invalid::new(format!("the system gave no thread for the client: {error}")).into())
     }
 
     /// Runs `work` on the engine's thread and blocks until it is done; `None` only if it panicked.
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        if !self.process.is_current() {
+            return None;
+        }
         let (done, result) = std::sync::mpsc::sync_channel(1);
         self.runtime.as_ref()?.spawn(async move {
             // Nobody takes the result only if the caller's thread is gone.
@@ -90,6 +92,7 @@ impl Engine {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
+        self.process.check()?;
         self.run(work).unwrap_or_else(|| Err(Invalid::new("the client's thread panicked").into()))
     }
 }
@@ -103,13 +106,14 @@ impl fmt::Debug for Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        if let Some(janitor) = self.janitor.take().filter(|janitor| janitor.pending() > 0) {
-            let (done, drained) = std::sync::mpsc::sync_channel(1);
-            runtime.spawn(async move {
-                janitor.idle().await;
-                let _ = done.send(());
-            });
-            let _ = drained.recv_timeout(DRAIN);
+        if !self.process.is_current() {
+            // What it is made of is the parent's.
+            std::mem::forget(runtime);
+            return;
+        }
+        // A script that ends after its last guard should not leave the lock to its TTL.
+        if let Some(janitor) = self.janitor.take() {
+            janitor.settle();
         }
         // Waiting for it would panic inside an async runtime.
         runtime.shutdown_background();
@@ -152,7 +156,8 @@ impl Client {
     fn start(making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static) -> Result<Self, Error> {
         let engine = Arc::new(Engine::start()?);
         let inner = engine.get(making)?;
-        engine.janitor.get_or_init(|| inner.janitor());
+        // A client that is never dropped is left to the end of the program.
+        engine.janitor.get_or_init(|| inner.janitor()).watch_exit();
         Ok(Self { inner, engine })
     }
 

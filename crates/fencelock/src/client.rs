@@ -63,6 +63,7 @@ impl Client {
     /// # Cancel safety
     /// It only looks.
     pub async fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
+        self.core.check_process()?;
         let key = Key::new(key)?;
         self.core.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
     }
@@ -86,6 +87,7 @@ impl Client {
     /// # Cancel safety
     /// It only looks.
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
+        self.core.check_process()?;
         self.core.backend.list().await.map_err(|cause| unreachable_once(None, cause))
     }
 
@@ -100,6 +102,7 @@ impl Client {
     /// # Cancel safety
     /// It may or may not have been ended; calling it again is harmless.
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
+        self.core.check_process()?;
         self.core.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
     }
 
@@ -111,6 +114,7 @@ impl Client {
     /// # Cancel safety
     /// It may or may not have been released; calling it again is harmless.
     pub async fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
+        self.core.check_process()?;
         let key = Key::new(key)?;
         let outcome = self.core.backend.release(&key, &holder).await;
         let outcome = outcome.map_err(|cause| unreachable_once(Some(&key), cause))?;
@@ -126,6 +130,7 @@ impl Client {
     /// # Cancel safety
     /// It may or may not have been renewed; calling it again is harmless.
     pub async fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<(), Error> {
+        self.core.check_process()?;
         let key = Key::new(key)?;
         let ttl = Ttl::new(ttl)?;
         self.core.drift.check(ttl)?;
@@ -156,20 +161,18 @@ impl Client {
     /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
     /// every guard is released and every release confirmed, for at most `within`.
     ///
+    /// A claim that was given up before it was answered may still arrive. Its release is repeated once it cannot any more, a
+    /// second later; until then it counts as pending.
+    ///
     /// # Errors
     /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
+    /// [`Error::Config`] in a forked child.
     ///
     /// # Cancel safety
     /// The client stays closed; the waiting is all that is given up.
     pub async fn close(self, within: Duration) -> Result<(), Error> {
+        self.core.check_process()?;
         self.core.close();
-        let drained = async {
-            // Guards may be anywhere, so their end is looked for, not told.
-            while self.core.watchdog.holds() > 0 || !self.core.is_quiet() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            self.core.janitor.idle().await;
-        };
-        tokio::time::timeout(within, drained).await.map_err(|_| self.core.closed_error())
+        tokio::time::timeout(within, self.core.drained()).await.map_err(|_| self.core.closed_error())
     }
 }

@@ -1,3 +1,4 @@
+use crate::closing::Closing;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::janitor::Janitor;
@@ -6,7 +7,6 @@ use crate::local::limits::Limits;
 use crate::waiters::{Handed, Waiters};
 use crate::watchdog::Watchdog;
 use fencelock_core::{Backend, Clock, Drift, Event, Invalid, Sink};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// What the clones of a client, its locks and its guards share. The last of them to go ends the client's tasks.
@@ -21,7 +21,7 @@ pub(crate) struct Core {
     pub(crate) janitor: Arc<Janitor>,
     /// Where tasks wait for each other; without, each claims for itself.
     pub(crate) rooms: Option<Arc<Rooms>>,
-    closed: AtomicBool,
+    pub(crate) closing: Arc<Closing>,
     /// Backends hold their listeners weakly.
     _listener: Arc<dyn Sink>,
 }
@@ -39,9 +39,11 @@ impl Core {
             Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
         })?;
         let identity = Identity::of_this_process()?;
-        let waiters = Arc::new(Waiters::default());
+        let closing = Arc::new(Closing::default());
+        let waiters = Arc::new(Waiters::new(Arc::clone(&closing)));
         let (janitor, desk) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
-        let watchdog = Watchdog::new(Arc::clone(&backend), Arc::clone(&clock), Arc::clone(&janitor));
+        let (place, told) = (Arc::clone(&backend), Arc::clone(&closing));
+        let watchdog = Watchdog::new(place, Arc::clone(&clock), Arc::clone(&janitor), told);
         let listener: Arc<dyn Sink> = Arc::new(Listener {
             waiters: Arc::clone(&waiters),
             watchdog: Arc::downgrade(&watchdog),
@@ -52,7 +54,8 @@ impl Core {
         runtime.spawn(desk.run());
         let rooms = sharing.map(|limits| {
             let queues = backend.capabilities().queues;
-            Rooms::new(limits, queues, Arc::clone(&clock), Arc::clone(&watchdog), Arc::clone(&janitor), runtime)
+            let (clock, watchdog, janitor) = (Arc::clone(&clock), Arc::clone(&watchdog), Arc::clone(&janitor));
+            Rooms::new(limits, queues, clock, watchdog, janitor, runtime, Arc::clone(&closing))
         });
         Ok(Arc::new(Self {
             backend,
@@ -63,27 +66,34 @@ impl Core {
             watchdog,
             janitor,
             rooms,
-            closed: AtomicBool::new(false),
+            closing,
             _listener: listener,
         }))
     }
 
     /// Refuses new claims from now on and ends the waiting ones.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.closing.begin();
         self.waiters.nudge_all();
         if let Some(rooms) = &self.rooms {
             rooms.nudge_all();
         }
     }
 
-    /// Whether nobody waits or asks.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.waiters.is_empty() && self.rooms.as_ref().is_none_or(|rooms| rooms.is_empty())
+    /// Waits, once it is closed, until nothing is held, nobody waits or asks, and every release is confirmed.
+    pub(crate) async fn drained(&self) {
+        let quiet = || self.waiters.is_empty() && self.rooms.as_ref().is_none_or(|rooms| rooms.is_empty());
+        self.closing.ends(|| self.watchdog.holds() == 0 && quiet()).await;
+        self.janitor.idle().await;
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.closed.load(Ordering::SeqCst) { Err(self.closed_error()) } else { Ok(()) }
+        if self.closing.has_begun() { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    /// In a fork nobody would answer.
+    pub(crate) fn check_process(&self) -> Result<(), Invalid> {
+        self.identity.process().check()
     }
 
     pub(crate) fn closed_error(&self) -> Error {
@@ -93,7 +103,9 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.watchdog.stop();
+        if self.identity.process().is_current() {
+            self.watchdog.stop();
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::closing::Releasing;
 use crate::core::Core;
 use crate::error::{Error, unreachable};
 use crate::hold::{End, Hold, Turn};
@@ -9,13 +10,29 @@ use std::time::Duration;
 
 /// A held lock. It is renewed for as long as it lives, and given back when it goes.
 ///
-/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release, from wherever it is
-/// dropped, and never blocks; if the process ends before that is done, the lease ends by itself.
+/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release, which the client's runtime
+/// then sends; it never blocks while that runtime lives.
+///
+/// # When the program ends
+/// A guard that is dropped as `main` returns leaves no lock behind. Whatever was not released when the runtime of the client
+/// ends (it is dropped, `main` returns or panics) is sent over a new connection, and the end of the runtime waits until that
+/// is confirmed; so does the drop of a guard that outlives the runtime. A place that does not answer is waited for once, for
+/// 250 ms at most for each client. Where the system allows it (Linux with glibc does) the same is done when the main
+/// thread calls [`std::process::exit`], or lets go of its runtime with `shutdown_background`, if the client was made or the
+/// guard dropped on that thread. A process that is killed or aborted, or that exits from another thread, leaves the lock to
+/// its lease.
+///
+/// # After a fork
+/// A child that is forked without `exec` has a copy of the guard and holds nothing: [`Guard::is_held`] is `false`, the loss is
+/// [`LossReason::Forked`], and neither a drop nor a release sends anything or waits for anybody. The client is of no use there;
+/// connect another one, and do not use or drop the parent's runtime.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     core: Arc<Core>,
     held: Held,
     armed: bool,
+    /// Comes last, so that the closing of the client waits for all of it.
+    releasing: Option<Releasing>,
 }
 
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
@@ -56,13 +73,13 @@ impl Guard {
     /// The first turn of a hold, which is looked after from now on.
     pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, turn: Turn) -> Self {
         core.watchdog.watch(&hold);
-        Self { core, held: Held { hold, turn }, armed: true }
+        Self { core, held: Held { hold, turn }, armed: true, releasing: None }
     }
 
     /// A later turn, for one who has waited since `arrived`.
     pub(crate) fn of_turn(core: Arc<Core>, hold: Arc<Hold>, turn: Turn, arrived: Moment) -> Self {
         telemetry::acquired(&hold, &turn, turn.since.since(arrived), Way::Shared);
-        Self { core, held: Held { hold, turn }, armed: true }
+        Self { core, held: Held { hold, turn }, armed: true, releasing: None }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -71,6 +88,11 @@ impl Guard {
 
     pub(crate) fn turn(&self) -> &Turn {
         &self.held.turn
+    }
+
+    /// Whether this is a copy in a child of the process that has the lock.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.held.is_forked()
     }
 
     /// What is locked.
@@ -134,6 +156,9 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
+        if self.is_forked() {
+            return Ok(Released::AlreadyLost { why: LossReason::Forked });
+        }
         if self.pass() {
             return Ok(Released::Released);
         }
@@ -141,7 +166,9 @@ impl Guard {
     }
 
     async fn give_back(mut self) -> Result<Released, Error> {
-        let before = self.let_go();
+        self.releasing = Some(self.core.closing.releasing());
+        let before = self.held.hold.let_go();
+        self.forget(before.as_ref());
         let core = Arc::clone(&self.core);
         let started = core.clock.now();
         let mut attempts = 0;
@@ -174,11 +201,15 @@ impl Guard {
     /// [`crate::Lock::resume`], [`crate::Client::renew`] or [`crate::Client::release`] it. Where holds do not end by themselves
     /// it must, or the key stays taken: on files until this process ends.
     pub fn into_holder(mut self) -> HolderId {
+        self.armed = false;
+        if self.is_forked() {
+            return self.holder();
+        }
         if let Some(room) = &self.held.hold.room {
             room.end(&self.held.hold);
         }
-        self.let_go();
-        self.armed = false;
+        let before = self.held.hold.let_go();
+        self.forget(before.as_ref());
         self.holder()
     }
 
@@ -193,35 +224,41 @@ impl Guard {
         passed
     }
 
-    fn let_go(&self) -> Option<End> {
+    /// It is not looked after any more. `before` is how it had ended before it was let go.
+    fn forget(&self, before: Option<&End>) {
         let Held { hold, turn } = &self.held;
-        let before = hold.let_go();
         // Whoever takes it off the watchdog's list tells how it ended, so that it is told once.
         if self.core.watchdog.forget(hold) {
-            match &before {
+            match before {
                 Some(End::Lost(reason)) => telemetry::lost(hold, turn, reason, self.core.clock.now()),
                 Some(End::LetGo) | None => telemetry::let_go(hold, turn, self.core.clock.now()),
             }
         }
-        before
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         // A child made by fork has a copy of the guard, but the lock is its parent's.
-        if !self.armed || !self.core.identity.is_this_process() {
+        if !self.armed || self.is_forked() {
             return;
         }
         if self.pass() {
             return;
         }
-        self.let_go();
+        let before = self.held.hold.let_go();
+        // Before it is forgotten: the closing of the client waits for one or the other.
         self.core.janitor.take(self.held.hold.chore());
+        self.forget(before.as_ref());
     }
 }
 
 impl Held {
+    /// Whether this is a copy in a child of the process that has the lock.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.hold.is_forked()
+    }
+
     /// What is locked.
     pub fn key(&self) -> &Key {
         &self.hold.key

@@ -1,3 +1,4 @@
+use crate::identity::Process;
 use crate::janitor::Chore;
 use crate::local::room::Room;
 use fencelock_core::{Clock, Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl};
@@ -25,6 +26,8 @@ pub(crate) struct Hold {
     pub(crate) room: Option<Arc<Room>>,
     /// Whether the watchdog has it in its table, under whose lock this is read and written.
     pub(crate) watched: AtomicBool,
+    /// Who has it. A fork does not, and must not wait for the locks in here.
+    process: Process,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     ended: Notify,
@@ -57,6 +60,7 @@ pub(crate) struct Beginning {
     pub(crate) plan: RenewalPlan,
     pub(crate) stray_until: Moment,
     pub(crate) room: Option<Arc<Room>>,
+    pub(crate) process: Process,
 }
 
 #[derive(Debug)]
@@ -93,14 +97,14 @@ pub(crate) enum Duty {
 impl Hold {
     /// With its first turn.
     pub(crate) fn begin(beginning: Beginning, clock: Arc<dyn Clock>) -> (Self, Turn) {
-        let Beginning { key, holder, owner, ttl, fence, plan, stray_until, room } = beginning;
+        let Beginning { key, holder, owner, ttl, fence, plan, stray_until, room, process } = beginning;
         let since = clock.now();
         let turn = Turn { number: 0, fence, since, idle: false };
         let fresh = plan.rest(since);
         let state = State { plan, turn, fresh, scheduled: Moment::NEVER, renewing: false, hurried: false, end: None };
         let (state, ended) = (Mutex::new(state), Notify::new());
         let watched = AtomicBool::new(false);
-        (Self { key, holder, owner, ttl, stray_until, room, watched, clock, state, ended }, turn)
+        (Self { key, holder, owner, ttl, stray_until, room, watched, process, clock, state, ended }, turn)
     }
 
     /// The turn that goes on, or was the last.
@@ -115,8 +119,16 @@ impl Hold {
         state.end.clone()
     }
 
+    /// Whether this is a copy in a child of the process that has it.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_current()
+    }
+
     /// The end of a turn: if another follows, it was let go.
     pub(crate) fn end_of(&self, turn: &Turn) -> Option<End> {
+        if self.is_forked() {
+            return Some(End::Lost(LossReason::Forked));
+        }
         let mut state = self.state();
         if state.turn.number != turn.number {
             return Some(End::LetGo);
@@ -134,6 +146,9 @@ impl Hold {
 
     /// How long the holder of this turn may believe in it; zero once it has ended.
     pub(crate) fn remaining(&self, turn: &Turn) -> Duration {
+        if self.is_forked() {
+            return Duration::ZERO;
+        }
         let mut state = self.state();
         let now = self.clock.now();
         self.latch(&mut state, now);
@@ -180,6 +195,9 @@ impl Hold {
     /// Waits for the loss. Needs no watchdog: the end of the lease is this future's own timer.
     pub(crate) async fn lost(&self, turn: &Turn) -> LossReason {
         loop {
+            if self.is_forked() {
+                return LossReason::Forked;
+            }
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
@@ -209,7 +227,7 @@ impl Hold {
     /// Its release in the background, for whoever does not wait for it.
     pub(crate) fn chore(&self) -> Chore {
         let (key, until) = (self.key.clone(), self.clock.now() + self.ttl.get());
-        Chore { key, holder: self.holder, until, unanswered: self.is_stray_due() }
+        Chore { key, holder: self.holder, until, stray_until: self.stray_until, is_hold: true }
     }
 
     /// Whether a request of this holder may still be on its way, and would take the key again.
@@ -373,6 +391,7 @@ mod tests {
             plan: RenewalPlan::new(lease, ttl, Drift::default(), Moment::NEVER, Moment::from_micros(20_000)),
             stray_until: Moment::default(),
             room: None,
+            process: Process::current(),
         };
         let (hold, _) = Hold::begin(beginning, clock);
         let told = (0..30).map(|_| hold.duty(Duration::ZERO)).find(|duty| *duty != Duty::Sleep);

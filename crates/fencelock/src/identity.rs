@@ -2,11 +2,36 @@ use fencelock_core::{HolderId, Invalid, Owner};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+/// The process that made something. A child after `fork` has a copy of its memory, but none of its threads: it holds no lock,
+/// must send nothing, and must not wait for a mutex that a thread of the parent may have held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    pub(crate) fn current() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whether this is still that process, and not a fork of it.
+    pub(crate) fn is_current(self) -> bool {
+        self.0 == std::process::id()
+    }
+
+    /// # Errors
+    /// [`Invalid`] in a fork of it, where no thread of its runtime is there to answer.
+    pub(crate) fn check(self) -> Result<(), Invalid> {
+        if self.is_current() {
+            return Ok(());
+        }
+        Err(Invalid::new("this client belongs to the process that this one was forked from; connect another one"))
+    }
+}
+
 /// Who this process is to others: host and process id.
 #[derive(Debug)]
 pub(crate) struct Identity {
     host: String,
-    pid: u32,
+    process: Process,
     /// Most locks have no label.
     unlabelled: Owner,
     randoms: Mutex<Randoms>,
@@ -18,27 +43,26 @@ struct Randoms {
     bytes: [u8; 1024],
     used: usize,
     /// A child made by fork has a copy of what is left, and must not use it.
-    pid: u32,
+    process: Process,
 }
 
 impl Identity {
     pub(crate) fn of_this_process() -> Result<Self, Invalid> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let pid = std::process::id();
-        let randoms = Randoms { bytes: [0; 1024], used: 1024, pid };
-        Ok(Self { unlabelled: Owner::new(&host, pid, None)?, host, pid, randoms: Mutex::new(randoms) })
+        let process = Process::current();
+        let randoms = Randoms { bytes: [0; 1024], used: 1024, process };
+        Ok(Self { unlabelled: Owner::new(&host, process.0, None)?, host, process, randoms: Mutex::new(randoms) })
     }
 
     pub(crate) fn owner(&self, label: Option<&str>) -> Result<Owner, Invalid> {
         match label {
             None => Ok(self.unlabelled.clone()),
-            label => Owner::new(&self.host, self.pid, label),
+            label => Owner::new(&self.host, self.process.0, label),
         }
     }
 
-    /// Whether this is still the process that made it: a child after `fork` has the memory, but holds nothing.
-    pub(crate) fn is_this_process(&self) -> bool {
-        self.pid == std::process::id()
+    pub(crate) const fn process(&self) -> Process {
+        self.process
     }
 
     /// A proof that nobody can guess, from the operating system's source. Fresh for every attempt.
@@ -49,11 +73,10 @@ impl Identity {
 
 impl Randoms {
     fn take(&mut self) -> Result<[u8; 16], Invalid> {
-        let pid = std::process::id();
-        if self.used == self.bytes.len() || self.pid != pid {
+        if self.used == self.bytes.len() || !self.process.is_current() {
             getrandom::fill(&mut self.bytes)
                 .map_err(|error| Invalid::new(format!("the operating system gave no random numbers: {error}")))?;
-            (self.used, self.pid) = (0, pid);
+            (self.used, self.process) = (0, Process::current());
         }
         let mut taken = [0; 16];
         taken.copy_from_slice(&self.bytes[self.used..self.used + 16]);

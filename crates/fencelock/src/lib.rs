@@ -37,6 +37,7 @@ mod acquiring;
 pub mod blocking;
 mod builder;
 mod client;
+mod closing;
 mod core;
 mod error;
 mod guard;

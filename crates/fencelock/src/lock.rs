@@ -200,6 +200,7 @@ impl Lock {
     }
 
     fn check(&self) -> Result<Request, Invalid> {
+        self.core.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
         self.core.drift.check(ttl)?;
         ttl.within(self.core.backend.capabilities().longest_ttl)?;

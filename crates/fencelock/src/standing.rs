@@ -1,7 +1,7 @@
 //! A place in line at the server, between the task that gave up and the next of its client.
 
 use crate::core::Core;
-use crate::janitor::Chore;
+use crate::janitor::{Chore, STRAGGLER};
 use crate::telemetry;
 use crate::waiters::Waiter;
 use fencelock_core::{Claim, Moment, PlaceInLine};
@@ -51,14 +51,19 @@ impl Drop for Standing {
 
 /// Nobody waits under this holder any more: what it may have left is released in the background.
 pub(crate) fn give_up(core: &Core, claim: &Claim, waiter: &Waiter, left_behind: bool, stray_until: Moment) {
-    core.waiters.leave(waiter);
+    if !core.identity.process().is_current() {
+        return;
+    }
     telemetry::waited();
     let now = core.clock.now();
-    let unanswered = now < stray_until;
-    if left_behind || unanswered {
-        let (key, holder) = (claim.key.clone(), claim.holder.id);
-        core.janitor.take(Chore { key, holder, until: now + claim.ttl.get(), unanswered });
+    if left_behind || now < stray_until {
+        let (key, holder, until) = (claim.key.clone(), claim.holder.id, now + claim.ttl.get());
+        // A request under way is no older than now.
+        let stray_until = stray_until.min(now + STRAGGLER);
+        core.janitor.take(Chore { key, holder, until, stray_until, is_hold: false });
     }
+    // After that: the closing of the client waits for one or the other.
+    core.waiters.leave(waiter);
 }
 
 impl fmt::Debug for Standing {

@@ -1,3 +1,4 @@
+use crate::closing::Closing;
 use fencelock_core::{HolderId, Key, TokenBlock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The waiting attempts of one client, by key and in the order of their arrival.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Waiters {
     lines: Mutex<BTreeMap<(Key, u64), Arc<Waiter>>>,
     arrivals: AtomicU64,
+    closing: Arc<Closing>,
 }
 
 /// One waiting attempt: a bell to wake it, and what it was handed.
@@ -38,6 +40,10 @@ impl Waiter {
 }
 
 impl Waiters {
+    pub(crate) fn new(closing: Arc<Closing>) -> Self {
+        Self { lines: Mutex::default(), arrivals: AtomicU64::new(0), closing }
+    }
+
     pub(crate) fn join(&self, key: &Key, holder: HolderId, wakes: bool) -> Arc<Waiter> {
         let place = (key.clone(), self.arrivals.fetch_add(1, Ordering::Relaxed));
         let (bell, handed) = (Notify::new(), Mutex::new(None));
@@ -48,6 +54,7 @@ impl Waiters {
 
     pub(crate) fn leave(&self, waiter: &Waiter) {
         self.lines().remove(&waiter.place);
+        self.closing.emptied();
     }
 
     /// Says whether anybody here waits under that holder.

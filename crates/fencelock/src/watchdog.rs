@@ -1,5 +1,6 @@
 //! One task renews every lease of a client: in the order of their deadlines, in batches, none waiting for another.
 
+use crate::closing::Closing;
 use crate::hold::{Duty, End, Hold};
 use crate::identity::dice;
 use crate::janitor::Janitor;
@@ -29,6 +30,7 @@ pub(crate) struct Watchdog {
     janitor: Arc<Janitor>,
     table: Mutex<Table>,
     wake: Notify,
+    closing: Arc<Closing>,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,12 @@ struct Table {
 }
 
 impl Watchdog {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, janitor: Arc<Janitor>) -> Arc<Self> {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        janitor: Arc<Janitor>,
+        closing: Arc<Closing>,
+    ) -> Arc<Self> {
         let table = Table {
             holds: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -50,7 +57,8 @@ impl Watchdog {
             busy: false,
             stopped: false,
         };
-        Arc::new(Self { backend, clock, janitor, table: Mutex::new(table), wake: Notify::new() })
+        let (table, wake) = (Mutex::new(table), Notify::new());
+        Arc::new(Self { backend, clock, janitor, table, wake, closing })
     }
 
     /// Looks after a hold until it is forgotten or lost.
@@ -68,7 +76,9 @@ impl Watchdog {
 
     /// The hold was let go, so nothing is to be done about it any more. Says whether it was looked after.
     pub(crate) fn forget(&self, hold: &Hold) -> bool {
-        self.table().remove(hold)
+        let there = self.table().remove(hold);
+        self.closing.emptied();
+        there
     }
 
     /// Something happened to this key: look at once.
@@ -178,6 +188,7 @@ impl Watchdog {
         drop(table);
         for (hold, reason) in ended {
             self.tell_end(&hold, Some(&reason));
+            self.closing.emptied();
         }
         renew
     }
@@ -264,6 +275,7 @@ impl Watchdog {
                 if let End::Lost(reason) = end {
                     self.tell_end(hold, known.then_some(&reason));
                 }
+                self.closing.emptied();
             }
         }
     }

@@ -284,6 +284,17 @@ impl Backend for Quorum {
         Box::pin(self.evict_all(seen))
     }
 
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        let nodes = self.nodes.iter().map(|node| {
+            let mut again = Node::new(node.backend.reconnected()?);
+            again.shortest_limit = node.shortest_limit;
+            Some(Arc::new(again))
+        });
+        let (nodes, clock) = (nodes.collect::<Option<_>>()?, Arc::clone(&self.clock));
+        let Self { size, drift, expires, .. } = *self;
+        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default() }))
+    }
+
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.findings())
     }

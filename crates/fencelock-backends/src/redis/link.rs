@@ -21,6 +21,8 @@ pub(crate) struct Link {
     channel: String,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
+    /// Whether the log says what the server cannot do.
+    tells: bool,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +46,13 @@ impl Link {
             let _ = write!(channel, "{byte:02x}");
         }
         let feed = Arc::new(Feed::new(&target));
-        Ok(Self { target, feed, channel, live: Mutex::new(None), dial: tokio::sync::Mutex::default() })
+        let (live, dial, tells) = (Mutex::new(None), tokio::sync::Mutex::default(), true);
+        Ok(Self { target, feed, channel, live, dial, tells })
+    }
+
+    /// One of a server that was met before.
+    pub(crate) fn quiet(target: Target) -> Result<Self, fencelock_core::Invalid> {
+        Ok(Self { tells: false, ..Self::new(target)? })
     }
 
     pub(crate) fn node(&self) -> &str {
@@ -72,7 +80,9 @@ impl Link {
             Ok(session) => {
                 let session = Arc::new(session);
                 dial.failed = None;
-                dial.tell(&self.target.name, &session);
+                if self.tells {
+                    dial.tell(&self.target.name, &session);
+                }
                 if let Some(guard) = &self.target.guard {
                     // A server that grants nothing still renews and frees, so this decides nothing: a claim asks again.
                     let _ = self.meet(&session, guard).await;

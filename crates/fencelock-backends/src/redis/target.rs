@@ -95,6 +95,11 @@ impl Target {
         self.name.split_once("://").map_or(self.name.as_str(), |(_, address)| address).to_lowercase()
     }
 
+    /// The same server for one who only releases: nobody is woken there, and nothing granted.
+    pub(crate) fn for_releases(&self) -> Self {
+        Self { push: false, acks: None, ..self.clone() }
+    }
+
     /// The same server with other settings.
     pub(crate) fn client_with(&self, info: ConnectionInfo) -> RedisResult<redis::Client> {
         client(info, self.certificates.as_deref())

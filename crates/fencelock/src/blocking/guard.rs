@@ -5,8 +5,9 @@ use std::time::Duration;
 
 /// A held lock. It is renewed for as long as it lives, and given back when it goes. The async twin is [`crate::Guard`].
 ///
-/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release and does not block; if the
-/// process ends before that is done, the lease ends by itself.
+/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release and does not block; only the
+/// last handle of a client waits for it when it is dropped, for 250 ms at most. What becomes of the lock at the end of the
+/// program and after a fork is told at [`crate::Guard`].
 #[must_use = "the lock is released when its guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {
@@ -71,6 +72,9 @@ impl Guard {
     /// before a server lets anybody else in; and at once when the server reports that the key was deleted or taken over.
     pub fn lost(&self) -> LossReason {
         let held = self.inner.held();
+        if held.is_forked() {
+            return LossReason::Forked;
+        }
         // Without the client's thread nothing renews the lease.
         self.engine.run(async move { held.lost().await }).unwrap_or(LossReason::Expired)
     }
@@ -90,6 +94,9 @@ impl Guard {
     /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder's id.
     pub fn release(self) -> Result<Released, Error> {
         let Self { inner, engine } = self;
+        if inner.is_forked() {
+            return Ok(Released::AlreadyLost { why: LossReason::Forked });
+        }
         engine.get(inner.release())
     }
 
@@ -133,6 +140,9 @@ impl Held {
 
     /// Waits at most `within` for the loss; `None` if there was none by then, because the lock is held, or was released.
     pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
+        if self.inner.is_forked() {
+            return Some(LossReason::Forked);
+        }
         let Some(engine) = self.engine.upgrade() else {
             // The last guard is gone, so what has not been lost was released.
             return match self.inner.check() {

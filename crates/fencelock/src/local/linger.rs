@@ -2,6 +2,7 @@
 
 use super::Rooms;
 use super::room::{After, Call, Room, Seat, State};
+use crate::closing::Releasing;
 use crate::hold::{Hold, Turn};
 use crate::request::Request;
 use fencelock_core::{Backend, Moment};
@@ -20,6 +21,8 @@ pub(super) struct GivenUp {
     rooms: Arc<Rooms>,
     hold: Arc<Hold>,
     confirmed: bool,
+    /// Comes last.
+    _releasing: Releasing,
 }
 
 impl GivenUp {
@@ -32,7 +35,7 @@ impl GivenUp {
 
 impl Drop for GivenUp {
     fn drop(&mut self) {
-        if !self.confirmed {
+        if !self.confirmed && !self.hold.is_forked() {
             self.rooms.give_back(&self.hold);
         }
     }
@@ -46,7 +49,7 @@ pub(super) struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if let Some(room) = &self.hold.room {
+        if let Some(room) = self.hold.room.as_ref().filter(|_| !self.hold.is_forked()) {
             room.lingered(&self.hold, &self.idle);
         }
     }
@@ -101,20 +104,19 @@ impl Room {
         }
         let idle = state.share.take()?.hold;
         self.finish(state, After::default());
-        self.rooms.let_go(&idle);
-        Some(Idle::GivenUp(GivenUp { rooms: Arc::clone(&self.rooms), hold: idle, confirmed: false }))
+        let (rooms, releasing) = (Arc::clone(&self.rooms), self.rooms.closing.releasing());
+        idle.let_go();
+        rooms.watchdog.forget(&idle);
+        Some(Idle::GivenUp(GivenUp { rooms, hold: idle, confirmed: false, _releasing: releasing }))
     }
 }
 
 impl Rooms {
     /// Nobody has this lease, so nobody waits for its release.
     pub(super) fn give_back(&self, hold: &Hold) {
-        self.let_go(hold);
-        self.janitor.take(hold.chore());
-    }
-
-    fn let_go(&self, hold: &Hold) {
         hold.let_go();
+        // Before it is forgotten: the closing of the client waits for one or the other.
+        self.janitor.take(hold.chore());
         self.watchdog.forget(hold);
     }
 }

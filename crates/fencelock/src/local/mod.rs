@@ -21,6 +21,7 @@ mod share;
 pub(crate) mod ticket;
 mod view;
 
+use crate::closing::Closing;
 use crate::janitor::Janitor;
 use crate::request::Request;
 use crate::watchdog::Watchdog;
@@ -42,6 +43,7 @@ pub(crate) struct Rooms {
     janitor: Arc<Janitor>,
     /// Guards may be dropped outside of it.
     runtime: tokio::runtime::Handle,
+    closing: Arc<Closing>,
 }
 
 impl Rooms {
@@ -52,8 +54,10 @@ impl Rooms {
         watchdog: Arc<Watchdog>,
         janitor: Arc<Janitor>,
         runtime: tokio::runtime::Handle,
+        closing: Arc<Closing>,
     ) -> Arc<Self> {
-        Arc::new(Self { by_key: Mutex::default(), limits: Arc::new(limits), queues, clock, watchdog, janitor, runtime })
+        let (by_key, limits) = (Mutex::default(), Arc::new(limits));
+        Arc::new(Self { by_key, limits, queues, clock, watchdog, janitor, runtime, closing })
     }
 
     /// Whether nobody is in any of them.
@@ -102,6 +106,8 @@ impl Rooms {
         if rooms.get(room.key()).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), room)) {
             rooms.remove(room.key());
         }
+        drop(rooms);
+        self.closing.emptied();
     }
 
     fn rooms(&self) -> MutexGuard<'_, HashMap<Key, Arc<Room>>> {
@@ -155,6 +161,7 @@ mod tests {
             plan: RenewalPlan::new(Lease::endless(), request.ttl, core.drift, Moment::NEVER, now),
             stray_until: Moment::default(),
             room: Some(Arc::clone(first.room())),
+            process: core.identity.process(),
         };
         let hold = Arc::new(Hold::begin(beginning, Arc::clone(&core.clock)).0);
         // As the watchdog tells it.

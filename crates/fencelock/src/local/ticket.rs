@@ -106,7 +106,7 @@ impl<'a> Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        if !self.seated {
+        if !self.seated || !self.core.identity.process().is_current() {
             return;
         }
         if let Some(Call::Turn(hold, turn)) = self.room.leave(self.place) {

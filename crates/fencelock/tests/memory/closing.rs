@@ -77,3 +77,43 @@ async fn closing_reports_what_is_left() {
     assert!(matches!(closed, Err(Error::Closed { held: 1, pending: 1, .. })), "{closed:?}");
     assert!(scene.now().since(before) <= secs(5) + ms(10));
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_ends_with_the_last_guard_and_not_a_moment_later() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").await.unwrap();
+    let closing = tokio::spawn(scene.client.clone().close(secs(60)));
+    scene.pass(ms(3)).await;
+    let before = scene.now();
+    drop(guard);
+    closing.await.unwrap().unwrap();
+    assert_eq!(scene.now(), before, "it is told, and does not look now and then");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_a_release_that_its_owner_waits_for() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").await.unwrap();
+    scene.net.always(Verb::Release, Fate::Slow(ms(50)));
+    let (releasing, before) = (tokio::spawn(guard.release()), scene.now());
+    scene.pass(ms(1)).await;
+    scene.client.clone().close(secs(60)).await.unwrap();
+    assert!(scene.now().since(before) >= ms(100), "it is not confirmed before");
+    assert!(releasing.is_finished());
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_stragglers_as_long_as_they_may_arrive_and_says_so() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Hang);
+    for i in 0..10 {
+        let asking = scene.client.lock(format!("k{i}")).acquire();
+        assert!(tokio::time::timeout(ms(1), asking).await.is_err());
+    }
+    let before = scene.now();
+    let left = scene.client.clone().close(ms(100)).await;
+    assert!(matches!(left, Err(Error::Closed { held: 0, pending: 10, .. })), "{left:?}");
+    scene.client.clone().close(secs(60)).await.unwrap();
+    assert!(scene.now().since(before) <= secs(1), "{:?}", scene.now().since(before));
+}

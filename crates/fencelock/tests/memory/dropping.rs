@@ -1,6 +1,6 @@
 //! A guard gives its lock back wherever and however it is dropped.
 
-use crate::common::{Scene, eventually, ms, secs};
+use crate::common::{Fate, Faulty, Scene, Verb, eventually, ms, secs};
 use fencelock::backends::Memory;
 use fencelock::{Client, Guard};
 use std::sync::Arc;
@@ -139,6 +139,31 @@ fn on_a_runtime_that_never_runs_again() {
     drop(guard);
     drop(runtime);
     until_free(memory);
+}
+
+/// One after the other would take a quarter of a second each.
+#[test]
+fn by_the_hundred_after_their_runtime_when_nobody_answers() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (net, guards) = runtime.block_on(async {
+        let clock = fencelock::backends::TokioClock::starting_now();
+        let net = Faulty::over(Arc::new(Memory::new()), clock);
+        let client = Client::with_backend(Arc::clone(&net) as _).unwrap();
+        let mut guards = Vec::new();
+        for i in 0..400 {
+            guards.push(client.lock(format!("k{i}")).await.unwrap());
+        }
+        (net, guards)
+    });
+    drop(runtime);
+    net.always(Verb::Release, Fate::Hang);
+    let (dropped, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(guards);
+        dropped.send(()).unwrap();
+    });
+    assert!(done.recv_timeout(secs(60)).is_ok(), "it waits for each of them");
+    assert!(net.calls(Verb::Release) > 0, "they were sent");
 }
 
 #[test]

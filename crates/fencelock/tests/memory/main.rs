@@ -18,6 +18,7 @@ mod inheriting;
 mod lingering;
 mod losing;
 mod places;
+mod reaping;
 mod releasing;
 mod reusing;
 mod running;

@@ -1,0 +1,300 @@
+//! Which release is sent next. Pure: the time and the jitter come from the caller.
+
+use super::Chore;
+use fencelock_core::{Moment, jitter};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Requests of one lane at one time: more would only stand in the connection's queue.
+pub(super) const AT_ONCE: usize = 64;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Releases that nobody waits for, until they are confirmed.
+///
+/// A hold, whose key others may want, never waits behind cancelled attempts: each has a lane of its own. What is to be sent
+/// again later (a retry, or the second release of a straggler) waits by its time and takes no room in a lane.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    numbers: u64,
+    pending: BTreeMap<u64, Pending>,
+    holds: Lane,
+    attempts: Lane,
+    later: BTreeSet<(Moment, u64)>,
+    /// How many of `pending` were never confirmed.
+    unconfirmed: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    ready: VecDeque<u64>,
+    /// How many are under way.
+    sent: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Holds,
+    Attempts,
+}
+
+#[derive(Debug)]
+struct Pending {
+    chore: Chore,
+    pause: Duration,
+    confirmed: bool,
+    /// In which lane it is under way.
+    sent: Option<Way>,
+}
+
+impl Pending {
+    /// A second release is a precaution, so it stands in the lane of the attempts.
+    const fn way(&self) -> Way {
+        if self.chore.is_hold && !self.confirmed { Way::Holds } else { Way::Attempts }
+    }
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The place has carried out a release that was sent at this moment.
+    Confirmed(Moment),
+    /// It may have.
+    Failed,
+    /// There is no sense in sending it again.
+    GivenUp,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, chore: Chore) {
+        let number = self.numbers;
+        self.numbers += 1;
+        self.unconfirmed += 1;
+        self.pending.insert(number, Pending { chore, pause: FIRST_PAUSE, confirmed: false, sent: None });
+        self.make_ready(number);
+    }
+
+    /// What is to be sent now.
+    pub(super) fn next(&mut self, now: Moment) -> Vec<(u64, Chore)> {
+        while let Some(&(due, number)) = self.later.first().filter(|(due, _)| *due <= now) {
+            self.later.remove(&(due, number));
+            self.make_ready(number);
+        }
+        let mut batch = Vec::new();
+        for (way, lane) in [(Way::Holds, &mut self.holds), (Way::Attempts, &mut self.attempts)] {
+            while lane.sent < AT_ONCE {
+                let Some(number) = lane.ready.pop_front() else { break };
+                let Some(pending) = self.pending.get_mut(&number) else { continue };
+                pending.sent = Some(way);
+                lane.sent += 1;
+                batch.push((number, pending.chore.clone()));
+            }
+        }
+        batch
+    }
+
+    /// When [`Queue::next`] has something to do again by itself.
+    pub(super) fn due(&self) -> Option<Moment> {
+        self.later.first().map(|(due, _)| *due)
+    }
+
+    /// An answer to what was sent. One to a request that was recalled says nothing about the one sent in its place.
+    pub(super) fn answered(&mut self, number: u64, outcome: Outcome, now: Moment, dice: u64) {
+        let Some(sent) = self.pending.get_mut(&number).map(|pending| pending.sent.take()) else { return };
+        match sent {
+            Some(way) => self.lane(way).sent -= 1,
+            None if outcome == Outcome::Failed => return,
+            None => {}
+        }
+        let Some(mut pending) = self.pending.remove(&number) else { return };
+        let again = match outcome {
+            Outcome::Confirmed(sent) => {
+                self.confirm(&mut pending);
+                Some(pending.chore.stray_until).filter(|until| sent < *until)
+            }
+            Outcome::Failed => {
+                let pause = jitter(pending.pause, dice);
+                pending.pause = (pending.pause * 2).min(LONGEST_PAUSE);
+                Some(now + pause)
+            }
+            Outcome::GivenUp => {
+                self.confirm(&mut pending);
+                None
+            }
+        };
+        if let Some(due) = again {
+            self.later.insert((due, number));
+            self.pending.insert(number, pending);
+        }
+    }
+
+    /// Whoever sent requests is gone, with the answers: all of them are sent again, and retries need not wait.
+    pub(super) fn recall(&mut self) {
+        let later = std::mem::take(&mut self.later);
+        let (retries, second): (Vec<_>, Vec<_>) =
+            later.into_iter().partition(|(_, number)| self.pending.get(number).is_some_and(|one| !one.confirmed));
+        self.later.extend(second);
+        let sent = self.pending.iter_mut().filter_map(|(number, one)| one.sent.take().map(|_| *number));
+        let again: Vec<_> = sent.chain(retries.into_iter().map(|(_, number)| number)).collect();
+        (self.holds.sent, self.attempts.sent) = (0, 0);
+        for number in again {
+            self.make_ready(number);
+        }
+    }
+
+    /// Leaves everything to the leases.
+    pub(super) fn clear(&mut self) -> usize {
+        let left = self.pending.len();
+        *self = Self { numbers: self.numbers, ..Self::default() };
+        left
+    }
+
+    /// Releases that are not over yet.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Those among them that were never confirmed.
+    pub(super) const fn unconfirmed(&self) -> usize {
+        self.unconfirmed
+    }
+
+    fn confirm(&mut self, pending: &mut Pending) {
+        if !std::mem::replace(&mut pending.confirmed, true) {
+            self.unconfirmed -= 1;
+        }
+    }
+
+    fn make_ready(&mut self, number: u64) {
+        if let Some(way) = self.pending.get(&number).map(Pending::way) {
+            self.lane(way).ready.push_back(number);
+        }
+    }
+
+    const fn lane(&mut self, way: Way) -> &mut Lane {
+        match way {
+            Way::Holds => &mut self.holds,
+            Way::Attempts => &mut self.attempts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{HolderId, Key};
+
+    const LATE: Moment = Moment::NEVER;
+
+    const fn at(millis: u64) -> Moment {
+        Moment::from_micros(millis * 1000)
+    }
+
+    fn chore(holder: u8, is_hold: bool, stray_until: Moment) -> Chore {
+        let (key, holder) = (Key::new("k").unwrap(), HolderId::from_bytes([holder; 16]));
+        Chore { key, holder, until: LATE, stray_until, is_hold }
+    }
+
+    fn hold(holder: u8) -> Chore {
+        chore(holder, true, Moment::default())
+    }
+
+    fn sent(queue: &mut Queue, now: Moment) -> Vec<u64> {
+        queue.next(now).into_iter().map(|(number, _)| number).collect()
+    }
+
+    #[test]
+    fn a_hold_goes_before_any_number_of_cancelled_attempts() {
+        let mut queue = Queue::default();
+        for _ in 0..5000 {
+            queue.push(chore(1, false, at(1000)));
+        }
+        assert_eq!(sent(&mut queue, at(0)).len(), AT_ONCE);
+        queue.push(hold(2));
+        assert_eq!(sent(&mut queue, at(0)), [5000], "though no answer has come");
+    }
+
+    #[test]
+    fn stragglers_wait_for_their_time_without_room_in_a_lane() {
+        let mut queue = Queue::default();
+        for _ in 0..1000 {
+            queue.push(chore(1, false, at(1000)));
+        }
+        let mut batches = 0;
+        loop {
+            let batch = sent(&mut queue, at(5));
+            if batch.is_empty() {
+                break;
+            }
+            batches += 1;
+            for number in batch {
+                queue.answered(number, Outcome::Confirmed(at(5)), at(6), 0);
+            }
+        }
+        assert_eq!((batches, queue.unconfirmed(), queue.pending()), (16, 0, 1000));
+        assert_eq!((queue.due(), sent(&mut queue, at(999))), (Some(at(1000)), vec![]));
+        assert_eq!(sent(&mut queue, at(1000)).len(), AT_ONCE);
+    }
+
+    #[test]
+    fn a_release_sent_after_the_last_straggler_is_the_last() {
+        for (when, pending) in [(at(999), 1), (at(1000), 0)] {
+            let mut queue = Queue::default();
+            queue.push(chore(1, true, at(1000)));
+            let number = sent(&mut queue, when)[0];
+            queue.answered(number, Outcome::Confirmed(when), at(2000), 0);
+            assert_eq!((queue.unconfirmed(), queue.pending()), (0, pending), "sent at {when:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_that_failed_is_sent_again_ever_more_rarely_and_leaves_room_meanwhile() {
+        let mut queue = Queue::default();
+        (0..=AT_ONCE).for_each(|_| queue.push(hold(1)));
+        let first = sent(&mut queue, at(0))[0];
+        queue.answered(first, Outcome::Failed, at(10), u64::MAX / 2);
+        assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another has its room");
+        let mut now = queue.due().unwrap();
+        let mut pauses = vec![now.since(at(10))];
+        for number in sent(&mut queue, at(10)) {
+            queue.answered(number, Outcome::Confirmed(at(10)), at(10), 0);
+        }
+        queue.answered(1, Outcome::Confirmed(at(10)), at(10), 0);
+        for _ in 0..10 {
+            assert_eq!(sent(&mut queue, now), [first]);
+            queue.answered(first, Outcome::Failed, now, u64::MAX / 2);
+            pauses.push(queue.due().unwrap().since(now));
+            now = queue.due().unwrap();
+        }
+        assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE * 2), "{pauses:?}");
+        assert!(pauses[3] > pauses[0] * 4, "{pauses:?}");
+    }
+
+    #[test]
+    fn a_release_given_up_is_not_pending_any_more() {
+        let mut queue = Queue::default();
+        queue.push(chore(1, true, at(1000)));
+        let number = sent(&mut queue, at(0))[0];
+        queue.answered(number, Outcome::GivenUp, at(1), 0);
+        assert_eq!((queue.unconfirmed(), queue.pending(), queue.due()), (0, 0, None));
+    }
+
+    #[test]
+    fn what_was_sent_or_failed_is_sent_again_at_once_after_a_recall_and_stragglers_keep_their_time() {
+        let mut queue = Queue::default();
+        for stray_until in [at(0), at(0), at(1000)] {
+            queue.push(chore(1, true, stray_until));
+        }
+        assert_eq!(sent(&mut queue, at(0)), [0, 1, 2]);
+        queue.answered(1, Outcome::Failed, at(0), 0);
+        queue.answered(2, Outcome::Confirmed(at(0)), at(0), 0);
+        queue.recall();
+        assert_eq!(sent(&mut queue, at(0)), [0, 1]);
+        for number in [0, 1] {
+            queue.answered(number, Outcome::Confirmed(at(0)), at(1), 0);
+            queue.answered(number, Outcome::Failed, at(1), 0);
+        }
+        assert_eq!((queue.unconfirmed(), queue.due()), (0, Some(at(1000))), "the late answers changed nothing");
+        assert_eq!(sent(&mut queue, at(1000)), [2]);
+    }
+}

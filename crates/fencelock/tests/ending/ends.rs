@@ -1,0 +1,191 @@
+//! A guard that is dropped as its program ends leaves no lock.
+
+use crate::program::{self, url};
+use fencelock::{Client, Guard, blocking};
+use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use std::sync::OnceLock;
+use tokio::runtime::{Builder, Runtime};
+
+const TIMES: usize = 30;
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_current_thread_program_leaves_no_lock", || leaves_no_lock("current_thread", 0)),
+    ("a_multi_thread_program_leaves_no_lock", || leaves_no_lock("multi_thread", 0)),
+    ("a_program_whose_tasks_hang_leaves_no_lock", || leaves_no_lock("tasks_that_hang", 0)),
+    ("a_program_that_lets_go_of_its_runtime_leaves_no_lock", || leaves_no_lock("shutdown_background", 0)),
+    ("a_program_whose_runtime_is_never_dropped_leaves_no_lock", || leaves_no_lock("static_runtime", 0)),
+    ("a_program_whose_guard_outlives_its_runtime_leaves_no_lock", || leaves_no_lock("guard_after_runtime", 0)),
+    ("a_program_that_panics_leaves_no_lock", || leaves_no_lock("panics", 101)),
+    ("a_program_that_calls_exit_leaves_no_lock", || leaves_no_lock("exits", 3)),
+    ("a_blocking_program_leaves_no_lock", || leaves_no_lock("blocking", 0)),
+    ("a_blocking_program_with_a_static_client_leaves_no_lock", || leaves_no_lock("blocking_static", 0)),
+    ("a_program_that_gives_up_a_wait_leaves_no_place_in_line", leaves_no_place_in_line),
+    ("a_program_ends_though_its_server_does_not_answer", ends_without_an_answer),
+    ("a_program_frees_a_quorum", frees_a_quorum),
+];
+
+pub(crate) const PROGRAMS: &[(&str, fn())] = &[
+    ("current_thread", current_thread),
+    ("multi_thread", multi_thread),
+    ("tasks_that_hang", tasks_that_hang),
+    ("shutdown_background", shutdown_background),
+    ("static_runtime", static_runtime),
+    ("guard_after_runtime", guard_after_runtime),
+    ("panics", panics),
+    ("exits", exits),
+    ("blocking", blocking),
+    ("blocking_static", blocking_static),
+    ("gives_up", gives_up),
+    ("is_left_alone", is_left_alone),
+];
+
+fn number(server: &RedisServer, words: &[&str]) -> i64 {
+    match server.command(words) {
+        Reply::Int(number) => number,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+fn leaves_no_lock(program: &str, code: i32) {
+    let Some(server) = redis_or_skip() else { return };
+    for time in 0..TIMES {
+        let status = program::run(program, &server.url());
+        assert_eq!(status.code(), Some(code), "time {time}");
+        assert_eq!(number(&server, &["EXISTS", "k"]), 0, "time {time}");
+    }
+    assert_eq!(number(&server, &["EXISTS", "fencelock:{k}:fence"]), 1, "it was held");
+}
+
+fn leaves_no_place_in_line() {
+    let Some(server) = redis_or_skip() else { return };
+    let client = blocking::Client::connect(&server.url()).unwrap();
+    let held = client.lock("k").acquire().unwrap();
+    for time in 0..TIMES {
+        assert!(program::run("gives_up", &server.url()).success());
+        assert_eq!(number(&server, &["ZCARD", "fencelock:{k}:line"]), 0, "time {time}");
+    }
+    held.release().unwrap();
+}
+
+fn ends_without_an_answer() {
+    let Some(server) = redis_or_skip() else { return };
+    let mut program = program::start("is_left_alone", &server.url());
+    program.says("held");
+    server.freeze();
+    let status = program.end();
+    server.thaw();
+    assert!(status.success(), "{status}");
+}
+
+fn frees_a_quorum() {
+    let servers: Vec<_> = (0..3).map_while(|_| redis_or_skip()).collect();
+    if servers.len() < 3 {
+        return;
+    }
+    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
+    let url = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    for time in 0..5 {
+        assert!(program::run("current_thread", &url).success());
+        let held: i64 = servers.iter().map(|server| number(server, &["EXISTS", "k"])).sum();
+        assert!(held < 2, "time {time}: a majority has it");
+    }
+}
+
+async fn guard() -> Guard {
+    guard_of("k").await
+}
+
+async fn guard_of(key: &str) -> Guard {
+    Client::connect(&url()).await.unwrap().lock(key).await.unwrap()
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn current_thread() {
+    let _guard = guard().await;
+}
+
+#[tokio::main]
+async fn multi_thread() {
+    let _guard = guard().await;
+}
+
+#[tokio::main]
+async fn tasks_that_hang() {
+    let (held, holds) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let _guard = guard().await;
+        held.send(()).unwrap();
+        std::future::pending::<()>().await;
+    });
+    holds.await.unwrap();
+}
+
+fn shutdown_background() {
+    let runtime = runtime();
+    drop(runtime.block_on(guard()));
+    runtime.shutdown_background();
+}
+
+fn static_runtime() {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| Builder::new_current_thread().enable_all().build().unwrap());
+    drop(runtime.block_on(guard()));
+}
+
+fn guard_after_runtime() {
+    let runtime = runtime();
+    let guard = runtime.block_on(guard());
+    drop(runtime);
+    drop(guard);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn panics() {
+    let _guard = guard().await;
+    panic!("on purpose");
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn exits() {
+    drop(guard().await);
+    std::process::exit(3);
+}
+
+fn blocking() {
+    let client = blocking::Client::connect(&url()).unwrap();
+    let _guard = client.lock("k").acquire().unwrap();
+}
+
+fn blocking_static() {
+    static CLIENT: OnceLock<blocking::Client> = OnceLock::new();
+    let client = CLIENT.get_or_init(|| blocking::Client::connect(&url()).unwrap());
+    // On another thread, which ends at once.
+    std::thread::spawn(|| drop(client.lock("k").acquire().unwrap())).join().unwrap();
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn gives_up() {
+    let client = Client::connect(&url()).await.unwrap();
+    let (told, seen) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = client.lock("k").on_wait(move |_| {
+        let _ = told.send(());
+    });
+    let mut seen = seen;
+    tokio::select! {
+        _ = waiting.acquire() => panic!("it is held"),
+        _ = seen.recv() => {}
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn is_left_alone() {
+    let mut held = Vec::new();
+    for key in ["a", "b", "c"] {
+        held.push(guard_of(key).await);
+    }
+    program::say_and_wait("held");
+}
