@@ -9,6 +9,7 @@ mod exit;
 mod failure;
 mod guardian;
 mod logging;
+mod nesting;
 mod plan;
 mod progress;
 mod report;
@@ -16,13 +17,13 @@ mod signals;
 mod span;
 mod terminal;
 mod text;
+mod wait_status;
 mod ward;
 
 use crate::args::Arguments;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use clap::Parser;
 use std::process::ExitCode;
 
 /// The one place where the program ends.
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         guardian::guard(group);
         return Exit::Success.into();
     }
-    match Arguments::try_parse() {
+    match args::parse() {
         Ok(arguments) => carry_out(arguments).into(),
         Err(told) => {
             let _ = told.print();
