@@ -50,6 +50,7 @@ impl From<Unknown> for ConnectError {
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
+    refuse_blank(url)?;
     let (scheme, rest) = url.split_once(':').ok_or_else(|| unknown_scheme(url))?;
     match scheme {
         "memory" if rest.is_empty() => Ok(Memory::of_this_process()),
@@ -76,6 +77,29 @@ pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
         Some(("redlock" | "redlock+tls", _)) => Ok(Arc::new(crate::quorum::lazy(url)?)),
         _ => connect(url).await,
     }
+}
+
+/// As [`connect`], but servers are connected to with the first claim or look, so that one that is away, or starts later, is
+/// waited for as long as the lock. What [`connect`] checks of the servers of a `redlock://` is checked then too.
+///
+/// # Errors
+/// As [`lazy`].
+///
+/// # Cancel safety
+/// Dropping the future leaves no connection behind.
+pub async fn on_demand(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
+    match url.split_once(':') {
+        Some(("redlock" | "redlock+tls", _)) => Ok(Arc::new(crate::quorum::on_demand(url)?)),
+        _ => lazy(url).await,
+    }
+}
+
+/// A variable that was not set makes an empty URL. No place is meant by it, and none is guessed.
+fn refuse_blank(url: &str) -> Result<(), Invalid> {
+    if url.trim().is_empty() {
+        return Err(Invalid::new("the URL is empty: it says where the locks live, as in redis://HOST or file:DIR"));
+    }
+    Ok(())
 }
 
 /// `DIR` of `file:DIR`, and of `file:///DIR` as others write it.

@@ -18,7 +18,7 @@ mod redis;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
-pub use connect::{ConnectError, connect, lazy};
+pub use connect::{ConnectError, connect, lazy, on_demand};
 pub use file::File;
 pub use init::init;
 pub use memory::Memory;

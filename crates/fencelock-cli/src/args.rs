@@ -1,6 +1,8 @@
 use crate::commands::bench::args::Bench;
 use crate::commands::lab::args::Lab;
 use crate::{exit, span};
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -31,7 +33,8 @@ Examples:
   fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
   fencelock run -n backup -- backup --all            skip if another one runs (exit 75)
   fencelock run -w 5m --max-hold 2h etl -- make      wait up to 5 minutes, run up to 2 hours
-  fencelock run -n --hold-for 50s tick -- ./tick     at most once a minute from 50 machines' cron
+  fencelock run -n --hold-for 50s --url redis://cache tick -- ./tick
+                                                     at most once a minute from 50 machines' cron
   fencelock list                                     who holds what";
 
 /// What every command understands.
@@ -105,13 +108,16 @@ pub(crate) struct Run {
     pub(crate) key: String,
     /// The command and its arguments, which are never read as ours.
     ///
-    /// It finds the key in FENCELOCK_KEY, the proof of the hold in FENCELOCK_HOLDER and the fencing token in
-    /// FENCELOCK_FENCE.
+    /// It finds the key in FENCELOCK_KEY, where the lock lives in FENCELOCK_PLACE, the proof of the hold in
+    /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER names the locks that this program
+    /// itself runs under.
     #[allow(clippy::doc_markdown, reason = "it is a text for people")]
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) nested: Nested,
     /// Exit with CODE instead of 75 if somebody else has the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
@@ -139,7 +145,17 @@ pub(crate) enum OnLost {
     Warn,
 }
 
-/// How long to wait for somebody else.
+/// Whether it is known that the lock is not one that this program itself runs under.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Nested {
+    /// Wait also for a lock that this program was started under, for its hold is over.
+    ///
+    /// A command of `fencelock run KEY` that waits for the same KEY would wait for its own end, which is refused.
+    #[arg(long, help_heading = "Waiting")]
+    pub(crate) nested_ok: bool,
+}
+
+/// How long to wait for somebody else, and for servers that do not answer.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Patience {
@@ -180,6 +196,8 @@ pub(crate) struct Acquire {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) nested: Nested,
     /// How long the lock is held; only `renew` makes it longer.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Holding")]
     pub(crate) ttl: Duration,
@@ -248,8 +266,10 @@ pub(crate) struct Wait {
     /// Name of the lock.
     pub(crate) key: String,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
-    #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
-    pub(crate) wait: Option<Duration>,
+    #[arg(short = 'w', long = "wait", value_name = "DURATION", value_parser = span::parse)]
+    pub(crate) limit: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) nested: Nested,
 }
 
 /// End somebody else's hold of KEY.
@@ -266,10 +286,52 @@ pub(crate) struct Break {
     pub(crate) yes: bool,
 }
 
+/// Reads the arguments of this process.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    parse_from(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// What stands behind `--` is the command. To the parser it would be the key if none stands before.
+pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let arguments = Arguments::try_parse_from(words)?;
+    let before = words.iter().position(|word| word == "--").map_or(words, |at| &words[..at]);
+    let Command::Run(_) = arguments.command else { return Ok(arguments) };
+    match Arguments::try_parse_from(before) {
+        Err(error) if lacks_key(&error) => {
+            let why = "no KEY before `--`: what follows it is the command";
+            let mut program = Arguments::command();
+            let run = program.find_subcommand_mut("run").map(std::mem::take).unwrap_or(program);
+            Err(run.bin_name("fencelock run").error(ErrorKind::MissingRequiredArgument, why))
+        }
+        _ => Ok(arguments),
+    }
+}
+
+fn lacks_key(error: &clap::Error) -> bool {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
+    error.kind() == ErrorKind::MissingRequiredArgument && missing.iter().any(|argument| argument == "<KEY>")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    fn is_run(line: &str) -> bool {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let arguments = parse_from(&words);
+        matches!(arguments, Ok(Arguments { command: Command::Run(_), .. }))
+    }
+
+    #[test]
+    fn the_key_stands_before_the_two_dashes() {
+        for line in ["k -- echo hi", "-n k -- echo", "k -n -- echo", "k echo -- hi", "k echo hi", "k -- echo -- hi"] {
+            assert!(is_run(&format!("fencelock run {line}")), "{line}");
+        }
+        for line in ["-- echo hi", "-n -- echo hi", "-w 5 -- echo hi", "--label x -- k echo", "-- k -- echo"] {
+            assert!(!is_run(&format!("fencelock run {line}")), "{line}");
+        }
+        assert!(!is_run("fencelock --url redis://h run -- echo hi"));
+    }
 
     #[test]
     fn no_line_below_a_help_is_so_long_that_it_is_broken() {

@@ -3,9 +3,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::Reporter;
 use crate::signals::Signals;
-use fencelock::backends::{ConnectError, File, lazy};
-use fencelock::{Client, Error};
+use fencelock::backends::{ConnectError, File, lazy, on_demand};
+use fencelock::{Backend, Client, Error};
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What every command is given: where the locks live, and how to talk.
@@ -22,9 +23,7 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 impl Context {
     pub(crate) fn new(common: &Common) -> Self {
         let report = Reporter { json: common.json, quiet: common.quiet, verbose: common.verbose > 0 };
-        // An empty variable is one that was meant to be unset.
-        let url = common.url.clone().filter(|url| !url.is_empty());
-        Self { url, report }
+        Self { url: common.url.clone(), report }
     }
 
     /// The place where the locks live. It must be one that other processes see.
@@ -34,16 +33,24 @@ impl Context {
 
     /// The same to be looked at only, also if its servers do not answer.
     pub(crate) async fn connect_to_look(&self) -> Result<Client, Failure> {
-        let backend = lazy(&self.url()?).await.map_err(|error| match error {
-            ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => Error::unreachable(cause),
-            other => Error::from(other),
-        })?;
-        shared(Client::builder().sharing(false).backend(backend)?)
+        of(lazy(&self.url()?).await)
     }
 
+    /// The same for those who wait: a server that is away when they begin is waited for as one that goes away later.
+    pub(crate) async fn connect_to_wait(&self) -> Result<Client, Failure> {
+        of(on_demand(&self.url()?).await)
+    }
+
+    /// Where the locks live. A variable that was not set makes an empty URL, and a lock of this machine alone would be taken
+    /// for one that all machines share.
     pub(crate) fn url(&self) -> Result<String, Failure> {
-        self.url.clone().map_or_else(own_directory, Ok)
+        let Some(url) = self.url.clone() else { return own_directory() };
+        if url.trim().is_empty() {
+            let why = "the URL is empty: --url and FENCELOCK_URL take file:DIR or redis://HOST; leave both out, \
+                       or unset the variable, for locks in a directory of this user";
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        Ok(url)
     }
 
     /// Does `work`, or ends it on a signal, and leaves nothing behind.
@@ -82,6 +89,15 @@ impl Context {
         }
         print(text)
     }
+}
+
+fn of(backend: Result<Arc<dyn Backend>, ConnectError>) -> Result<Client, Failure> {
+    let backend = backend.map_err(|error| match error {
+        ConnectError::Url(invalid) => Error::Config(invalid),
+        ConnectError::Unknown(cause) => Error::unreachable(cause),
+        other => Error::from(other),
+    })?;
+    shared(Client::builder().sharing(false).backend(backend)?)
 }
 
 /// Refuses locks that no other process sees.

@@ -10,6 +10,7 @@ mod exit;
 mod failure;
 mod guardian;
 mod logging;
+mod nesting;
 mod plan;
 mod progress;
 mod report;
@@ -17,13 +18,13 @@ mod signals;
 mod span;
 mod terminal;
 mod text;
+mod wait_status;
 mod ward;
 
 use crate::args::Arguments;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use clap::Parser;
 use std::process::ExitCode;
 
 /// The one place where the program ends.
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         guardian::guard(&role);
         return Exit::Success.into();
     }
-    match Arguments::try_parse() {
+    match args::parse() {
         Ok(arguments) => carry_out(arguments).into(),
         Err(told) => {
             let _ = told.print();

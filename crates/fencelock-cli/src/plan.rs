@@ -9,6 +9,7 @@ pub(crate) struct Plan {
     pub(crate) command: Vec<OsString>,
     /// `None` if there is no limit.
     pub(crate) wait: Option<Duration>,
+    pub(crate) nested_ok: bool,
     pub(crate) ttl: Duration,
     pub(crate) label: Option<String>,
     pub(crate) hold_for: Duration,
@@ -57,6 +58,7 @@ impl Plan {
             key: run.key,
             command: run.command,
             wait: run.patience.limit(),
+            nested_ok: run.nested.nested_ok,
             ttl,
             label: run.lease.label,
             hold_for: run.hold_for.unwrap_or_default(),

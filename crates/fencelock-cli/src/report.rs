@@ -2,12 +2,16 @@ use crate::custody::Cause;
 use crate::descendants::Refusal;
 use crate::failure::Failure;
 use crate::signals;
-use crate::text::{millis, ordinal, plain};
-use fencelock::{Guard, Span, Unknown, Waiting};
+use crate::text::{millis, plain};
+use crate::wait_status::WaitStatus;
+use fencelock::{Guard, Span, Unknown};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
+
+/// A wait that was longer is worth a line when it is over.
+pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 /// Tells on stderr what happens: a line of text, or a line of JSON.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +24,24 @@ pub(crate) struct Reporter {
 /// What can happen in `run`.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    Waiting(&'a Waiting),
+    /// Where the lock lives.
+    Place {
+        key: &'a str,
+        place: &'a str,
+    },
+    /// Somebody else has the key; `first` if nobody was told so before.
+    Waiting {
+        status: &'a WaitStatus,
+        first: bool,
+    },
+    /// It cannot be told who has the key, and the end of that is waited for.
+    Trouble(&'a Unknown),
+    /// A long wait is over.
+    Waited {
+        key: &'a str,
+        what: &'a str,
+        waited: Duration,
+    },
     /// Servers may have forgotten their locks, and the end of that is waited for.
     Quarantined(&'a Unknown),
     Acquired(&'a Guard),
@@ -86,22 +107,32 @@ pub(crate) enum Event<'a> {
         why: String,
     },
     /// A signal ended the wait.
-    GivenUp(Signal),
+    GivenUp {
+        signal: Signal,
+        waited: Duration,
+    },
 }
 
 /// Who needs to know.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
+    /// Those who want to know all.
     Detail,
+    /// All but those who want to know nothing.
+    News,
     Notice,
 }
 
 impl Reporter {
     /// Tells an event, in the way that was asked for.
     pub(crate) fn tell(self, event: &Event<'_>) {
+        let weight = event.weight();
+        if self.quiet && weight == Weight::News {
+            return;
+        }
         if self.json {
             line(&event.json().to_string());
-        } else if self.verbose || event.weight() == Weight::Notice {
+        } else if self.verbose || weight != Weight::Detail {
             line(&format!("fencelock: {}", plain(&event.text())));
         }
     }
@@ -125,8 +156,11 @@ fn line(text: &str) {
 impl Event<'_> {
     fn weight(&self) -> Weight {
         match self {
-            Self::Quarantined(_)
-            | Self::Terminating { .. }
+            Self::Waiting { first: true, .. } | Self::Trouble(_) | Self::Waited { .. } | Self::Quarantined(_) => {
+                Weight::News
+            }
+            Self::GivenUp { waited, .. } if *waited >= LONG => Weight::News,
+            Self::Terminating { .. }
             | Self::Killing { .. }
             | Self::Refused { .. }
             | Self::Unkillable { .. }
@@ -141,7 +175,13 @@ impl Event<'_> {
 
     fn text(&self) -> String {
         match self {
-            Self::Waiting(waiting) => format!("waiting for {}, {}", waiting.key, place(waiting)),
+            Self::Place { key, place } => format!("{key} lives at {place}"),
+            Self::Waiting { status, .. } => {
+                let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
+                format!("waiting for {}, {}{held}", status.key, status.place())
+            }
+            Self::Trouble(cause) => format!("waiting for an answer: {cause}"),
+            Self::Waited { key, what, waited } => format!("{key} {what}, after {}", Span(*waited)),
             Self::Quarantined(cause) => format!("waiting: {cause}"),
             Self::Acquired(guard) => format!("holding {} under token {}", guard.key(), guard.fencing_token()),
             Self::Started { pid } => format!("started the command as process {pid}"),
@@ -177,21 +217,26 @@ impl Event<'_> {
             }
             Self::NotKept { key, why } => format!("{key} was lost before --hold-for was over: {why}"),
             Self::WasLost { key, why } => format!("{key} was lost before the command had ended: {why}"),
-            Self::GivenUp(signal) => format!("gave up waiting on {}", signals::name(*signal)),
+            Self::GivenUp { signal, waited } => {
+                format!("gave up waiting on {} after {}", signals::name(*signal), Span(*waited))
+            }
         }
     }
 
     fn json(&self) -> Value {
         match self {
-            Self::Waiting(waiting) => json!({
+            Self::Place { key, place } => json!({ "event": "place", "key": key, "place": place }),
+            Self::Waiting { status, .. } => json!({
                 "event": "waiting",
-                "key": waiting.key.as_str(),
-                "ahead": waiting.ahead,
-                "holder": waiting.holder.to_string(),
-                "expires_in_ms": waiting.expiry.span().map(millis),
-                "held_for_ms": waiting.held_for.map(millis),
-                "waited_ms": millis(waiting.waited),
+                "key": status.key,
+                "ahead": status.ahead,
+                "holder": status.holder,
+                "expires_in_ms": status.expires_in.map(millis),
+                "held_for_ms": status.held_for.map(millis),
+                "waited_ms": millis(status.waited),
             }),
+            Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
+            Self::Waited { key, waited, .. } => json!({ "event": "waited", "key": key, "waited_ms": millis(*waited) }),
             Self::Quarantined(cause) => json!({ "event": "quarantined", "reason": cause.to_string() }),
             Self::Acquired(guard) => json!({
                 "event": "acquired",
@@ -222,13 +267,9 @@ impl Event<'_> {
             Self::NotReleased { key, why } => json!({ "event": "not_released", "key": key, "reason": why }),
             Self::NotKept { key, why } => json!({ "event": "not_kept", "key": key, "reason": why }),
             Self::WasLost { key, why } => json!({ "event": "was_lost", "key": key, "reason": why }),
-            Self::GivenUp(signal) => json!({ "event": "given_up", "signal": signals::name(*signal) }),
+            Self::GivenUp { signal, waited } => json!({
+                "event": "given_up", "signal": signals::name(*signal), "waited_ms": millis(*waited),
+            }),
         }
     }
-}
-
-/// `2nd in line, held by web-1:4242 (nightly)`
-pub(crate) fn place(waiting: &Waiting) -> String {
-    let line = waiting.ahead.map(|ahead| format!("{} in line, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
-    plain(&format!("{line}held by {}", waiting.holder))
 }

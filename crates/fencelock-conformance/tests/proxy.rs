@@ -71,6 +71,20 @@ fn a_black_hole_takes_requests_and_gives_nothing() {
 }
 
 #[test]
+fn a_black_hole_of_old_connections_lets_new_ones_pass() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut old = connect(&proxy);
+    assert_eq!(old.command(&["SET", "k", "before"]), Reply::Simple("OK".into()));
+    proxy.black_hole_open();
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("before"));
+    old.set_patience(Duration::from_millis(200)).unwrap();
+    assert!(matches!(old.command(&["SET", "k", "lost"]), Reply::NoAnswer(_)));
+    assert_eq!(server.command(&["GET", "k"]), text("before"));
+    proxy.forward();
+    assert!(eventually(|| proxy.connections() == 0), "connections that lost bytes are closed");
+}
+
+#[test]
 fn what_is_held_arrives_later() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);

@@ -68,6 +68,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// From now on, events go to `sink` too, for as long as somebody else keeps it alive.
     fn listen(&self, sink: Arc<dyn Sink>);
 
+    /// Opens what a claim would otherwise open first. A lease counts from the sending of its claim, and the time of a
+    /// hand-shake before that would be lost to it. An error means that nothing was sent.
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Asks for a key.
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
 

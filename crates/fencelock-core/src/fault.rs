@@ -117,17 +117,30 @@ impl fmt::Display for NodeFault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     nodes: Vec<NodeFault>,
+    unsent: bool,
 }
 
 impl Unknown {
     /// One node, one cause.
     pub fn new(node: impl Into<String>, fault: Fault, detail: impl Into<String>) -> Self {
-        Self { nodes: vec![NodeFault::new(node, fault, detail)] }
+        Self { nodes: vec![NodeFault::new(node, fault, detail)], unsent: false }
     }
 
     /// Several nodes, each with its cause.
     pub const fn of_nodes(nodes: Vec<NodeFault>) -> Self {
-        Self { nodes }
+        Self { nodes, unsent: false }
+    }
+
+    /// The same, of a request that was not sent: there was no connection for it.
+    #[must_use]
+    pub fn unsent(mut self) -> Self {
+        self.unsent = true;
+        self
+    }
+
+    /// Whether it is known that the request reached no node: then nothing was carried out, and nothing has to be given back.
+    pub const fn is_unsent(&self) -> bool {
+        self.unsent
     }
 
     /// The causes, one for each node that failed.
@@ -214,6 +227,12 @@ mod tests {
         assert!(Unknown::of_nodes(vec![kept_out.clone(), node(Fault::Misconfigured)]).is_refusal());
         assert!(!Unknown::of_nodes(vec![kept_out.clone(), silent]).is_refusal());
         assert!(!Unknown::of_nodes(Vec::new()).is_refusal());
+    }
+
+    #[test]
+    fn only_who_says_so_has_sent_nothing() {
+        let unknown = Unknown::new("a:1", Fault::Unreachable, "");
+        assert!(!unknown.is_unsent() && unknown.unsent().is_unsent());
     }
 
     #[test]

@@ -7,13 +7,13 @@ use crate::hold::{Beginning, Hold};
 use crate::janitor::STRAGGLER;
 use crate::local::ticket::Ticket;
 use crate::request::Request;
-use crate::search::Search;
+use crate::search::{Search, out_of_time, too_late};
 use crate::standing::{Standing, give_up};
 use crate::telemetry::{self, Way};
 use crate::waiters::{Handed, Waiter};
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
-    Acquire, Claim, Fault, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupied, PlaceInLine, RenewalPlan,
+    Acquire, Answer, Claim, Holder, HolderId, Intent, Lease, LossReason, Moment, Occupied, PlaceInLine, RenewalPlan,
     TokenBlock, Unknown,
 };
 use std::sync::Arc;
@@ -144,8 +144,7 @@ impl<'a> Attempt<'a> {
             self.claim.intent = if search.request.lines_up() { Intent::Enqueue } else { Intent::Try };
         }
         loop {
-            let sent = self.core.clock.now();
-            let answer = self.ask(search).await;
+            let (sent, answer) = self.ask(search).await;
             self.core.check_open()?;
             match answer {
                 Ok(Acquire::Granted { tokens }) => {
@@ -177,7 +176,7 @@ impl<'a> Attempt<'a> {
                 }
                 // It may have been carried out. A poll can tell, without a second place in line.
                 Err(cause) => {
-                    if self.claim.intent == Intent::Enqueue && !cause.is_refusal() {
+                    if self.claim.intent == Intent::Enqueue && self.left_behind {
                         self.claim.intent = Intent::Poll;
                     }
                     search.unanswered(cause)?;
@@ -201,33 +200,38 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn ask(&mut self, search: &mut Search<'_>) -> Result<Acquire, Unknown> {
+    /// When it was sent, and the answer. The time of connecting is no part of a lease.
+    async fn ask(&mut self, search: &mut Search<'_>) -> (Moment, Result<Acquire, Unknown>) {
         search.attempts += 1;
         self.asked += 1;
         if let Some(ticket) = &search.ticket {
             self.claim.block = ticket.block();
         }
+        let ready = self.in_time(search, self.core.backend.ready()).await;
+        let sent = self.core.clock.now();
+        if let Err(cause) = ready {
+            return (sent, Err(cause.unsent()));
+        }
         let left_behind = std::mem::replace(&mut self.left_behind, true);
         self.in_flight = true;
-        let answer = self.in_time(search).await;
+        let answer = match self.others_here(search).await {
+            Some(busy) => busy,
+            None => self.in_time(search, self.core.backend.acquire(&self.claim)).await,
+        };
         self.in_flight = false;
         match &answer {
             // This claim came to nothing; an earlier one of the same holder may not have.
-            Err(cause) if cause.is_refusal() => self.left_behind = left_behind,
+            Err(cause) if cause.is_refusal() || cause.is_unsent() => self.left_behind = left_behind,
             // It was carried out, and is over.
             Err(cause) if cause.not_replicated().is_some() => {}
             Err(_) => self.stray_until = self.core.clock.now() + STRAGGLER,
             Ok(_) => {}
         }
-        answer
+        (sent, answer)
     }
 
     /// An answer that is under way when the wait ends is hardly waited for. Who asks only once leaves that to the backend.
-    async fn in_time(&self, search: &Search<'_>) -> Result<Acquire, Unknown> {
-        if let Some(busy) = self.others_here(search).await {
-            return busy;
-        }
-        let answer = self.core.backend.acquire(&self.claim);
+    async fn in_time<T>(&self, search: &Search<'_>, answer: Answer<'_, T>) -> Result<T, Unknown> {
         let left = search.deadline.since(self.core.clock.now());
         if left == Duration::MAX || search.request.wait == Some(Duration::ZERO) {
             return answer.await;
@@ -329,19 +333,6 @@ impl Drop for Attempt<'_> {
         let stray_until = if self.in_flight { Moment::NEVER } else { self.stray_until };
         give_up(self.core, &self.claim, &self.waiter, self.left_behind, stray_until);
     }
-}
-
-/// The wait was over before an answer came.
-pub(crate) fn out_of_time(core: &Core) -> Unknown {
-    Unknown::new(core.backend.name(), Fault::Timeout, "the wait was over before an answer came")
-}
-
-fn too_late(core: &Core) -> Unknown {
-    Unknown::new(
-        core.backend.name(),
-        Fault::Timeout,
-        "the lock was granted, but the lease was over when the answer came",
-    )
 }
 
 fn lease_of(core: &Core, request: &Request, sent: Moment) -> Lease {

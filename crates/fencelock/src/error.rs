@@ -191,7 +191,7 @@ impl fmt::Display for Unreached<'_> {
         f.write_str(if self.cause.is_refusal() { " grants nothing" } else { " cannot be reached" })?;
         if self.attempts > 1 {
             write!(f, " after {} and {} tries", Span(self.waited), self.attempts)?;
-        } else if !self.waited.is_zero() {
+        } else if self.waited > Duration::from_millis(10) {
             write!(f, " after {}", Span(self.waited))?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::identity::{anywhere_in, dice};
 use crate::local::ticket::Ticket;
 use crate::request::{Request, Waiting};
 use crate::telemetry;
-use fencelock_core::{Expiry, Foreign, Key, Moment, Occupant, Occupied, RetryPlan, Unknown};
+use fencelock_core::{Expiry, Fault, Foreign, Key, Moment, Occupant, Occupied, RetryPlan, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,4 +133,17 @@ pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, atte
     let occupied =
         occupied.unwrap_or_else(|| Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never));
     Error::Busy { key: key.clone(), holder: occupied.by, expires_in: occupied.expiry, waited, attempts }
+}
+
+/// The wait was over before an answer came.
+pub(crate) fn out_of_time(core: &Core) -> Unknown {
+    Unknown::new(core.backend.name(), Fault::Timeout, "the wait was over before an answer came")
+}
+
+pub(crate) fn too_late(core: &Core) -> Unknown {
+    Unknown::new(
+        core.backend.name(),
+        Fault::Timeout,
+        "the lock was granted, but the lease was over when the answer came",
+    )
 }

@@ -21,6 +21,7 @@
 mod attempt;
 mod compare;
 mod count;
+mod entry;
 mod examine;
 mod list;
 mod look;
@@ -32,6 +33,7 @@ mod url;
 use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use attempt::Attempt;
+use entry::Entry;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, FencingToken, Finding, HolderId,
     Holding, Intent, Invalid, Key, NodeFault, Quorum as Size, Raise, Release, Renew, Renewal, Sink, Unknown,
@@ -43,7 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-pub(crate) use url::{lazy, node_urls, open};
+pub(crate) use url::{lazy, node_urls, on_demand, open};
 
 /// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
@@ -59,6 +61,8 @@ pub struct Quorum {
     /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
     seen: AtomicU64,
     sinks: Sinks,
+    /// What is still to be checked before the first claim or look.
+    entry: Option<Entry>,
 }
 
 /// Answers of nodes by their number, as they come; it ends when all have answered.
@@ -96,7 +100,7 @@ impl Quorum {
         }
         let expires = expiring > 0;
         let nodes = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
-        Ok(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default() })
+        Ok(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default(), entry: None })
     }
 
     /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
@@ -132,6 +136,14 @@ impl Quorum {
 
     fn longest_ttl(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
+    }
+
+    /// Before anything is claimed, or told of a key.
+    async fn enter(&self) -> Result<(), Unknown> {
+        match &self.entry {
+            Some(entry) => entry.pass(self.size).await,
+            None => Ok(()),
+        }
     }
 
     /// Why there is no answer. Where so many nodes cannot get better by themselves that no majority is left, only they are
@@ -232,8 +244,13 @@ impl Backend for Quorum {
         }
     }
 
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(self.enter())
+    }
+
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async move {
+            self.enter().await?;
             match claim.intent {
                 Intent::Poll => self.poll(claim).await,
                 Intent::Try | Intent::Enqueue => Attempt::new(self, claim).run().await,
@@ -273,7 +290,10 @@ impl Backend for Quorum {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move { self.look(key).await.holding(key) })
+        Box::pin(async move {
+            self.enter().await?;
+            self.look(key).await.holding(key)
+        })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
@@ -292,7 +312,9 @@ impl Backend for Quorum {
         });
         let (nodes, clock) = (nodes.collect::<Option<_>>()?, Arc::clone(&self.clock));
         let Self { size, drift, expires, .. } = *self;
-        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default() }))
+        let (seen, sinks) = (AtomicU64::new(0), Sinks::default());
+        // It only releases, which needs no check.
+        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, sinks, entry: None }))
     }
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {

@@ -1,13 +1,10 @@
 use super::Quorum;
+use super::entry::{Entry, check_nodes};
 use crate::connect::ConnectError;
 use crate::redis::{Redis, members};
-use fencelock_core::{Backend, Fault, Invalid, NodeFault, Quorum as Size, Unknown};
+use fencelock_core::{Backend, Invalid, Quorum as Size};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
-
-/// How long the other nodes have to answer when a majority has.
-const STRAGGLERS: Duration = Duration::from_millis(250);
 
 /// The option that is the quorum's own.
 const NODE_TIMEOUT: &str = "node_timeout=";
@@ -22,6 +19,14 @@ pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
 /// The same without connecting.
 pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
     patient(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
+}
+
+/// The same, and what [`open`] checks is checked before the first claim or look.
+pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
+    let nodes: Vec<Arc<Redis>> = members(&node_urls(url)?)?.into_iter().map(Arc::new).collect();
+    let mut quorum = patient(of_nodes(nodes.iter().cloned())?, url)?;
+    quorum.entry = Some(Entry::new(nodes));
+    Ok(quorum)
 }
 
 /// With the `node_timeout=` of this URL.
@@ -47,7 +52,7 @@ impl Quorum {
     ///
     /// # Errors
     /// [`ConnectError::Url`] for a URL that cannot be used and a server that is named twice. [`ConnectError::Unknown`] if
-    /// fewer than a majority answer, or if any of them belongs to another set ([`Fault::Misconfigured`]).
+    /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
     ///
     /// # Cancel safety
     /// Servers that were found empty may have begun their quarantine, which takes nothing from anybody.
@@ -55,56 +60,6 @@ impl Quorum {
         let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
         check_nodes(Size::new(nodes.len())?, &nodes).await?;
         Ok(of_nodes(nodes.into_iter())?)
-    }
-}
-
-async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), ConnectError> {
-    let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
-    for node in nodes {
-        let (node, answers) = (Arc::clone(node), answers.clone());
-        tokio::spawn(async move {
-            let greeted = node.greet().await;
-            let answer = match greeted {
-                Ok(()) => node.run_id().await,
-                Err(cause) => Err(cause),
-            };
-            let _ = answers.send((node.name(), answer));
-        });
-    }
-    drop(answers);
-    let (mut known, mut causes, mut enough) = (Vec::<(String, Option<String>)>::new(), Vec::new(), None);
-    loop {
-        let answer = tokio::select! {
-            answer = inbox.recv() => answer,
-            () = sleep_until(enough.unwrap_or_else(Instant::now)), if enough.is_some() => break,
-        };
-        match answer {
-            None => break,
-            Some((_, Err(cause))) => causes.extend(cause.nodes().to_vec()),
-            Some((name, Ok(identity))) => {
-                refuse_twin(&known, &name, identity.as_deref())?;
-                known.push((name, identity));
-                if known.len() >= size.majority() {
-                    enough = enough.or_else(|| Some(Instant::now() + STRAGGLERS));
-                }
-            }
-        }
-    }
-    let others = |cause: &&NodeFault| cause.fault == Fault::Misconfigured;
-    let of_others: Vec<NodeFault> = causes.iter().filter(others).cloned().collect();
-    if !of_others.is_empty() {
-        // Also one is too many: with a second list about, two majorities need not share a node.
-        return Err(Unknown::of_nodes(of_others).into());
-    }
-    if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }
-}
-
-fn refuse_twin(known: &[(String, Option<String>)], name: &str, identity: Option<&str>) -> Result<(), Invalid> {
-    match known.iter().find(|(_, other)| identity.is_some() && other.as_deref() == identity) {
-        None => Ok(()),
-        Some((twin, _)) => Err(Invalid::new(format!(
-            "{twin} and {name} are the same server: a quorum is made of servers that fail one by one"
-        ))),
     }
 }
 

@@ -8,17 +8,17 @@
 
 use super::acks::Acks;
 use super::batch::{Batch, send_batch};
-use super::dial::{MISSED_MAX, ServerName, dial};
+use super::dial::{ServerName, dial};
 use super::facts::Facts;
 use super::fault::{fault_of, unknown};
 use super::feed::Feed;
 use super::script::{self, Call};
+use super::silence::Silence;
 use super::target::Target;
 use fencelock_core::{Fault, HolderId, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -58,7 +58,7 @@ impl AckLine {
         target: &Target,
         facts: &Facts,
         feed: &Arc<Feed>,
-        missed: &Arc<AtomicU32>,
+        silence: &Silence,
     ) -> Result<Option<Self>, Unknown> {
         let Some(acks) = target.acks else { return Ok(None) };
         let patience = target.limit + acks.limit;
@@ -87,7 +87,7 @@ impl AckLine {
         };
         known.map_err(|error| refused(&target.name, acks, &error))?;
         let (jobs, incoming) = mpsc::channel(ROOM);
-        let task = tokio::spawn(work(connection, acks.wait(), incoming, Arc::clone(missed)));
+        let task = tokio::spawn(work(connection, acks.wait(), incoming, silence.clone()));
         Ok(Some(Self { jobs, task }))
     }
 
@@ -106,7 +106,7 @@ fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
     Unknown::new(node, fault_of(error), format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
 }
 
-async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, missed: Arc<AtomicU32>) {
+async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, silence: Silence) {
     let mut share = Vec::new();
     while jobs.recv_many(&mut share, SHARE).await > 0 {
         // Who has gone away meanwhile gives the lock back; renewing it would be in vain.
@@ -123,7 +123,7 @@ async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Rece
                     let _ = caller.send(Err(error.clone()));
                 }
                 if broken {
-                    missed.store(MISSED_MAX, Ordering::Relaxed);
+                    silence.end();
                     return;
                 }
             }

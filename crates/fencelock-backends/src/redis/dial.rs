@@ -13,8 +13,6 @@ pub(crate) type ServerName = Arc<OnceLock<String>>;
 
 /// Requests that one connection takes before a sender has to wait for room.
 const ROOM: usize = 4096;
-/// After so many missed answers in a row the connection is taken for dead.
-pub(crate) const MISSED_MAX: u32 = 2;
 
 /// `patience` is how long to wait for an answer.
 pub(crate) async fn dial(

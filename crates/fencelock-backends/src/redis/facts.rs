@@ -1,16 +1,16 @@
 //! What a session finds out about its server when it begins.
 
-use super::dial::{MISSED_MAX, ServerName};
+use super::dial::ServerName;
 use super::fault::{fault_of, unknown};
 use super::feed::Feed;
 use super::guard::NOBODY;
+use super::silence::Silence;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinHandle;
 
 /// What the handshake found out.
@@ -46,7 +46,7 @@ impl Facts {
         resp3: bool,
         channel: &str,
         feed: &Arc<Feed>,
-        missed: &Arc<AtomicU32>,
+        silence: &Silence,
     ) -> Result<Self, Unknown> {
         let node = target.name.as_str();
         let mut lacks = Vec::new();
@@ -77,7 +77,7 @@ impl Facts {
             connection.subscribe(channel).await
         } else {
             let server = ServerName::default();
-            let started = Listener::start(target, channel, feed, missed, &server).await;
+            let started = Listener::start(target, channel, feed, silence, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {
                 let _ = server.set(run_id.clone());
@@ -126,7 +126,7 @@ impl Listener {
         target: &Target,
         channel: &str,
         feed: &Arc<Feed>,
-        missed: &Arc<AtomicU32>,
+        silence: &Silence,
         server: &ServerName,
     ) -> RedisResult<Self> {
         let connect = async {
@@ -138,13 +138,13 @@ impl Listener {
             Ok(pubsub) => pubsub?,
             Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
         };
-        let (feed, missed, server) = (Arc::clone(feed), Arc::clone(missed), Arc::clone(server));
+        let (feed, silence, server) = (Arc::clone(feed), silence.clone(), Arc::clone(server));
         let task = tokio::spawn(async move {
             let mut messages = pubsub.into_on_message();
             while let Some(message) = messages.next().await {
                 feed.message(message.get_payload_bytes(), server.get().map_or(NOBODY, String::as_str));
             }
-            missed.store(MISSED_MAX, Ordering::Relaxed);
+            silence.end();
             // Wake-ups may be missed from here on.
             feed.reset();
         });

@@ -149,7 +149,10 @@ impl Link {
     }
 
     fn live(&self) -> Option<Arc<Session>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).as_ref().filter(|session| !session.is_dead()).cloned()
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // A request that was dropped may have been the last to use it.
+        self.check(&live);
+        (!live.is_dead()).then_some(live)
     }
 }
 

@@ -19,12 +19,14 @@ mod guard;
 mod link;
 mod list;
 mod members;
+mod renewing;
 mod reply;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
 pub(crate) mod servers;
 mod session;
+mod silence;
 mod target;
 mod vitals;
 
@@ -120,7 +122,8 @@ impl Redis {
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
-        self.link.session(|| self.clock.now()).await
+        // What comes after it is sent over it.
+        self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
     }
 
     fn unknown(&self, error: &RedisError) -> Unknown {
@@ -269,27 +272,6 @@ impl Redis {
         }
     }
 
-    async fn renew_all(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
-        let session = match self.session().await {
-            Ok(session) => session,
-            Err(unknown) => return vec![Err(unknown); renewals.len()],
-        };
-        if let Some(guard) = self.guard()
-            && let Some(Err(unknown)) =
-                renewals.iter().map(|one| guard.check(self.link.node(), one.ttl)).find(Result::is_err)
-        {
-            return vec![Err(unknown); renewals.len()];
-        }
-        let calls: Vec<Call> = renewals
-            .iter()
-            .map(|renewal| {
-                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.told)
-                    .tracked(session.facts.tracking)
-            })
-            .collect();
-        self.renew_calls(&session, calls).await
-    }
-
     async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
         let many = calls.len();
         let (answers, acked) = match &session.acks {
@@ -336,6 +318,10 @@ impl Backend for Redis {
 
     fn listen(&self, sink: Arc<dyn Sink>) {
         self.link.feed.sinks.add(&sink);
+    }
+
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(async { self.session().await.map(drop) })
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {

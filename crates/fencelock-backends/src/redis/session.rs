@@ -1,15 +1,15 @@
 use super::ack_line::AckLine;
 use super::batch::Carrier;
-use super::dial::{MISSED_MAX, ServerName, dial};
+use super::dial::{ServerName, dial};
 use super::facts::Facts;
 use super::fault::{fault_of, unknown};
 use super::feed::Feed;
+use super::silence::{Asked, Silence};
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -21,8 +21,7 @@ pub(crate) struct Session {
     pub(crate) facts: Facts,
     /// Where what replicas must confirm is written.
     pub(crate) acks: Option<AckLine>,
-    /// Answers missed in a row. A connection that swallows requests without breaking must be given up too.
-    missed: Arc<AtomicU32>,
+    pub(crate) silence: Silence,
     opened: Instant,
 }
 
@@ -47,23 +46,25 @@ impl Session {
             Ok(dialled) => dialled.map_err(|error: RedisError| unknown(&target.name, &error))?,
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
-        let missed = Arc::default();
-        let facts = Facts::learn(connection.clone(), target, resp3, channel, feed, &missed).await?;
+        let silence = Silence::new();
+        let facts = Facts::learn(connection.clone(), target, resp3, channel, feed, &silence).await?;
         let _ = told.set(facts.run_id.clone());
-        let acks = AckLine::open(target, &facts, feed, &missed).await?;
-        Ok(Self { connection, number, facts, acks, missed, opened: Instant::now() })
+        let acks = AckLine::open(target, &facts, feed, &silence).await?;
+        Ok(Self { connection, number, facts, acks, silence, opened: Instant::now() })
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        let asked = self.silence.ask();
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
-        self.note(answer.as_ref().err());
+        self.heard(asked, answer.as_ref().err());
         answer
     }
 
     /// All commands in one go; an error of one is its own.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        let asked = self.silence.ask();
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
-        self.note(answers.as_ref().err());
+        self.heard(asked, answers.as_ref().err());
         let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();
         for answer in &answers {
             self.note(answer.as_ref().err());
@@ -73,24 +74,22 @@ impl Session {
 
     /// Whether it is of no use any more.
     pub(crate) fn is_dead(&self) -> bool {
-        self.missed.load(Ordering::Relaxed) >= MISSED_MAX
+        self.silence.is_dead()
+    }
+
+    fn heard(&self, asked: Asked<'_>, error: Option<&RedisError>) {
+        match error.map(fault_of) {
+            Some(Fault::Timeout) => asked.timed_out(),
+            Some(Fault::Unreachable) => self.silence.end(),
+            // Any answer is a sign of life.
+            Some(_) | None => asked.answered(),
+        }
+        self.note(error);
     }
 
     fn note(&self, error: Option<&RedisError>) {
-        match error.map(fault_of) {
-            Some(Fault::Timeout) => {
-                self.missed.fetch_add(1, Ordering::Relaxed);
-            }
-            Some(Fault::Unreachable) => self.missed.store(MISSED_MAX, Ordering::Relaxed),
-            Some(Fault::ReadOnly) if self.opened.elapsed() >= READ_ONLY_AT_LEAST => {
-                self.missed.store(MISSED_MAX, Ordering::Relaxed);
-            }
-            // Any answer is a sign of life.
-            Some(_) | None => {
-                if (1..MISSED_MAX).contains(&self.missed.load(Ordering::Relaxed)) {
-                    self.missed.store(0, Ordering::Relaxed);
-                }
-            }
+        if error.map(fault_of) == Some(Fault::ReadOnly) && self.opened.elapsed() >= READ_ONLY_AT_LEAST {
+            self.silence.end();
         }
     }
 }

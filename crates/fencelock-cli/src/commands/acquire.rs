@@ -1,3 +1,4 @@
+use super::claim::{Wish, check, claim};
 use crate::args::Acquire;
 use crate::context::{Context, print};
 use crate::exit::Exit;
@@ -12,11 +13,12 @@ use std::time::Duration;
 /// Takes a lock and leaves it held.
 pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit, Failure> {
     context
-        .with_client(async |client| {
+        .with(context.connect_to_wait(), async |client| {
             if !client.capabilities().portable {
                 return Err(not_portable(client));
             }
-            let guard = claim(&acquire, client, context).await?;
+            check(&acquire.key, acquire.nested.nested_ok, client, context)?;
+            let guard = take(&acquire, client, context).await?;
             let answer = if context.report.json { json(&guard, acquire.ttl) } else { guard.holder().to_string() };
             // A hold whose proof reached nobody would have to run out: it is given back instead, by dropping it.
             print(&format!("{answer}\n"))?;
@@ -26,20 +28,11 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
         .await
 }
 
-async fn claim(acquire: &Acquire, client: &Client, context: &Context) -> Result<Guard, Error> {
-    let progress = Arc::new(Progress::new(context.report));
-    let (told, troubled) = (Arc::clone(&progress), Arc::clone(&progress));
-    let mut lock = client.lock(&acquire.key).ttl(acquire.ttl).on_wait(move |waiting| told.waiting(waiting));
-    lock = lock.on_trouble(move |cause| troubled.trouble(cause));
-    if let Some(wait) = acquire.patience.limit() {
-        lock = lock.wait(wait);
-    }
-    if let Some(label) = &acquire.label {
-        lock = lock.label(label);
-    }
-    let guard = lock.acquire().await;
-    progress.clear();
-    let guard = guard?;
+async fn take(acquire: &Acquire, client: &Client, context: &Context) -> Result<Guard, Error> {
+    let progress = Arc::new(Progress::new(&acquire.key, context.report));
+    let label = acquire.label.as_deref();
+    let wish = Wish { key: &acquire.key, ttl: acquire.ttl, label, wait: acquire.patience.limit() };
+    let guard = claim(wish, client, &progress).await?;
     // A lock that was handed over has a short lease until its first renewal, and nobody will renew it from here on.
     client.renew(&acquire.key, guard.holder(), acquire.ttl).await?;
     Ok(guard)

@@ -3,6 +3,7 @@
 mod acquire;
 pub(crate) mod bench;
 mod breaking;
+mod claim;
 mod doctor;
 mod init;
 pub(crate) mod lab;

@@ -1,8 +1,10 @@
+use super::claim::{Wish, check, claim};
 use crate::args::{OnLost, Run};
 use crate::child::Child;
 use crate::context::{CLOSING, Context};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::nesting::Nesting;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, Reporter};
@@ -22,25 +24,34 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let client = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        client = context.connect() => client?,
+        client = context.connect_to_wait() => client?,
     };
-    let exit = hold(&plan, &client, &mut signals, context.report).await;
+    let place = check(&plan.key, plan.nested_ok, &client, context)?;
+    let exit = hold(&plan, &client, &place, &mut signals, context.report).await;
     let _ = client.close(CLOSING).await;
     exit
 }
 
-async fn hold(plan: &Plan, client: &Client, signals: &mut Signals, report: Reporter) -> Result<Exit, Failure> {
+async fn hold(
+    plan: &Plan,
+    client: &Client,
+    place: &str,
+    signals: &mut Signals,
+    report: Reporter,
+) -> Result<Exit, Failure> {
+    let progress = Arc::new(Progress::new(&plan.key, report));
     let claimed = tokio::select! {
         biased;
         signal = signals.ending() => {
-            report.tell(&Event::GivenUp(signal));
+            progress.clear();
+            report.tell(&Event::GivenUp { signal, waited: progress.waited() });
             return Ok(signal.into());
         }
-        claimed = claim(plan, client, report) => claimed,
+        claimed = claim(wish(plan), client, &progress) => claimed,
     };
     let guard = claimed.map_err(|error| busy_as(plan, error.into()))?;
     report.tell(&Event::Acquired(&guard));
-    let mut shift = Shift { plan, guard: &guard, since: Instant::now(), report, loss_told: false };
+    let mut shift = Shift { plan, guard: &guard, place, since: Instant::now(), report, loss_told: false };
     let exit = shift.serve(signals).await;
     let loss_told = shift.loss_told;
     let kept = give_back(guard, report, loss_told).await;
@@ -51,20 +62,8 @@ async fn hold(plan: &Plan, client: &Client, signals: &mut Signals, report: Repor
     }
 }
 
-async fn claim(plan: &Plan, client: &Client, report: Reporter) -> Result<Guard, Error> {
-    let progress = Arc::new(Progress::new(report));
-    let (told, troubled) = (Arc::clone(&progress), Arc::clone(&progress));
-    let mut lock = client.lock(&plan.key).ttl(plan.ttl).on_wait(move |waiting| told.waiting(waiting));
-    lock = lock.on_trouble(move |cause| troubled.trouble(cause));
-    if let Some(wait) = plan.wait {
-        lock = lock.wait(wait);
-    }
-    if let Some(label) = &plan.label {
-        lock = lock.label(label);
-    }
-    let claimed = lock.acquire().await;
-    progress.clear();
-    claimed
+fn wish(plan: &Plan) -> Wish<'_> {
+    Wish { key: &plan.key, ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
 }
 
 fn busy_as(plan: &Plan, failure: Failure) -> Failure {
@@ -78,6 +77,8 @@ fn busy_as(plan: &Plan, failure: Failure) -> Failure {
 struct Shift<'a> {
     plan: &'a Plan,
     guard: &'a Guard,
+    /// Where it lives, for comparing.
+    place: &'a str,
     since: Instant,
     report: Reporter,
     /// The user knows that the lock is lost, or it does not matter any more.
@@ -88,7 +89,7 @@ impl Shift<'_> {
     async fn serve(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
         self.firm().await?;
         if let Some(signal) = signals.pending().await {
-            self.report.tell(&Event::GivenUp(signal));
+            self.report.tell(&Event::GivenUp { signal, waited: Duration::ZERO });
             return Ok(signal.into());
         }
         let terminal = Terminal::find();
@@ -120,11 +121,10 @@ impl Shift<'_> {
     }
 
     async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
-        let environment = [
-            ("FENCELOCK_KEY", self.guard.key().to_string()),
-            ("FENCELOCK_HOLDER", self.guard.holder().to_string()),
-            ("FENCELOCK_FENCE", self.guard.fencing_token().to_string()),
-        ];
+        let [key, place, outer] = Nesting::of_this_process().with(self.guard.key().as_str(), self.place);
+        let holder = ("FENCELOCK_HOLDER", self.guard.holder().to_string());
+        let fence = ("FENCELOCK_FENCE", self.guard.fencing_token().to_string());
+        let environment = [key, place, outer, holder, fence];
         let given = terminal.and_then(Terminal::for_start);
         Child::start(&self.plan.command, &environment, given).await.map_err(|error| {
             // The new process may have had the terminal already when it failed.

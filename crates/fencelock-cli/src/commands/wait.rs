@@ -1,31 +1,73 @@
+use super::claim::{check, lasted};
 use crate::args::Wait;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::text::{holding, plain};
-use fencelock::{Client, Expiry, Holding};
+use crate::wait_status::WaitStatus;
+use fencelock::{Client, Error, Expiry, Fault, Holding, Span, Unknown};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 /// A look costs one small request; a fifth of a second is soon enough for a person and slow enough for a server.
 const PAUSE: Duration = Duration::from_millis(200);
+/// A look that is under way when the wait ends is hardly waited for: a healthy server needs less.
+const LAST_WORD: Duration = Duration::from_millis(50);
 
 /// Waits until a key is free.
 pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure> {
-    let held = context.with_client(async |client| until_free(&wait, client).await).await?;
-    Ok(held)
+    context
+        .with(context.connect_to_wait(), async |client| {
+            check(&wait.key, wait.nested.nested_ok, client, context)?;
+            until_free(&wait, client, &Progress::new(&wait.key, context.report)).await
+        })
+        .await
 }
 
-async fn until_free(wait: &Wait, client: &Client) -> Result<Exit, Failure> {
-    let started = Instant::now();
+async fn until_free(wait: &Wait, client: &Client, progress: &Progress) -> Result<Exit, Failure> {
+    let mut looks = 0;
     loop {
-        let Some(held) = client.inspect(&wait.key).await? else { return Ok(Exit::Success) };
-        let left = wait.wait.map(|limit| limit.saturating_sub(started.elapsed()));
-        if left == Some(Duration::ZERO) {
-            return Err(Failure::new(Exit::Busy, format!("{} is {}", plain(&wait.key), holding(&held))));
-        }
-        sleep(pause(&held).min(left.unwrap_or(PAUSE))).await;
+        let seen = look(wait, client, progress).await;
+        let left = wait.limit.map(|limit| limit.saturating_sub(progress.waited()));
+        let over = left == Some(Duration::ZERO);
+        let pause = match seen {
+            Ok(None) => {
+                progress.done("is free");
+                return Ok(Exit::Success);
+            }
+            Ok(Some(held)) if over => {
+                let waited = Some(progress.waited()).filter(|_| wait.limit != Some(Duration::ZERO));
+                let waited = waited.map(|span| format!("; gave up after {}", Span(span))).unwrap_or_default();
+                return Err(Failure::new(Exit::Busy, format!("{} is {}{waited}", plain(&wait.key), holding(&held))));
+            }
+            Ok(Some(held)) => {
+                progress.waiting(&WaitStatus::of_watcher(&held, progress.waited()));
+                pause(&held)
+            }
+            Err(Error::Unreachable { cause, .. }) if !over => {
+                progress.trouble(&cause);
+                PAUSE
+            }
+            Err(mut error) => {
+                lasted(&mut error, progress.waited(), looks);
+                return Err(error.into());
+            }
+        };
+        looks += 1;
+        sleep(pause.min(left.unwrap_or(PAUSE))).await;
     }
+}
+
+/// A server that does not answer is not waited for beyond the end of the wait. Whoever looks once leaves that to the place.
+async fn look(wait: &Wait, client: &Client, progress: &Progress) -> Result<Option<Holding>, Error> {
+    let looked = client.inspect(&wait.key);
+    let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return looked.await };
+    let left = limit.saturating_sub(progress.waited()).max(LAST_WORD);
+    timeout(left, looked).await.unwrap_or_else(|_| {
+        let cause = Unknown::new(client.name(), Fault::Timeout, "the wait was over before an answer came");
+        Err(Error::unreachable(cause))
+    })
 }
 
 /// A lease about to end is worth waiting for exactly.

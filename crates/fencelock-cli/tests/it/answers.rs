@@ -116,8 +116,8 @@ fn events_are_json_lines() {
     let output = Test::new(&place, "--json run k -- true").output();
     let events: Vec<Value> = output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert_eq!(names, ["acquired", "started", "exited", "released"]);
-    assert_eq!(events[2]["code"], 0);
+    assert_eq!(names, ["place", "acquired", "started", "exited", "released"]);
+    assert_eq!((&events[0]["place"], &events[3]["code"]), (&place.url().into(), &0.into()));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn failures_are_json_too() {
 #[test]
 fn without_a_url_locks_live_in_a_directory_of_this_user() {
     let place = Place::files();
-    let output = Test::new(&place, "doctor").env("FENCELOCK_URL", "").output();
+    let output = Test::new(&place, "doctor").without_url().output();
     let user = rustix::process::getuid().as_raw();
     let name = output.stdout.lines().next().unwrap();
     assert!(name.starts_with("file:/") && name.ends_with(&format!("/fencelock-{user}")), "{name}{}", output.stderr);
@@ -152,7 +152,7 @@ fn no_help_shows_a_password() {
         let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://:sesame@h").output();
         assert!(!(output.stdout + &output.stderr).contains("sesame"), "{line}");
     }
-    let output = Test::new(&place, "run k true").env("FENCELOCK_URL", "redis://:sesame@127.0.0.1:1").output();
+    let output = Test::new(&place, "run -v -w 0.1 k true").env("FENCELOCK_URL", "redis://:sesame@127.0.0.1:1").output();
     assert!(!output.stderr.contains("sesame"), "{}", output.stderr);
 }
 
@@ -189,7 +189,7 @@ fn a_waiter_is_told_who_is_before_it() {
     });
     holder.say("\n");
     let output = waiter.end();
-    let first: Value = serde_json::from_str(output.stderr.lines().next().unwrap()).unwrap();
+    let first: Value = serde_json::from_str(output.stderr.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&first["event"], &first["ahead"]), (&"waiting".into(), &0.into()), "{}", output.stderr);
     assert!(first["holder"].as_str().unwrap().ends_with(" (nightly)"), "{first}");
 }

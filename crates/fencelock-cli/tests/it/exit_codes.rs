@@ -48,6 +48,8 @@ fn usage_is_64() {
         "run --url nonsense k -- true",
         "run --url gopher://x k -- true",
         "run --url memory: k -- true",
+        "run -- echo hi",
+        "run -n --ttl 5s -- echo hi",
         "renew k --holder nonsense",
         "release k",
         "man nonsense",
@@ -57,6 +59,29 @@ fn usage_is_64() {
         assert_eq!(output.status, 64, "{line}: {}", output.stderr);
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{line} is explained");
     }
+}
+
+#[test]
+fn an_empty_url_is_64_and_no_other_place() {
+    let place = Place::files();
+    for url in ["", " ", "\t"] {
+        for line in ["run -n k -- true", "status k", "list", "wait k", "doctor", "init", "bench"] {
+            let output = Test::new(&place, line).env("FENCELOCK_URL", url).output();
+            assert_eq!(output.status, 64, "{line}: {}", output.stderr);
+            assert!(output.stderr.starts_with("fencelock: the URL is empty: "), "{line}: {}", output.stderr);
+        }
+        let output = Test::new(&place, "run --url").arg(url).arg("k").arg("true").output();
+        assert!(output.status == 64 && output.stderr.contains("the URL is empty"), "{}", output.stderr);
+    }
+    let output = Test::new(&place, "completions bash").env("FENCELOCK_URL", "").output();
+    assert_eq!(output.status, 0, "what needs no place needs no URL: {}", output.stderr);
+}
+
+#[test]
+fn a_command_without_a_key_is_not_taken_for_one() {
+    let output = Test::new(&Place::files(), "run -- echo hi").output();
+    assert_eq!(output.status, 64, "{}", output.stderr);
+    assert!(output.stderr.contains("no KEY before `--`") && output.stdout.is_empty(), "{}", output.stderr);
 }
 
 #[test]
@@ -74,11 +99,7 @@ fn a_server_that_does_not_answer_is_69() {
     // Nobody listens on port 1 of this machine; "connection refused" comes at once.
     let output = Test::new(&Place::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(
-        output.stderr.starts_with("fencelock: the home of the locks cannot be reached: redis://127.0.0.1:1: "),
-        "{}",
-        output.stderr
-    );
+    assert!(output.stderr.starts_with("fencelock: the home of the lock on k cannot be reached"), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
 
@@ -114,7 +135,8 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
     holder.wait_for("ready");
     Test::new(&place, "run -w 0.2 k -- true")
         .stderr(
-            "fencelock: k is held by *:*; gave up after 2* ms and * tries; wait longer with -w, or ask it to finish\n",
+            "fencelock: waiting for k, held by *:*\n\
+             fencelock: k is held by *:*; gave up after 2* ms and * tries; wait longer with -w, or ask it to finish\n",
         )
         .status(75)
         .run();

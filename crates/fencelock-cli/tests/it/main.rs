@@ -10,6 +10,8 @@ mod exit_codes;
 mod holding;
 mod lab;
 mod loss;
+mod nesting;
+mod outage;
 mod place;
 mod quarantine;
 mod running;

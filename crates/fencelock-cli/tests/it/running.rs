@@ -1,8 +1,9 @@
 use crate::test::Output;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,6 +19,8 @@ pub(crate) struct Running {
     /// What was read of stdout so far.
     seen: String,
     stderr: Receiver<String>,
+    /// What was read of stderr so far.
+    errors: Arc<Mutex<String>>,
 }
 
 impl Running {
@@ -26,12 +29,17 @@ impl Running {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).unwrap();
-        let mut stderr = child.stderr.take().unwrap();
-        let (errors, all_errors) = channel();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let (ended, all_errors) = channel();
+        let errors = Arc::new(Mutex::new(String::new()));
+        let so_far = Arc::clone(&errors);
         spawn(move || {
-            let mut text = Vec::new();
-            stderr.read_to_end(&mut text).unwrap();
-            let _ = errors.send(String::from_utf8_lossy(&text).into_owned());
+            let mut line = Vec::new();
+            while stderr.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
+                so_far.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+            let _ = ended.send(so_far.lock().unwrap().clone());
         });
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
@@ -44,7 +52,7 @@ impl Running {
                 line.clear();
             }
         });
-        Self { child, stdin: Some(stdin), lines, seen: String::new(), stderr: all_errors }
+        Self { child, stdin: Some(stdin), lines, seen: String::new(), stderr: all_errors, errors }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -73,6 +81,11 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => panic!("no {text:?}, but {:?}", self.seen),
             }
         }
+    }
+
+    /// Waits until its stderr contains `text`.
+    pub(crate) fn wait_for_error(&self, text: &str) {
+        wait_until(text, || self.errors.lock().unwrap().contains(text).then_some(()));
     }
 
     /// Sends it a signal.

@@ -50,6 +50,12 @@ impl<'a> Test<'a> {
         self
     }
 
+    /// Nothing says where the locks live.
+    pub(crate) fn without_url(mut self) -> Self {
+        self.environment.retain(|(name, _)| *name != "FENCELOCK_URL");
+        self
+    }
+
     pub(crate) fn stdin(mut self, text: &str) -> Self {
         text.clone_into(&mut self.stdin);
         self
@@ -102,13 +108,17 @@ impl<'a> Test<'a> {
     pub(crate) fn command(self) -> Command {
         let mut command = Command::new("setsid");
         command.arg(BINARY).args(self.arguments).current_dir(self.place.dir());
-        command.env_remove("FENCELOCK_URL").env_remove("XDG_RUNTIME_DIR").envs(self.environment);
+        command
+            .env_remove("FENCELOCK_URL")
+            .env_remove("FENCELOCK_KEY")
+            .env_remove("XDG_RUNTIME_DIR")
+            .envs(self.environment);
         command
     }
 }
 
 /// Whether `text` is `pattern`, in which `*` stands for anything but a line break.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(head) else { return false };
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);

@@ -1,4 +1,5 @@
 use crate::place::Place;
+use crate::running::{Running, wait_until};
 use crate::test::Test;
 
 #[test]
@@ -12,7 +13,9 @@ fn wait_ends_when_the_key_is_free_and_takes_nothing() {
     let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
     let mut waiter = Test::new(&place, "wait k").start();
-    Test::new(&place, "wait -w 0.1 k").stderr("fencelock: k is held by *\n").status(75).run();
+    let told = "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; gave up after 1* ms\n";
+    Test::new(&place, "wait -w 0.1 k").stderr(told).status(75).run();
+    waiter.wait_for_error("fencelock: waiting for k, held by ");
     holder.say("\n");
     assert_eq!(holder.end().status, 0);
     assert_eq!(waiter.status(), 0);
@@ -33,11 +36,68 @@ fn a_signal_ends_the_wait() {
     let mut holder = Test::script(&place, "k", "echo ready; read _").start();
     holder.wait_for("ready");
     let waiter = Test::new(&place, "wait k").start();
-    crate::running::wait_until("the handler", || {
+    wait_until("the handler", || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", waiter.pid())).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
         (u64::from_str_radix(mask, 16).unwrap() >> 14 & 1 == 1).then_some(())
     });
     waiter.kill("TERM");
     assert_eq!(waiter.end().status, 143);
+}
+
+#[test]
+fn a_wait_is_told_when_it_begins_and_when_it_is_over_if_it_was_long() {
+    let Some(place) = Place::redis() else { return };
+    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
+    holder.wait_for("ready");
+    let waiters =
+        ["run k -- true", "run -q k -- true", "wait k", "wait -q k"].map(|line| Test::new(&place, line).start());
+    for loud in [&waiters[0], &waiters[2]] {
+        loud.wait_for_error("fencelock: waiting for k, ");
+    }
+    wait_until("the line", || {
+        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":2").then_some(())
+    });
+    // What is told at the end depends on how long it was.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    holder.say("\n");
+    assert_eq!(holder.end().status, 0);
+    let [run, quiet_run, wait, quiet_wait] = waiters.map(Running::end);
+    for output in [&run, &quiet_run, &wait, &quiet_wait] {
+        assert_eq!(output.status, 0, "{}", output.stderr);
+    }
+    let begin = "fencelock: waiting for k, *in line, held by *:* (nightly) for * ms\n";
+    let told = format!("{begin}fencelock: k is held now, after * s\n");
+    assert!(crate::test::matches(&told, &run.stderr), "{}", run.stderr);
+    let begin = "fencelock: waiting for k, held by *:* (nightly) for * ms\n";
+    assert!(
+        crate::test::matches(&format!("{begin}fencelock: k is free, after * s\n"), &wait.stderr),
+        "{}",
+        wait.stderr
+    );
+    assert_eq!((quiet_run.stderr.as_str(), quiet_wait.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn a_short_wait_is_told_once() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
+    holder.wait_for("ready");
+    let waiter = Test::new(&place, "run k -- true").start();
+    waiter.wait_for_error("fencelock: waiting for k, held by ");
+    holder.say("\n");
+    let output = waiter.end();
+    let over = output.stderr.lines().skip(1).collect::<Vec<_>>();
+    // A machine under load may have made it a long one.
+    assert!(over.is_empty() || over[0].starts_with("fencelock: k is held now, after "), "{}", output.stderr);
+    assert!(over.len() <= 1 && output.status == 0, "{}", output.stderr);
+}
+
+#[test]
+fn who_wants_to_know_more_is_told_where_the_lock_lives() {
+    let place = Place::files();
+    let output = Test::new(&place, "run -v k -- true").output();
+    assert!(output.stderr.contains(&format!("fencelock: k lives at {}\n", place.url())), "{}", output.stderr);
+    let output = Test::new(&place, "run k -- true").output();
+    assert_eq!(output.stderr, "");
 }

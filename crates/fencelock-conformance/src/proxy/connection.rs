@@ -45,6 +45,7 @@ type Piece = (Instant, Vec<u8>);
 
 struct Connection {
     shared: Arc<Shared>,
+    number: u64,
     /// Set by the request whose reply is swallowed.
     swallow: OnceLock<Then>,
     /// It cannot go on: a black hole took some of its bytes.
@@ -53,8 +54,8 @@ struct Connection {
 
 impl Connection {
     fn new(shared: Arc<Shared>) -> Self {
-        shared.count_in();
-        Self { shared, swallow: OnceLock::new(), lost_bytes: AtomicBool::new(false) }
+        let number = shared.count_in();
+        Self { shared, number, swallow: OnceLock::new(), lost_bytes: AtomicBool::new(false) }
     }
 
     /// Until the black hole that took bytes of this connection is over.
@@ -120,7 +121,7 @@ impl Connection {
             if mode.wait_for(|mode| *mode != Mode::Hold).await.is_err() {
                 return;
             }
-            if self.shared.mode() == Mode::BlackHole {
+            if self.shared.mode() == Mode::BlackHole || self.shared.is_stranded(self.number) {
                 self.lost_bytes.store(true, Ordering::SeqCst);
                 continue;
             }

@@ -80,6 +80,12 @@ impl Proxy {
         self.order(Mode::BlackHole);
     }
 
+    /// What passes on the connections that are open now is lost, as in a black hole; new connections are as they were. The
+    /// next call of [`Proxy::forward`] closes those that lost something.
+    pub fn black_hole_open(&self) {
+        self.shared.strand();
+    }
+
     /// Every connection is closed, and new ones are refused.
     pub fn cut(&self) {
         self.order(Mode::Cut);

@@ -31,6 +31,9 @@ pub(super) struct Shared {
     swallowed: watch::Sender<u64>,
     repeated: AtomicU64,
     open: AtomicUsize,
+    /// Connections that were ever opened, and how many of the first of them lead nowhere.
+    opened: AtomicU64,
+    stranded: AtomicU64,
 }
 
 /// How many requests are remembered, of all connections together.
@@ -66,6 +69,8 @@ impl Shared {
             swallowed: watch::Sender::new(0),
             repeated: AtomicU64::new(0),
             open: AtomicUsize::new(0),
+            opened: AtomicU64::new(0),
+            stranded: AtomicU64::new(0),
         }
     }
 
@@ -148,8 +153,18 @@ impl Shared {
         self.open.load(Ordering::SeqCst)
     }
 
-    pub(super) fn count_in(&self) {
+    /// The number of a new connection.
+    pub(super) fn count_in(&self) -> u64 {
         self.open.fetch_add(1, Ordering::SeqCst);
+        self.opened.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(super) fn strand(&self) {
+        self.stranded.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    pub(super) fn is_stranded(&self, connection: u64) -> bool {
+        connection < self.stranded.load(Ordering::SeqCst)
     }
 
     pub(super) fn count_out(&self) {

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
-use crate::search::busy;
+use crate::search::{busy, out_of_time};
 use fencelock_core::{Moment, Occupied};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Watch<'_> {
         let (seen, cause) = match looked {
             Ok(Ok(seen)) => (seen.map(Occupied::from), None),
             Ok(Err(cause)) => (None, Some(cause)),
-            Err(_) => (None, Some(acquiring::out_of_time(self.core))),
+            Err(_) => (None, Some(out_of_time(self.core))),
         };
         let waited = self.core.clock.now().since(self.arrived);
         match (seen.or(known), cause) {

@@ -2,7 +2,7 @@
 
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, in_line, is_free, kill_connections, server, text, waiting};
-use fencelock::{Client, Error, Level, LossReason};
+use fencelock::{Client, Error, Guard, Level, LossReason};
 use fencelock_conformance::{Proxy, Then};
 
 #[tokio::test]
@@ -115,6 +115,61 @@ async fn an_outage_shorter_than_the_lease_costs_nothing() {
         let before = guard.remaining();
         eventually("renewed", async || guard.remaining() > before).await;
     }
+}
+
+/// Until the next renewal, from which the lease is a whole one.
+async fn renewed(guard: &Guard) {
+    let before = std::cell::Cell::new(guard.remaining());
+    eventually("renewed", async || before.replace(guard.remaining()) < guard.remaining()).await;
+}
+
+#[tokio::test]
+async fn connections_that_are_swallowed_cost_no_lock_while_new_ones_pass() {
+    let Some(server) = server() else { return };
+    for (ttl, query) in [(6000, ""), (3000, ""), (1000, ""), (1000, "?protocol=resp2"), (3000, "?timeout=5000")] {
+        let proxy = Proxy::to(server.port()).unwrap();
+        let client = client(&format!("{}{query}", proxy.url())).await;
+        let guard = client.lock("k").ttl(ms(ttl)).await.unwrap();
+        renewed(&guard).await;
+        proxy.black_hole_open();
+        // It lives on only if it is renewed, and the next renewal after that shows that the new connection stays.
+        tokio::time::sleep(ms(ttl) + ms(ttl) / 2).await;
+        assert!(guard.is_held(), "TTL {ttl} ms {query}: {:?}", client.inspect("k").await);
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_swallowed_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time() {
+    let Some(server) = server() else { return };
+    for ttl in [secs(6), secs(3)] {
+        let proxy = Proxy::to(server.port()).unwrap();
+        let client = client(&proxy.url()).await;
+        let guard = client.lock("k").ttl(ttl).await.unwrap();
+        renewed(&guard).await;
+        proxy.black_hole_open();
+        let mut least = guard.remaining();
+        while guard.remaining() <= least {
+            least = guard.remaining();
+            tokio::time::sleep(ms(5)).await;
+        }
+        // Work that needs a third of the TTL to end would have been told to end below that.
+        assert!(least > ttl / 3, "{least:?} of {ttl:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_whose_connection_is_swallowed_asks_over_a_new_one_after_one_time_limit() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::to(server.port()).unwrap();
+    let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=10000", proxy.url())).await);
+    let held = holder.lock("k").ttl(secs(60)).await.unwrap();
+    let next = waiting(&server, "k", waiter.lock("k").ttl(secs(60))).await;
+    proxy.black_hole_open();
+    held.release().await.unwrap();
+    // Two time limits would be twenty seconds.
+    let next = tokio::time::timeout(secs(18), next).await.expect("it asks again").unwrap();
+    assert!(next.is_held());
 }
 
 #[tokio::test]

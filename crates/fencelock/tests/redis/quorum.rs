@@ -3,7 +3,7 @@
 use super::support::{client, is_free, server};
 use crate::common::{eventually, ms, secs};
 use fencelock::{Client, Error};
-use fencelock_conformance::RedisServer;
+use fencelock_conformance::{Proxy, RedisServer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,6 +41,24 @@ async fn a_lock_outlives_the_death_of_one_server_and_not_that_of_two() {
     assert!(held.is_held(), "renewed on the other two");
     servers[1].kill();
     eventually("lost at the end of its lease", async || !held.is_held()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_swallowed_at_all_nodes_cost_no_lock_while_new_ones_pass() {
+    let Some(servers) = three() else { return };
+    let proxies: Vec<_> = servers.iter().map(|server| Proxy::to(server.port()).unwrap()).collect();
+    let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.url().replace("redis://", "")).collect();
+    for proxy in &proxies {
+        proxy.delay(ms(2), ms(2));
+    }
+    for ttl in [ms(3000), ms(1000)] {
+        let client = client(&format!("redlock://{}?trust_empty=true", hosts.join(","))).await;
+        let guard = client.lock("k").ttl(ttl).await.unwrap();
+        proxies.iter().for_each(Proxy::black_hole_open);
+        tokio::time::sleep(ttl + ttl / 2).await;
+        assert!(guard.is_held(), "TTL {ttl:?}");
+        guard.release().await.unwrap();
+    }
 }
 
 fn careful(servers: &[RedisServer], max_ttl: u64) -> String {

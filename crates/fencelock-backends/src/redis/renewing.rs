@@ -1,0 +1,82 @@
+//! Renewals, which are worth a second connection: a lease ends while a lost request is waited for.
+
+use super::Redis;
+use super::script::{self, Call};
+use super::session::Session;
+use fencelock_core::{Renew, Renewal, Unknown};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// A batch that has no answer after this part of its shortest lease goes over a new connection too. It is sent after a third
+/// of the lease, so half of the lease is left then: enough to connect, and to end a command in time if that fails.
+const PART: u32 = 6;
+/// No connection is given up sooner: a pause of a scheduler is as long.
+const SOONEST: Duration = Duration::from_millis(25);
+
+type Answers = Vec<Result<Renew, Unknown>>;
+
+impl Redis {
+    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
+        let session = match self.session().await {
+            Ok(session) => session,
+            Err(unknown) => return vec![Err(unknown); renewals.len()],
+        };
+        if let Some(guard) = self.guard()
+            && let Some(Err(unknown)) =
+                renewals.iter().map(|one| guard.check(self.link.node(), one.ttl)).find(Result::is_err)
+        {
+            return vec![Err(unknown); renewals.len()];
+        }
+        let asked = Instant::now();
+        let mut first = pin!(self.renew_over(&session, renewals));
+        if let Ok(answers) = timeout(self.patience(&session, renewals), first.as_mut()).await {
+            return answers;
+        }
+        if !session.silence.end_if_silent_since(asked) {
+            return first.await;
+        }
+        self.link.check(&session);
+        // To renew twice is as good as once, so the first request is waited for on.
+        let again = pin!(async {
+            match self.session().await {
+                Ok(session) => self.renew_over(&session, renewals).await,
+                Err(unknown) => vec![Err(unknown); renewals.len()],
+            }
+        });
+        first_told(first, again).await
+    }
+
+    async fn renew_over(&self, session: &Session, renewals: &[Renewal]) -> Answers {
+        let calls: Vec<Call> = renewals
+            .iter()
+            .map(|renewal| {
+                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.told)
+                    .tracked(session.facts.tracking)
+            })
+            .collect();
+        self.renew_calls(session, calls).await
+    }
+
+    /// How long to wait for an answer before a new connection is tried. Replicas have their own time.
+    fn patience(&self, session: &Session, renewals: &[Renewal]) -> Duration {
+        let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
+        let replicas = self.link.target.acks.map(|acks| acks.limit).unwrap_or_default();
+        (shortest / PART).max(SOONEST).max(session.silence.patience()) + replicas
+    }
+}
+
+/// What either of them was told; what the last one heard if neither was told anything.
+async fn first_told(
+    mut one: impl Future<Output = Answers> + Unpin,
+    mut other: impl Future<Output = Answers> + Unpin,
+) -> Answers {
+    tokio::select! {
+        answers = &mut one => if is_told(&answers) { answers } else { other.await },
+        answers = &mut other => if is_told(&answers) { answers } else { one.await },
+    }
+}
+
+fn is_told(answers: &Answers) -> bool {
+    answers.iter().any(Result::is_ok)
+}

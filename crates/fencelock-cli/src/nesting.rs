@@ -1,0 +1,120 @@
+//! Locks that this program runs under: whoever waits for one of them waits for its own end.
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::text::plain;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The key of the innermost lock, and where it lives; those further out are in [`OUTER`].
+const KEY: &str = "FENCELOCK_KEY";
+const PLACE: &str = "FENCELOCK_PLACE";
+/// JSON: pairs of a key and its place.
+const OUTER: &str = "FENCELOCK_OUTER";
+
+/// The locks that the environment tells of, the innermost first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Nesting {
+    /// The place is not known if another version has started this program.
+    locks: Vec<(String, Option<String>)>,
+}
+
+impl Nesting {
+    pub(crate) fn of_this_process() -> Self {
+        let variable = |name| std::env::var(name).ok();
+        Self::read(variable(KEY), variable(PLACE), variable(OUTER).as_deref())
+    }
+
+    fn read(key: Option<String>, place: Option<String>, outer: Option<&str>) -> Self {
+        let pairs: Vec<(String, Option<String>)> = match outer.map(serde_json::from_str) {
+            Some(Ok(Value::Array(pairs))) => pairs.iter().filter_map(pair).collect(),
+            // Somebody else's variable of that name tells nothing.
+            _ => Vec::new(),
+        };
+        let innermost = key.map(|key| (key, place.filter(|place| !place.is_empty())));
+        Self { locks: innermost.into_iter().chain(pairs).collect() }
+    }
+
+    /// Refuses to wait for `key` at `place` if this program runs under it. The same key elsewhere is another lock.
+    pub(crate) fn check(&self, key: &str, place: &str) -> Result<(), Failure> {
+        let same = |known: &Option<String>| known.as_deref().is_none_or(|known| known == place);
+        if !self.locks.iter().any(|(known, at)| known == key && same(at)) {
+            return Ok(());
+        }
+        let key = plain(key);
+        Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "{key} is the lock that this program runs under (FENCELOCK_KEY, FENCELOCK_OUTER), and it is held until \
+                 this program ends: it would wait for itself; use another key, or --nested-ok if that hold is over"
+            ),
+        ))
+    }
+
+    /// What a command that runs under one more lock finds in its environment.
+    pub(crate) fn with(&self, key: &str, place: &str) -> [(&'static str, String); 3] {
+        let outer: Value = self.locks.iter().map(|(key, place)| json!([key, place])).collect();
+        [(KEY, key.to_owned()), (PLACE, place.to_owned()), (OUTER, outer.to_string())]
+    }
+}
+
+fn pair(value: &Value) -> Option<(String, Option<String>)> {
+    let key = value.get(0)?.as_str()?.to_owned();
+    Some((key, value.get(1)?.as_str().map(str::to_owned)))
+}
+
+/// Where the locks of `url` live, for comparing: the `name` of the place, without credentials, and how it names keys.
+pub(crate) fn place(name: &str, url: &str) -> String {
+    if let Some(directory) = name.strip_prefix("file:") {
+        let same = Path::new(directory).canonicalize();
+        return same.map_or_else(|_| name.to_owned(), |path| format!("file:{}", path.display()));
+    }
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let naming =
+        query.split(['?', '&']).filter(|option| option.starts_with("prefix=") || option.starts_with("compat="));
+    naming.fold(name.to_owned(), |place, option| format!("{place}?{option}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn under(locks: &[(&str, &str)]) -> Nesting {
+        let none = Nesting::read(None, None, None);
+        locks.iter().fold(none, |outer, (key, place)| {
+            let [(_, key), (_, place), (_, outer)] = outer.with(key, place);
+            Nesting::read(Some(key), Some(place), Some(&outer))
+        })
+    }
+
+    #[test]
+    fn the_same_key_at_the_same_place_is_refused_and_nothing_else() {
+        let nesting = under(&[("k", "redis://a:6379")]);
+        assert_eq!(nesting.check("k", "redis://a:6379").unwrap_err().exit, Exit::Usage);
+        assert!(nesting.check("k", "redis://b:6379").is_ok() && nesting.check("j", "redis://a:6379").is_ok());
+        assert!(under(&[]).check("k", "redis://a:6379").is_ok());
+    }
+
+    #[test]
+    fn locks_further_out_count_too() {
+        let nesting = under(&[("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")]);
+        for (key, place) in [("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")] {
+            assert!(nesting.check(key, place).is_err(), "{key}");
+        }
+        assert!(nesting.check("b", "file:/x").is_ok());
+    }
+
+    #[test]
+    fn a_place_that_is_not_known_may_be_the_same() {
+        assert!(Nesting::read(Some("k".into()), None, None).check("k", "redis://a").is_err());
+        assert!(Nesting::read(Some("k".into()), Some(String::new()), Some("nonsense")).check("k", "x").is_err());
+    }
+
+    #[test]
+    fn a_place_has_no_password_and_tells_prefixes_apart() {
+        let of = |query: &str| place("redis://h:6379", &format!("redis://u:s3cret@h?{query}"));
+        assert_eq!(of("timeout=5"), "redis://h:6379");
+        assert_eq!(of("timeout=5&prefix=a%3A"), "redis://h:6379?prefix=a%3A");
+        assert_ne!(of("compat=pottery"), of("compat=php-lock"));
+    }
+}

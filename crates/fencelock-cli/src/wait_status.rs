@@ -1,0 +1,49 @@
+use crate::text::{ordinal, plain};
+use fencelock::{Holding, Waiting};
+use std::time::Duration;
+
+/// Whom somebody waits for, whether it stands in line or only looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitStatus {
+    pub(crate) key: String,
+    /// How many stand before it; `None` where there is no line, and for one who only looks.
+    pub(crate) ahead: Option<u32>,
+    pub(crate) holder: String,
+    pub(crate) expires_in: Option<Duration>,
+    pub(crate) held_for: Option<Duration>,
+    pub(crate) waited: Duration,
+}
+
+impl WaitStatus {
+    /// Of one who only looks, and has done so for `waited`.
+    pub(crate) fn of_watcher(held: &Holding, waited: Duration) -> Self {
+        Self {
+            key: held.key.to_string(),
+            ahead: None,
+            holder: held.occupant.to_string(),
+            expires_in: held.expiry.span(),
+            held_for: held.held_for,
+            waited,
+        }
+    }
+
+    /// `2nd in line, held by web-1:4242 (nightly)`
+    pub(crate) fn place(&self) -> String {
+        let line =
+            self.ahead.map(|ahead| format!("{} in line, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
+        plain(&format!("{line}held by {}", self.holder))
+    }
+}
+
+impl From<&Waiting> for WaitStatus {
+    fn from(waiting: &Waiting) -> Self {
+        Self {
+            key: waiting.key.to_string(),
+            ahead: waiting.ahead,
+            holder: waiting.holder.to_string(),
+            expires_in: waiting.expiry.span(),
+            held_for: waiting.held_for,
+            waited: waiting.waited,
+        }
+    }
+}

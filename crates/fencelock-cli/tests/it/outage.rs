@@ -1,0 +1,183 @@
+//! A server that is away when the wait begins is waited for as one that goes away later.
+
+use crate::place::Place;
+use crate::running::Running;
+use crate::test::Test;
+use fencelock_conformance::{RedisServer, redis_or_skip};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Every way to wait, with what it prints when it was worth it.
+const WAITS: [(&str, &str); 4] = [
+    ("run -w 60 k -- echo done", "done\n"),
+    ("run k -- echo done", "done\n"),
+    ("wait -w 60 j", ""),
+    ("acquire -w 60 --ttl 60s i", "*\n"),
+];
+
+fn all_waits(place: &Place) -> Vec<(Running, &'static str)> {
+    WAITS.iter().map(|(line, answer)| (Test::new(place, line).start(), *answer)).collect()
+}
+
+fn all_end_well(waiters: Vec<(Running, &str)>) {
+    for (waiter, answer) in waiters {
+        let output = waiter.end();
+        assert_eq!(output.status, 0, "{}", output.stderr);
+        assert!(crate::test::matches(answer, &output.stdout), "{:?}", output.stdout);
+    }
+}
+
+#[test]
+fn a_server_that_starts_later_is_waited_for() {
+    let Some(mut place) = Place::redis() else { return };
+    let server = place.redis.as_mut().unwrap();
+    server.kill();
+    let waiters = all_waits(&place);
+    for (waiter, _) in &waiters {
+        waiter.wait_for_error("fencelock: waiting for an answer: redis://127.0.0.1:");
+    }
+    place.redis.as_mut().unwrap().restart().unwrap();
+    all_end_well(waiters);
+}
+
+#[test]
+fn a_server_that_is_frozen_at_the_start_is_waited_for() {
+    let Some(place) = Place::redis() else { return };
+    place.server().freeze();
+    let waiters = all_waits(&place);
+    for (waiter, _) in &waiters {
+        waiter.wait_for_error("no answer in time");
+    }
+    place.server().thaw();
+    all_end_well(waiters);
+}
+
+#[test]
+fn a_server_that_is_still_loading_is_waited_for() {
+    let Some(mut place) = Place::redis() else { return };
+    let server = place.redis.as_mut().unwrap();
+    server.kill();
+    let loading = Loading::at(server.port());
+    let waiters = all_waits(&place);
+    for (waiter, _) in &waiters {
+        waiter.wait_for_error("still loading its data");
+    }
+    drop(loading);
+    place.redis.as_mut().unwrap().restart().unwrap();
+    all_end_well(waiters);
+}
+
+#[test]
+fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
+    let Some(first) = redis_or_skip() else { return };
+    let mut servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    let (place, url) = (Place::files(), format!("redlock://{}?trust_empty=true", hosts.join(",")));
+    servers[1..].iter_mut().for_each(RedisServer::kill);
+    let waiter = Test::new(&place, "run k -- true").env("FENCELOCK_URL", &url).start();
+    waiter.wait_for_error("fencelock: waiting for an answer: redis://127.0.0.1:");
+    servers[1].restart().unwrap();
+    let output = waiter.end();
+    assert_eq!(output.status, 0, "{}", output.stderr);
+}
+
+#[test]
+fn a_server_named_twice_is_no_quorum_however_long_one_waits() {
+    let Some(server) = redis_or_skip() else { return };
+    let port = server.port();
+    let url = format!("redlock://127.0.0.1:{port},localhost:{port}?trust_empty=true");
+    for line in ["run k -- true", "wait k", "acquire k"] {
+        let output = Test::new(&Place::files(), line).env("FENCELOCK_URL", &url).output();
+        assert_eq!(output.status, 64, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains("are the same server"), "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn the_wait_for_a_server_has_the_limit_of_the_wait() {
+    let place = Place::files();
+    // The TTL is shorter, so that no limit but the one that was set ends it.
+    for line in ["run --ttl 50ms -w 0.5 k -- true", "wait -w 0.5 k", "acquire --ttl 50ms -w 0.5 k"] {
+        let begun = Instant::now();
+        let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
+        assert!(begun.elapsed() >= Duration::from_millis(500), "{line}: {}", output.stderr);
+        assert_eq!(output.status, 69, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(" cannot be reached after "), "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn who_does_not_wait_is_answered_at_once() {
+    let place = Place::files();
+    for line in ["run -n k -- true", "wait -w 0 k", "acquire -n k"] {
+        let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
+        assert_eq!(output.status, 69, "{line}: {}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(" cannot be reached"), "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn who_wants_to_hear_nothing_hears_nothing_of_an_outage() {
+    let Some(mut place) = Place::redis() else { return };
+    place.redis.as_mut().unwrap().kill();
+    let seen = TcpListener::bind(("127.0.0.1", place.server().port())).unwrap();
+    let waiter = Test::new(&place, "run -q k -- true").start();
+    // It has come, and was turned away.
+    drop(seen.accept().unwrap());
+    drop(seen);
+    place.redis.as_mut().unwrap().restart().unwrap();
+    let output = waiter.end();
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""));
+}
+
+/// A server that answers everything with "still loading".
+struct Loading {
+    ended: Arc<AtomicBool>,
+    port: u16,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Loading {
+    fn at(port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&ended);
+        let thread = spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                // Its thread ends with its client.
+                spawn(move || answer(client));
+            }
+        });
+        Self { ended, port, thread: Some(thread) }
+    }
+}
+
+fn answer(mut client: TcpStream) {
+    let mut request = [0; 4096];
+    while let Ok(length @ 1..) = client.read(&mut request) {
+        // Several at once have an answer each.
+        for _ in request[..length].split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"*")) {
+            if client.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        // Wakes the thread.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
