@@ -3,6 +3,7 @@ use crate::identity::Identity;
 use crate::janitor::Janitor;
 use crate::local::Rooms;
 use crate::local::limits::Limits;
+use crate::trouble::Trouble;
 use crate::waiters::{Handed, Waiters};
 use crate::watchdog::Watchdog;
 use fencelock_core::{Backend, Clock, Drift, Event, Invalid, Sink};
@@ -21,6 +22,7 @@ pub(crate) struct Core {
     pub(crate) janitor: Arc<Janitor>,
     /// Where tasks wait for each other; without, each claims for itself.
     pub(crate) rooms: Option<Arc<Rooms>>,
+    pub(crate) trouble: Trouble,
     closed: AtomicBool,
     /// Backends hold their listeners weakly.
     _listener: Arc<dyn Sink>,
@@ -63,6 +65,7 @@ impl Core {
             watchdog,
             janitor,
             rooms,
+            trouble: Trouble::default(),
             closed: AtomicBool::new(false),
             _listener: listener,
         }))

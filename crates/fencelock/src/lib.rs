@@ -52,6 +52,7 @@ mod search;
 mod soak;
 mod standing;
 mod telemetry;
+mod trouble;
 mod waiters;
 mod watchdog;
 

@@ -18,6 +18,7 @@ mod inheriting;
 mod lingering;
 mod losing;
 mod places;
+mod refusing;
 mod releasing;
 mod reusing;
 mod running;

@@ -21,4 +21,5 @@ mod quorum;
 mod refusals;
 mod sharing;
 mod support;
+mod takes_no_locks;
 mod wire;

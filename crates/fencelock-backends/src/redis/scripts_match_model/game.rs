@@ -48,12 +48,12 @@ impl<'a> Game<'a> {
             [name, fence, line, waiters, marker]
         });
         Self {
-            real,
             mutant,
-            server: Server::at(START_US),
+            server: Server { ends_keys_on_time: real.version.ends_keys_on_time(), ..Server::at(START_US) },
             keys: vec![KeyModel::default(); width],
             markers: vec![Marker::default(); width],
             names: names.collect(),
+            real,
         }
     }
 
@@ -90,6 +90,7 @@ impl<'a> Game<'a> {
             now_us: self.server.now_us.saturating_add_signed(around.by_us),
             time_refused: around.time_refused,
             full: around.full,
+            ..self.server
         };
         if around.restarts || around.flushed {
             self.keys.fill(KeyModel::default());

@@ -2,7 +2,7 @@
 
 use super::sent::{Sent, write};
 use super::step::Around;
-use fencelock_conformance::{RedisServer, Reply, RespClient, WallClock, redis_or_skip};
+use fencelock_conformance::{RedisServer, Reply, RespClient, ServerVersion, WallClock, redis_or_skip, say_skipped};
 
 /// All that is under a key and beside it. What has ended is deleted by looking at it.
 const LOOK: &str = "\
@@ -19,6 +19,7 @@ const ALWAYS: &str = "always";
 #[derive(Debug)]
 pub(super) struct Real {
     server: RedisServer,
+    pub(super) version: &'static ServerVersion,
     clock: WallClock,
     _dir: tempfile::TempDir,
     client: RespClient,
@@ -39,9 +40,14 @@ pub(super) struct Outcome {
 }
 
 impl Real {
-    /// `None`, after a line that says so, if there is no `redis-server` here.
+    /// `None`, after a line that says so, if there is no `redis-server` here, or none whose clock can be held.
     pub(super) fn start(now_us: u64) -> Option<Self> {
         drop(redis_or_skip()?);
+        let version = ServerVersion::of_tests()?;
+        if !version.goes_by_the_wall_clock() {
+            say_skipped(&format!("the clock of {version} cannot be held still"));
+            return None;
+        }
         let dir = tempfile::tempdir().unwrap();
         let clock = WallClock::new(dir.path(), "clock").unwrap();
         clock.stand_still_at(now_us).unwrap();
@@ -51,7 +57,7 @@ impl Real {
         let server = RedisServer::options().wall_clock(&clock).args(ear).args(threads).start().unwrap();
         let (client, ear, look) = Self::connect(&server);
         let around = Around { readers: [false; 2], ..Around::CALM };
-        Some(Self { server, clock, _dir: dir, client, ear, look, around })
+        Some(Self { server, version, clock, _dir: dir, client, ear, look, around })
     }
 
     fn connect(server: &RedisServer) -> (RespClient, RespClient, String) {
