@@ -16,6 +16,8 @@ pub(crate) struct Progress {
     last: Mutex<String>,
     /// The quarantine was told: it is one line, however long it lasts.
     told_quarantine: AtomicBool,
+    /// So was a server that answers nothing, or takes no locks.
+    told_trouble: AtomicBool,
 }
 
 /// Fast enough for a clock with seconds, slow enough for a slow line.
@@ -24,11 +26,18 @@ const TICK: Duration = Duration::from_millis(250);
 impl Progress {
     pub(crate) fn new(report: Reporter) -> Self {
         let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
-        Self { bar: living.then(hidden_bar), report, last: Mutex::default(), told_quarantine: AtomicBool::new(false) }
+        Self {
+            bar: living.then(hidden_bar),
+            report,
+            last: Mutex::default(),
+            told_quarantine: AtomicBool::new(false),
+            told_trouble: AtomicBool::new(false),
+        }
     }
 
     /// Takes what the lock's home answered.
     pub(crate) fn waiting(&self, waiting: &Waiting) {
+        self.told_trouble.store(false, Ordering::Relaxed);
         let place = place(waiting);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bar) = &self.bar {
@@ -44,6 +53,9 @@ impl Progress {
         if cause.is_quarantine() && !self.report.quiet && !self.told_quarantine.swap(true, Ordering::Relaxed) {
             let tell = || self.report.tell(&Event::Quarantined(cause));
             self.bar.as_ref().map_or_else(tell, |bar| bar.suspend(tell));
+        } else if self.report.json && !self.report.quiet && !self.told_trouble.swap(true, Ordering::Relaxed) {
+            // The library's warning tells it in text.
+            self.report.tell(&Event::Trouble(cause));
         }
     }
 

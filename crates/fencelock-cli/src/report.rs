@@ -22,6 +22,8 @@ pub(crate) enum Event<'a> {
     Waiting(&'a Waiting),
     /// Servers may have forgotten their locks, and the end of that is waited for.
     Quarantined(&'a Unknown),
+    /// A claim came to nothing, and is made again until it is answered.
+    Trouble(&'a Unknown),
     Acquired(&'a Guard),
     Started {
         pid: i32,
@@ -123,7 +125,7 @@ impl Event<'_> {
     fn text(&self) -> String {
         match self {
             Self::Waiting(waiting) => format!("waiting for {}, {}", waiting.key, place(waiting)),
-            Self::Quarantined(cause) => format!("waiting: {cause}"),
+            Self::Quarantined(cause) | Self::Trouble(cause) => format!("waiting: {cause}"),
             Self::Acquired(guard) => format!("holding {} under token {}", guard.key(), guard.fencing_token()),
             Self::Started { pid } => format!("started the command as process {pid}"),
             Self::Passed(signal) => format!("passed {} on", signals::name(*signal)),
@@ -160,6 +162,7 @@ impl Event<'_> {
                 "waited_ms": millis(waiting.waited),
             }),
             Self::Quarantined(cause) => json!({ "event": "quarantined", "reason": cause.to_string() }),
+            Self::Trouble(cause) => json!({ "event": "trouble", "reason": cause.to_string() }),
             Self::Acquired(guard) => json!({
                 "event": "acquired",
                 "key": guard.key().as_str(),

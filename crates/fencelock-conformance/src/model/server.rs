@@ -16,14 +16,12 @@ pub struct Server {
     pub time_refused: bool,
     /// The memory is full: what needs more of it is refused, unless the script has already begun to write.
     pub full: bool,
-    /// A key is gone in the millisecond at which it ends, as from Redis 8 on; before that in the next one.
-    pub ends_keys_on_time: bool,
 }
 
 impl Server {
     /// A healthy server at this time.
     pub const fn at(now_us: u64) -> Self {
-        Self { now_us, time_refused: false, full: false, ends_keys_on_time: false }
+        Self { now_us, time_refused: false, full: false }
     }
 
     pub(super) const fn now_ms(&self) -> u64 {
@@ -35,7 +33,9 @@ impl Server {
         if self.time_refused { proposal } else { self.now_us }
     }
 
+    /// A key is there up to and including the millisecond at which it ends, for whoever looks. The server's own sweep takes it
+    /// in that millisecond already, from Redis 8 on: whether it comes by then is luck, so this is what is true without it.
     pub(super) fn is_over(&self, expires_ms: Option<u64>) -> bool {
-        expires_ms.is_some_and(|end| if self.ends_keys_on_time { end <= self.now_ms() } else { end < self.now_ms() })
+        expires_ms.is_some_and(|end| end < self.now_ms())
     }
 }

@@ -55,11 +55,6 @@ impl ServerVersion {
         self.product == Product::Redis && self.number.0 < major
     }
 
-    /// Whether a key is gone in the very millisecond at which it ends, and not only in the next.
-    pub fn ends_keys_on_time(&self) -> bool {
-        !self.is_redis_before(8)
-    }
-
     /// Whether `TIME` goes by the wall clock alone. Valkey counts on from its last look at that clock with another one, which
     /// a test cannot hold.
     pub fn goes_by_the_wall_clock(&self) -> bool {
@@ -79,6 +74,11 @@ impl ServerVersion {
     /// What lets everybody use `DEBUG`, where it is not open to everybody anyway.
     pub fn debug_arguments(&self) -> &'static [&'static str] {
         if self.is_redis_before(7) { &[] } else { &["--enable-debug-command", "yes"] }
+    }
+
+    /// Whether it can be told to answer while it loads less than 2 MB: `loading-process-events-interval-bytes`.
+    pub fn answers_while_it_loads_little(&self) -> bool {
+        !self.is_redis_before(7)
     }
 
     /// The argument that says after how many milliseconds a script is slow.

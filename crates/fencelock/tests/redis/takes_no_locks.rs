@@ -59,8 +59,7 @@ async fn waiters_for_a_server_that_lacks_its_replicas_back_off() {
 
 #[tokio::test]
 async fn waiters_for_a_server_that_cannot_save_back_off() {
-    let Some(server) = server_with(RedisOptions::default().args(["--save", "3600 1", "--dbfilename", "dump.rdb"]))
-    else {
+    let Some(server) = server_with(RedisOptions::default().args(["--save", "3600", "1"])) else {
         return;
     };
     let Reply::Array(dir) = ask(&server, &["CONFIG", "GET", "dir"]) else { panic!("a directory") };

@@ -49,7 +49,7 @@ impl<'a> Game<'a> {
         });
         Self {
             mutant,
-            server: Server { ends_keys_on_time: real.version.ends_keys_on_time(), ..Server::at(START_US) },
+            server: Server::at(START_US),
             keys: vec![KeyModel::default(); width],
             markers: vec![Marker::default(); width],
             names: names.collect(),

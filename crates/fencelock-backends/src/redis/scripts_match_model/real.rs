@@ -19,7 +19,6 @@ const ALWAYS: &str = "always";
 #[derive(Debug)]
 pub(super) struct Real {
     server: RedisServer,
-    pub(super) version: &'static ServerVersion,
     clock: WallClock,
     _dir: tempfile::TempDir,
     client: RespClient,
@@ -54,16 +53,24 @@ impl Real {
         let ear = ["--user", "ear", "on", "nopass", "~*", "&*", "+@all"];
         // A thread that waits until a time of a clock that stands still would never sleep.
         let threads = ["--jemalloc-bg-thread", "no"];
-        let server = RedisServer::options().wall_clock(&clock).args(ear).args(threads).start().unwrap();
+        let server = RedisServer::options()
+            .wall_clock(&clock)
+            .args(ear)
+            .args(threads)
+            .args(version.debug_arguments().iter().copied())
+            .start()
+            .unwrap();
         let (client, ear, look) = Self::connect(&server);
         let around = Around { readers: [false; 2], ..Around::CALM };
-        Some(Self { server, version, clock, _dir: dir, client, ear, look, around })
+        Some(Self { server, clock, _dir: dir, client, ear, look, around })
     }
 
     fn connect(server: &RedisServer) -> (RespClient, RespClient, String) {
         let (mut client, mut ear) = (server.connect().unwrap(), server.connect().unwrap());
         assert_eq!(ear.command(&["AUTH", "ear", "x"]).text(), Some("OK"));
         ear.command(&["SUBSCRIBE", ALWAYS]);
+        // What has ended is gone when somebody looks, and not when the server happens to sweep.
+        assert_eq!(client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).text(), Some("OK"));
         let look = load(&mut client);
         (client, ear, look)
     }
