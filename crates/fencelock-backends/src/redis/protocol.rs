@@ -45,7 +45,7 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
         ConnectionAddr::TcpTls { host, port, .. } => (host.as_str(), *port, true),
         _ => return None,
     };
-    let ask = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.and_then(|bytes| speaks(&bytes));
+    let ask = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
     let heard = match ask(PLAIN).await {
         None if !tls => ask(&client_hello(host)?).await?,
         heard => heard?,
@@ -75,8 +75,8 @@ async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Op
     tokio::time::timeout(limit, asked).await.ok()?
 }
 
-fn speaks(bytes: &[u8]) -> Option<Speaks> {
-    Some(match bytes {
+fn speaks(bytes: &[u8]) -> Speaks {
+    match bytes {
         // An alert, or the beginning of a handshake; with the version.
         [0x15 | 0x16, 3, ..] => Speaks::Tls,
         [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', ..] => Speaks::Http,
@@ -87,7 +87,7 @@ fn speaks(bytes: &[u8]) -> Option<Speaks> {
                 text.chars().take_while(|char| *char != '\n').filter(|char| !char.is_control()).collect();
             Speaks::Other(line)
         }
-    })
+    }
 }
 
 /// What a TLS server answers, whoever asks.
@@ -120,7 +120,7 @@ mod tests {
             (b"\x1b[31mred\n", Speaks::Other("[31mred".into())),
         ];
         for (bytes, expected) in told {
-            assert_eq!(speaks(bytes), Some(expected), "{bytes:?}");
+            assert_eq!(speaks(bytes), expected, "{bytes:?}");
         }
     }
 }

@@ -90,7 +90,6 @@ impl<'a> Game<'a> {
             now_us: self.server.now_us.saturating_add_signed(around.by_us),
             time_refused: around.time_refused,
             full: around.full,
-            ..self.server
         };
         if around.restarts || around.flushed {
             self.keys.fill(KeyModel::default());
