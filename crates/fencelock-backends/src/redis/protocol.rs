@@ -34,7 +34,8 @@ pub(crate) fn may_explain(error: &RedisError) -> bool {
     let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     match io.map(std::io::Error::kind) {
         Some(kind) => matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | InvalidData | UnexpectedEof),
-        None => error.is_connection_dropped() && !error.is_connection_refusal(),
+        // The driver's own word for a connection that ended, or one of TLS.
+        None => error.is_io_error(),
     }
 }
 
