@@ -122,7 +122,7 @@ impl Control<'_> {
         }
         self.take(&client, "successor", key, SHORT_LEASE)?;
         for node in &self.nodes.all {
-            node.may_not_evict();
+            node.may_not_evict()?;
         }
         Ok(())
     }

@@ -18,8 +18,16 @@ impl Node {
         let used = info.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix("used_memory:")));
         let used: u64 = used.ok_or("a server that does not tell how much memory it uses")?.parse()?;
         let limit = (used + ROOM).to_string();
-        self.server().command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", &limit]);
-        Ok(())
+        self.set("maxmemory-policy", "allkeys-lru")?;
+        self.set("maxmemory", &limit)
+    }
+
+    /// One at a time: Redis 6.2 takes no more.
+    fn set(&self, name: &str, value: &str) -> Result<(), Failure> {
+        match self.server().command(&["CONFIG", "SET", name, value]) {
+            reply if reply.text() == Some("OK") => Ok(()),
+            reply => Err(format!("{name} cannot be set to {value}: {reply:?}").into()),
+        }
     }
 
     /// Writes until there is no room for this key.
@@ -36,7 +44,8 @@ impl Node {
     }
 
     /// As it was before.
-    pub(crate) fn may_not_evict(&self) {
-        self.server().command(&["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "0"]);
+    pub(crate) fn may_not_evict(&self) -> Result<(), Failure> {
+        self.set("maxmemory", "0")?;
+        self.set("maxmemory-policy", "noeviction")
     }
 }

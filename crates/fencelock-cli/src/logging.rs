@@ -22,6 +22,8 @@ pub(crate) fn start(arguments: &Arguments) {
     if common.verbose == 0 {
         // Losses, and renewals that fail, are told by `run` itself, with what follows from them.
         filter = filter.with_target("fencelock::telemetry", LevelFilter::ERROR);
+        // So is a server that takes no locks, by whoever waits for one.
+        filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
     }
     let format = Lines { plain: common.verbose == 0, full: Format::default().with_ansi(false).without_time() };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).event_format(format);

@@ -50,7 +50,8 @@ mod site;
 pub use place::{Foreign, ForeignTry, Place};
 pub use proxy::{Proxy, Then};
 pub use redis::{
-    RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Shift, StartError, TlsFiles, WallClock, redis_or_skip,
+    Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, ServerVersion, Shift, StartError, TlsFiles,
+    WallClock, redis_or_skip, say_skipped, start_or_skip,
 };
 pub use run::{broken_facts, run, trials};
 pub use site::Site;

@@ -14,7 +14,7 @@ pub enum Fault {
     ReadOnly,
     /// The server is starting and reads its data.
     Loading,
-    /// The server is out of memory, or cannot write to its disk.
+    /// The server takes no writes: it is out of memory, cannot write to its disk, or lacks the replicas that it must have.
     Full,
     /// The server is busy with a script or a fail-over, and asks to try again.
     Busy,
@@ -31,6 +31,9 @@ pub enum Fault {
     /// It is well, but belongs to another set of nodes, or allows another longest TTL. Nothing was carried out, and trying
     /// again changes nothing.
     Misconfigured,
+    /// Something answers, but these locks cannot live there: a node of a Redis Cluster, a database that it does not have,
+    /// another protocol. Trying again changes nothing, and the detail says what does.
+    Unsupported,
     /// Anything else: the detail says what.
     Other,
 }
@@ -38,12 +41,17 @@ pub enum Fault {
 impl Fault {
     /// Whether trying again cannot help.
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Denied | Self::Misconfigured)
+        matches!(self, Self::Denied | Self::Misconfigured | Self::Unsupported)
     }
 
     /// Whether the node answered, and takes no part: nothing was carried out.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Quarantined | Self::Misconfigured)
+    }
+
+    /// Whether the node answered before it changed anything.
+    const fn changed_nothing(self) -> bool {
+        self.is_refusal() || matches!(self, Self::ReadOnly | Self::Loading | Self::Full)
     }
 
     const fn words(self) -> &'static str {
@@ -58,6 +66,7 @@ impl Fault {
             Self::NotReplicated { .. } => "not replicated",
             Self::Quarantined => "in quarantine",
             Self::Misconfigured => "set up otherwise",
+            Self::Unsupported => "cannot hold these locks",
             Self::Other => "failed",
         }
     }
@@ -167,6 +176,12 @@ impl Unknown {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.is_refusal())
     }
 
+    /// Whether every node that failed answered before it changed anything: no part of the request is under way, and none was
+    /// carried out there.
+    pub fn changed_nothing(&self) -> bool {
+        !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.changed_nothing())
+    }
+
     /// Whether a node is in quarantine, so that it is worth waiting for the end of that.
     pub fn is_quarantine(&self) -> bool {
         self.nodes.iter().any(|node| node.fault == Fault::Quarantined)
@@ -213,9 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn refused_credentials_and_another_set_of_nodes_are_permanent() {
+    fn what_only_a_person_can_change_is_permanent() {
         assert!(Unknown::new("a:1", Fault::Denied, "").is_permanent());
         assert!(Unknown::new("a:1", Fault::Misconfigured, "").is_permanent());
+        assert!(Unknown::new("a:1", Fault::Unsupported, "").is_permanent());
         assert!(!Unknown::new("a:1", Fault::ReadOnly, "").is_permanent());
         assert!(!Unknown::new("a:1", Fault::Quarantined, "").is_permanent());
     }
@@ -233,6 +249,18 @@ mod tests {
     fn only_who_says_so_has_sent_nothing() {
         let unknown = Unknown::new("a:1", Fault::Unreachable, "");
         assert!(!unknown.is_unsent() && unknown.unsent().is_unsent());
+    }
+
+    #[test]
+    fn a_server_that_takes_no_writes_has_changed_nothing() {
+        let node = |fault| NodeFault { node: "a:1".into(), fault, detail: String::new() };
+        let takes_none = [Fault::ReadOnly, Fault::Full, Fault::Loading, Fault::Quarantined].map(node).to_vec();
+        assert!(Unknown::of_nodes(takes_none.clone()).changed_nothing());
+        for maybe in [Fault::Timeout, Fault::Unreachable, Fault::Denied, Fault::Busy, Fault::Other] {
+            let nodes = [takes_none.clone(), vec![node(maybe)]].concat();
+            assert!(!Unknown::of_nodes(nodes).changed_nothing(), "{maybe:?}");
+        }
+        assert!(!Unknown::of_nodes(Vec::new()).changed_nothing());
     }
 
     #[test]

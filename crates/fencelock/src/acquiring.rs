@@ -170,7 +170,7 @@ impl<'a> Attempt<'a> {
                     self.claim.intent = Intent::Poll;
                     search.told(Some(ahead), occupied);
                 }
-                Err(cause) if cause.not_replicated().is_some() => {
+                Err(cause) if cause.not_replicated().is_some() || cause.is_permanent() => {
                     self.leave().await;
                     return Err(could_not_tell(&self.claim.key, cause, search.waited(), search.attempts));
                 }
@@ -221,9 +221,9 @@ impl<'a> Attempt<'a> {
         self.in_flight = false;
         match &answer {
             // This claim came to nothing; an earlier one of the same holder may not have.
-            Err(cause) if cause.is_refusal() || cause.is_unsent() => self.left_behind = left_behind,
-            // It was carried out, and is over.
-            Err(cause) if cause.not_replicated().is_some() => {}
+            Err(cause) if cause.changed_nothing() || cause.is_unsent() => self.left_behind = left_behind,
+            // It was carried out as far as it will ever be.
+            Err(cause) if cause.not_replicated().is_some() || cause.is_permanent() => {}
             Err(_) => self.stray_until = self.core.clock.now() + STRAGGLER,
             Ok(_) => {}
         }
@@ -287,6 +287,7 @@ impl<'a> Attempt<'a> {
             tracing::warn!(key = %self.claim.key, "granted too late, giving it back");
             return None;
         }
+        self.core.trouble.ends(self.core.clock.now());
         let grant = Grant { holder: self.claim.holder.id, tokens, lease };
         let guard = hold(self.core, search.request, grant, self.stray_until, search.ticket.take());
         // From here on the guard sees to both.
@@ -316,11 +317,13 @@ impl<'a> Attempt<'a> {
         left
     }
 
-    /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing.
+    /// Gives up the place in line, and waits for the server's word, so that whoever is told "busy" leaves nothing. A server
+    /// that does not allow it either will not do so later.
     async fn leave(&mut self) {
         self.place = None;
-        if self.left_behind && self.core.backend.release(&self.claim.key, &self.claim.holder.id).await.is_ok() {
-            self.left_behind = false;
+        if self.left_behind {
+            let left = self.core.backend.release(&self.claim.key, &self.claim.holder.id).await;
+            self.left_behind = left.is_err_and(|cause| !cause.is_permanent());
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::identity::Identity;
 use crate::janitor::Janitor;
 use crate::local::Rooms;
 use crate::local::limits::Limits;
+use crate::trouble::Trouble;
 use crate::waiters::{Handed, Waiters};
 use crate::watchdog::Watchdog;
 use fencelock_core::{Backend, Clock, Drift, Event, Invalid, Sink};
@@ -22,6 +23,7 @@ pub(crate) struct Core {
     /// Where tasks wait for each other; without, each claims for itself.
     pub(crate) rooms: Option<Arc<Rooms>>,
     pub(crate) closing: Arc<Closing>,
+    pub(crate) trouble: Trouble,
     /// Backends hold their listeners weakly.
     _listener: Arc<dyn Sink>,
 }
@@ -67,6 +69,7 @@ impl Core {
             janitor,
             rooms,
             closing,
+            trouble: Trouble::default(),
             _listener: listener,
         }))
     }

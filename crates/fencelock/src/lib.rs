@@ -53,6 +53,7 @@ mod search;
 mod soak;
 mod standing;
 mod telemetry;
+mod trouble;
 mod waiters;
 mod watchdog;
 

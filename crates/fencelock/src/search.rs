@@ -19,6 +19,8 @@ pub(crate) struct Search<'a> {
     pub(crate) attempts: u32,
     pub(crate) out_of_line: u32,
     pub(crate) failing_since: Option<Moment>,
+    /// Claims in a row that were not answered, or refused, through all attempts.
+    failures: u32,
     pub(crate) occupied: Option<Occupied>,
     /// The last answer was that servers are in quarantine.
     quarantine: Option<Unknown>,
@@ -38,6 +40,7 @@ impl<'a> Search<'a> {
             attempts: 0,
             out_of_line: 0,
             failing_since,
+            failures: 0,
             occupied: None,
             quarantine: None,
             ticket,
@@ -54,7 +57,9 @@ impl<'a> Search<'a> {
 
     pub(crate) fn told(&mut self, ahead: Option<u32>, occupied: Occupied) {
         self.failing_since = None;
+        self.failures = 0;
         self.quarantine = None;
+        self.core.trouble.ends(self.core.clock.now());
         if self.occupied.is_some() {
             telemetry::refused_again(&self.request.key);
         }
@@ -78,6 +83,7 @@ impl<'a> Search<'a> {
     /// has lasted as long as a lease would.
     pub(crate) fn unanswered(&mut self, mut cause: Unknown) -> Result<(), Error> {
         let now = self.core.clock.now();
+        self.failures = self.failures.saturating_add(1);
         if cause.is_quarantine() {
             // It passes by itself, as a lease does, so it is waited for as long.
             self.failing_since = None;
@@ -97,6 +103,7 @@ impl<'a> Search<'a> {
         if cause.is_permanent() || now.since(since) >= self.request.ttl.get() || self.is_over() {
             return Err(unreachable(Some(&self.request.key), cause, self.waited(), self.attempts));
         }
+        self.core.trouble.begins(&cause, now);
         if let Some(on_trouble) = &self.request.on_trouble {
             on_trouble(&cause);
         }
@@ -109,19 +116,18 @@ impl<'a> Search<'a> {
     }
 
     pub(crate) fn pause(&self, asked: u32) -> Duration {
+        let (failing, fresh) = (self.failing_since.is_some(), self.core.backend.capabilities().fresh_holders);
         let plan = match self.request.retry {
             Some(retry) => RetryPlan::every(retry.pause),
-            None if self.failing_since.is_some() || !self.core.backend.capabilities().queues => RetryPlan::BLIND,
+            None if failing || !self.core.backend.capabilities().queues => RetryPlan::BLIND,
             None => RetryPlan::WOKEN,
         };
-        let expiry = self.occupied.as_ref().map_or(Expiry::Never, |occupied| occupied.expiry);
-        let expiry = if self.request.retry.is_some() { Expiry::Never } else { expiry };
+        // What was heard of the holder before the place failed says nothing about when it is well again.
+        let known = self.occupied.as_ref().filter(|_| !failing && self.request.retry.is_none());
+        let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
+        let asked = if failing && !fresh { self.failures.saturating_sub(1) } else { asked };
         let pause = plan.pause(asked, expiry, dice());
-        let pause = if self.core.backend.capabilities().fresh_holders && self.request.retry.is_none() {
-            anywhere_in(pause, dice())
-        } else {
-            pause
-        };
+        let pause = if fresh && self.request.retry.is_none() { anywhere_in(pause, dice()) } else { pause };
         pause.min(self.deadline.since(self.core.clock.now()))
     }
 }

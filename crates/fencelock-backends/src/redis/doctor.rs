@@ -127,7 +127,7 @@ async fn scripts(redis: &Redis, session: &Session) -> Finding {
 }
 
 fn refused(error: &RedisError) -> String {
-    format!("the server refuses to run scripts: {error}")
+    format!("the server refuses to run scripts: {}", super::fault::words(error))
 }
 
 fn advice_for(error: &RedisError) -> &'static str {
@@ -135,7 +135,7 @@ fn advice_for(error: &RedisError) -> &'static str {
         Fault::Denied => {
             "allow this user EVAL, EVALSHA and the commands in them: ACL SETUSER ... +@scripting +@read +@write"
         }
-        Fault::Full => "give the server memory or disk",
+        Fault::Full => "give the server memory, a disk that can be written, or its replicas",
         Fault::ReadOnly => "use the address of the master",
         _ => "every lock needs them",
     }

@@ -99,7 +99,7 @@ impl Facts {
 /// What a server lacks for good is worked around. What it only lacks now would be missed for as long as the session
 /// lives, so the session is not begun.
 fn is_passing(error: &RedisError) -> bool {
-    !matches!(fault_of(error), Fault::Denied | Fault::Other)
+    !matches!(fault_of(error), Fault::Denied | Fault::Unsupported | Fault::Other)
 }
 
 /// Wrong credentials make every command fail; a command that this user may not use is another matter.

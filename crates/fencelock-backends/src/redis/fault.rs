@@ -1,9 +1,67 @@
+//! What an error of the server or the driver means, on every version.
+
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+/// The first word of an error, where it has one of its own.
+const CODES: [(&str, Fault); 17] = [
+    ("NOAUTH", Fault::Denied),
+    ("WRONGPASS", Fault::Denied),
+    ("NOPERM", Fault::Denied),
+    // Protected mode: only connections from its own machine are let in.
+    ("DENIED", Fault::Denied),
+    ("READONLY", Fault::ReadOnly),
+    // A server that is demoted ends the waits of its clients, and refuses new ones.
+    ("UNBLOCKED", Fault::ReadOnly),
+    ("LOADING", Fault::Loading),
+    ("OOM", Fault::Full),
+    ("MISCONF", Fault::Full),
+    ("NOREPLICAS", Fault::Full),
+    ("BUSY", Fault::Busy),
+    ("TRYAGAIN", Fault::Busy),
+    ("CLUSTERDOWN", Fault::Busy),
+    ("MASTERDOWN", Fault::Busy),
+    ("MOVED", Fault::Unsupported),
+    ("ASK", Fault::Unsupported),
+    ("CROSSSLOT", Fault::Unsupported),
+];
+
+/// What only the text tells: the code is `ERR`, or there is none.
+const TEXTS: [(&str, Fault); 11] = [
+    ("invalid password", Fault::Denied),
+    // A command or a key inside a script: up to Redis 7.0, and from 7.2 and in Valkey.
+    ("The user executing the script", Fault::Denied),
+    ("ACL failure in script", Fault::Denied),
+    ("WAIT cannot be used with replica", Fault::ReadOnly),
+    ("max number of clients", Fault::Busy),
+    ("DB index is out of range", Fault::Unsupported),
+    ("SELECT is not allowed in cluster mode", Fault::Unsupported),
+    // Renamed, or a server that is not quite Redis: inside a script, of Redis and of Valkey, and the scripts themselves.
+    ("nknown Redis command called from", Fault::Unsupported),
+    ("nknown command called from", Fault::Unsupported),
+    ("unknown command 'EVAL", Fault::Unsupported),
+    ("unknown command `EVAL", Fault::Unsupported),
+];
+
+/// What to do, where the server's words do not say it.
+const REMEDIES: [(&str, &str); 10] = [
+    // The server explains HELLO instead, which nobody has typed.
+    ("NOAUTH", "it wants a password, in the URL before the host: [USER]:PASSWORD@HOST"),
+    ("MOVED", CLUSTER),
+    ("ASK", CLUSTER),
+    ("CROSSSLOT", CLUSTER),
+    ("SELECT is not allowed in cluster mode", CLUSTER),
+    ("DB index is out of range", "name a database that the server has at the end of the URL; 0 is the default"),
+    ("The user executing the script", SCRIPTS),
+    ("ACL failure in script", SCRIPTS),
+    ("nknown Redis command called from", COMMANDS),
+    ("nknown command called from", COMMANDS),
+];
+const CLUSTER: &str = "this is a node of a Redis Cluster, which redis:// does not support yet";
+const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/redis.md lists them";
+const COMMANDS: &str = "the scripts need every command that docs/redis.md lists, under its own name";
+
 /// What kind of "could not tell" an error of the driver is.
-///
-/// Scripts pass on the errors of the commands in them: since Redis 7 with their code, before that inside the text.
 pub(crate) fn fault_of(error: &RedisError) -> Fault {
     if error.is_timeout() {
         return Fault::Timeout;
@@ -11,40 +69,11 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
     if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
         return Fault::Unreachable;
     }
-    match error.kind() {
-        ErrorKind::AuthenticationFailed => Fault::Denied,
-        ErrorKind::Server(kind) => match kind {
-            ServerErrorKind::NoPerm => Fault::Denied,
-            ServerErrorKind::ReadOnly => Fault::ReadOnly,
-            ServerErrorKind::BusyLoading => Fault::Loading,
-            ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown => Fault::Busy,
-            _ => fault_of_words(error),
-        },
-        _ => fault_of_words(error),
+    match (error.kind(), error.code()) {
+        (ErrorKind::AuthenticationFailed, _) => Fault::Denied,
+        (_, Some(code)) => Words::of(code, error.detail()).fault(),
+        (_, None) => Fault::Other,
     }
-}
-
-fn fault_of_words(error: &RedisError) -> Fault {
-    const WORDS: [(&str, Fault); 15] = [
-        ("NOAUTH", Fault::Denied),
-        ("WRONGPASS", Fault::Denied),
-        ("NOPERM", Fault::Denied),
-        ("invalid password", Fault::Denied),
-        ("The user executing the script", Fault::Denied),
-        ("READONLY", Fault::ReadOnly),
-        // A server that is demoted ends the waits of its clients, and refuses new ones.
-        ("UNBLOCKED", Fault::ReadOnly),
-        ("WAIT cannot be used with replica", Fault::ReadOnly),
-        ("LOADING", Fault::Loading),
-        ("OOM ", Fault::Full),
-        ("MISCONF", Fault::Full),
-        ("NOREPLICAS", Fault::Busy),
-        ("BUSY", Fault::Busy),
-        ("TRYAGAIN", Fault::Busy),
-        ("MASTERDOWN", Fault::Busy),
-    ];
-    let text = format!("{} {}", error.code().unwrap_or_default(), error);
-    WORDS.iter().find(|(word, _)| text.contains(word)).map_or(Fault::Other, |(_, fault)| *fault)
 }
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
@@ -62,14 +91,225 @@ pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
 }
 
 /// The server's own words, without the driver's frame.
-fn words(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        // The server explains HELLO instead, which nobody has typed.
-        (Some("NOAUTH"), _) => {
-            "NOAUTH: it wants a password, in the URL before the host: [USER]:PASSWORD@HOST".to_owned()
+pub(crate) fn words(error: &RedisError) -> String {
+    match error.code() {
+        Some(code) => Words::of(code, error.detail()).for_people(),
+        None if error.kind() == ErrorKind::Parse => "what it answers is not the Redis protocol".to_owned(),
+        None => error.to_string(),
+    }
+}
+
+/// An error as the server means it. What a script passes on is in a frame that differs from version to version: Redis 6.2
+/// puts the code into the middle of the text, 7 and later add the place in the script, Valkey without a digest.
+#[derive(Debug, PartialEq, Eq)]
+struct Words {
+    code: String,
+    text: String,
+}
+
+impl Words {
+    fn of(code: &str, detail: Option<&str>) -> Self {
+        let line = detail.map_or_else(|| code.to_owned(), |detail| format!("{code} {detail}"));
+        let line = without_place(without_frame(&line)).trim_start_matches('-');
+        // What a script raises by itself has a code already, and gets another one.
+        let line = line.strip_prefix("ERR ").filter(|rest| has_code(rest)).unwrap_or(line);
+        let code = code_of(line).unwrap_or_default();
+        Self { code: code.to_owned(), text: line[code.len()..].trim_start().to_owned() }
+    }
+
+    fn fault(&self) -> Fault {
+        let by_code = CODES.iter().find(|(code, _)| *code == self.code);
+        let by_text = || TEXTS.iter().find(|(text, _)| self.text.contains(text));
+        by_code.or_else(by_text).map_or(Fault::Other, |(_, fault)| *fault)
+    }
+
+    fn for_people(&self) -> String {
+        let Self { code, text } = self;
+        let line = [code.as_str(), text].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        match REMEDIES.iter().find(|(about, _)| code == about || text.contains(about)) {
+            Some((_, remedy)) if code == "NOAUTH" => format!("{code}: {remedy}"),
+            Some((_, remedy)) => format!("{line}: {remedy}"),
+            None => line,
         }
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        (Some(code), None) => code.to_owned(),
-        (None, _) => error.to_string(),
+    }
+}
+
+/// `ERR Error running script (call to f_...): @user_script:1: @user_script: 1: -OOM ...`, as up to Redis 6.2.
+fn without_frame(line: &str) -> &str {
+    let framed = line.strip_prefix("ERR Error running script (call to ").and_then(|rest| rest.split_once("): "));
+    let mut rest = framed.map_or(line, |(_, rest)| rest);
+    while let Some((_, after)) = rest
+        .strip_prefix("@user_script:")
+        .and_then(|place| place.split_once(": "))
+        .filter(|(place, _)| place.trim_start().bytes().all(|byte| byte.is_ascii_digit()))
+    {
+        rest = after;
+    }
+    rest
+}
+
+/// `... script: <digest>, on @user_script:12.`, and without the digest.
+fn without_place(line: &str) -> &str {
+    line.rsplit_once(" script: ")
+        .filter(|(_, place)| place.contains("on @user_script:"))
+        .map_or(line, |(words, _)| words)
+}
+
+/// Whether the text after a code begins with one. Other words may be in capitals, too: `ERR DB index is out of range`.
+fn has_code(line: &str) -> bool {
+    code_of(line).is_some_and(|word| word == "ERR" || CODES.iter().any(|(code, _)| *code == word))
+}
+
+/// The first word, if it is in capitals.
+fn code_of(line: &str) -> Option<&str> {
+    let word = line.split(' ').next()?;
+    (!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase())).then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As servers send them, without the first character. The first column names those that do.
+    const HEARD: &[(&str, &str, Fault)] = &[
+        (
+            "6.2",
+            "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+            Fault::Denied,
+        ),
+        (
+            "7.0",
+            "ERR The user executing the script can't run this command or subcommand script: db8d, on @user_script:1.",
+            Fault::Denied,
+        ),
+        (
+            "7.0",
+            "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 2498, on @user_script:1.",
+            Fault::Denied,
+        ),
+        (
+            "8.2",
+            "ERR ACL failure in script: User app has no permissions to run the 'set' command script: db8d, on @user_script:1.",
+            Fault::Denied,
+        ),
+        (
+            "8.2",
+            "ERR ACL failure in script: No permissions to access a key script: 2498, on @user_script:1.",
+            Fault::Denied,
+        ),
+        (
+            "valkey 9.1",
+            "ERR ACL failure in script: User app has no permissions to run the 'set' command script: on @user_script:1.",
+            Fault::Denied,
+        ),
+        ("all", "NOPERM this user has no permissions to run the 'eval' command", Fault::Denied),
+        ("all", "WRONGPASS invalid username-password pair or user is disabled.", Fault::Denied),
+        ("all", "NOAUTH Authentication required.", Fault::Denied),
+        ("all", "DENIED Redis is running in protected mode because protected mode is enabled", Fault::Denied),
+        (
+            "6.2",
+            "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
+            Fault::Full,
+        ),
+        (
+            "7.0",
+            "OOM command not allowed when used memory > 'maxmemory'. script: db8d, on @user_script:1.",
+            Fault::Full,
+        ),
+        (
+            "6.2",
+            "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write.",
+            Fault::Full,
+        ),
+        ("valkey 9.1", "NOREPLICAS Not enough good replicas to write. script: on @user_script:1.", Fault::Full),
+        (
+            "6.2",
+            "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: -MISCONF Redis is configured to save RDB snapshots",
+            Fault::Full,
+        ),
+        (
+            "7.0",
+            "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. script: db8d, on @user_script:1.",
+            Fault::Full,
+        ),
+        (
+            "6.2",
+            "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.",
+            Fault::ReadOnly,
+        ),
+        (
+            "7.0",
+            "READONLY You can't write against a read only replica. script: db8d, on @user_script:1.",
+            Fault::ReadOnly,
+        ),
+        ("all", "ERR WAIT cannot be used with replica instances. Please also note", Fault::ReadOnly),
+        (
+            "all",
+            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+            Fault::ReadOnly,
+        ),
+        ("all", "LOADING Redis is loading the dataset in memory", Fault::Loading),
+        ("all", "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", Fault::Busy),
+        ("all", "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Fault::Busy),
+        ("all", "CLUSTERDOWN Hash slot not served", Fault::Busy),
+        ("all", "ERR max number of clients reached", Fault::Busy),
+        ("all", "MOVED 866 127.0.0.1:7001", Fault::Unsupported),
+        ("all", "ASK 866 127.0.0.1:7001", Fault::Unsupported),
+        ("all", "CROSSSLOT Keys in request don't hash to the same slot", Fault::Unsupported),
+        ("all", "ERR DB index is out of range", Fault::Unsupported),
+        ("up to 8.2", "ERR SELECT is not allowed in cluster mode", Fault::Unsupported),
+        (
+            "6.2",
+            "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: Unknown Redis command called from Lua script",
+            Fault::Unsupported,
+        ),
+        ("7.0", "ERR Unknown Redis command called from script script: db8d, on @user_script:1.", Fault::Unsupported),
+        ("valkey 9.1", "ERR Unknown command called from script script: on @user_script:1.", Fault::Unsupported),
+        ("6.2", "ERR unknown command `EVALSHA`, with args beginning with: `db8d`, ", Fault::Unsupported),
+        ("7.0", "ERR unknown command 'EVALSHA', with args beginning with: 'db8d' ", Fault::Unsupported),
+        (
+            "6.2",
+            "ERR Error running script (call to f_42d5): @user_script:1: ERR fencelock: the fencing token",
+            Fault::Other,
+        ),
+        ("7.0", "ERR ERR fencelock: the fencing token script: 18f0, on @user_script:1.", Fault::Other),
+        ("all", "ERR wrong number of arguments for 'get' command", Fault::Other),
+    ];
+
+    fn heard(line: &str) -> Words {
+        let (code, detail) = line.split_once(' ').unwrap();
+        Words::of(code, Some(detail))
+    }
+
+    #[test]
+    fn an_error_means_the_same_in_the_words_of_every_version() {
+        for (version, line, fault) in HEARD {
+            assert_eq!(heard(line).fault(), *fault, "{version}: {line}");
+        }
+    }
+
+    #[test]
+    fn people_are_told_the_servers_words_without_the_frame_of_the_script() {
+        for (version, line, _) in HEARD {
+            let told = heard(line).for_people();
+            assert!(!told.contains("user_script") && !told.contains("call to"), "{version}: {told}");
+        }
+        let told = |line| heard(line).for_people();
+        assert_eq!(told(HEARD[10].1), "OOM command not allowed when used memory > 'maxmemory'.");
+        for raised in [HEARD[HEARD.len() - 3].1, HEARD[HEARD.len() - 2].1] {
+            assert_eq!(told(raised), "ERR fencelock: the fencing token");
+        }
+    }
+
+    #[test]
+    fn what_is_permanent_comes_with_what_to_do() {
+        let told = |line| heard(line).for_people();
+        assert!(
+            told("MOVED 866 127.0.0.1:7001")
+                .ends_with("is a node of a Redis Cluster, which redis:// does not support yet")
+        );
+        assert!(told("ERR DB index is out of range").contains("0 is the default"));
+        assert!(told("NOAUTH HELLO must be called with").starts_with("NOAUTH: it wants a password"));
+        assert!(told(HEARD[3].1).contains("the 'set' command: allow this user the commands in the scripts"));
     }
 }

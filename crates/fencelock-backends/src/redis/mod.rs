@@ -19,6 +19,7 @@ mod guard;
 mod link;
 mod list;
 mod members;
+mod protocol;
 mod renewing;
 mod reply;
 mod script;
@@ -198,12 +199,20 @@ impl Redis {
             script::renew(&self.link.target.wire(&claim.key), &claim.holder.id, claim.ttl.get(), claim.ttl.get());
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(answer),
-            Some(Err(unknown)) => Err(unknown),
+            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
             // Only a poll can tell what became of it since.
             Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
                 Err(Unknown::new(self.link.node(), Fault::Timeout, "it was over before replicas could confirm it"))
             }
         }
+    }
+
+    /// Whatever kept replicas from confirming it, the master has granted it.
+    fn after_the_grant(&self, cause: Unknown) -> Unknown {
+        if !cause.changed_nothing() {
+            return cause;
+        }
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not to be confirmed: {cause}"))
     }
 
     /// `None` if the key is the holder's already and a poll must confirm it.

@@ -4,11 +4,12 @@ use super::dial::{ServerName, dial};
 use super::facts::Facts;
 use super::fault::{fault_of, unknown};
 use super::feed::Feed;
+use super::protocol;
 use super::silence::{Asked, Silence};
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -42,8 +43,14 @@ impl Session {
                 dialled => Ok((dialled?, target.resp3)),
             }
         };
-        let (connection, resp3) = match tokio::time::timeout(target.limit * 2, open).await {
-            Ok(dialled) => dialled.map_err(|error: RedisError| unknown(&target.name, &error))?,
+        let opened = tokio::select! {
+            biased;
+            opened = tokio::time::timeout(target.limit * 2, open) => opened,
+            unknown = not_tls(target) => return Err(unknown),
+        };
+        let (connection, resp3) = match opened {
+            Ok(Ok(dialled)) => dialled,
+            Ok(Err(error)) => return Err(explained(target, &error).await),
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
         let silence = Silence::new();
@@ -100,7 +107,26 @@ impl Carrier for Session {
     }
 }
 
-/// Whether another protocol would meet the same end.
+/// Whether another version of the protocol would meet the same end.
 fn is_final(error: &RedisError) -> bool {
-    matches!(fault_of(error), Fault::Denied | Fault::Timeout | Fault::Unreachable | Fault::Loading)
+    use Fault::{Denied, Loading, Timeout, Unreachable, Unsupported};
+    error.kind() == ErrorKind::Parse
+        || matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
+}
+
+async fn explained(target: &Target, error: &RedisError) -> Unknown {
+    let told = if protocol::may_explain(error) { protocol::mismatch(target).await } else { None };
+    told.unwrap_or_else(|| unknown(&target.name, error))
+}
+
+/// A server without TLS may wait for the end of what it takes for a line, and never answer a handshake. So one that takes
+/// long is looked at from another side. Ends only if that tells something.
+async fn not_tls(target: &Target) -> Unknown {
+    if matches!(target.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
+        tokio::time::sleep(target.limit / 4).await;
+        if let Some(unknown) = protocol::mismatch(target).await {
+            return unknown;
+        }
+    }
+    std::future::pending().await
 }

@@ -65,7 +65,7 @@ impl Target {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let info = base.into_connection_info().map_err(|error| {
             // The URL may carry a password, so the message does not carry the URL.
-            unusable(&error)
+            reason(base).unwrap_or_else(|| unusable(&error))
         })?;
         let info = with_settings(info);
         let name = name_of(&info);
@@ -236,6 +236,15 @@ fn unusable(error: &redis::RedisError) -> Invalid {
     let words = error.to_string();
     let words = words.strip_suffix(" - InvalidClientConfig").unwrap_or(&words);
     Invalid::new(format!("not a usable redis:// URL: {words}"))
+}
+
+/// Why a URL cannot be read, which the driver does not tell.
+fn reason(base: &str) -> Option<Invalid> {
+    let error = url::Url::parse(base).err()?;
+    // What follows an unescaped character of a password is taken for the host or the port.
+    let escape = "; in a user or a password, write @ : / # ? as %40 %3A %2F %23 %3F";
+    let hint = if base.contains('@') { escape } else { "" };
+    Some(Invalid::new(format!("not a usable redis:// URL: {error}{hint}")))
 }
 
 fn with_settings(info: ConnectionInfo) -> ConnectionInfo {

@@ -101,3 +101,16 @@ fn who_wants_to_know_more_is_told_where_the_lock_lives() {
     let output = Test::new(&place, "run k -- true").output();
     assert_eq!(output.stderr, "");
 }
+
+#[test]
+fn a_server_that_takes_no_locks_is_told_of_once() {
+    let Some(place) = Place::redis() else { return };
+    // A master that does not exist: the data stay, and writes are refused.
+    place.server().command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let waiter = Test::new(&place, "run -w 1.5 k -- true").start().end();
+    assert_eq!(waiter.status, 69, "{}", waiter.stderr);
+    assert_eq!(waiter.stderr.matches("waiting for an answer: ").count(), 1, "{}", waiter.stderr);
+    assert!(!waiter.stderr.contains("could not release"), "{}", waiter.stderr);
+    let waiter = Test::new(&place, "run --json -w 1.5 k -- true").start().end();
+    assert_eq!(waiter.stderr.matches(r#""event":"unreachable""#).count(), 1, "{}", waiter.stderr);
+}

@@ -38,7 +38,8 @@ impl Server {
         if self.time_refused { proposal } else { self.now_us }
     }
 
-    /// A key is there up to and including the millisecond at which it ends.
+    /// A key is there up to and including the millisecond at which it ends, for whoever looks. The server's own sweep takes it
+    /// in that millisecond already, from Redis 8 on: whether it comes by then is luck, so this is what is true without it.
     pub(super) fn is_over(&self, expires_ms: Option<u64>) -> bool {
         expires_ms.is_some_and(|end| end < self.now_ms())
     }

@@ -7,12 +7,14 @@ mod server;
 mod spawner;
 mod start_error;
 mod tls;
+mod version;
 mod wall_clock;
 
 pub use foreign::RedisForeign;
 pub use options::RedisOptions;
 pub use resp::{Reply, RespClient};
 pub use server::RedisServer;
-pub use start_error::{StartError, redis_or_skip};
+pub use start_error::{StartError, redis_or_skip, say_skipped, start_or_skip};
 pub use tls::TlsFiles;
+pub use version::{Product, ServerVersion};
 pub use wall_clock::{Shift, WallClock};

@@ -1,6 +1,7 @@
 use super::{foreign::RedisForeign, options::RedisOptions, resp::RespClient, spawner, tls::TlsFiles};
 use crate::{Reply, StartError, port};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ use tokio::time::Instant;
 const START: Duration = Duration::from_secs(20);
 /// Another process may have taken the port in between.
 const TRIES: u32 = 8;
+
+/// Names the server binary to run, instead of the `redis-server` in `PATH`.
+pub(super) const PROGRAM: &str = "FENCELOCK_REDIS_SERVER";
 
 /// A `redis-server` of its own on a free port of this machine, with a directory of its own and no persistence.
 ///
@@ -57,7 +61,7 @@ impl RedisServer {
             };
             match server.launch() {
                 Ok(()) => return Ok(server),
-                Err(StartError::Missing) => return Err(StartError::Missing),
+                Err(failure @ (StartError::Missing | StartError::Lacks(_))) => return Err(failure),
                 Err(failure) => last = failure,
             }
         }
@@ -68,7 +72,7 @@ impl RedisServer {
     fn launch(&mut self) -> Result<(), StartError> {
         let log = File::create(self.log()).map_err(failed)?;
         let tls = self.tls.as_ref().map(|(port, files)| (*port, files));
-        let mut command = spawner::mortal("redis-server");
+        let mut command = spawner::mortal(&program());
         command.args(self.options.command_line(self.port, tls, &self.data()));
         command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stderr(log.try_clone().map_err(failed)?).stdout(log);
@@ -107,7 +111,13 @@ impl RedisServer {
     }
 
     fn last_words(&self) -> StartError {
-        StartError::Failed(fs::read_to_string(self.log()).unwrap_or_default())
+        let words = fs::read_to_string(self.log()).unwrap_or_default();
+        // From 7.2 on and in Valkey, and before.
+        let without_tls = ["Missing implement of connection type tls", ">>> 'tls-port"];
+        if self.tls.is_some() && without_tls.iter().any(|said| words.contains(said)) {
+            return StartError::Lacks("TLS");
+        }
+        StartError::Failed(words)
     }
 
     fn log(&self) -> PathBuf {
@@ -270,6 +280,11 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The server that the tests run on: another version than the one in `PATH`, if the environment names one.
+pub(super) fn program() -> OsString {
+    std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into())
 }
 
 fn failed(error: impl std::fmt::Display) -> StartError {

@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::io::{Error, Result};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -31,7 +32,7 @@ fn start_thread() -> Sender<Order> {
 /// A command that dies with us where the system has `setpriv` (util-linux), else a plain one.
 ///
 /// `setpriv` replaces itself by the program, so the child's process id is the program's.
-pub(super) fn mortal(program: &str) -> Command {
+pub(super) fn mortal(program: &OsStr) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let there = *SETPRIV.get_or_init(|| {
         let mut probe = Command::new("setpriv");
@@ -42,6 +43,6 @@ pub(super) fn mortal(program: &str) -> Command {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", program]);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }

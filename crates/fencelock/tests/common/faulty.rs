@@ -46,6 +46,8 @@ pub(crate) enum Fate {
     Stray(Duration),
     /// Access is denied.
     Denied,
+    /// The place answers that it cannot store anything.
+    Full,
     /// The place may have forgotten what it granted, and grants nothing yet.
     Quarantined,
 }
@@ -111,6 +113,7 @@ impl Faulty {
             Fate::Pass => Ok(call.await),
             Fate::Lost => Err(no_answer()),
             Fate::Denied => Err(Unknown::new("faulty", Fault::Denied, "WRONGPASS")),
+            Fate::Full => Err(Unknown::new("faulty", Fault::Full, "OOM")),
             Fate::Quarantined => Err(Unknown::new("faulty", Fault::Quarantined, "9 s left")),
             Fate::Mute => {
                 call.await;

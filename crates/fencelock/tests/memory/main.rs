@@ -19,6 +19,7 @@ mod lingering;
 mod losing;
 mod places;
 mod reaping;
+mod refusing;
 mod releasing;
 mod reusing;
 mod running;

@@ -18,6 +18,8 @@ mod freshness;
 mod holding;
 #[path = "../memory/losing.rs"]
 mod losing;
+#[path = "../memory/refusing.rs"]
+mod refusing;
 #[path = "../memory/releasing.rs"]
 mod releasing;
 #[path = "../memory/reusing.rs"]

@@ -35,7 +35,7 @@ async fn a_foreign_delete_of_a_held_key_is_told_at_once() {
     for command in ["DEL", "UNLINK"] {
         let guard = client.lock("k").ttl(secs(30)).await.unwrap();
         // The server is asked to tell once a hold has lasted some milliseconds.
-        eventually("looked at", async || calls(&server, "client|caching") > 0).await;
+        eventually("looked at", async || calls(&server, "pexpire") > 0).await;
         tokio::time::sleep(ms(20)).await;
         ask(&server, &[command, "k"]);
         assert_eq!(lost(&guard).await, LossReason::Deleted, "{command}");

@@ -21,5 +21,6 @@ mod quorum;
 mod refusals;
 mod sharing;
 mod support;
+mod takes_no_locks;
 mod tenants;
 mod wire;

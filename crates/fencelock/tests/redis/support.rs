@@ -1,16 +1,19 @@
 //! Servers, and what is asked of them behind the client's back.
 
 use fencelock::{Client, Guard, Lock};
-use fencelock_conformance::{RedisOptions, RedisServer, Reply};
+use fencelock_conformance::{RedisOptions, RedisServer, Reply, ServerVersion, start_or_skip};
 use tokio::task::JoinHandle;
 
 pub(crate) use fencelock_conformance::redis_or_skip as server;
 
 /// As [`server`], started in another way.
 pub(crate) fn server_with(options: RedisOptions) -> Option<RedisServer> {
-    // The usual one says aloud that the test is skipped, if it must be.
-    drop(server()?);
-    Some(options.start().unwrap())
+    start_or_skip(options)
+}
+
+/// Facts of the server that the tests run on.
+pub(crate) fn version() -> &'static ServerVersion {
+    ServerVersion::of_tests().unwrap()
 }
 
 pub(crate) async fn client(url: &str) -> Client {

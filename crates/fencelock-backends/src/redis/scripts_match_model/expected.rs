@@ -1,7 +1,7 @@
 //! What must come back from the server.
 
-use fencelock_conformance::Reply;
 use fencelock_conformance::model;
+use fencelock_conformance::{Reply, ServerVersion};
 
 /// What the server must say.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +34,9 @@ impl Expected {
         match refused {
             model::Refused::NoMoreFences => Self::Error("the fencing token of this key has reached 2^53"),
             model::Refused::Full => Self::Error("OOM"),
-            model::Refused::Time => Self::Error("can't run this command"),
+            model::Refused::Time => {
+                Self::Error(ServerVersion::of_tests().map_or("", ServerVersion::says_of_a_refused_command))
+            }
         }
     }
 }

@@ -48,12 +48,12 @@ impl<'a> Game<'a> {
             [name, fence, line, waiters, alive, marker]
         });
         Self {
-            real,
             mutant,
             server: Server { cap, ..Server::at(START_US) },
             keys: vec![KeyModel::default(); width],
             markers: vec![Marker::default(); width],
             names: names.collect(),
+            real,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::sent::{Sent, write};
 use super::step::Around;
-use fencelock_conformance::{RedisServer, Reply, RespClient, WallClock, redis_or_skip};
+use fencelock_conformance::{RedisServer, Reply, RespClient, ServerVersion, WallClock, redis_or_skip, say_skipped};
 
 /// All that is under a key and beside it. What has ended is deleted by looking at it.
 const LOOK: &str = "\
@@ -40,16 +40,27 @@ pub(super) struct Outcome {
 }
 
 impl Real {
-    /// `None`, after a line that says so, if there is no `redis-server` here.
+    /// `None`, after a line that says so, if there is no `redis-server` here, or none whose clock can be held.
     pub(super) fn start(now_us: u64) -> Option<Self> {
         drop(redis_or_skip()?);
+        let version = ServerVersion::of_tests()?;
+        if !version.goes_by_the_wall_clock() {
+            say_skipped(&format!("the clock of {version} cannot be held still"));
+            return None;
+        }
         let dir = tempfile::tempdir().unwrap();
         let clock = WallClock::new(dir.path(), "clock").unwrap();
         clock.stand_still_at(now_us).unwrap();
         let ear = ["--user", "ear", "on", "nopass", "~*", "&*", "+@all"];
         // A thread that waits until a time of a clock that stands still would never sleep.
         let threads = ["--jemalloc-bg-thread", "no"];
-        let server = RedisServer::options().wall_clock(&clock).args(ear).args(threads).start().unwrap();
+        let server = RedisServer::options()
+            .wall_clock(&clock)
+            .args(ear)
+            .args(threads)
+            .args(version.debug_arguments().iter().copied())
+            .start()
+            .unwrap();
         let (client, ear, look) = Self::connect(&server);
         let around = Around { readers: [false; 2], ..Around::CALM };
         Some(Self { server, clock, _dir: dir, client, ear, look, around })
@@ -59,6 +70,8 @@ impl Real {
         let (mut client, mut ear) = (server.connect().unwrap(), server.connect().unwrap());
         assert_eq!(ear.command(&["AUTH", "ear", "x"]).text(), Some("OK"));
         ear.command(&["SUBSCRIBE", ALWAYS]);
+        // What has ended is gone when somebody looks, and not when the server happens to sweep.
+        assert_eq!(client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).text(), Some("OK"));
         let look = load(&mut client);
         (client, ear, look)
     }

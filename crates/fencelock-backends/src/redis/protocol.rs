@@ -1,0 +1,127 @@
+//! What answers at an address where Redis should, told by its first bytes: the driver's errors do not tell.
+
+use super::target::Target;
+use fencelock_core::{Fault, Unknown};
+use redis::{ConnectionAddr, ErrorKind, RedisError};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A Redis command, and the end of a request to whatever goes by lines.
+const PLAIN: &[u8] = b"PING\r\n\r\n";
+/// More is not needed to tell, and what is shown to people is short.
+const ENOUGH: usize = 64;
+
+/// What the first bytes of an answer belong to.
+#[derive(Debug, PartialEq, Eq)]
+enum Speaks {
+    Redis,
+    Tls,
+    Http,
+    /// Something else, which begins like this.
+    Other(String),
+}
+
+/// Whether another protocol could be the reason of this error.
+pub(crate) fn may_explain(error: &RedisError) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
+    if error.kind() == ErrorKind::Parse {
+        return true;
+    }
+    let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        Some(kind) => matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | InvalidData | UnexpectedEof),
+        // The driver's own word for a connection that ended, or one of TLS.
+        None => error.is_io_error(),
+    }
+}
+
+/// Why no Redis can be spoken to at this address in this way, if that is so. Nothing is said of what cannot be told.
+pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
+    let (host, port, tls) = match target.client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) => (host.as_str(), *port, false),
+        ConnectionAddr::TcpTls { host, port, .. } => (host.as_str(), *port, true),
+        _ => return None,
+    };
+    let ask = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
+    let heard = match ask(PLAIN).await {
+        None if !tls => ask(&client_hello(host)?).await?,
+        heard => heard?,
+    };
+    let why = match (heard, tls) {
+        (Speaks::Redis, false) | (Speaks::Tls, true) => return None,
+        (Speaks::Redis, true) => {
+            "this port speaks Redis without TLS: use redis:// (redlock:// for a quorum), or the server's tls-port"
+                .to_owned()
+        }
+        (Speaks::Tls, false) => "this port speaks TLS: use rediss:// (redlock+tls:// for a quorum)".to_owned(),
+        (Speaks::Http, _) => "an HTTP server answers there, and no Redis: check host and port".to_owned(),
+        (Speaks::Other(text), _) => format!("what answers there is no Redis, but says {text:?}: check host and port"),
+    };
+    Some(Unknown::new(&target.name, Fault::Unsupported, why))
+}
+
+async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Option<Vec<u8>> {
+    let asked = async {
+        let mut stream = TcpStream::connect((host, port)).await.ok()?;
+        stream.write_all(hello).await.ok()?;
+        let mut bytes = vec![0; ENOUGH];
+        let length = stream.read(&mut bytes).await.ok().filter(|length| *length > 0)?;
+        bytes.truncate(length);
+        Some(bytes)
+    };
+    tokio::time::timeout(limit, asked).await.ok()?
+}
+
+fn speaks(bytes: &[u8]) -> Speaks {
+    match bytes {
+        // An alert, or the beginning of a handshake; with the version.
+        [0x15 | 0x16, 3, ..] => Speaks::Tls,
+        [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', ..] => Speaks::Http,
+        [b'+' | b'-' | b'$' | b':' | b'*' | b'>' | b'%' | b'_', ..] => Speaks::Redis,
+        _ => {
+            let text = String::from_utf8_lossy(bytes);
+            let line: String =
+                text.chars().take_while(|char| *char != '\n').filter(|char| !char.is_control()).collect();
+            Speaks::Other(line)
+        }
+    }
+}
+
+/// What a TLS server answers, whoever asks.
+fn client_hello(host: &str) -> Option<Vec<u8>> {
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let mut client = ClientConnection::new(Arc::new(config), ServerName::try_from(host.to_owned()).ok()?).ok()?;
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).ok()?;
+    Some(hello)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_tell_a_protocol() {
+        let told: [(&[u8], Speaks); 8] = [
+            (b"+PONG\r\n", Speaks::Redis),
+            (b"-NOAUTH Authentication required.\r\n", Speaks::Redis),
+            (b"\x15\x03\x01\x00\x02\x02\x46", Speaks::Tls),
+            (b"\x16\x03\x03\x00\x7a\x02", Speaks::Tls),
+            (b"HTTP/1.1 400 Bad Request\r\n", Speaks::Http),
+            (b"<!DOCTYPE HTML>", Speaks::Http),
+            (b"SSH-2.0-OpenSSH_9.2\r\nand more", Speaks::Other("SSH-2.0-OpenSSH_9.2".into())),
+            (b"\x1b[31mred\n", Speaks::Other("[31mred".into())),
+        ];
+        for (bytes, expected) in told {
+            assert_eq!(speaks(bytes), expected, "{bytes:?}");
+        }
+    }
+}
