@@ -34,9 +34,12 @@ impl Expected {
         match refused {
             model::Refused::NoMoreFences => Self::Error("the fencing token of this key has reached 2^53"),
             model::Refused::Full => Self::Error("OOM"),
-            model::Refused::Time => {
-                Self::Error(ServerVersion::of_tests().map_or("", ServerVersion::says_of_a_refused_command))
-            }
+            model::Refused::Time => Self::Error(refused_command()),
         }
     }
+}
+
+/// What this server says of a command that a script may not use.
+pub(super) fn refused_command() -> &'static str {
+    ServerVersion::of_tests().map_or("no server says this", ServerVersion::says_of_a_refused_command)
 }

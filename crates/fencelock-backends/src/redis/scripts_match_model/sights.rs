@@ -1,6 +1,6 @@
 //! What was come across: a run that misses something proves nothing about it.
 
-use super::expected::Expected;
+use super::expected::{Expected, refused_command};
 use super::step::Around;
 use fencelock_conformance::Reply;
 use fencelock_conformance::model::Heard;
@@ -40,7 +40,7 @@ impl Sights {
     pub(super) fn must_be_complete(&self) {
         let answers =
             ["granted", "yours", "queued", "busy", "gone", "more", "renewed", "released", "absent", "taken", "0", "1"];
-        let guarded = ["handshake", "nodeset", "quarantined", "new", "changed", "unchanged", "can't run this command"];
+        let guarded = ["handshake", "nodeset", "quarantined", "new", "changed", "unchanged", refused_command()];
         let errors = ["the fencing token of this key has reached 2^53", "OOM", "WRONGTYPE", "NOSCRIPT"];
         let messages = ["hand-off BySome", "hand-off ByNone", "hand-off Refused"];
         let around = ["restart", "time refused", "clock set back", "flush"];
