@@ -206,7 +206,9 @@ mod tests {
     fn each_prefix_has_a_marker_and_none_looks_like_a_side_key() {
         let marker = |prefix| Guard::alone(prefix, Ttl::default(), false).marker;
         assert_eq!((marker("").as_str(), marker("app:").as_str()), ("fencelock:node", "fencelock:node:app:"));
-        assert!(!marker("{").starts_with(fencelock_core::Key::RESERVED));
+        for (prefix, what) in [("{", "fence"), ("{a}:fence", "fence"), ("key:a", "fence")] {
+            assert_eq!(fencelock_core::key_of_side_key(&marker(prefix), what), None);
+        }
     }
 
     #[test]

@@ -72,7 +72,11 @@ fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
     place.server().command(&["SET", "k", "theirs"]);
     let output = wrapper.end();
     assert_eq!(output.status, 76);
-    assert!(output.stderr.contains("it is held by another program (value \"theirs\") now"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("it is held by another program (a string of 6 bytes, \"the\"...) now"),
+        "{}",
+        output.stderr
+    );
     assert_eq!(place.server().command(&["GET", "k"]), Reply::Text("theirs".into()));
 }
 

@@ -12,17 +12,16 @@ impl KeyModel {
         if self.line.rank(&me).is_none() && claim.intent == Intent::Poll {
             return Ok(Acquire::Gone);
         }
-        let now_ms = server.clock_us(claim.proposal) / 1000;
-        self.purge(&me, now_ms, server.cap, &mut wrote);
-        let ahead = match self.line.rank(&me) {
-            Some(ahead) => ahead,
-            None => {
-                take_memory(server, &mut wrote)?;
-                self.line.append(me.clone())
-            }
+        let clock_ms = server.clock_us(claim.proposal) / 1000;
+        self.purge(&me, clock_ms, server.cap, &mut wrote);
+        let ahead = if let Some(ahead) = self.line.rank(&me) {
+            ahead
+        } else {
+            take_memory(server, &mut wrote)?;
+            self.line.append(me.clone())
         };
         take_memory(server, &mut wrote)?;
-        self.lives.until_ms.insert(me.clone(), now_ms + claim.life_ms);
+        self.lives.until_ms.insert(me.clone(), clock_ms + claim.life_ms);
         let (ttl_ms, wanted, channel) = (claim.ttl_ms, claim.wanted, claim.channel);
         let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value() };
         self.waiters.entries.insert(me, Entry::Waiter(waiter));

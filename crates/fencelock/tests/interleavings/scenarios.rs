@@ -61,7 +61,7 @@ pub(crate) const RENEW_LAPSE: Script = Script {
     parts: &[Part { releases: true, looks: 1, ..NONE }],
     ttl: SHORT,
     observed: false,
-    times: 4,
+    times: 6,
     sights: &[Sight::Lapsed, Sight::RenewalAnsweredAfterLoss, Sight::AlreadyLost],
     ..PLAIN
 };

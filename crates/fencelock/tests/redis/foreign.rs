@@ -85,7 +85,7 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
         (&["RPUSH", "k", "a"], "list"),
         (&["SADD", "k", "a"], "set"),
         (&["XADD", "k", "*", "f", "v"], "stream"),
-        (&["SET", "k", "plain"], "plain"),
+        (&["SET", "k", "plain"], "a string of 5 bytes"),
     ];
     for (put, name) in oddities {
         ask(&server, put);

@@ -129,11 +129,11 @@ async fn commands_that_scripts_may_not_use_are_named_with_the_remedy() {
     let Some(server) = server() else { return };
     ask(&server, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
     let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
-    for lack in ["set", "zadd", "get", "evalsha"] {
+    for lack in ["set", "zadd", "get", "getrange", "zcard", "evalsha"] {
         ask(&server, &["ACL", "SETUSER", "app", &format!("-{lack}")]);
         // A lock that only stands in line does not come to the command that it may not use.
         ask(&server, &["SET", "k", "somebody", "PX", "60000"]);
-        if lack == "set" {
+        if lack == "set" || lack == "zcard" {
             ask(&server, &["DEL", "k"]);
         }
         let told = refused_for_good(&url).await;

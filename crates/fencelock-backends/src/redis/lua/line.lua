@@ -20,15 +20,20 @@ local FENCE_MAX = 9007199254740991
 local CAP = 32               -- waiters that one call passes over
 local CUT = 300              -- bytes of a value that are read: no lock is longer
 
+-- As redis.call, but what another program has put there, of another type, is as if it was not there.
+local function tolerant(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  -- Once more, for the server's own error: Redis 6.2 cannot raise one that was caught.
+  if not string.find(answer.err, 'WRONGTYPE', 1, true) then redis.call(...) end
+  return false
+end
+
 -- The value of the lock, or nil; the value "" and the type where it is no string; the beginning and "string <length>" where it
 -- is longer than any lock.
 local function occupant()
-  local value = redis.pcall('GETRANGE', KEYS[1], 0, CUT)
-  if type(value) == 'table' then
-    -- Once more, for the server's own error: Redis 6.2 cannot raise one that was caught.
-    if not string.find(value.err, 'WRONGTYPE', 1, true) then redis.call('GETRANGE', KEYS[1], 0, CUT) end
-    return '', redis.call('TYPE', KEYS[1]).ok
-  end
+  local value = tolerant('GETRANGE', KEYS[1], 0, CUT)
+  if not value then return '', redis.call('TYPE', KEYS[1]).ok end
   if value == '' and redis.call('EXISTS', KEYS[1]) == 0 then return nil end
   if #value > CUT then return string.sub(value, 1, CUT), 'string ' .. redis.call('STRLEN', KEYS[1]) end
   return value
@@ -62,7 +67,7 @@ end
 
 -- The greatest fencing token given; 0 if there is none, or if what is there is no number.
 local function fence()
-  return tonumber(redis.pcall('GET', KEYS[2])) or 0
+  return tonumber(tolerant('GET', KEYS[2])) or 0
 end
 
 -- On a node of a quorum: the last of the next tokens, and how many they are. They end with the proposal, as far as the
@@ -110,12 +115,12 @@ end
 
 -- How many wait and are alive. Where TIME is refused, how many wait.
 local function living()
-  local waiting = redis.pcall('ZCARD', KEYS[3])
-  if type(waiting) == 'table' or waiting == 0 then return 0 end
+  local waiting = tolerant('ZCARD', KEYS[3])
+  if not waiting or waiting == 0 then return 0 end
   local time = redis.pcall('TIME')
   if time.err then return waiting end
-  local alive = redis.pcall('ZCOUNT', KEYS[5], string.format('(%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), '+inf')
-  return type(alive) == 'table' and waiting or alive
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  return tolerant('ZCOUNT', KEYS[5], string.format('(%.0f', now_ms), '+inf') or waiting
 end
 
 -- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. A waiter whose
@@ -125,19 +130,18 @@ end
 -- the line is empty; "more" if it passed over as many as one call may, and others are left.
 local function advance(me, client_time, claim_ttl, run_id)
   -- Asked first, because a script that has begun to write may go on when the memory is full. What is no line has nobody in it.
-  local waiting = redis.pcall('ZCARD', KEYS[3])
-  if type(waiting) == 'table' or waiting == 0 then return 'nobody' end
+  local waiting = tolerant('ZCARD', KEYS[3])
+  if not waiting or waiting == 0 then return 'nobody' end
   local now, exact = clock(client_time)
   for _ = 1, CAP do
     local id = redis.call('ZPOPMIN', KEYS[3])[1]
     if not id then return 'nobody' end
     -- These may be no hash and no sorted set; then nothing is known of the waiter.
-    local entry, alive = redis.pcall('HGET', KEYS[4], id), tonumber(redis.pcall('ZSCORE', KEYS[5], id))
-    redis.pcall('HDEL', KEYS[4], id)
-    redis.pcall('ZREM', KEYS[5], id)
+    local entry, alive = tolerant('HGET', KEYS[4], id), tonumber(tolerant('ZSCORE', KEYS[5], id))
+    tolerant('HDEL', KEYS[4], id)
+    tolerant('ZREM', KEYS[5], id)
     if id == me then return 'mine' end
-    if type(entry) ~= 'string' then entry = '' end
-    local ttl, wanted, channel, value = string.match(entry, '^(%d+) (%d+) (%S+) (.*)$')
+    local ttl, wanted, channel, value = string.match(entry or '', '^(%d+) (%d+) (%S+) (.*)$')
     if ttl and alive and alive * 1000 > now then
       local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
       local last, count = next_block(client_time, wanted, false, now, exact)

@@ -12,9 +12,9 @@ if is_holder(value, ARGV[1]) then
   redis.call('DEL', KEYS[1])
   answer = 'released'
 else
-  if redis.pcall('ZREM', KEYS[3], ARGV[1]) == 1 then
-    redis.pcall('HDEL', KEYS[4], ARGV[1])
-    redis.pcall('ZREM', KEYS[5], ARGV[1])
+  if tolerant('ZREM', KEYS[3], ARGV[1]) == 1 then
+    tolerant('HDEL', KEYS[4], ARGV[1])
+    tolerant('ZREM', KEYS[5], ARGV[1])
   end
   if value then return {'taken', value, kind or ''} end
 end

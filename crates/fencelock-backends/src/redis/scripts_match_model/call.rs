@@ -63,6 +63,21 @@ fn released(answer: model::Release) -> Reply {
     }
 }
 
+fn evicting(seen: model::Seen) -> Evicting {
+    match seen {
+        model::Seen::Ours => Evicting::Ours,
+        model::Seen::Foreign => Evicting::Foreign,
+        model::Seen::Endless => Evicting::Endless,
+    }
+}
+
+fn evicted(answer: model::Evict) -> Reply {
+    match answer {
+        model::Evict::Evicted(left) => Reply::Array(vec![int(1), more(left)]),
+        model::Evict::AnotherByNow => Reply::Array(vec![int(0), int(0)]),
+    }
+}
+
 fn renewed(answer: model::Renew) -> Reply {
     match answer {
         model::Renew::Renewed { waiters } => Reply::Array(vec![text("renewed"), int(waiters)]),
@@ -161,17 +176,8 @@ impl Both<'_> {
                 let seen = seen.clone().or(there).unwrap_or(Value::Foreign("".into()));
                 let proposal = proposal.near(server, key);
                 let answer = key.evict(server, (&seen, *kind), proposal, hand_off_ms, &gate, publish);
-                let kind = match kind {
-                    model::Seen::Ours => Evicting::Ours,
-                    model::Seen::Foreign => Evicting::Foreign,
-                    model::Seen::Endless => Evicting::Endless,
-                };
-                let call = script::evict(name, seen.to_string().as_bytes(), kind, proposal, pass);
-                let numbers = |answer| match answer {
-                    model::Evict::Evicted(left) => Reply::Array(vec![int(1), more(left)]),
-                    model::Evict::AnotherByNow => Reply::Array(vec![int(0), int(0)]),
-                };
-                (Sent::script(call, changes), Expected::or_refused(answer, numbers))
+                let call = script::evict(name, seen.to_string().as_bytes(), evicting(*kind), proposal, pass);
+                (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
             Command::DeleteMarker => {
                 let there = marker.written.take().is_some();
