@@ -5,10 +5,25 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
 
 /// The scripts of the product, so that the server has the same work.
+const LOCK: &str = include_str!("../../fencelock-backends/src/redis/lua/lock.lua");
+const REFUSAL: &str = include_str!("../../fencelock-backends/src/redis/lua/refusal.lua");
+const TOKENS: &str = include_str!("../../fencelock-backends/src/redis/lua/tokens.lua");
 const LINE: &str = include_str!("../../fencelock-backends/src/redis/lua/line.lua");
-const ACQUIRE: &str = include_str!("../../fencelock-backends/src/redis/lua/acquire.lua");
-const RELEASE: &str = include_str!("../../fencelock-backends/src/redis/lua/release.lua");
-const RENEW: &str = include_str!("../../fencelock-backends/src/redis/lua/renew.lua");
+const ACQUIRE: [&str; 6] = [
+    LOCK,
+    REFUSAL,
+    TOKENS,
+    LINE,
+    include_str!("../../fencelock-backends/src/redis/lua/purge.lua"),
+    include_str!("../../fencelock-backends/src/redis/lua/acquire.lua"),
+];
+const RELEASE: [&str; 5] =
+    [LOCK, REFUSAL, TOKENS, LINE, include_str!("../../fencelock-backends/src/redis/lua/release.lua")];
+const RENEW: [&str; 3] = [
+    LOCK,
+    include_str!("../../fencelock-backends/src/redis/lua/living.lua"),
+    include_str!("../../fencelock-backends/src/redis/lua/renew.lua"),
+];
 
 /// Where those who wait in line are told that it is their turn.
 pub(crate) const CHANNEL: &str = "fencelock:bench";
@@ -65,7 +80,7 @@ impl BareLock {
 
     /// All its scripts, for a server that does not know them yet.
     pub(crate) fn scripts() -> [Script; 3] {
-        [RELEASE, ACQUIRE, RENEW].map(|script| Script::new(&format!("{LINE}{script}")))
+        [&RELEASE[..], &ACQUIRE, &RENEW].map(|parts| Script::new(&parts.concat()))
     }
 
     pub(crate) fn key(&self) -> &str {

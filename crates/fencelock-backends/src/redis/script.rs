@@ -23,8 +23,9 @@ pub(crate) struct Lua {
 }
 
 impl Lua {
-    fn new(body: &str) -> Self {
-        Self::alone(format!("{}{body}", include_str!("lua/line.lua")))
+    /// One of a lock: what all have, the parts that it needs, and its own.
+    fn new(parts: &[&str], body: &str) -> Self {
+        Self::alone([&[LOCK], parts, &[body]].concat().concat())
     }
 
     /// One that has nothing to do with a lock.
@@ -52,12 +53,23 @@ impl Lua {
     }
 }
 
-pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/acquire.lua")));
-pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/release.lua")));
-pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/renew.lua")));
-pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/raise.lua")));
-pub(crate) static INSPECT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/inspect.lua")));
-pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!("lua/evict.lua")));
+const LOCK: &str = include_str!("lua/lock.lua");
+const REFUSAL: &str = include_str!("lua/refusal.lua");
+const TOKENS: &str = include_str!("lua/tokens.lua");
+const LINE: &str = include_str!("lua/line.lua");
+const PURGE: &str = include_str!("lua/purge.lua");
+const LIVING: &str = include_str!("lua/living.lua");
+
+pub(crate) static ACQUIRE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
+pub(crate) static RELEASE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
+pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[LIVING], include_str!("lua/renew.lua")));
+pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
+pub(crate) static INSPECT: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));
+pub(crate) static EVICT: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 

@@ -17,6 +17,8 @@
 --
 -- A poll is refused too: what a server remembers of a grant may be older than what it forgot.
 
+local LINE_TTL = 3600000     -- 1 h. Far beyond the life of a waiter that says nothing.
+
 local refused = refusal(ARGV[11], ARGV[12])
 if refused then return refused end
 
