@@ -3,12 +3,13 @@
 mod file_kit;
 
 use fencelock_backends::File;
-use fencelock_core::{Backend, Fault, Intent};
+use fencelock_core::{Backend, Fault, Intent, Occupant};
 use file_kit::process::{self, Process};
 use file_kit::*;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -77,6 +78,80 @@ fn users_of_one_sticky_directory_share_its_locks() {
     free(&locks, &held);
     let answer = unprivileged(scratch.path(), "try k").unwrap();
     assert!(answer.starts_with("granted"), "{answer}");
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_user_who_may_not_write_to_the_directory_cannot_lock_its_files() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("k.lock");
+    set_mode(scratch.path(), 0o755);
+    let locks = scratch.locks();
+    let (held, _) = take(&locks, "k");
+    free(&locks, &held);
+    assert_eq!(mode_of(&file), 0o600);
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root can play another user");
+    }
+    let mut other = Command::new("flock");
+    other.args(["-s", "-n"]).arg(&file).arg("true").uid(SOMEBODY).gid(SOMEBODY).current_dir("/");
+    match other.output() {
+        Ok(output) => assert!(!output.status.success(), "another user locked the file"),
+        Err(error) => skipped(&format!("flock(1) cannot be run: {error}")),
+    }
+}
+
+#[test]
+fn a_lock_file_follows_the_umask_that_takes_reading_away() {
+    let scratch = Scratch::new();
+    set_mode(scratch.path(), 0o1777);
+    for (umask, mode) in [("077", 0o600), ("027", 0o660), ("022", 0o666), ("000", 0o666)] {
+        let mut process = Process::start_with_umask(scratch.path(), umask);
+        process.take(umask);
+        assert_eq!(mode_of(&scratch.path().join(format!("{umask}.lock"))), mode, "umask {umask}");
+    }
+}
+
+#[test]
+fn a_file_that_was_too_open_is_closed_even_while_somebody_locks_it() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let file = scratch.path().join("k.lock");
+    fs::write(&file, "").unwrap();
+    for exclusive in [false, true] {
+        set_mode(&file, 0o644);
+        let other = fs::File::open(&file).unwrap();
+        if exclusive {
+            other.try_lock().unwrap()
+        } else {
+            other.try_lock_shared().unwrap()
+        }
+        assert!(matches!(busy_with(ask(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
+        assert_eq!(mode_of(&file), 0o600, "exclusive: {exclusive}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_looked_at_hide_no_others_from_a_list() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take(&locks, "k");
+    fs::write(scratch.path().join("elsewhere"), "precious").unwrap();
+    fs::hard_link(scratch.path().join("elsewhere"), scratch.path().join("linked.lock")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", scratch.path().join("zero.lock")).unwrap();
+    fs::create_dir(scratch.path().join("dir.lock")).unwrap();
+    let listed: Vec<_> = now(locks.list()).unwrap().into_iter().map(|holding| holding.key).collect();
+    assert_eq!(listed, [held.key]);
+    let refused = now(locks.acquire(&claim("linked", Intent::Try))).unwrap_err().to_string();
+    assert!(refused.contains("linked.lock") && refused.contains("2 names"), "{refused}");
+    assert_eq!(fs::read_to_string(scratch.path().join("elsewhere")).unwrap(), "precious");
 }
 
 /// A small file system of its own, unmounted with this value.

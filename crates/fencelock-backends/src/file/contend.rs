@@ -1,7 +1,7 @@
 //! Taking a lock file, and seeing who has it. Every step is over in microseconds unless somebody stands in the way.
 
 use super::File;
-use super::latch::{Glance, Latch, glance};
+use super::latch::{Glance, Latch, close, glance};
 use super::record::{Damage, Record, State};
 use super::table::Hold;
 use fencelock_core::{Acquire, Claim, Expiry, Fault, Foreign, Intent, Key, Occupant, Occupied, TokenBlock, Unknown};
@@ -58,7 +58,12 @@ impl File {
     pub(super) fn contend(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let path = self.directory.file_of(&claim.key);
         for attempt in 0..TRIES {
-            if let Some(occupied) = self.look(&claim.key)?.occupied(self.clock.wall_micros()) {
+            let seen = self.look(&claim.key)?;
+            if matches!(seen, Seen::Foreign(_)) {
+                // It may be in the way because the file was too open.
+                close(&path);
+            }
+            if let Some(occupied) = seen.occupied(self.clock.wall_micros()) {
                 if claim.intent == Intent::Enqueue && self.watch.want(&claim.key) {
                     // It may have been let go between the look and the watch.
                     continue;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 const PRIVATE: u32 = 0o700;
 
 /// Others than the owner may write; and, if so, the bit that keeps them from deleting what is not theirs.
+pub(super) const GROUP_WRITE: u32 = 0o020;
 pub(super) const OTHERS_WRITE: u32 = 0o022;
 pub(super) const STICKY: u32 = 0o1000;
 

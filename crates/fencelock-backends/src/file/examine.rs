@@ -1,9 +1,12 @@
 //! What the promises of a lock directory rest on.
 
 use super::File;
-use super::directory::{Directory, OTHERS_WRITE, STICKY};
+use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
+use super::name::SUFFIX;
+use super::permission::{SETGID, excess};
+use super::survey::Survey;
 use super::watch::watched;
-use fencelock_core::{Finding, Level};
+use fencelock_core::{Finding, Level, Unknown};
 use std::fs::{self, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,18 +17,29 @@ impl File {
         let mut findings = vec![owner(directory), access(directory)];
         findings.extend(file_system(directory));
         findings.extend([exclusion(directory), wake_ups(directory), self.lock_files()]);
+        findings.extend(exposed(directory));
         findings
     }
 
     fn lock_files(&self) -> Finding {
         match self.survey() {
-            Ok((files, held)) => {
+            Ok(Survey { files, held, skipped: 0, .. }) => {
                 let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
                 if files < MANY {
                     return Finding::fine("lock files", text);
                 }
                 let advice = "use fewer different keys, or delete the directory while nobody uses it";
                 Finding::new(Level::Note, "lock files", text, advice)
+            }
+            Ok(Survey { files, skipped, reasons, .. }) => {
+                let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
+                let text = format!("{skipped} of {files} lock files cannot be looked at: {first}");
+                Finding::new(
+                    Level::Warning,
+                    "lock files",
+                    text,
+                    "a lock file is a regular file with one name: remove what is none",
+                )
             }
             Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
         }
@@ -43,13 +57,37 @@ fn owner(directory: &Directory) -> Finding {
             return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "name another directory");
         }
     };
-    let mode = meta.mode() & 0o7777;
+    let (mode, user) = (meta.mode() & 0o7777, rustix::process::geteuid().as_raw());
     let text = format!("{path}, user {}, group {}, mode {mode:o}", meta.uid(), meta.gid());
-    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-        let advice = "others may delete a lock file while it is held, which takes the lock away: chmod go-w or +t";
-        return Finding::new(Level::Warning, "directory", text, advice);
+    let (level, advice) = if meta.uid() != user && meta.uid() != 0 {
+        // The sticky bit does not keep the owner of a directory from it.
+        (Level::Warning, "its owner may delete a lock file while it is held: use a directory of this user or of root")
+    } else if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        (Level::Warning, "others may delete a lock file while it is held, which takes the lock away: chmod +t, or go-w")
+    } else if mode & OTHERS_WRITE == GROUP_WRITE && mode & SETGID == 0 {
+        (Level::Note, "the group can use a lock file only if it is the file's group, too: chmod g+s")
+    } else {
+        return Finding::fine("directory", text);
+    };
+    Finding::new(level, "directory", text, advice)
+}
+
+/// Files that can be locked by users who may not write to the directory. What this user owns is closed by its next lock.
+fn exposed(directory: &Directory) -> Option<Finding> {
+    let mut count = 0usize;
+    let mut first = None;
+    for entry in fs::read_dir(directory.path()).ok()?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(meta) = entry.metadata().ok().filter(|meta| meta.is_file() && name.ends_with(SUFFIX)) else {
+            continue;
+        };
+        if excess(&entry.path(), &meta) != 0 {
+            count += 1;
+            first.get_or_insert_with(|| format!("{name}, user {}, mode {:o}", meta.uid(), meta.mode() & 0o777));
+        }
     }
-    Finding::fine("directory", text)
+    let text = format!("{count} lock files can be locked by users who may not write to the directory: {}", first?);
+    Some(Finding::new(Level::Warning, "permissions", text, "chmod go= them, or let their owner lock them once"))
 }
 
 fn access(directory: &Directory) -> Finding {
@@ -167,6 +205,53 @@ mod tests {
         let findings = file.findings();
         let directory = findings.iter().find(|finding| finding.subject == "directory").unwrap();
         assert_eq!(directory.level, Level::Warning);
+    }
+
+    fn level_of(file: &File, subject: &str) -> Option<Level> {
+        file.findings().iter().find(|finding| finding.subject == subject).map(|finding| finding.level)
+    }
+
+    #[test]
+    fn a_directory_as_the_documents_recommend_it_for_several_users_is_fine() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        for (mode, level) in [(0o3770, Level::Fine), (0o1770, Level::Note), (0o2770, Level::Warning)] {
+            fs::set_permissions(scratch.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(level_of(&file, "directory"), Some(level), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_a_warning_even_if_it_is_sticky() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        if std::os::unix::fs::chown(scratch.path(), Some(12_345), None).is_err() {
+            // Only root may give a directory away, and what root has is trusted.
+            return;
+        }
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(level_of(&file, "directory"), Some(Level::Warning));
+    }
+
+    #[test]
+    fn files_that_too_many_may_lock_are_a_warning_until_their_owner_has_locked_them() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = scratch.path().join("k.lock");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(level_of(&file, "permissions"), Some(Level::Warning));
+        drop(crate::file::latch::Latch::take(&path).unwrap().unwrap());
+        assert_eq!(level_of(&file, "permissions"), None);
+    }
+
+    #[test]
+    fn a_link_among_the_lock_files_is_a_warning() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", scratch.path().join("k.lock")).unwrap();
+        assert_eq!(level_of(&file, "lock files"), Some(Level::Warning));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The kernel's lock on one lock file, and the look at it from outside.
 
+use super::permission;
 use super::record::{Damage, LONGEST, Record};
-use std::fs::{self, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -37,9 +38,7 @@ impl Latch {
     pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
+        permission::check_plain(&meta)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -109,10 +108,18 @@ pub(super) fn glance(path: &Path) -> io::Result<Glance> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Glance::Free),
         Err(error) => return Err(error),
     };
+    permission::check_plain(&file.metadata()?)?;
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| Glance::Free),
         Err(TryLockError::WouldBlock) => read_settled(&file).map(Glance::Held),
         Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Keeps those from locking the file who may not write to the directory, if that can be done. What is locked stays locked.
+pub(super) fn close(path: &Path) {
+    if let Ok(file) = options().read(true).open(path) {
+        let _ = permission::tighten(&file, path);
     }
 }
 
@@ -130,26 +137,17 @@ fn options() -> OpenOptions {
 /// of other users (`fs.protected_regular`).
 fn open_or_create(path: &Path) -> io::Result<Option<(fs::File, bool)>> {
     match options().read(true).write(true).open(path) {
-        Ok(file) => return Ok(Some((file, false))),
+        Ok(file) => {
+            permission::tighten(&file, path)?;
+            return Ok(Some((file, false)));
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    match options().read(true).write(true).create_new(true).open(path) {
-        Ok(file) => {
-            share(&file, path);
-            Ok(Some((file, true)))
-        }
+    match permission::create(options().read(true).write(true), path) {
+        Ok(file) => Ok(Some((file, true))),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Who may write to the directory may use its locks, whatever the umask of the process that came first.
-fn share(file: &fs::File, path: &Path) {
-    let Some(Ok(directory)) = path.parent().map(fs::metadata) else { return };
-    let mode = directory.mode() & 0o666 | 0o600;
-    if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
-        tracing::debug!(path = %path.display(), %error, "a new lock file keeps the permissions of the umask");
     }
 }
 
@@ -271,20 +269,22 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-        is_free(&path).unwrap();
+        assert!(glance(&path).is_err());
         assert!(Latch::take(&path).is_err());
     }
 
     #[test]
-    fn who_may_write_to_the_directory_may_use_its_locks() {
+    fn a_file_with_a_second_name_is_an_error_and_is_not_written() {
         let scratch = Scratch::new();
-        let path = scratch.path().join("a.lock");
-        for (directory, file) in [(0o700, 0o600), (0o755, 0o644), (0o2770, 0o660), (0o1777, 0o666)] {
-            fs::set_permissions(scratch.path(), Permissions::from_mode(directory)).unwrap();
-            drop(Latch::take(&path).unwrap());
-            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, file);
-            fs::remove_file(&path).unwrap();
-        }
+        let (path, elsewhere) = (scratch.path().join("a.lock"), scratch.path().join("elsewhere"));
+        fs::write(&elsewhere, "precious").unwrap();
+        fs::hard_link(&elsewhere, &path).unwrap();
+        let refused = Latch::take(&path).unwrap_err().to_string();
+        assert!(refused.contains("2 names"), "{refused}");
+        assert!(glance(&path).is_err());
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
+        fs::remove_file(&elsewhere).unwrap();
+        assert!(Latch::take(&path).unwrap().is_some(), "it has one name again");
     }
 
     #[test]

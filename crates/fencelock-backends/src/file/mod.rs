@@ -30,6 +30,7 @@ mod examine;
 mod keep;
 mod latch;
 mod name;
+mod permission;
 mod record;
 #[cfg(test)]
 mod scratch;
@@ -83,7 +84,8 @@ impl File {
     /// A relative path is made absolute here, and [`Backend::name`] shows it so: two processes that name `locks` from
     /// different working directories have two places.
     ///
-    /// To share locks among users, create the directory yourself: lock files can be used by whoever may write to it.
+    /// To share locks among users, create the directory yourself: lock files can be used by whoever may write to it, and by
+    /// nobody else, unless the umask of the process that creates them keeps them for its user.
     ///
     /// # Errors
     /// [`Unknown`] if the directory cannot be created, read and written, with the words of the operating system and
@@ -162,7 +164,7 @@ impl Backend for File {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.survey()?.1) })
+        Box::pin(async { Ok(self.survey()?.into_held()) })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {

@@ -7,6 +7,39 @@ use super::record::Record;
 use fencelock_core::{Eviction, Expiry, Holding, Key, Unknown};
 use std::{fs, io};
 
+/// So many files that cannot be looked at are named; anybody who may write to the directory can make more.
+const NAMED: usize = 5;
+
+/// What there is in a directory.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    pub(super) files: usize,
+    pub(super) held: Vec<Holding>,
+    /// Files that could not be looked at, and why the first of them could not.
+    pub(super) skipped: usize,
+    pub(super) reasons: Vec<Unknown>,
+}
+
+impl Survey {
+    fn skip(&mut self, why: Unknown) {
+        self.skipped += 1;
+        if self.reasons.len() < NAMED {
+            self.reasons.push(why);
+        }
+    }
+
+    /// The holds; a warning tells of what is not among them.
+    pub(super) fn into_held(self) -> Vec<Holding> {
+        for why in &self.reasons {
+            tracing::warn!("skipped: {why}");
+        }
+        if self.skipped > self.reasons.len() {
+            tracing::warn!("skipped: {} more lock files", self.skipped - self.reasons.len());
+        }
+        self.held
+    }
+}
+
 impl File {
     pub(super) fn holding(&self, key: &Key, seen: Seen) -> Option<Holding> {
         match seen {
@@ -16,23 +49,31 @@ impl File {
     }
 
     /// How many lock files there are, and what is held of them. A foreign lock on a file whose key can be read from
-    /// nowhere is left out: there is no name to give it.
-    pub(super) fn survey(&self) -> Result<(usize, Vec<Holding>), Unknown> {
+    /// nowhere is left out: there is no name to give it. A file that cannot be looked at, such as a link that somebody
+    /// planted, hides itself and no other.
+    pub(super) fn survey(&self) -> Result<Survey, Unknown> {
         let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
-        let (mut files, mut held) = (0, Vec::new());
+        let mut survey = Survey::default();
         for entry in fs::read_dir(self.directory.path()).map_err(unreadable)? {
             let name = entry.map_err(unreadable)?.file_name();
             let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { continue };
-            files += 1;
+            survey.files += 1;
             let belongs = |record: &Record| file_name(&record.key) == name;
-            match (self.look_at(&self.directory.path().join(name), belongs)?, key_of(name)) {
+            let seen = match self.look_at(&self.directory.path().join(name), belongs) {
+                Ok(seen) => seen,
+                Err(unknown) => {
+                    survey.skip(unknown);
+                    continue;
+                }
+            };
+            match (seen, key_of(name)) {
                 (Seen::Free, _) => {}
-                (Seen::Held(record), _) => held.push(record.holding(self.clock.wall_micros())),
-                (seen, Some(key)) => held.extend(self.holding(&key, seen)),
+                (Seen::Held(record), _) => survey.held.push(record.holding(self.clock.wall_micros())),
+                (seen, Some(key)) => survey.held.extend(self.holding(&key, seen)),
                 (_, None) => {}
             }
         }
-        Ok((files, held))
+        Ok(survey)
     }
 
     pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {

@@ -30,10 +30,21 @@ impl Process {
     /// As another user, which only root may do.
     pub(crate) fn start_as(dir: &Path, user: Option<u32>) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["obey", "--exact", "--nocapture"]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(user) = user {
             command.uid(user).gid(user).current_dir("/");
         }
+        Self::spawn(command, dir)
+    }
+
+    /// With another umask, in three octal digits.
+    pub(crate) fn start_with_umask(dir: &Path, umask: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask $0 && exec \"$@\"", umask]).arg(std::env::current_exe().unwrap());
+        Self::spawn(command, dir).unwrap()
+    }
+
+    fn spawn(mut command: Command, dir: &Path) -> std::io::Result<Self> {
+        command.args(["obey", "--exact", "--nocapture"]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (orders, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Ok(Self { child, orders, answers: BufReader::new(answers).lines() })
