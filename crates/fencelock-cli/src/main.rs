@@ -30,8 +30,7 @@ use std::process::ExitCode;
 /// The one place where the program ends.
 fn main() -> ExitCode {
     if let Some(role) = guardian::role() {
-        guardian::guard(&role);
-        return Exit::Success.into();
+        return guardian::guard(&role).into();
     }
     match args::parse() {
         Ok(arguments) => carry_out(arguments).into(),

@@ -22,11 +22,14 @@ use socket::Inbox;
 use word::Word;
 pub(crate) use word::{Deadlines, News};
 
+#[cfg(not(target_os = "linux"))]
+use crate::exit::Exit;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
 
-/// The first argument of such a process. It is nobody else's business, so no help mentions it.
+/// The first argument of such a process. It is nobody else's business, so no help mentions it, and only a process that its own
+/// parent has given a socket obeys it.
 const ROLE: &str = "--guard-command";
 /// The second, if the command is to have the terminal from the start.
 const FRONT: &str = "front";
@@ -176,4 +179,6 @@ impl Guardian {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn guard(_: &Role) {}
+pub(crate) fn guard(_: &Role) -> Exit {
+    Exit::Usage
+}

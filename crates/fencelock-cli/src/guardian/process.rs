@@ -1,8 +1,9 @@
-use super::socket::{Inbox, receive, receive_stdin, send};
+use super::socket::{Inbox, peer, receive, receive_stdin, send};
 use super::word::{Deadlines, Word};
-use super::{News, Role};
+use super::{News, ROLE, Role};
 use crate::child::{self, Change};
 use crate::descendants::{Descendants, adopt_orphans};
+use crate::exit::Exit;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number};
@@ -17,16 +18,28 @@ use std::process::Stdio;
 
 /// The life of a guardian: starts the command, tells what becomes of it, and kills it with all that it has started when
 /// the wrapper is dead or late.
-pub(crate) fn guard(role: &Role) {
+///
+/// Nothing is started for anybody but the `fencelock run` that is this process's parent.
+pub(crate) fn guard(role: &Role) -> Exit {
     let socket = rustix::stdio::stdin();
+    match peer(socket) {
+        Some(peer) if Some(peer) == rustix::process::getppid() => {}
+        // The wrapper may have died in between, and there is nobody to tell.
+        Some(_) => return Exit::Usage,
+        None => {
+            eprintln!("fencelock: {ROLE} is for `fencelock run` itself; see `fencelock run --help`");
+            return Exit::Usage;
+        }
+    }
     // It has no signals of its own: one that ends the job comes to the wrapper, which knows what is to be done.
-    let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
-    let Some(stdin) = receive_stdin(socket) else { return };
+    let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return Exit::Success };
+    let Some(stdin) = receive_stdin(socket) else { return Exit::Success };
     match Shift::begin(socket, role, stdin, mask) {
         Ok(mut shift) => shift.serve(),
         // A wrapper that is dead by now need not know.
         Err(error) => drop(send(socket, &News::Failed(number(&error)).encode())),
     }
+    Exit::Success
 }
 
 /// A guardian with its command.

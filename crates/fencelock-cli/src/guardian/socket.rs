@@ -2,6 +2,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::Pid;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,6 +58,12 @@ pub(super) fn send_stdin(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// The process that made this pair of sockets, as the kernel has noted it; `None` if it is none, or of another user.
+pub(super) fn peer(socket: impl AsFd) -> Option<Pid> {
+    let made_by = rustix::net::sockopt::socket_peercred(socket).ok()?;
+    (made_by.uid == rustix::process::geteuid()).then_some(made_by.pid)
+}
+
 /// Waits for the other side's standard input; `None` if that side is gone.
 pub(super) fn receive_stdin(socket: impl AsFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -83,6 +90,13 @@ mod tests {
         inbox.room().copy_from_slice(b"c");
         assert_eq!(inbox.took(1), Some(*b"abc"));
         assert_eq!(inbox.room().len(), 3);
+    }
+
+    #[test]
+    fn the_peer_of_a_pair_is_who_made_it_and_a_file_has_none() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(peer(&ours), Some(rustix::process::getpid()));
+        assert_eq!(peer(std::fs::File::open("/dev/null").unwrap()), None);
     }
 
     #[test]

@@ -36,6 +36,11 @@ fn usage_is_64() {
         "run k --",
         "nonsense",
         "run --nonsense k -- true",
+        "run --guard-group 1",
+        "run --guard-command front k -- true",
+        "--guard-group 1",
+        "--guard-command front touch started",
+        "--guard-command",
         "run -w nan k -- true",
         "run -w -1 k -- true",
         "run -n -w 1 k -- true",
@@ -82,6 +87,15 @@ fn a_command_without_a_key_is_not_taken_for_one() {
     let output = Test::new(&Place::files(), "run -- echo hi").output();
     assert_eq!(output.status, 64, "{}", output.stderr);
     assert!(output.stderr.contains("no KEY before `--`") && output.stdout.is_empty(), "{}", output.stderr);
+}
+
+#[test]
+fn what_is_for_the_guardian_starts_nothing_for_others() {
+    let place = Place::files();
+    let output = Test::new(&place, "--guard-command back touch started").output();
+    assert_eq!(output.status, 64, "{}", output.stderr);
+    assert!(output.stderr.contains("for `fencelock run` itself"), "{}", output.stderr);
+    assert!(!place.dir().join("started").exists());
 }
 
 #[test]
