@@ -1,5 +1,6 @@
 use crate::args::{Arguments, Command};
-use std::fmt;
+use crate::text::plain;
+use std::fmt::{self, Write};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
@@ -35,7 +36,8 @@ fn tells_all(command: &Command) -> bool {
     matches!(command, Command::Doctor | Command::Init(_))
 }
 
-/// Without `-v` a line is like all others of this program.
+/// Without `-v` a line is like all others of this program. What is in the fields may come from a server or from another
+/// client, so nothing in them moves the cursor or begins a line.
 struct Lines {
     plain: bool,
     full: Format<Full, ()>,
@@ -47,12 +49,60 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        if !self.plain {
-            return self.full.format_event(ctx, line, event);
+        let mut text = String::new();
+        if self.plain {
+            let warning = if *event.metadata().level() == Level::ERROR { "" } else { "warning: " };
+            write!(text, "fencelock: {warning}")?;
+            ctx.field_format().format_fields(Writer::new(&mut text), event)?;
+        } else {
+            self.full.format_event(ctx, Writer::new(&mut text), event)?;
         }
-        let warning = if *event.metadata().level() == Level::ERROR { "" } else { "warning: " };
-        write!(line, "fencelock: {warning}")?;
-        ctx.field_format().format_fields(line.by_ref(), event)?;
-        writeln!(line)
+        writeln!(line, "{}", plain(text.trim_end_matches('\n')))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Debug, Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(verbose: bool, tell: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let format = Lines { plain: !verbose, full: Format::default().with_ansi(false).without_time() };
+        let writer = buffer.clone();
+        let lines =
+            tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false).event_format(format);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), tell);
+        let bytes = buffer.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn no_field_moves_the_cursor_or_begins_a_line() {
+        let hostile = "a\x1b[2J\u{9b}1m\r\nfencelock: the lock is yours";
+        for verbose in [false, true] {
+            let text = logged(verbose, || {
+                let span = tracing::info_span!("claim", label = %hostile);
+                let _entered = span.enter();
+                tracing::warn!(owner = %hostile, debug = ?hostile, text = hostile, "message of {hostile}");
+            });
+            assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+            assert!(text.ends_with('\n') && !text.trim_end().chars().any(char::is_control), "{text:?}");
+            assert!(text.contains("fencelock: the lock is yours"), "{text:?}");
+        }
     }
 }

@@ -4,13 +4,20 @@ use fencelock::{Expiry, Holding, Span};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// `text` without control characters: keys, labels and values come from other programs, and a terminal obeys them.
+/// `text` as one line of harmless characters: keys, labels, values and error texts come from other programs, and a terminal obeys
+/// what it is told in them.
 pub(crate) fn plain(text: &(impl ToString + ?Sized)) -> String {
     let text = text.to_string();
-    if !text.chars().any(char::is_control) {
+    if !text.chars().any(misleads) {
         return text;
     }
-    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    text.chars().map(|c| if misleads(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// What moves the cursor, ends a line, or turns the direction of writing, so that a text looks like another.
+fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// `2nd`
@@ -65,6 +72,7 @@ mod tests {
     #[test]
     fn a_label_cannot_command_the_terminal() {
         assert_eq!(plain("a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
+        assert_eq!(plain("a\u{9b}2J\u{202e}b\u{2028}c"), "a\\u{9b}2J\\u{202e}b\\u{2028}c");
         assert_eq!(plain("订单 42"), "订单 42");
     }
 

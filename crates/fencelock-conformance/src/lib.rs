@@ -32,6 +32,7 @@
 //! | a backend's promises | [`run`], [`Site`], [`Place`], [`broken_facts`] |
 //! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | what a network does to us | [`Proxy`] |
+//! | what a hostile server says to us | [`ScriptedServer`] |
 #![forbid(unsafe_code)]
 
 mod case;
@@ -45,6 +46,7 @@ mod proxy;
 mod redis;
 mod rival;
 mod run;
+mod scripted;
 mod site;
 
 pub use place::{Foreign, ForeignTry, Place};
@@ -54,4 +56,5 @@ pub use redis::{
     WallClock, redis_or_skip, say_skipped, start_or_skip,
 };
 pub use run::{broken_facts, run, trials};
+pub use scripted::ScriptedServer;
 pub use site::Site;

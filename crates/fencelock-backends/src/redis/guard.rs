@@ -104,14 +104,20 @@ impl Guard {
             differences.push(format!("it belongs to {}, and this URL names {}", whose(nodes), whose(&self.nodes)));
         }
         if differences.is_empty() {
-            differences.push(format!("its marker says {quorum:?} and not {:?}", self.quorum));
+            differences.push(format!("its marker says {:?} and not {:?}", whose(quorum), self.quorum));
         }
         differences.join("; ")
     }
 }
 
-fn whose(nodes: &str) -> &str {
-    if nodes == ALONE { "a Redis that stands alone" } else { nodes }
+/// Whoever may write the marker may have written a book: a set of nodes has at most some hundred characters.
+fn whose(nodes: &str) -> String {
+    const SHOWN: usize = 300;
+    match nodes.char_indices().nth(SHOWN) {
+        _ if nodes == ALONE => "a Redis that stands alone".to_owned(),
+        Some((end, _)) => format!("{}...", &nodes[..end]),
+        None => nodes.to_owned(),
+    }
 }
 
 fn hash(nodes: &str) -> String {
@@ -218,6 +224,13 @@ mod tests {
         assert_eq!(nodes, "it belongs to a:1,c:3, and this URL names a:1,b:2");
         let max = ours.difference(&guard("a:1,b:2", Duration::from_secs(10)).quorum, "a:1,b:2");
         assert_eq!(max, "there leases last at most 10s, in this URL 60s: max_ttl=");
+    }
+
+    #[test]
+    fn a_long_marker_is_cut_where_it_is_shown() {
+        let ours = guard("a:1,b:2", LONGEST_TTL);
+        let told = ours.difference(&guard("x", LONGEST_TTL).quorum, &"锁".repeat(1_000_000));
+        assert!(told.contains("锁...") && told.len() < 2000, "{}", told.len());
     }
 
     #[test]

@@ -2,52 +2,157 @@
 
 use super::Redis;
 use super::batch::send_batch;
+use super::session::Session;
 use super::{reply, script};
-use fencelock_core::{Holding, Key, Unknown, key_of_side_key};
+use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
+use std::collections::BTreeMap;
 
 /// Keys asked for at one time when locks are listed.
 const SCAN_COUNT: u32 = 500;
 
+/// Where a list ends, so that no server fills this process's memory, or keeps it busy for ever.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    locks: usize,
+    /// Answers to `SCAN`: each of them passes over about 500 keys, of any program.
+    pages: usize,
+}
+
+/// 100,000 locks take about 50 MB here; 200,000 pages are a database of 100 million keys.
+const BOUNDS: Bounds = Bounds { locks: 100_000, pages: 200_000 };
+
 impl Redis {
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
-        let keys = self.keys().await?;
-        let session = self.session().await?;
-        let mut held = Vec::new();
-        for keys in keys.chunks(SCAN_COUNT as usize) {
-            let calls = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
-            let batch = send_batch(&*session, calls, None).await.map_err(|error| self.unknown(&error))?;
-            for (key, answer) in keys.iter().zip(batch.answers) {
-                let answer = answer.map_err(|error| self.unknown(&error))?;
-                let seen = reply::read_inspect(self.link.node(), answer)?;
-                held.extend(seen.map(|seen| seen.holding(key, self.clock.wall_micros())));
-            }
-        }
-        Ok(held)
+        self.list_within(BOUNDS).await
     }
 
-    /// Every lock of ours has had a fence, which lives on for a day. `SCAN` finds them without stopping the server.
-    async fn keys(&self) -> Result<Vec<Key>, Unknown> {
+    /// Every lock of ours has had a fence, which lives on for a day. `SCAN` finds them without stopping the server. Each page is
+    /// looked at before the next is asked for: what is kept is what is held.
+    async fn list_within(&self, bounds: Bounds) -> Result<Vec<Holding>, Unknown> {
         let session = self.session().await?;
-        let (mut keys, mut cursor) = (Vec::new(), 0u64);
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg("fencelock:*:fence").arg("COUNT").arg(SCAN_COUNT);
-            let answer = session.send(&scan).await;
-            self.link.check(&session);
-            let page = answer.and_then(|value| Ok(redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(value)?));
-            let (next, names) = page.map_err(|error| self.unknown(&error))?;
-            keys.extend(names.iter().filter_map(|name| self.key_of(name)));
+        // `SCAN` may name a key more than once.
+        let (mut held, mut cursor) = (BTreeMap::new(), 0);
+        for _ in 0..bounds.pages {
+            let (next, names) = self.page(&session, cursor).await?;
+            for names in names.chunks(SCAN_COUNT as usize) {
+                self.look_at_all(&session, names, &mut held).await?;
+                if held.len() > bounds.locks {
+                    return Err(self.too_many(&format!("more than {} locks are held", bounds.locks)));
+                }
+            }
             if next == 0 {
-                keys.sort_unstable();
-                keys.dedup();
-                return Ok(keys);
+                return Ok(held.into_values().collect());
             }
             cursor = next;
         }
+        Err(self.too_many(&format!("SCAN has not ended after {} answers", bounds.pages)))
+    }
+
+    async fn page(&self, session: &Session, cursor: u64) -> Result<(u64, Vec<Vec<u8>>), Unknown> {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern(&self.link.target.prefix)).arg("COUNT").arg(SCAN_COUNT);
+        let answer = session.send(&scan).await;
+        self.link.check(session);
+        answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| self.unknown(&error))
+    }
+
+    async fn look_at_all(
+        &self,
+        session: &Session,
+        fences: &[Vec<u8>],
+        held: &mut BTreeMap<Key, Holding>,
+    ) -> Result<(), Unknown> {
+        let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name)).collect();
+        let calls = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
+        let batch = send_batch(session, calls, None).await.map_err(|error| self.unknown(&error))?;
+        for (key, answer) in keys.into_iter().zip(batch.answers) {
+            let answer = answer.map_err(|error| self.unknown(&error))?;
+            if let Some(seen) = reply::read_inspect(self.link.node(), answer)? {
+                let holding = seen.holding(&key, self.clock.wall_micros());
+                held.insert(key, holding);
+            }
+        }
+        Ok(())
+    }
+
+    fn too_many(&self, what: &str) -> Unknown {
+        let detail = format!("{what}, so they are not listed: list those of one prefix, with prefix= in the URL");
+        Unknown::new(self.link.node(), Fault::Other, detail)
     }
 
     fn key_of(&self, fence: &[u8]) -> Option<Key> {
         let wire = key_of_side_key(std::str::from_utf8(fence).ok()?, "fence")?;
         Key::new(wire.strip_prefix(self.link.target.prefix.as_str())?).ok()
+    }
+}
+
+/// What the names of fences look like. The server leaves out what lacks the prefix, where that stands in the name as it is; what it
+/// sends is looked at all the same.
+fn pattern(prefix: &str) -> String {
+    if prefix.contains(['{', '}', '%']) {
+        return "fencelock:*:fence".to_owned();
+    }
+    let mut pattern = String::from("fencelock:*");
+    for c in prefix.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    if !prefix.is_empty() {
+        pattern.push('*');
+    }
+    pattern + ":fence"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_conformance::ScriptedServer;
+
+    #[test]
+    fn a_pattern_takes_the_prefix_as_it_is() {
+        assert_eq!(pattern(""), "fencelock:*:fence");
+        assert_eq!(pattern("app:"), "fencelock:*app:*:fence");
+        assert_eq!(pattern("a*b["), "fencelock:*a\\*b\\[*:fence");
+        assert_eq!(pattern("a{b"), "fencelock:*:fence");
+    }
+
+    /// Each answer to `SCAN` names three other locks, and never is the last.
+    fn endless(held: bool) -> ScriptedServer {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let next = AtomicU64::new(1);
+        ScriptedServer::start(move |words| match words[0].as_str() {
+            "SCAN" => {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                let cursor = n.to_string();
+                let names: String = (0..3)
+                    .map(|i| format!("fencelock:{{k{n}-{i}}}:fence"))
+                    .map(|name| format!("${}\r\n{name}\r\n", name.len()))
+                    .collect();
+                format!("*2\r\n${}\r\n{cursor}\r\n*3\r\n{names}", cursor.len()).into_bytes()
+            }
+            "EVALSHA" if held => b"*5\r\n$1\r\nx\r\n$0\r\n\r\n:5000\r\n$0\r\n\r\n:0\r\n".to_vec(),
+            "EVALSHA" => b"_\r\n".to_vec(),
+            _ => ScriptedServer::greeting(words).unwrap_or_else(|| b"-ERR unknown command\r\n".to_vec()),
+        })
+        .unwrap()
+    }
+
+    async fn refused(server: &ScriptedServer, bounds: Bounds) -> String {
+        let redis = Redis::lazy(&server.url()).unwrap();
+        redis.list_within(bounds).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_scan_without_an_end_is_given_up_after_so_many_pages() {
+        let told = refused(&endless(false), Bounds { locks: 10, pages: 50 }).await;
+        assert!(told.contains("after 50 answers") && told.contains("prefix="), "{told}");
+    }
+
+    #[tokio::test]
+    async fn more_locks_than_are_listed_are_an_error_and_not_a_part_of_them() {
+        let told = refused(&endless(true), Bounds { locks: 10, pages: 50 }).await;
+        assert!(told.contains("more than 10 locks") && told.contains("prefix="), "{told}");
     }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffse
 
 fn micros(value: &Value) -> Option<u64> {
     let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(value).ok()?;
-    Some(seconds * 1_000_000 + micros)
+    Some(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
 /// What `INFO` answers, by name.
@@ -55,4 +55,23 @@ pub(crate) fn fields(info: &str) -> HashMap<String, String> {
         .filter_map(|line| line.trim().split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_is_too_late() {
+        let time = |seconds: &str, micros: &str| {
+            micros_of(&[seconds, micros].map(|text| Value::BulkString(text.as_bytes().to_vec())))
+        };
+        assert_eq!(time("2", "3"), Some(2_000_003));
+        assert_eq!(time("18446744073709551615", "18446744073709551615"), Some(u64::MAX));
+        assert_eq!(time("-1", "0"), None);
+    }
+
+    fn micros_of(words: &[Value]) -> Option<u64> {
+        micros(&Value::Array(words.to_vec()))
+    }
 }

@@ -26,9 +26,10 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
 }
 
 fn in_columns(findings: &[Finding], colours: bool) -> String {
-    let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
+    let width = findings.iter().map(|finding| plain(&finding.subject).chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for Finding { level, subject, text: seen, advice, .. } in findings {
+        let subject = plain(subject);
         let style = if colours { style(*level) } else { Style::new() };
         let _ = writeln!(text, "  {style}{level:<7}{style:#}  {subject:<width$}  {}", plain(seen));
         if !advice.is_empty() {
