@@ -44,19 +44,20 @@ apt_install() {
     return "$done"
 }
 
-# The newest redis-py in place of Debian's, and what builds on it.
+# A newer redis-py in place of Debian's, and what builds on it. Whatever is got here runs on the machine of whoever measures, so every
+# version is named; they are raised by hand, with a look at what has changed.
 of_python() {
     need python3 python3 python3-venv || return 1
     [ -x "$into/venv/bin/pip" ] || python3 -m venv "$into/venv" ||
         { apt_install python3-venv && python3 -m venv "$into/venv"; } || return 1
-    "$into/venv/bin/pip" install --quiet --upgrade redis pottery python-redis-lock
+    "$into/venv/bin/pip" install --quiet --no-deps -r crates/fencelock-interop/peers/python/requirements.txt
 }
 
 # All at once: npm removes from the folder what it is not asked for.
 of_node() {
     need node nodejs && need npm npm || return 1
     mkdir -p "$into/node"
-    npm install --prefix "$into/node" --no-save --no-audit --no-fund redlock@5.0.0-beta.2 ioredis@5 redis-semaphore@5
+    npm install --prefix "$into/node" --no-save --no-audit --no-fund redlock@5.0.0-beta.2 ioredis@5.9.2 redis-semaphore@5.8.0
 }
 
 # From its own registry; where that is out of reach, an older one from Debian.
@@ -64,7 +65,7 @@ symfony() {
     need php php-cli && { php -r 'exit(extension_loaded("redis") ? 0 : 1);' || apt_install php-redis; } || return 1
     mkdir -p "$into/symfony"
     if need composer composer && COMPOSER_ALLOW_SUPERUSER=1 composer require --quiet --no-interaction \
-        --working-dir="$into/symfony" symfony/lock; then
+        --working-dir="$into/symfony" symfony/lock:7.2.0; then
         ln -sf vendor/autoload.php "$into/symfony/autoload.php"
     else
         echo 'composer cannot get it; trying php-symfony-lock of Debian'
