@@ -8,6 +8,7 @@ mod counting;
 mod descendants;
 mod exit_codes;
 mod holding;
+mod hostile_text;
 mod lab;
 mod loss;
 mod nesting;
