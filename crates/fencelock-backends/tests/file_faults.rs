@@ -149,8 +149,12 @@ fn files_that_cannot_be_looked_at_hide_no_others_from_a_list() {
     fs::create_dir(scratch.path().join("dir.lock")).unwrap();
     let listed: Vec<_> = now(locks.list()).unwrap().into_iter().map(|holding| holding.key).collect();
     assert_eq!(listed, [held.key]);
-    let refused = now(locks.acquire(&claim("linked", Intent::Try))).unwrap_err().to_string();
-    assert!(refused.contains("linked.lock") && refused.contains("2 names"), "{refused}");
+    for (name, why) in [("linked", "2 names"), ("zero", "symbolic links"), ("dir", "not a regular file")] {
+        let refused = now(locks.acquire(&claim(name, Intent::Try))).unwrap_err();
+        assert!(refused.is_permanent(), "nobody waits for it: {refused}");
+        let refused = refused.to_string();
+        assert!(refused.contains(&format!("{name}.lock")) && refused.contains(why), "{refused}");
+    }
     assert_eq!(fs::read_to_string(scratch.path().join("elsewhere")).unwrap(), "precious");
 }
 

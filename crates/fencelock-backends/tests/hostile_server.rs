@@ -1,5 +1,7 @@
 //! Whatever a server answers: no panic, no wait without an end, and no memory without a bound.
 
+#![allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
+
 use fencelock_backends::Redis;
 use fencelock_conformance::ScriptedServer;
 use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Renewal, Ttl};
@@ -58,7 +60,7 @@ async fn ask_everything(redis: &Redis) {
     }
     let _ = redis.renew(&[Renewal::new(key.clone(), holder.id, Ttl::default())]).await;
     if let Ok(Some(seen)) = redis.inspect(&key).await {
-        let _ = (seen.to_owned(), redis.evict(&seen).await);
+        let _ = (format!("{seen:?}"), redis.evict(&seen).await);
     }
     let _ = redis.release(&key, &holder.id).await;
     if let Ok(vitals) = redis.vitals().await {
@@ -101,7 +103,7 @@ async fn a_server_may_answer_whatever_it_likes() {
                     }
                 }
             };
-            tokio::time::timeout(Duration::from_secs(120), asked).await.unwrap_or_else(|_| panic!("no end: {shown:?}"));
+            tokio::time::timeout(Duration::from_mins(2), asked).await.unwrap_or_else(|_| panic!("no end: {shown:?}"));
         });
         // A few at a time: each has threads.
         while asking.len() >= 16 {

@@ -3,6 +3,7 @@
 use super::name::file_name;
 use fencelock_core::{Fault, Key, Unknown};
 use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -15,6 +16,8 @@ const PRIVATE: u32 = 0o700;
 pub(super) const GROUP_WRITE: u32 = 0o020;
 pub(super) const OTHERS_WRITE: u32 = 0o022;
 pub(super) const STICKY: u32 = 0o1000;
+
+const NO_LOCK_FILE: &str = "a lock file is a regular file with one name: remove what is there";
 
 /// A directory that existed, and could be read and written, when it was opened.
 #[derive(Debug, Clone)]
@@ -80,6 +83,9 @@ impl Directory {
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
                 (Fault::Other, "something else than a directory is there: remove it, or name another directory")
             }
+            // Waiting would not make it one; somebody has put it there.
+            ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Denied, NO_LOCK_FILE),
+            _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => (Fault::Denied, NO_LOCK_FILE),
             ErrorKind::TimedOut => (Fault::Timeout, "the file server does not answer"),
             ErrorKind::StaleNetworkFileHandle | ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
                 (Fault::Unreachable, "the file server is not reachable")

@@ -1,7 +1,7 @@
 //! Who else may open a lock file. Whoever can open it, if only for reading, can lock it, and so keep everybody else out.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -78,10 +78,10 @@ pub(super) fn tighten(file: &File, path: &Path) -> io::Result<()> {
 /// here would change a file there.
 pub(super) fn check_plain(meta: &Metadata) -> io::Result<()> {
     if !meta.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
     }
     if meta.nlink() > 1 {
-        return Err(io::Error::other(format!("it has {} names (hard links), and a lock file has one", meta.nlink())));
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("it has {} names (hard links)", meta.nlink())));
     }
     Ok(())
 }

@@ -126,10 +126,8 @@ mod tests {
             "SCAN" => {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 let cursor = n.to_string();
-                let names: String = (0..3)
-                    .map(|i| format!("fencelock:{{k{n}-{i}}}:fence"))
-                    .map(|name| format!("${}\r\n{name}\r\n", name.len()))
-                    .collect();
+                let bulk = |name: &str| format!("${}\r\n{name}\r\n", name.len());
+                let names = [0, 1, 2].map(|i| bulk(&format!("fencelock:{{k{n}-{i}}}:fence"))).concat();
                 format!("*2\r\n${}\r\n{cursor}\r\n*3\r\n{names}", cursor.len()).into_bytes()
             }
             "EVALSHA" if held => b"*5\r\n$1\r\nx\r\n$0\r\n\r\n:5000\r\n$0\r\n\r\n:0\r\n".to_vec(),
