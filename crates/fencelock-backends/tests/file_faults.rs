@@ -81,11 +81,11 @@ fn users_of_one_sticky_directory_share_its_locks() {
 }
 
 fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("a file of this test");
 }
 
 fn mode_of(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o777
+    fs::metadata(path).expect("a file of this test").permissions().mode() & 0o777
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn a_file_that_was_too_open_is_closed_even_while_somebody_locks_it() {
         set_mode(&file, 0o644);
         let other = fs::File::open(&file).unwrap();
         if exclusive {
-            other.try_lock().unwrap()
+            other.try_lock().unwrap();
         } else {
-            other.try_lock_shared().unwrap()
+            other.try_lock_shared().unwrap();
         }
         assert!(matches!(busy_with(ask(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
         assert_eq!(mode_of(&file), 0o600, "exclusive: {exclusive}");
