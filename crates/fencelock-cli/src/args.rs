@@ -276,6 +276,9 @@ pub(crate) struct Wait {
 ///
 /// Its holder is not asked. If it still works, two work at a time from here on, unless the fencing token is checked.
 /// Without --yes this only shows whose hold would be ended.
+///
+/// What another program put there is shown, by type, length and first characters, and left alone, unless an option says that
+/// it is a lock. Hashes, lists and other types are never deleted. A lock in a file ends with its process, and only so.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Break {
@@ -284,6 +287,12 @@ pub(crate) struct Break {
     /// Do it.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Also a lock of another library: a string with a TTL.
+    #[arg(long)]
+    pub(crate) foreign: bool,
+    /// Also a string without a TTL, which may be data.
+    #[arg(long)]
+    pub(crate) foreign_without_ttl: bool,
 }
 
 /// Reads the arguments of this process.

@@ -12,6 +12,7 @@ mod batch;
 mod compat;
 mod dial;
 mod doctor;
+mod evict;
 mod facts;
 mod fault;
 mod feed;
@@ -44,7 +45,7 @@ use link::Link;
 pub use members::{Change, Enlisted};
 pub(crate) use members::{enlist, members};
 use redis::{RedisError, RedisResult, Value};
-use reply::{Claimed, Evicted, Left, Seen};
+use reply::{Claimed, Left, Seen};
 use script::Call;
 use session::Session;
 use std::sync::Arc;
@@ -163,31 +164,6 @@ impl Redis {
             left = reply::read_release(self.link.node(), again).map_or(Left::Nobody, |(_, left)| left);
         }
         Ok(answer)
-    }
-
-    /// Ends the hold that was seen, if it is a lock and still that one.
-    async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
-        let key = &holding.key;
-        let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
-        if seen.occupant() == holding.occupant {
-            let Some(what) = seen.evicting() else {
-                return Ok(Eviction::Refused(format!("{} is no lock, and is left as it is", seen.occupant())));
-            };
-            let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-            let answer = self.call(|pass| script::evict(&wire, &seen.value, what, now, pass)).await?;
-            let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
-            if evicted == Evicted::Yes {
-                // The server does not tell the connection that made a change of its own change.
-                self.link.feed.changed(key);
-                if left == Left::More {
-                    // Nobody ever holds under this.
-                    let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
-                }
-                return Ok(Eviction::Evicted);
-            }
-        }
-        let now = self.look(key).await?;
-        Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
     }
 
     /// With `acks`, a grant is renewed at once where renewals are confirmed, and counts if that one is.

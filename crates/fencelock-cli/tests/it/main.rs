@@ -3,6 +3,7 @@
 
 mod answers;
 mod bench;
+mod breaking;
 mod child;
 mod counting;
 mod descendants;
