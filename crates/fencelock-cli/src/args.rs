@@ -232,6 +232,8 @@ pub(crate) struct Release {
 }
 
 /// Tell whether KEY is free (exit 0), or who has it (exit 75).
+///
+/// Servers in quarantine may have forgotten who has it: then it is unknown (exit 69), not free.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Status {

@@ -2,6 +2,7 @@
 
 use super::Redis;
 use super::batch::send_batch;
+use super::guard::Pass;
 use super::{reply, script};
 use fencelock_core::{Holding, Key, Unknown, key_of_side_key};
 
@@ -14,7 +15,10 @@ impl Redis {
         let session = self.session().await?;
         let mut held = Vec::new();
         for keys in keys.chunks(SCAN_COUNT as usize) {
-            let calls = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
+            let calls = keys
+                .iter()
+                .map(|key| script::inspect(&self.link.target.wire(key), Pass::free(&session.facts.run_id)))
+                .collect();
             let batch = send_batch(&*session, calls, None).await.map_err(|error| self.unknown(&error))?;
             for (key, answer) in keys.iter().zip(batch.answers) {
                 let answer = answer.map_err(|error| self.unknown(&error))?;

@@ -28,6 +28,7 @@ mod script;
 mod scripts_match_model;
 pub(crate) mod servers;
 mod session;
+mod siblings;
 mod silence;
 mod target;
 mod vitals;
@@ -57,7 +58,7 @@ const MOST_STEPS: usize = 4096;
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
 #[derive(Debug)]
 pub struct Redis {
-    link: Link,
+    link: Arc<Link>,
     clock: Arc<dyn Clock>,
 }
 
@@ -96,14 +97,15 @@ impl Redis {
     }
 
     fn at(target: Target) -> Result<Self, Invalid> {
-        Ok(Self { link: Link::new(target)?, clock: Arc::new(BootClock) })
+        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
     }
 
-    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is.
+    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is, and one without a marker.
     pub(crate) async fn greet(&self) -> Result<(), Unknown> {
         let session = self.session().await?;
         if let Some(guard) = self.guard() {
-            self.link.shake_hands(&session, guard).await?;
+            let state = self.link.look_at_marker(&session, guard).await?;
+            self.link.warn_of(&session, &state);
         }
         Ok(())
     }
@@ -215,7 +217,12 @@ impl Redis {
         let answer = self.ask_once(session, claim).await?;
         match Refusal::read(node, self.guard(), &answer)? {
             None => return Ok(answer),
-            Some(Refusal::Told(cause)) => return Err(cause),
+            Some(Refusal::Told(cause)) => {
+                if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+                    self.link.warn_of(session, &State::Quarantined(rest));
+                }
+                return Err(cause);
+            }
             Some(Refusal::Handshake) => {}
         }
         if let Some(guard) = self.guard()
@@ -283,8 +290,18 @@ impl Redis {
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let answer = self.call(|_| script::inspect(&self.link.target.wire(key))).await?;
-        reply::read_inspect(self.link.node(), answer)
+        let free = |pass: Pass<'_>| script::inspect(&self.link.target.wire(key), Pass { mark: None, ..pass });
+        reply::read_inspect(self.link.node(), self.call(free).await?)
+    }
+
+    /// The same, and a server that may have forgotten calls nothing free.
+    async fn look_guarded(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
+        let answer = self.call(|pass| script::inspect(&self.link.target.wire(key), pass)).await?;
+        match Refusal::read(self.link.node(), self.guard(), &answer)? {
+            None => reply::read_inspect(self.link.node(), answer),
+            Some(Refusal::Told(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(guard::not_begun(self.link.node())),
+        }
     }
 }
 
@@ -337,7 +354,7 @@ impl Backend for Redis {
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
-            let seen = self.look(key).await?;
+            let seen = self.look_guarded(key).await?;
             Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
         })
     }
@@ -357,7 +374,7 @@ impl Backend for Redis {
     /// For releases: without wake-ups and replicas, it is there after fewer trips.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         let link = Link::quiet(self.link.target.for_releases()).ok()?;
-        Some(Arc::new(Self { link, clock: Arc::clone(&self.clock) }))
+        Some(Arc::new(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) }))
     }
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {

@@ -102,7 +102,7 @@ fn ended(victim: &Holding, json: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock::{FencingToken, Holder, HolderId, Key, Owner};
+    use fencelock::{FencingToken, Key};
     use std::time::Duration;
 
     fn seen(occupant: Occupant, expiry: Expiry) -> Holding {
@@ -116,8 +116,7 @@ mod tests {
         assert_eq!(Kind::of(&ours), Kind::Foreign);
         assert_eq!(Kind::of(&ours.clone().with_fence(FencingToken::new(7).ok())), Kind::Ours);
         assert_eq!(Kind::of(&ours.with_held_for(Some(Duration::ZERO))), Kind::Ours, "nodes differ on its token");
-        let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("web-1:42") };
-        assert_eq!(Kind::of(&seen(Occupant::Holder(holder), Expiry::Never)), Kind::ForeignWithoutTtl);
+        assert_eq!(Kind::of(&seen(Occupant::from_wire(&value), Expiry::Never)), Kind::ForeignWithoutTtl);
     }
 
     #[test]
