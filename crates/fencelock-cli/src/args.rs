@@ -42,6 +42,9 @@ Examples:
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Common {
     /// Where the lock lives; without it a directory of this user on this machine.
+    ///
+    /// A password that is not in the URL comes from the variable FENCELOCK_PASSWORD or from password_file=FILE in the URL.
+    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
     // The value of the variable may hold a password, so help must not show it.
     #[arg(long, global = true, env = "FENCELOCK_URL", hide_env_values = true, value_hint = ValueHint::Url)]
     pub(crate) url: Option<String>,
@@ -118,6 +121,10 @@ pub(crate) struct Run {
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) nested: Nested,
+    /// Let the command have FENCELOCK_PASSWORD, and FENCELOCK_URL if it has a password; else it gets neither.
+    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
+    #[arg(long)]
+    pub(crate) pass_url: bool,
     /// Exit with CODE instead of 75 if somebody else has the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,

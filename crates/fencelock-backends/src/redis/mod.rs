@@ -26,6 +26,7 @@ mod reply;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
+mod secrets;
 pub(crate) mod servers;
 mod session;
 mod siblings;
@@ -75,6 +76,8 @@ impl Redis {
     /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
     /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate that this client shows, and its private key, both PEM |
+    /// | `password_file=FILE` | the password is the first line of this file |
     /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any, for the longest TTL |
     /// | `max_ttl=MS` | with a quarantine: the longest TTL that a lock may have; 60000 ms unless set |
     /// | `trust_empty=true` | with a quarantine: a server that nobody has used has forgotten nothing |

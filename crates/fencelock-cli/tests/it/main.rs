@@ -16,6 +16,7 @@ mod outage;
 mod place;
 mod quarantine;
 mod running;
+mod secrets;
 mod signals;
 mod stories;
 mod terminal;
