@@ -42,6 +42,9 @@ Examples:
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Common {
     /// Where the lock lives; without it a directory of this user on this machine.
+    ///
+    /// A password that is not in the URL comes from the variable FENCELOCK_PASSWORD or from password_file=FILE in the URL.
+    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
     // The value of the variable may hold a password, so help must not show it.
     #[arg(long, global = true, env = "FENCELOCK_URL", hide_env_values = true, value_hint = ValueHint::Url)]
     pub(crate) url: Option<String>,
@@ -118,6 +121,10 @@ pub(crate) struct Run {
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) nested: Nested,
+    /// Let the command have FENCELOCK_PASSWORD, and FENCELOCK_URL if it has a password; else it gets neither.
+    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
+    #[arg(long)]
+    pub(crate) pass_url: bool,
     /// Exit with CODE instead of 75 if somebody else has the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
@@ -232,6 +239,8 @@ pub(crate) struct Release {
 }
 
 /// Tell whether KEY is free (exit 0), or who has it (exit 75).
+///
+/// Servers in quarantine may have forgotten who has it: then it is unknown (exit 69), not free.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Status {
@@ -276,6 +285,9 @@ pub(crate) struct Wait {
 ///
 /// Its holder is not asked. If it still works, two work at a time from here on, unless the fencing token is checked.
 /// Without --yes this only shows whose hold would be ended.
+///
+/// What another program put there is shown, by type, length and first characters, and left alone, unless an option says that
+/// it is a lock. Hashes, lists and other types are never deleted. A lock in a file ends with its process, and only so.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Break {
@@ -284,6 +296,12 @@ pub(crate) struct Break {
     /// Do it.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Also a lock of another library: a string with a TTL.
+    #[arg(long)]
+    pub(crate) foreign: bool,
+    /// Also a string without a TTL, which may be data.
+    #[arg(long)]
+    pub(crate) foreign_without_ttl: bool,
 }
 
 /// Reads the arguments of this process.

@@ -22,6 +22,18 @@ pub(crate) struct Child {
     below: Descendants,
 }
 
+/// A variable that a command gets, or does not get.
+pub(crate) type Variable = (&'static str, Option<String>);
+
+pub(crate) fn set_environment(command: &mut Command, environment: &[Variable]) {
+    for (name, value) in environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+}
+
 /// What became of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -59,7 +71,7 @@ impl Child {
     /// this must be called on the main thread.
     pub(crate) async fn start(
         command: &[OsString],
-        environment: &[(&str, String)],
+        environment: &[Variable],
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
         // Before the start, so that no end can be missed.
@@ -162,14 +174,15 @@ impl Child {
 /// Starts a command as a child of this process, in a group of its own. Signals in `mask` are blocked in it.
 pub(crate) fn spawn(
     command: &[OsString],
-    environment: &[(&str, String)],
+    environment: &[Variable],
     stdin: Stdio,
     terminal: Option<OwnedFd>,
     mut mask: SigSet,
 ) -> io::Result<Pid> {
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut builder = Command::new(program);
-    builder.args(arguments).envs(environment.iter().map(|(name, value)| (name, value))).process_group(0).stdin(stdin);
+    builder.args(arguments).process_group(0).stdin(stdin);
+    set_environment(&mut builder, environment);
     // It is blocked for the sake of this program alone, see [`terminal`].
     mask.remove(nix::sys::signal::Signal::SIGTTOU);
     prepare(&mut builder, terminal, mask);

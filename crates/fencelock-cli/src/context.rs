@@ -2,6 +2,7 @@ use crate::args::Common;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::Reporter;
+use crate::secrets;
 use crate::signals::Signals;
 use fencelock::backends::{ConnectError, File, lazy, on_demand};
 use fencelock::{Backend, Client, Error};
@@ -50,7 +51,7 @@ impl Context {
                        or unset the variable, for locks in a directory of this user";
             return Err(Failure::new(Exit::Usage, why));
         }
-        Ok(url)
+        Ok(secrets::complete(url))
     }
 
     /// Does `work`, or ends it on a signal, and leaves nothing behind.

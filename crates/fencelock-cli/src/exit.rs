@@ -80,7 +80,7 @@ Exit status:
 pub(crate) const OTHERS: &str = "\
 Exit status:
   0      done; of `status` and `wait`: the lock is free
-  64     usage: an argument cannot be used, or `break` without --yes
+  64     usage: an argument cannot be used, or `break` needs another option
   69     unreachable: it could not be told
   74     the answer could not be written
   75     busy: somebody else has the lock

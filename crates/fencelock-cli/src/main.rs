@@ -14,6 +14,7 @@ mod nesting;
 mod plan;
 mod progress;
 mod report;
+mod secrets;
 mod signals;
 mod span;
 mod terminal;

@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) hold_for: Duration,
     pub(crate) rules: Rules,
     pub(crate) conflict_exit_code: Option<u8>,
+    /// The command gets the password, too.
+    pub(crate) pass_url: bool,
 }
 
 /// When the command has to end.
@@ -64,6 +66,7 @@ impl Plan {
             hold_for: run.hold_for.unwrap_or_default(),
             rules: Rules { grace, max_hold: run.max_hold, on_lost: run.on_lost },
             conflict_exit_code: run.conflict_exit_code,
+            pass_url: run.pass_url,
         })
     }
 }

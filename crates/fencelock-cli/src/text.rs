@@ -1,6 +1,6 @@
 //! Words for people.
 
-use fencelock::{Expiry, Holding, Span};
+use fencelock::{Expiry, Fault, Holding, Span, Unknown};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -47,6 +47,22 @@ pub(crate) fn holding(holding: &Holding) -> String {
     plain(&text)
 }
 
+/// `node in quarantine for 12.0 s`: why it cannot be told who has a key.
+pub(crate) fn quarantine(cause: &Unknown) -> String {
+    let nodes: Vec<_> = cause.nodes().iter().filter(|node| node.fault == Fault::Quarantined).collect();
+    let (mut text, up_to) = match nodes.len() {
+        0 | 1 => ("node in quarantine".to_owned(), ""),
+        many => (format!("{many} nodes in quarantine"), "up to "),
+    };
+    if let Some(rest) = nodes.iter().filter_map(|node| node.passes_in).max() {
+        let _ = write!(text, " for {up_to}{}", Span(rest));
+    }
+    if nodes.iter().any(|node| node.passes_in.is_none()) {
+        text.push_str(", not begun: `fencelock init` or the next claim begins it");
+    }
+    text
+}
+
 /// Whole milliseconds, as JSON has them.
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
@@ -68,12 +84,25 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock::NodeFault;
 
     #[test]
     fn a_label_cannot_command_the_terminal() {
         assert_eq!(plain("a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
         assert_eq!(plain("a\u{9b}2J\u{202e}b\u{2028}c"), "a\\u{9b}2J\\u{202e}b\\u{2028}c");
         assert_eq!(plain("订单 42"), "订单 42");
+    }
+
+    #[test]
+    fn a_quarantine_is_told_with_its_rest_and_whether_it_has_begun() {
+        let node = |rest: Option<u64>| {
+            let fault = NodeFault::new("a:1", Fault::Quarantined, "");
+            rest.map_or(fault.clone(), |rest| fault.with_passes_in(Duration::from_secs(rest)))
+        };
+        let told = |rests: &[Option<u64>]| quarantine(&Unknown::of_nodes(rests.iter().copied().map(node).collect()));
+        assert_eq!(told(&[Some(12)]), "node in quarantine for 12.0 s");
+        assert_eq!(told(&[Some(12), Some(14)]), "2 nodes in quarantine for up to 14.0 s");
+        assert!(told(&[None]).starts_with("node in quarantine, not begun: `fencelock init`"));
     }
 
     #[test]

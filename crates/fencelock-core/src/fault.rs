@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 /// Why one node could not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,12 +102,21 @@ pub struct NodeFault {
     pub fault: Fault,
     /// The words of the server or the operating system; may be empty.
     pub detail: String,
+    /// When it passes by itself, where that is known: the rest of a quarantine.
+    pub passes_in: Option<Duration>,
 }
 
 impl NodeFault {
     /// `node` is an address without a password, or a directory; `detail` may be empty.
     pub fn new(node: impl Into<String>, fault: Fault, detail: impl Into<String>) -> Self {
-        Self { node: node.into(), fault, detail: detail.into() }
+        Self { node: node.into(), fault, detail: detail.into(), passes_in: None }
+    }
+
+    /// The same with when it passes by itself.
+    #[must_use]
+    pub const fn with_passes_in(mut self, passes_in: Duration) -> Self {
+        self.passes_in = Some(passes_in);
+        self
     }
 }
 
@@ -211,8 +221,8 @@ mod tests {
     #[test]
     fn every_node_is_named_with_its_cause() {
         let unknown = Unknown::of_nodes(vec![
-            NodeFault { node: "a:1".into(), fault: Fault::Timeout, detail: String::new() },
-            NodeFault { node: "b:2".into(), fault: Fault::Denied, detail: "WRONGPASS".into() },
+            NodeFault::new("a:1", Fault::Timeout, ""),
+            NodeFault::new("b:2", Fault::Denied, "WRONGPASS"),
         ]);
         assert_eq!(unknown.to_string(), "a:1: no answer in time; b:2: access denied (WRONGPASS)");
         assert!(!unknown.is_permanent(), "the other node may recover");
@@ -238,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_one_only_if_no_node_may_have_done_anything() {
-        let node = |fault| NodeFault { node: "a:1".into(), fault, detail: String::new() };
+        let node = |fault| NodeFault::new("a:1", fault, "");
         let (kept_out, silent) = (node(Fault::Quarantined), node(Fault::Timeout));
         assert!(Unknown::of_nodes(vec![kept_out.clone(), node(Fault::Misconfigured)]).is_refusal());
         assert!(!Unknown::of_nodes(vec![kept_out.clone(), silent]).is_refusal());
@@ -253,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_server_that_takes_no_writes_has_changed_nothing() {
-        let node = |fault| NodeFault { node: "a:1".into(), fault, detail: String::new() };
+        let node = |fault| NodeFault::new("a:1", fault, "");
         let takes_none = [Fault::ReadOnly, Fault::Full, Fault::Loading, Fault::Quarantined].map(node).to_vec();
         assert!(Unknown::of_nodes(takes_none.clone()).changed_nothing());
         for maybe in [Fault::Timeout, Fault::Unreachable, Fault::Denied, Fault::Busy, Fault::Other] {
@@ -265,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_to_do_is_said_once_for_all_nodes() {
-        let node = |name: &str| NodeFault { node: name.into(), fault: Fault::Quarantined, detail: "5 s left".into() };
+        let node = |name: &str| NodeFault::new(name, Fault::Quarantined, "5 s left");
         assert_eq!(
             Unknown::of_nodes(vec![node("a:1"), node("b:2")]).to_string(),
             "a:1: in quarantine (5 s left); b:2: in quarantine (5 s left); servers that are all new: \

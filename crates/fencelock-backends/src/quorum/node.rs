@@ -159,7 +159,8 @@ impl Node {
         tokio::spawn(async move {
             let answer = timeout(FORSAKEN, node.backend.inspect(&key)).await;
             let mut health = lock(&node.health);
-            if matches!(answer, Ok(Ok(_))) {
+            // One that refuses is well, see [`Node::note`].
+            if answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true)) {
                 health.recover(&node.backend.name());
                 health.usual = None;
                 return;

@@ -40,7 +40,11 @@ fn patient(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
 }
 
 fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
-    Quorum::trusting_empty(nodes.map(|node| node as Arc<dyn Backend>).collect())
+    let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn Backend>).collect();
+    if nodes.len() == 2 {
+        tracing::warn!("two nodes cannot spare one: if either is away, nobody gets a lock; name three or five");
+    }
+    Quorum::trusting_empty(nodes)
 }
 
 impl Quorum {
@@ -55,7 +59,7 @@ impl Quorum {
     /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
     ///
     /// # Cancel safety
-    /// Servers that were found empty may have begun their quarantine, which takes nothing from anybody.
+    /// It only looks. The first claim begins the quarantine of servers that are new.
     pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
         let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
         check_nodes(Size::new(nodes.len())?, &nodes).await?;

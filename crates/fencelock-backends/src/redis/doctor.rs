@@ -3,7 +3,7 @@
 use super::Redis;
 use super::acks::Acks;
 use super::fault::fault_of;
-use super::guard::{Guard, State};
+use super::guard::{Guard, NOT_BEGUN, Pass, State};
 use super::session::Session;
 use super::vitals::{self, fields};
 use fencelock_core::{Fault, Finding, Level, Unknown};
@@ -68,8 +68,8 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
 async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
     let guard = redis.guard()?;
     let span = guard.quarantine().as_secs_f64();
-    Some(match redis.link.shake_hands(session, guard).await {
-        Ok(State::Serving) if guard.trust => Finding::new(
+    Some(match redis.link.look_at_marker(session, guard).await {
+        Ok(State::Serving | State::Restarted | State::Unmarked) if guard.trust => Finding::new(
             Level::Note,
             "quarantine",
             "trust_empty=true: none after a restart or a flush, so two may hold one lock then",
@@ -89,6 +89,12 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
                 span.ceil()
             ),
             "wait; or, if all servers are new and no lock was ever taken from them: fencelock init --trust-empty",
+        ),
+        Ok(State::Restarted | State::Unmarked) => Finding::new(
+            Level::Warning,
+            "quarantine",
+            NOT_BEGUN,
+            "if all servers are new and no lock was ever taken from them: fencelock init --trust-empty; else fencelock init",
         ),
         Err(cause) => {
             let details: Vec<_> = cause.nodes().iter().map(|node| format!("{}: {}", node.fault, node.detail)).collect();
@@ -119,7 +125,7 @@ fn uptime(info: &HashMap<String, String>) -> String {
 }
 
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    let call = super::script::inspect(&format!("{}fencelock-doctor", redis.link.target.prefix));
+    let call = super::script::inspect(&format!("{}fencelock-doctor", redis.link.target.prefix), Pass::free(""));
     match redis.link.call(session, &call).await {
         Ok(_) => Finding::fine("scripts", "Lua scripts run"),
         Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),

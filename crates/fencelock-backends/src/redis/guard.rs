@@ -6,7 +6,7 @@
 //! granted: until every lease that may have been forgotten is over.
 
 use super::reply::Reply;
-use fencelock_core::{Drift, Fault, Invalid, Ttl, Unknown, quarantine};
+use fencelock_core::{Drift, Fault, Invalid, NodeFault, Ttl, Unknown, quarantine};
 use redis::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -136,6 +136,10 @@ pub(crate) enum State {
     Serving,
     /// It may not grant for so long.
     Quarantined(Duration),
+    /// It belongs to this set, and may have forgotten since; a claim begins its quarantine.
+    Restarted,
+    /// It has no marker: it is new, or was flushed or restarted empty.
+    Unmarked,
 }
 
 impl State {
@@ -149,9 +153,34 @@ impl State {
         }
         Ok(if rest.is_zero() { Self::Serving } else { Self::Quarantined(rest) })
     }
+
+    /// What a marker tells whoever only looks at it. A server of another set is an error.
+    pub(crate) fn seen(node: &str, guard: &Guard, run_id: &str, marker: &Marker, now_ms: u64) -> Result<Self, Unknown> {
+        let Marker { epoch, until, quorum, nodes } = marker;
+        let Some(quorum) = quorum else { return Ok(Self::Unmarked) };
+        if *quorum != guard.quorum {
+            let difference = guard.difference(quorum, nodes.as_deref().unwrap_or_default());
+            return Err(Unknown::new(node, Fault::Misconfigured, difference));
+        }
+        let until: Option<u64> = until.as_ref().and_then(|until| until.parse().ok());
+        Ok(match until.filter(|_| epoch.as_deref() == Some(run_id)) {
+            None => Self::Restarted,
+            Some(until) if until > now_ms => Self::Quarantined(Duration::from_millis(until - now_ms)),
+            Some(_) => Self::Serving,
+        })
+    }
 }
 
-/// A claim that was not carried out.
+/// The fields of a marker, as far as they are there.
+#[derive(Debug, Default)]
+pub(crate) struct Marker {
+    pub(crate) epoch: Option<String>,
+    pub(crate) until: Option<String>,
+    pub(crate) quorum: Option<String>,
+    pub(crate) nodes: Option<String>,
+}
+
+/// A claim that was not carried out, or a look that tells nothing.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The marker is another server's, or there is none.
@@ -161,7 +190,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The answer of `acquire.lua`, if it is a refusal.
+    /// The answer of `acquire.lua` or `inspect.lua`, if it is a refusal.
     pub(crate) fn read(node: &str, guard: Option<&Guard>, answer: &Value) -> Result<Option<Self>, Unknown> {
         let (Some(guard), Value::Array(words)) = (guard, answer) else { return Ok(None) };
         let word = match words.first() {
@@ -169,7 +198,8 @@ impl Refusal {
             Some(Value::SimpleString(word)) => word.as_bytes(),
             _ => return Ok(None),
         };
-        if !matches!(word, b"handshake" | b"quarantined" | b"nodeset") {
+        // A lock may have any value, and comes with more beside it.
+        if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset") {
             return Ok(None);
         }
         let mut reply = Reply::new(node, answer.clone())?;
@@ -182,8 +212,16 @@ impl Refusal {
 }
 
 pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
-    Unknown::new(node, Fault::Quarantined, forgotten(rest))
+    let fault = NodeFault::new(node, Fault::Quarantined, forgotten(rest));
+    Unknown::of_nodes(vec![fault.with_passes_in(rest)])
 }
+
+/// For whoever looks at a server whose quarantine has not begun.
+pub(crate) fn not_begun(node: &str) -> Unknown {
+    Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
+}
+
+pub(crate) const NOT_BEGUN: &str = "it may have forgotten its locks: restarted, flushed or new; its quarantine begins with `fencelock init` or the next claim";
 
 pub(crate) fn forgotten(rest: Duration) -> String {
     format!("it may have forgotten its locks: restarted, flushed or new; {:.1} s left", rest.as_secs_f64())

@@ -1,13 +1,15 @@
 use super::fault::{is_no_script, unknown};
 use super::feed::Feed;
-use super::guard::{self, Guard, State};
+use super::guard::{self, Guard, Marker, State};
 use super::script::{self, Call};
 use super::session::Session;
+use super::siblings::Siblings;
 use super::target::Target;
 use fencelock_core::{Fault, Moment, Unknown};
 use redis::{RedisError, Value};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Keeps one session alive, on demand: the next request after a break dials again.
 ///
@@ -18,6 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Link {
     pub(crate) target: Target,
     pub(crate) feed: Arc<Feed>,
+    /// The servers of its list, itself included; none where it stands alone.
+    pub(crate) siblings: OnceLock<Arc<Siblings>>,
     channel: String,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
@@ -46,8 +50,8 @@ impl Link {
             let _ = write!(channel, "{byte:02x}");
         }
         let feed = Arc::new(Feed::new(&target));
-        let (live, dial, tells) = (Mutex::new(None), tokio::sync::Mutex::default(), true);
-        Ok(Self { target, feed, channel, live, dial, tells })
+        let (siblings, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
+        Ok(Self { target, feed, siblings, channel, live, dial, tells })
     }
 
     /// One of a server that was met before.
@@ -83,10 +87,6 @@ impl Link {
                 if self.tells {
                     dial.tell(&self.target.name, &session);
                 }
-                if let Some(guard) = &self.target.guard {
-                    // A server that grants nothing still renews and frees, so this decides nothing: a claim asks again.
-                    let _ = self.meet(&session, guard).await;
-                }
                 *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
                 Ok(session)
             }
@@ -108,22 +108,59 @@ impl Link {
         answer
     }
 
-    /// Shakes hands with the server of this session, and says in the log if it does not serve.
-    pub(crate) async fn meet(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
-        let state = self.shake_hands(session, guard).await;
+    /// What the marker says of the server of this session. It writes nothing.
+    pub(crate) async fn look_at_marker(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
         let node = self.target.name.as_str();
+        let run_id = session.facts.run_id.as_str();
+        if run_id.is_empty() {
+            return Err(no_run_id(node, session));
+        }
+        let mut look = redis::pipe();
+        look.cmd("HMGET").arg(&guard.marker).arg(&["epoch", "until", "quorum", "nodes"]).cmd("TIME");
+        let answers = session.send_all(&look).await;
+        self.check(session);
+        let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
+        let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| unknown(node, &error));
+        let read = |error: redis::ParsingError| unknown(node, &error.into());
+        let [epoch, until, quorum, nodes]: [Option<String>; 4] = redis::from_redis_value(next()?).map_err(read)?;
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(next()?).map_err(read)?;
+        let now_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
+        State::seen(node, guard, run_id, &Marker { epoch, until, quorum, nodes }, now_ms)
+    }
+
+    /// For a claim that met a server without a marker of this run: begins its quarantine, and says in the log if it does not
+    /// serve. A server without any marker is only marked where that cannot be a list that nobody meant.
+    pub(crate) async fn meet(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+        let node = self.target.name.as_str();
+        if let Some(siblings) = self.siblings.get()
+            && self.look_at_marker(session, guard).await? == State::Unmarked
+        {
+            siblings.may_mark(self).await?;
+        }
+        let state = self.shake_hands(session, guard).await;
         match &state {
-            Ok(State::Serving) => {}
-            Ok(State::Quarantined(rest)) => tracing::warn!(node, "in quarantine: {}", guard::forgotten(*rest)),
+            Ok(state) => self.warn_of(session, state),
             // Whoever claims something is told.
             Err(cause) => tracing::debug!(node, "grants nothing: {cause}"),
         }
         state
     }
 
+    /// Says in the log, once for a session, that its server does not serve.
+    pub(crate) fn warn_of(&self, session: &Session, state: &State) {
+        let why = match state {
+            State::Serving => return,
+            State::Quarantined(rest) => guard::forgotten(*rest),
+            State::Restarted | State::Unmarked => guard::NOT_BEGUN.to_owned(),
+        };
+        if !session.told_of_quarantine.swap(true, Ordering::Relaxed) {
+            tracing::warn!(node = self.target.name.as_str(), "in quarantine: {why}");
+        }
+    }
+
     /// Asks the marker whether the server of this session may grant, and writes it if it is not of this server. It is
     /// harmless to do so again.
-    pub(crate) async fn shake_hands(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+    async fn shake_hands(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
         let node = self.target.name.as_str();
         let run_id = session.facts.run_id.as_str();
         if run_id.is_empty() {

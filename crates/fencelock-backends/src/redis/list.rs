@@ -2,6 +2,7 @@
 
 use super::Redis;
 use super::batch::send_batch;
+use super::guard::Pass;
 use super::session::Session;
 use super::{reply, script};
 use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
@@ -63,7 +64,10 @@ impl Redis {
         held: &mut BTreeMap<Key, Holding>,
     ) -> Result<(), Unknown> {
         let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name)).collect();
-        let calls = keys.iter().map(|key| script::inspect(&self.link.target.wire(key))).collect();
+        let calls = keys
+            .iter()
+            .map(|key| script::inspect(&self.link.target.wire(key), Pass::free(&session.facts.run_id)))
+            .collect();
         let batch = send_batch(session, calls, None).await.map_err(|error| self.unknown(&error))?;
         for (key, answer) in keys.into_iter().zip(batch.answers) {
             let answer = answer.map_err(|error| self.unknown(&error))?;

@@ -7,6 +7,7 @@ use super::link::{Link, no_run_id};
 use super::reply::Reply;
 use super::script;
 use super::session::Session;
+use super::siblings::Siblings;
 use super::target::{Role, Target};
 use crate::clock::BootClock;
 use fencelock_core::{Clock, Fault, Invalid, Unknown};
@@ -18,7 +19,10 @@ use std::time::Duration;
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used, a server that is named twice, and nodes that differ in their longest TTL.
 pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
-    targets(urls)?.into_iter().map(Redis::at).collect()
+    let members: Vec<Redis> = targets(urls)?.into_iter().map(Redis::at).collect::<Result<_, _>>()?;
+    let links: Vec<_> = members.iter().map(|member| Arc::clone(&member.link)).collect();
+    Siblings::unite(&links);
+    Ok(members)
 }
 
 pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {

@@ -12,6 +12,7 @@ mod batch;
 mod compat;
 mod dial;
 mod doctor;
+mod evict;
 mod facts;
 mod fault;
 mod feed;
@@ -25,8 +26,10 @@ mod reply;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
+mod secrets;
 pub(crate) mod servers;
 mod session;
+mod siblings;
 mod silence;
 mod target;
 mod vitals;
@@ -44,7 +47,7 @@ use link::Link;
 pub use members::{Change, Enlisted};
 pub(crate) use members::{enlist, members};
 use redis::{RedisError, RedisResult, Value};
-use reply::{Claimed, Evicted, Left, Seen};
+use reply::{Claimed, Left, Seen};
 use script::Call;
 use session::Session;
 use std::sync::Arc;
@@ -56,7 +59,7 @@ const MOST_STEPS: usize = 4096;
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
 #[derive(Debug)]
 pub struct Redis {
-    link: Link,
+    link: Arc<Link>,
     clock: Arc<dyn Clock>,
 }
 
@@ -73,6 +76,8 @@ impl Redis {
     /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
     /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate that this client shows, and its private key, both PEM |
+    /// | `password_file=FILE` | the password is the first line of this file |
     /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any, for the longest TTL |
     /// | `max_ttl=MS` | with a quarantine: the longest TTL that a lock may have; 60000 ms unless set |
     /// | `trust_empty=true` | with a quarantine: a server that nobody has used has forgotten nothing |
@@ -95,14 +100,15 @@ impl Redis {
     }
 
     fn at(target: Target) -> Result<Self, Invalid> {
-        Ok(Self { link: Link::new(target)?, clock: Arc::new(BootClock) })
+        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
     }
 
-    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is.
+    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is, and one without a marker.
     pub(crate) async fn greet(&self) -> Result<(), Unknown> {
         let session = self.session().await?;
         if let Some(guard) = self.guard() {
-            self.link.shake_hands(&session, guard).await?;
+            let state = self.link.look_at_marker(&session, guard).await?;
+            self.link.warn_of(&session, &state);
         }
         Ok(())
     }
@@ -165,31 +171,6 @@ impl Redis {
         Ok(answer)
     }
 
-    /// Ends the hold that was seen, if it is a lock and still that one.
-    async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
-        let key = &holding.key;
-        let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
-        if seen.occupant() == holding.occupant {
-            let Some(what) = seen.evicting() else {
-                return Ok(Eviction::Refused(format!("{} is no lock, and is left as it is", seen.occupant())));
-            };
-            let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-            let answer = self.call(|pass| script::evict(&wire, &seen.value, what, now, pass)).await?;
-            let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
-            if evicted == Evicted::Yes {
-                // The server does not tell the connection that made a change of its own change.
-                self.link.feed.changed(key);
-                if left == Left::More {
-                    // Nobody ever holds under this.
-                    let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
-                }
-                return Ok(Eviction::Evicted);
-            }
-        }
-        let now = self.look(key).await?;
-        Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
-    }
-
     /// With `acks`, a grant is renewed at once where renewals are confirmed, and counts if that one is.
     async fn confirmed(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
         if session.acks.is_none() || !matches!(answer, Acquire::Granted { .. }) {
@@ -239,7 +220,12 @@ impl Redis {
         let answer = self.ask_once(session, claim).await?;
         match Refusal::read(node, self.guard(), &answer)? {
             None => return Ok(answer),
-            Some(Refusal::Told(cause)) => return Err(cause),
+            Some(Refusal::Told(cause)) => {
+                if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+                    self.link.warn_of(session, &State::Quarantined(rest));
+                }
+                return Err(cause);
+            }
             Some(Refusal::Handshake) => {}
         }
         if let Some(guard) = self.guard()
@@ -307,8 +293,18 @@ impl Redis {
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let answer = self.call(|_| script::inspect(&self.link.target.wire(key))).await?;
-        reply::read_inspect(self.link.node(), answer)
+        let free = |pass: Pass<'_>| script::inspect(&self.link.target.wire(key), Pass { mark: None, ..pass });
+        reply::read_inspect(self.link.node(), self.call(free).await?)
+    }
+
+    /// The same, and a server that may have forgotten calls nothing free.
+    async fn look_guarded(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
+        let answer = self.call(|pass| script::inspect(&self.link.target.wire(key), pass)).await?;
+        match Refusal::read(self.link.node(), self.guard(), &answer)? {
+            None => reply::read_inspect(self.link.node(), answer),
+            Some(Refusal::Told(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(guard::not_begun(self.link.node())),
+        }
     }
 }
 
@@ -361,7 +357,7 @@ impl Backend for Redis {
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
-            let seen = self.look(key).await?;
+            let seen = self.look_guarded(key).await?;
             Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
         })
     }
@@ -381,7 +377,7 @@ impl Backend for Redis {
     /// For releases: without wake-ups and replicas, it is there after fewer trips.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         let link = Link::quiet(self.link.target.for_releases()).ok()?;
-        Some(Arc::new(Self { link, clock: Arc::clone(&self.clock) }))
+        Some(Arc::new(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) }))
     }
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {

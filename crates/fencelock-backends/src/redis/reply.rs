@@ -24,6 +24,11 @@ impl Seen {
         occupant(&self.value, &self.kind)
     }
 
+    /// Whether it ends by itself.
+    pub(crate) const fn expires(&self) -> bool {
+        self.expiry.span().is_some()
+    }
+
     /// What an eviction must find it to be; `None` if it is no lock, and never to be ended.
     pub(crate) fn evicting(&self) -> Option<Evicting> {
         match (self.occupant(), self.expiry) {
@@ -130,7 +135,9 @@ fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -
 
 fn occupant(value: &[u8], kind: &str) -> Occupant {
     if let Some(length) = kind.strip_prefix("string ") {
-        return Occupant::Foreign(Foreign::other(format!("a string of {length} bytes")));
+        // Longer than any lock, so no proof of one is shown.
+        let shown: String = String::from_utf8_lossy(value).chars().take(8).collect();
+        return Occupant::Foreign(Foreign::other(format!("a string of {length} bytes, {shown:?}...")));
     }
     if !kind.is_empty() {
         return Occupant::Foreign(Foreign::other(format!("a value of type {kind}")));

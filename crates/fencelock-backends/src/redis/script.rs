@@ -189,8 +189,9 @@ pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, pass: Pass<
     Call::guarded(&RAISE, wire, pass).arg(&holder.hex()).arg(to.get()).pass(pass)
 }
 
-pub(crate) fn inspect(wire: &str) -> Call {
-    Call::new(&INSPECT, wire)
+/// With a mark, a server that may have forgotten calls nothing free.
+pub(crate) fn inspect(wire: &str, pass: Pass<'_>) -> Call {
+    Call::guarded(&INSPECT, wire, pass).pass(pass)
 }
 
 /// What a hold is taken for that is to be ended.

@@ -11,6 +11,7 @@ use fencelock_core::{Fault, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) acks: Option<AckLine>,
     pub(crate) silence: Silence,
     opened: Instant,
+    /// It was told in the log that its server is in quarantine.
+    pub(crate) told_of_quarantine: AtomicBool,
 }
 
 /// A master that was demoted keeps its connections, while its address may lead to the new one by now. So one that only
@@ -57,7 +60,8 @@ impl Session {
         let facts = Facts::learn(connection.clone(), target, resp3, channel, feed, &silence).await?;
         let _ = told.set(facts.run_id.clone());
         let acks = AckLine::open(target, &facts, feed, &silence).await?;
-        Ok(Self { connection, number, facts, acks, silence, opened: Instant::now() })
+        let told_of_quarantine = AtomicBool::new(false);
+        Ok(Self { connection, number, facts, acks, silence, opened: Instant::now(), told_of_quarantine })
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {

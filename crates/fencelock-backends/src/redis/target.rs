@@ -1,6 +1,7 @@
 use super::acks::Acks;
 use super::compat;
 use super::guard::{Guard, LONGEST_TTL};
+use super::secrets;
 use fencelock_core::{Invalid, Key, Ttl};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
@@ -13,7 +14,7 @@ pub(crate) struct Target {
     /// Host, port and database, without credentials.
     pub(crate) name: String,
     pub(crate) client: redis::Client,
-    certificates: Option<Vec<u8>>,
+    certificates: Option<TlsCertificates>,
     /// Put before every key on the wire.
     pub(crate) prefix: String,
     /// How long to wait for a connection, and for an answer.
@@ -54,6 +55,8 @@ impl Target {
     /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
     /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate that this client shows, and its private key, both PEM |
+    /// | `password_file=FILE` | the password is the first line of this file |
     /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any |
     /// | `max_ttl=MS` | with a quarantine: the longest TTL, and so its length; 60000 ms unless set |
     /// | `trust_empty=true` | with a quarantine: an unknown server has forgotten nothing |
@@ -71,12 +74,18 @@ impl Target {
         let name = name_of(&info);
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            options.read(pair)?;
+            // After a '?' in a password its rest looks like an option.
+            let hidden =
+                |_| Invalid::new("an option of this URL cannot be read; in a password ? is written %3F, and @ %40");
+            let read = options.read(pair);
+            if query.contains('@') { read.map_err(hidden)? } else { read? }
         }
+        let info = options.with_password(info)?;
         let prefix = options.prefix()?;
         let guard = options.guard(role, &prefix)?;
-        let certificates = options.ca.as_deref().map(read_certificates).transpose()?;
-        let client = client(info, certificates.as_deref()).map_err(|error| unusable(&error))?;
+        let (ca, cert, key) = (options.ca.as_deref(), options.cert.as_deref(), options.key.as_deref());
+        let certificates = secrets::certificates(ca, cert, key)?;
+        let client = client(info, certificates.as_ref()).map_err(|error| unusable(&error))?;
         Ok(Self {
             client,
             certificates,
@@ -102,7 +111,7 @@ impl Target {
 
     /// The same server with other settings.
     pub(crate) fn client_with(&self, info: ConnectionInfo) -> RedisResult<redis::Client> {
-        client(info, self.certificates.as_deref())
+        client(info, self.certificates.as_ref())
     }
 
     /// The name of a lock on the wire.
@@ -121,6 +130,9 @@ struct Options {
     acks: u32,
     acks_limit: Option<Duration>,
     ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+    password_file: Option<String>,
     quarantine: Option<bool>,
     max_ttl: Option<Ttl>,
     trust_empty: Option<bool>,
@@ -137,6 +149,9 @@ impl Default for Options {
             acks: 0,
             acks_limit: None,
             ca: None,
+            cert: None,
+            key: None,
+            password_file: None,
             quarantine: None,
             max_ttl: None,
             trust_empty: None,
@@ -163,6 +178,9 @@ impl Options {
             ("push", "off") => self.push = false,
             ("push", "on") => self.push = true,
             ("ca", file) => self.ca = Some(file.to_owned()),
+            ("cert", file) => self.cert = Some(file.to_owned()),
+            ("key", file) => self.key = Some(file.to_owned()),
+            ("password_file", file) => self.password_file = Some(file.to_owned()),
             ("quarantine", "on") => self.quarantine = Some(true),
             ("quarantine", "off") => self.quarantine = Some(false),
             ("max_ttl", text) => {
@@ -176,11 +194,20 @@ impl Options {
             _ => {
                 return Err(Invalid::new(format!(
                     "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
-                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false"
+                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false"
                 )));
             }
         }
         Ok(())
+    }
+
+    fn with_password(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
+        let Some(file) = &self.password_file else { return Ok(info) };
+        let settings = info.redis_settings().clone();
+        if settings.password().is_some() {
+            return Err(Invalid::new("the password is in the URL, and password_file= names another: give one of them"));
+        }
+        Ok(info.set_redis_settings(settings.set_password(secrets::password(file)?)))
     }
 
     /// The one that was given, in whichever way.
@@ -263,21 +290,14 @@ fn name_of(info: &ConnectionInfo) -> String {
     if db == 0 { place } else { format!("{place}/{db}") }
 }
 
-fn read_certificates(file: &str) -> Result<Vec<u8>, Invalid> {
-    std::fs::read(file).map_err(|error| Invalid::new(format!("cannot read the certificates in {file}: {error}")))
-}
-
-fn client(info: ConnectionInfo, certificates: Option<&[u8]>) -> RedisResult<redis::Client> {
+fn client(info: ConnectionInfo, certificates: Option<&TlsCertificates>) -> RedisResult<redis::Client> {
     if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
         // The driver takes that of the process and panics without one. It fails only if somebody was faster.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     match certificates {
         None => redis::Client::open(info),
-        Some(pem) => {
-            let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.to_vec()) };
-            redis::Client::build_with_tls(info, certificates)
-        }
+        Some(certificates) => redis::Client::build_with_tls(info, certificates.clone()),
     }
 }
 
@@ -293,9 +313,15 @@ mod tests {
 
     #[test]
     fn an_error_about_a_url_does_not_repeat_its_password() {
-        for url in
-            ["redis://u:s3cret@", "redis://u:s3cret@host:99999", "redis://u:s3cret@host?x=1", "redis://u:s3cret@h/a"]
-        {
+        for url in [
+            "redis://u:s3cret@",
+            "redis://u:s3cret@host:99999",
+            "redis://u:s3cret@host?x=1",
+            "redis://u:s3cret@h/a",
+            "redis://u:a?s3cret@host",
+            "redis://u:a?timeout=s3cret@host",
+            "redis://u:s3cret@h?password_file=/dev/null",
+        ] {
             let error = Target::parse(url).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }

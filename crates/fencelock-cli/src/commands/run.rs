@@ -8,6 +8,7 @@ use crate::nesting::Nesting;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, Reporter};
+use crate::secrets;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::ward::{Ward, Watched};
@@ -124,7 +125,11 @@ impl Shift<'_> {
         let [key, place, outer] = Nesting::of_this_process().with(self.guard.key().as_str(), self.place);
         let holder = ("FENCELOCK_HOLDER", self.guard.holder().to_string());
         let fence = ("FENCELOCK_FENCE", self.guard.fencing_token().to_string());
-        let environment = [key, place, outer, holder, fence];
+        let mut environment: Vec<_> =
+            [key, place, outer, holder, fence].into_iter().map(|(name, value)| (name, Some(value))).collect();
+        if !self.plan.pass_url {
+            environment.extend(secrets::withheld().into_iter().map(|name| (name, None)));
+        }
         let given = terminal.and_then(Terminal::for_start);
         Child::start(&self.plan.command, &environment, given).await.map_err(|error| {
             // The new process may have had the terminal already when it failed.

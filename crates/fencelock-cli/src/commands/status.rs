@@ -2,8 +2,8 @@ use crate::args::Status;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::text::{holding, millis, plain};
-use fencelock::{Client, Holding};
+use crate::text::{holding, millis, plain, quarantine};
+use fencelock::{Client, Error, Holding, Unknown};
 use serde_json::{Value, json};
 
 /// Tells who has a key.
@@ -12,7 +12,10 @@ pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Fa
 }
 
 async fn look(client: &Client, key: &str, context: &Context) -> Result<Exit, Failure> {
-    let held = client.inspect(key).await?;
+    let held = match client.inspect(key).await {
+        Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
+        held => held?,
+    };
     let answer = match &held {
         None if context.report.json => json!({ "key": key, "held": false }).to_string(),
         Some(held) if context.report.json => describe(held).to_string(),
@@ -21,6 +24,19 @@ async fn look(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
+}
+
+/// A server that may have forgotten the lock does not call it free.
+fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failure> {
+    let why = quarantine(cause);
+    let answer = if context.report.json {
+        let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
+        json!({ "key": key, "held": null, "unknown": why, "quarantined_for_ms": rest.map(millis) }).to_string()
+    } else {
+        format!("{}: unknown ({why})", plain(key))
+    };
+    context.answer(&format!("{answer}\n"))?;
+    Ok(Exit::Unreachable)
 }
 
 /// A hold as JSON.

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::text::{holding, plain};
+use crate::text::{holding, plain, quarantine};
 use crate::wait_status::WaitStatus;
 use fencelock::{Client, Error, Expiry, Fault, Holding, Span, Unknown};
 use std::time::Duration;
@@ -45,6 +45,11 @@ async fn until_free(wait: &Wait, client: &Client, progress: &Progress) -> Result
                 progress.waiting(&WaitStatus::of_watcher(&held, progress.waited()));
                 pause(&held)
             }
+            // What has not begun does not pass by itself.
+            Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() && (over || !passes(&cause)) => {
+                let why = format!("{} is unknown ({})", plain(&wait.key), quarantine(&cause));
+                return Err(Failure::new(Exit::Unreachable, why));
+            }
             Err(Error::Unreachable { cause, .. }) if !over => {
                 progress.trouble(&cause);
                 PAUSE
@@ -68,6 +73,11 @@ async fn look(wait: &Wait, client: &Client, progress: &Progress) -> Result<Optio
         let cause = Unknown::new(client.name(), Fault::Timeout, "the wait was over before an answer came");
         Err(Error::unreachable(cause))
     })
+}
+
+/// Whether every quarantine has begun, and so ends.
+fn passes(cause: &Unknown) -> bool {
+    cause.nodes().iter().all(|node| node.fault != Fault::Quarantined || node.passes_in.is_some())
 }
 
 /// A lease about to end is worth waiting for exactly.

@@ -75,7 +75,7 @@ impl Guardian {
     /// Starts `command` below a guardian. `front` gives it the terminal.
     pub(crate) async fn start(
         command: &[OsString],
-        environment: &[(&str, String)],
+        environment: &[crate::child::Variable],
         front: bool,
     ) -> Result<(Self, Pid), NotStarted> {
         let mut guardian = Self::spawn(command, environment, front).map_err(|_| NotStarted::NoGuardian)?;
@@ -87,7 +87,7 @@ impl Guardian {
         }
     }
 
-    fn spawn(command: &[OsString], environment: &[(&str, String)], front: bool) -> io::Result<Self> {
+    fn spawn(command: &[OsString], environment: &[crate::child::Variable], front: bool) -> io::Result<Self> {
         use std::os::{fd::OwnedFd, unix::process::CommandExt};
         crate::descendants::adopt_orphans(true)?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
@@ -95,7 +95,7 @@ impl Guardian {
         let socket = tokio::net::UnixStream::from_std(ours)?;
         let mut guardian = std::process::Command::new("/proc/self/exe");
         guardian.arg0("fencelock").args([ROLE, if front { FRONT } else { BACK }]).args(command);
-        guardian.envs(environment.iter().map(|(name, value)| (name, value)));
+        crate::child::set_environment(&mut guardian, environment);
         // A group of its own, so that nothing typed at a terminal ends or stops it. Its stdin is the socket; that of the
         // command comes over the socket.
         let process = guardian.process_group(0).stdin(OwnedFd::from(theirs)).spawn()?;
@@ -153,7 +153,11 @@ pub(crate) enum Guardian {}
 #[cfg(not(target_os = "linux"))]
 #[allow(clippy::unused_async, reason = "it is the same as elsewhere")]
 impl Guardian {
-    pub(crate) async fn start(_: &[OsString], _: &[(&str, String)], _: bool) -> Result<(Self, Pid), NotStarted> {
+    pub(crate) async fn start(
+        _: &[OsString],
+        _: &[crate::child::Variable],
+        _: bool,
+    ) -> Result<(Self, Pid), NotStarted> {
         Err(NotStarted::NoGuardian)
     }
 

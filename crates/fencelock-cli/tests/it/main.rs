@@ -3,6 +3,7 @@
 
 mod answers;
 mod bench;
+mod breaking;
 mod child;
 mod counting;
 mod descendants;
@@ -16,6 +17,7 @@ mod outage;
 mod place;
 mod quarantine;
 mod running;
+mod secrets;
 mod signals;
 mod stories;
 mod terminal;

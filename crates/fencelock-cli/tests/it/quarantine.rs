@@ -73,6 +73,86 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
 }
 
 #[test]
+fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_forgotten() {
+    let Some(servers) = servers(3) else { return };
+    let (place, url) = (Place::files(), url(&servers));
+    let fresh = |url: &str| {
+        let began = "quarantine, not begun: `fencelock init` or the next claim begins it";
+        let status = test(&place, url, "status k").output();
+        assert!(status.status == 69 && status.stdout.starts_with("k: unknown ("), "{}", status.stdout);
+        assert!(status.stdout.ends_with(&format!("{began})\n")), "{}", status.stdout);
+        let json = test(&place, url, "--json status k").output();
+        let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert!(json["held"].is_null() && json["quarantined_for_ms"].is_null(), "{json}");
+        assert!(json["unknown"].as_str().unwrap().ends_with(began), "{json}");
+        test(&place, url, "-q status k").status(69).run();
+        for line in ["wait k", "wait -w 1 k"] {
+            let wait = test(&place, url, line).output();
+            assert!(wait.status == 69 && wait.stderr.contains("k is unknown ("), "{}", wait.stderr);
+        }
+        test(&place, url, "list").ok();
+        assert!(test(&place, url, "doctor").output().stdout.contains("fencelock init"));
+    };
+    fresh(&url);
+    fresh(&format!("redis://127.0.0.1:{}?quarantine=on", servers[0].port()));
+    for server in &servers {
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "looking wrote something");
+    }
+    // The first claim of servers that are all new begins their quarantine.
+    assert_eq!(test(&place, &url, "run -n k -- true").output().status, 69);
+    let in_quarantine = |line: &str| {
+        wait_until("a quarantine on every node", || {
+            let output = test(&place, &url, line).output();
+            assert_eq!(output.status, 69, "{}", output.stdout);
+            Some(output.stdout + &output.stderr).filter(|said| said.contains(" for ") && !said.contains("not begun"))
+        })
+    };
+    assert!(in_quarantine("status k").starts_with("k: unknown (2 nodes in quarantine for up to "));
+    assert!(in_quarantine("wait -w 0.1 k").contains("fencelock: k is unknown (2 nodes in quarantine for up to "));
+    let json: serde_json::Value = serde_json::from_str(&in_quarantine("--json status k")).unwrap();
+    assert!((1..=50_610).contains(&json["quarantined_for_ms"].as_u64().unwrap()), "{json}");
+    servers.iter().for_each(end_quarantine);
+    test(&place, &url, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn a_new_server_is_claimed_only_with_a_list_that_was_set_up_or_is_all_new_and_answers() {
+    let Some(mut servers) = servers(3) else { return };
+    let place = Place::files();
+    let ours = url(&servers);
+    servers[2].kill();
+    let output = test(&place, &ours, "run -n k -- true").output();
+    assert!(output.status == 69 && output.stderr.contains("is not marked before"), "{}", output.stderr);
+    assert!(servers[..2].iter().all(|server| server.command(&["DBSIZE"]) == Reply::Int(0)), "{}", output.stderr);
+    servers[2].restart_empty().unwrap();
+    test(&place, &ours, "init --trust-empty").ok();
+    test(&place, &ours, "run -n k -- true").ok();
+    // One that was restarted empty looks as new, but the others say that the list is right, although one is away.
+    servers[1].restart_empty().unwrap();
+    servers[2].kill();
+    let marked = wait_until("the quarantine of a node that forgot", || {
+        let output = test(&place, &ours, "run -n k -- true").output();
+        assert_eq!(output.status, 69, "{}", output.stderr);
+        (servers[1].command(&["HEXISTS", "fencelock:node", "until"]) == Reply::Int(1)).then_some(output.stderr)
+    });
+    assert!(marked.contains("in quarantine"), "{marked}");
+}
+
+#[test]
+fn a_list_of_two_nodes_is_warned_of_by_every_command() {
+    let Some(servers) = servers(2) else { return };
+    let (place, url) = (Place::files(), url(&servers));
+    let init = test(&place, &url, "init --trust-empty").output();
+    assert!(init.stdout.contains("cannot spare a node"), "{}", init.stdout);
+    assert!(test(&place, &url, "doctor").output().stdout.contains("2 nodes, of which 0 may be away"));
+    for line in ["status k", "list", "wait k", "run k -- true", "acquire k", "break k"] {
+        let output = test(&place, &url, line).output();
+        let warned = output.stderr.starts_with("fencelock: warning: two nodes cannot spare one");
+        assert!(warned, "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let Some(mut servers) = servers(4) else { return };
     let place = Place::files();
@@ -83,12 +163,14 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let new = url([&servers[0], &servers[1], &servers[3]]);
     let refused = test(&place, &new, "status k").output();
     assert!(refused.status == 64 && refused.stderr.contains("it belongs to"), "{}", refused.stderr);
-    // It met the new node, whose quarantine may be over long before the old node died. What that one had granted counts.
-    end_quarantine(&servers[3]);
+    // Looking leaves the new node alone. A claim of a list that nobody has set up does so, too.
+    let claimed = test(&place, &new, "run -n k -- true").output();
+    assert!(claimed.status == 64 && claimed.stderr.contains("it belongs to"), "{}", claimed.stderr);
+    assert_eq!(servers[3].command(&["DBSIZE"]), Reply::Int(0));
     let init = test(&place, &new, "init").output();
     let lines: Vec<_> = init.stdout.lines().collect();
     assert!(lines[1].contains("in another set  now") && lines[2].contains("in another set  now"), "{}", init.stdout);
-    assert!(lines[3].contains("in this set     in 50."), "{}", init.stdout);
+    assert!(lines[3].contains("new             in 50."), "{}", init.stdout);
     let again = test(&place, &new, "init").output().stdout;
     assert!(init.stdout.contains("Clients that name another set with these nodes fail"), "{}", init.stdout);
     assert!(again.lines().skip(1).all(|line| line.contains("in this set")), "{again}");
@@ -163,6 +245,6 @@ fn a_warning_is_a_line_like_all_others_and_only_where_the_answer_does_not_tell()
     let output = test(&place, &url, "doctor").output();
     assert!(output.stdout.contains("  warning  quarantine "), "{}", output.stdout);
     assert_eq!(output.stderr, "");
-    let output = test(&place, &url, "-v doctor").output();
+    let output = test(&place, &url, "-v status k").output();
     assert!(output.stderr.contains(" WARN fencelock_backends::"), "{}", output.stderr);
 }

@@ -110,6 +110,7 @@ impl<'a> Test<'a> {
         command.arg(BINARY).args(self.arguments).current_dir(self.place.dir());
         command
             .env_remove("FENCELOCK_URL")
+            .env_remove("FENCELOCK_PASSWORD")
             .env_remove("FENCELOCK_KEY")
             .env_remove("XDG_RUNTIME_DIR")
             .envs(self.environment);

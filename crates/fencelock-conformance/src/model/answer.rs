@@ -53,6 +53,17 @@ pub enum Acquire {
     Refused(Refusal),
 }
 
+/// The answer of `inspect` where a quarantine is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// Somebody has it.
+    Held(Inspect),
+    /// Nobody has it.
+    Free,
+    /// Nobody has it as far as the server remembers, and it may have forgotten.
+    Refused(Refusal),
+}
+
 /// The answer of `raise`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Raise {

@@ -1,4 +1,4 @@
-use super::answer::{Acquire, Evict, Inspect, Left, Occupied, Raise, Refused, Release, Renew};
+use super::answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
 use super::line::{Channel, HandOff, Heard, Line, Lives, Name, Waiters};
 use super::marker::Gate;
 use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
@@ -296,6 +296,14 @@ impl KeyModel {
             left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
         }
         Ok(Evict::Evicted(left))
+    }
+
+    /// `inspect.lua` where a quarantine is asked for: a server that may have forgotten calls nothing free.
+    pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Look, Refused> {
+        if let Some(seen) = self.inspect(server) {
+            return Ok(Look::Held(seen));
+        }
+        Ok(gate.refusal()?.map_or(Look::Free, |refusal| Look::Refused(refusal.clone())))
     }
 
     /// `inspect.lua`: who has the lock; `None` if it is free.

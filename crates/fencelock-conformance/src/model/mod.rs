@@ -23,7 +23,7 @@ mod tokens;
 mod value;
 mod waiting;
 
-pub use answer::{Acquire, Evict, Inspect, Left, Occupied, Raise, Refused, Release, Renew};
+pub use answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
 pub use foreign::{Done, OnlyIfFree};
 pub use key::{Claim, Fence, Intent, KeyModel, Lock, Seen};
 pub use line::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Waiter, Waiters};

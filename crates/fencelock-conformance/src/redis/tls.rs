@@ -11,35 +11,52 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The server's key, PEM.
     pub key: PathBuf,
+    /// A client's certificate, PEM.
+    pub client_certificate: PathBuf,
+    /// That client's key, PEM.
+    pub client_key: PathBuf,
 }
 
 impl TlsFiles {
     pub(super) fn write_to(dir: &Path) -> Result<Self> {
-        let (ca, certificate, key) = make().map_err(Error::other)?;
+        let made = Made::new().map_err(Error::other)?;
         let write = |name: &str, text: &str| {
             let path = dir.join(name);
             std::fs::write(&path, text).map(|()| path)
         };
         Ok(Self {
-            ca: write("ca.pem", &ca)?,
-            certificate: write("server.pem", &certificate)?,
-            key: write("server.key", &key)?,
+            ca: write("ca.pem", &made.ca)?,
+            certificate: write("server.pem", &made.server.0)?,
+            key: write("server.key", &made.server.1)?,
+            client_certificate: write("client.pem", &made.client.0)?,
+            client_key: write("client.key", &made.client.1)?,
         })
     }
 }
 
-fn make() -> std::result::Result<(String, String, String), rcgen::Error> {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    authority.distinguished_name.push(DnType::CommonName, "fencelock test authority");
-    let authority_key = KeyPair::generate()?;
-    let ca = authority.self_signed(&authority_key)?.pem();
-    let issuer = Issuer::new(authority, authority_key);
+/// Certificates, each with its key where somebody needs that.
+struct Made {
+    ca: String,
+    server: (String, String),
+    client: (String, String),
+}
 
-    let mut server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    server.distinguished_name.push(DnType::CommonName, "localhost");
-    let server_key = KeyPair::generate()?;
-    let certificate = server.signed_by(&server_key, &issuer)?.pem();
-    Ok((ca, certificate, server_key.serialize_pem()))
+impl Made {
+    fn new() -> std::result::Result<Self, rcgen::Error> {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        authority.distinguished_name.push(DnType::CommonName, "fencelock test authority");
+        let authority_key = KeyPair::generate()?;
+        let ca = authority.self_signed(&authority_key)?.pem();
+        let issuer = Issuer::new(authority, authority_key);
+        let signed = |names: &[&str], common_name: &str| {
+            let mut of = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+            of.distinguished_name.push(DnType::CommonName, common_name);
+            let key = KeyPair::generate()?;
+            Ok::<_, rcgen::Error>((of.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
+        };
+        let (server, client) = (signed(&["localhost", "127.0.0.1"], "localhost")?, signed(&[], "a client")?);
+        Ok(Self { ca, server, client })
+    }
 }

@@ -119,3 +119,60 @@ async fn tls_whose_authority_is_unknown_is_refused() {
     let missing = Client::connect(&format!("{}?ca=/no/such/file", server.tls_url())).await.unwrap_err();
     assert!(matches!(missing, Error::Config(_)), "{missing:?}");
 }
+
+#[tokio::test]
+async fn a_server_that_wants_a_certificate_gets_the_one_of_the_url() {
+    let Some(server) = server_with(RedisServer::options().tls().args(["--tls-auth-clients", "yes"])) else { return };
+    let files = server.tls_files().clone();
+    let trusting = format!("{}?ca={}", server.tls_url(), files.ca.display());
+    let refused = Client::connect(&trusting).await.unwrap_err();
+    assert!(matches!(refused, Error::Unreachable { .. }), "{refused:?}");
+    let shown = |cert: &std::path::Path, key: &std::path::Path| {
+        format!("{trusting}&cert={}&key={}", cert.display(), key.display())
+    };
+    let client = client(&shown(&files.client_certificate, &files.client_key)).await;
+    client.lock("k").await.unwrap().release().await.unwrap();
+    for (cert, key) in [
+        (&files.client_key, &files.client_key),
+        (&files.client_certificate, &files.client_certificate),
+        (&files.client_certificate, &std::path::PathBuf::from("/dev/zero")),
+    ] {
+        let refused = Client::connect(&shown(cert, key)).await.unwrap_err();
+        assert!(matches!(refused, Error::Config(_)), "{refused:?}");
+    }
+    let alone = Client::connect(&format!("{trusting}&cert={}", files.client_certificate.display())).await;
+    assert!(alone.unwrap_err().to_string().contains("go together"));
+}
+
+#[tokio::test]
+async fn nodes_of_a_quorum_get_the_certificate_too() {
+    let Some(first) = server_with(RedisServer::options().tls().args(["--tls-auth-clients", "yes"])) else { return };
+    let (files, address) = (first.tls_files().clone(), first.tls_url());
+    let host = address.strip_prefix("rediss://").unwrap();
+    let tls = format!(
+        "ca={}&cert={}&key={}",
+        files.ca.display(),
+        files.client_certificate.display(),
+        files.client_key.display()
+    );
+    let client = client(&format!("redlock+tls://{host}?{tls}&trust_empty=true")).await;
+    client.lock("k").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_comes_from_a_file_and_no_error_shows_it() {
+    let Some(server) = server_with(RedisServer::options().password("s3cret/@")) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "s3cret/@\n").unwrap();
+    let url = format!("redis://127.0.0.1:{}?password_file={}", server.port(), file.display());
+    client(&url).await.lock("k").await.unwrap().release().await.unwrap();
+    let quorum = url.replace("redis://", "redlock://").replace('?', "?trust_empty=true&");
+    client(&quorum).await.lock("j").await.unwrap().release().await.unwrap();
+    std::fs::write(&file, "wr0ng\n").unwrap();
+    let both = url.replace("127.0.0.1", ":wr0ng@127.0.0.1");
+    for url in [&url, &both] {
+        let error = Client::connect(url).await.unwrap_err();
+        assert!(!format!("{error:#} {error:?}").contains("wr0ng"), "{error:?}");
+    }
+}

@@ -9,7 +9,7 @@ use crate::redis::guard::{Guard, Pass};
 use crate::redis::script::{self, Call, Evicting};
 use fencelock_conformance::Reply;
 use fencelock_conformance::model::{
-    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Left, Marker, Server, Value,
+    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Left, Look, Marker, Server, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
 use std::num::NonZeroU32;
@@ -86,8 +86,12 @@ fn renewed(answer: model::Renew) -> Reply {
     }
 }
 
-fn inspected(answer: Option<model::Inspect>) -> Reply {
-    let Some(seen) = answer else { return Reply::Nil };
+fn inspected(answer: Look) -> Reply {
+    let seen = match answer {
+        Look::Held(seen) => seen,
+        Look::Free => return Reply::Nil,
+        Look::Refused(refusal) => return Reply::Array(guest::refused(&refusal)),
+    };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
     Reply::Array(vec![text(&seen.by), text(seen.by.kind()), pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
 }
@@ -168,8 +172,8 @@ impl Both<'_> {
                 (Sent::script(call, changes), Expected::or_refused(answer, released))
             }
             Command::Inspect => {
-                let answer = key.inspect(server);
-                (Sent::script(script::inspect(name), changes), Expected::Reply(inspected(answer)))
+                let answer = key.look(server, &gate);
+                (Sent::script(script::inspect(name, pass), changes), Expected::or_refused(answer, inspected))
             }
             Command::Evict { seen, kind, proposal } => {
                 let there = key.lock.as_ref().map(|lock| lock.value.clone());

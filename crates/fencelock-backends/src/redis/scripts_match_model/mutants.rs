@@ -227,6 +227,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "an init forgets that the server joins",
         Mutant { from: "found == 'new' or ARGV[6] == 'join'", to: "found == 'new'" },
     ),
+    (
+        "a server that may have forgotten calls a lock free",
+        Mutant { from: "return refusal(ARGV[1], ARGV[2]) or false", to: "return false" },
+    ),
     ("an init leaves a quarantine short", Mutant { from: "till = till + wanted - span", to: "till = till" }),
     ("an init forgets the longer span", Mutant { from: "math.max(span, tonumber(ARGV[2]))", to: "tonumber(ARGV[2])" }),
     (

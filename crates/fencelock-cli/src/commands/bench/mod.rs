@@ -51,7 +51,7 @@ pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Fail
 
 fn this_program() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["bench", "worker"]).env_remove("FENCELOCK_URL");
+    command.args(["bench", "worker"]).env_remove("FENCELOCK_URL").env_remove("FENCELOCK_PASSWORD");
     Ok(command)
 }
 

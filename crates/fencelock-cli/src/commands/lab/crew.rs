@@ -88,7 +88,11 @@ impl Crew {
         }
         let mut command = Command::new(std::env::current_exe()?);
         // Quiet: what its client warns of is what the table counts. A group of its own, so that nothing typed at a terminal ends it before its keys can be removed.
-        command.args(["-q", "lab", "hand"]).process_group(0).env_remove("FENCELOCK_URL");
+        command
+            .args(["-q", "lab", "hand"])
+            .process_group(0)
+            .env_remove("FENCELOCK_URL")
+            .env_remove("FENCELOCK_PASSWORD");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let streams = child.stdin.take().zip(child.stdout.take());
         let pid = Pid::from_child(&child);

@@ -1,0 +1,121 @@
+//! What a URL names and does not hold: files with certificates, keys and passwords.
+
+use fencelock_core::Invalid;
+use redis::{ClientTlsConfig, TlsCertificates};
+use rustix::fs::OFlags;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// All certificate authorities of a system take a quarter of this.
+const CERTIFICATES_MAX: u64 = 1 << 20;
+const PASSWORD_MAX: u64 = 1 << 12;
+
+/// The files that `ca=`, `cert=` and `key=` name; `None` if there are none.
+pub(super) fn certificates(
+    ca: Option<&str>,
+    cert: Option<&str>,
+    key: Option<&str>,
+) -> Result<Option<TlsCertificates>, Invalid> {
+    let root_cert = ca.map(|file| with_certificate("ca", file)).transpose()?;
+    let client_tls = match (cert, key) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => {
+            let client_cert = with_certificate("cert", cert)?;
+            let client_key = read("key", key, CERTIFICATES_MAX)?;
+            PrivateKeyDer::from_pem_slice(&client_key)
+                .map_err(|_| Invalid::new(format!("key={key} has no private key: PEM, without a passphrase")))?;
+            Some(ClientTlsConfig { client_cert, client_key })
+        }
+        _ => return Err(Invalid::new("cert= and key= go together: a client's certificate, and its private key")),
+    };
+    let none = root_cert.is_none() && client_tls.is_none();
+    Ok(if none { None } else { Some(TlsCertificates { client_tls, root_cert }) })
+}
+
+/// The first line of the file that `password_file=` names.
+pub(super) fn password(file: &str) -> Result<String, Invalid> {
+    let bytes = read("password_file", file, PASSWORD_MAX)?;
+    let text = String::from_utf8(bytes).map_err(|_| Invalid::new(format!("password_file={file} is no UTF-8")))?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        return Err(Invalid::new(format!("password_file={file} has no password in its first line")));
+    }
+    Ok(password.to_owned())
+}
+
+fn with_certificate(option: &str, file: &str) -> Result<Vec<u8>, Invalid> {
+    let pem = read(option, file, CERTIFICATES_MAX)?;
+    let mut certificates = CertificateDer::pem_slice_iter(&pem);
+    match certificates.next() {
+        Some(Ok(_)) if certificates.all(|certificate| certificate.is_ok()) => Ok(pem),
+        None => Err(Invalid::new(format!("{option}={file} has no certificate in PEM"))),
+        _ => Err(Invalid::new(format!("{option}={file} has a certificate that cannot be read"))),
+    }
+}
+
+/// A pipe would be waited for and a device may have no end.
+fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
+    let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(nonblocking).open(file).map_err(refused)?;
+    if !opened.metadata().map_err(refused)?.is_file() {
+        return Err(Invalid::new(format!("{option}={file} is no regular file")));
+    }
+    let mut bytes = Vec::new();
+    opened.take(most + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > most {
+        return Err(Invalid::new(format!("{option}={file} is longer than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(ca: &str) -> String {
+        certificates(Some(ca), None, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_regular_files_of_a_sane_size_with_a_certificate_are_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name).display().to_string();
+        assert!(refused("/dev/zero").contains("no regular file"));
+        assert!(refused(&file("")).contains("no regular file"));
+        assert!(refused("/no/such/file").contains("cannot be read"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, file("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        assert!(refused(&file("pipe")).contains("no regular file"));
+        std::fs::write(file("empty"), "").unwrap();
+        assert!(refused(&file("empty")).contains("has no certificate"));
+        std::fs::write(file("broken"), "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n").unwrap();
+        assert!(refused(&file("broken")).contains("cannot be read"));
+        let long = File::create(file("long")).unwrap();
+        long.set_len(CERTIFICATES_MAX + 1).unwrap();
+        assert!(refused(&file("long")).contains("longer than 1048576 bytes"));
+    }
+
+    #[test]
+    fn a_certificate_comes_with_its_key() {
+        for (cert, key) in [(Some("/x"), None), (None, Some("/x"))] {
+            assert!(certificates(None, cert, key).unwrap_err().to_string().contains("go together"));
+        }
+    }
+
+    #[test]
+    fn a_password_is_the_first_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password").display().to_string();
+        let written = |text: &[u8]| {
+            std::fs::write(&file, text).unwrap();
+            password(&file)
+        };
+        assert_eq!(written(b"s3cret\r\nnot this\n").unwrap(), "s3cret");
+        for none in [&b""[..], b"\ns3cret", &[0xff], &[b's'; 5000]] {
+            assert!(!written(none).unwrap_err().to_string().contains("s3cret"));
+        }
+    }
+}
