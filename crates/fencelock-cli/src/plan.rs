@@ -1,4 +1,5 @@
 use crate::args::{OnLost, Run};
+use fencelock::Span;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -42,14 +43,16 @@ impl Plan {
         let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
         if grace > ttl / 2 {
             return Err(format!(
-                "--grace {grace:?} is more than half of --ttl {ttl:?}: the command would be ended before a renewal \
-                 had its chance; choose a longer TTL or a shorter grace"
+                "--grace {} is more than half of --ttl {}: the command would be ended before a renewal had its chance; \
+                 choose a longer TTL or a shorter grace",
+                Span(grace),
+                Span(ttl)
             ));
         }
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
             && least > max
         {
-            return Err(format!("--hold-for {least:?} is longer than --max-hold {max:?}"));
+            return Err(format!("--hold-for {} is longer than --max-hold {}", Span(least), Span(max)));
         }
         if run.max_hold == Some(Duration::ZERO) {
             return Err("--max-hold 0 leaves no time for the command".to_owned());
@@ -140,7 +143,7 @@ mod tests {
     fn a_grace_that_leaves_no_time_for_renewals_is_refused() {
         for grace in ["6s", "10s", "11s"] {
             let error = plan(&format!("fencelock run --ttl 10s --grace {grace} k c")).unwrap_err();
-            assert!(error.contains("--grace") && error.contains("--ttl 10s"), "{error}");
+            assert!(error.contains("--grace") && error.contains("--ttl 10 s"), "{error}");
         }
         assert!(plan("fencelock run --ttl 10s --grace 5s k c").is_ok());
     }

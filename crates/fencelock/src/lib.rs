@@ -59,13 +59,13 @@ mod watchdog;
 
 pub use builder::Builder;
 pub use client::Client;
-pub use error::{Error, Span};
+pub use error::Error;
 pub use fencelock_backends as backends;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId, Holding,
-    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Superseded, Ttl, Unknown,
+    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use lock::Lock;

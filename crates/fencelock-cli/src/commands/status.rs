@@ -2,9 +2,9 @@ use crate::args::Status;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::text::{holding, millis, plain};
-use fencelock::{Client, Holding};
-use serde_json::{Value, json};
+use crate::json::state;
+use crate::text::{holding, plain};
+use fencelock::Client;
 
 /// Tells who has a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
@@ -14,25 +14,10 @@ pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Fa
 async fn look(client: &Client, key: &str, context: &Context) -> Result<Exit, Failure> {
     let held = client.inspect(key).await?;
     let answer = match &held {
-        None if context.report.json => json!({ "key": key, "held": false }).to_string(),
-        Some(held) if context.report.json => describe(held).to_string(),
+        held if context.report.json => state(key, held.as_ref()).to_string(),
         None => format!("{}: free", plain(key)),
         Some(held) => format!("{}: {}", plain(key), holding(held)),
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
-}
-
-/// A hold as JSON.
-pub(super) fn describe(held: &Holding) -> Value {
-    json!({
-        "key": held.key.as_str(),
-        "held": true,
-        "by": held.occupant.to_string(),
-        "ours": held.occupant.holder_id().is_some(),
-        "fence": held.fence.map(fencelock::FencingToken::get),
-        "held_for_ms": held.held_for.map(millis),
-        "expires_in_ms": held.expiry.span().map(millis),
-        "waiters": held.waiters,
-    })
 }

@@ -9,6 +9,7 @@ mod descendants;
 mod exit_codes;
 mod holding;
 mod hostile_text;
+mod json;
 mod lab;
 mod loss;
 mod nesting;
