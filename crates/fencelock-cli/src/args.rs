@@ -13,6 +13,8 @@ use std::time::Duration;
 /// its lease ends; a fencing token tells each holder from all later ones.
 #[derive(Debug, Parser)]
 #[command(name = "fencelock", version, max_term_width = 100, after_help = PLACES)]
+#[command(after_long_help = [PLACES, URL_OPTIONS, ENVIRONMENT].join("\n\n"))]
+#[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 #[command(subcommand_required = true, arg_required_else_help = false, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -36,6 +38,30 @@ Examples:
   fencelock run -n --hold-for 50s --url redis://cache tick -- ./tick
                                                      at most once a minute from 50 machines' cron
   fencelock list                                     who holds what";
+
+const URL_OPTIONS: &str = "\
+URL options:
+  redis://HOST?prefix=app:&timeout=300, also with redlock://
+  prefix=P           put before every key, to share locks with programs that do so
+  compat=LIBRARY     the prefix of another library: redlock.net, pottery, redis-semaphore, php-lock,
+                     laravel:PREFIX, shedlock:ENV
+  timeout=MS         longest wait for a connection or an answer; 1000 unless set
+  protocol=resp2     do without RESP3
+  push=off           do without wake-ups: waiters only poll
+  acks=N             a lock or a renewal counts when N replicas have confirmed it
+  acks_timeout=MS    longest wait for the replicas; as timeout= unless set
+  ca=FILE            with TLS: trust the certificates in this PEM file instead of the system's
+  quarantine=on      keep a server that may have forgotten its locks from granting any; always so
+                     with redlock://
+  max_ttl=MS         with a quarantine: the longest TTL, and so about its length; 60000 unless set
+  trust_empty=true   with a quarantine: an unknown server has forgotten nothing; for tests";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  FENCELOCK_URL      where the lock lives, unless --url says so
+  FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
+                     set for the command of `run`: the key, the proof, the fencing token
+  NO_COLOR           no colours";
 
 /// What every command understands.
 #[derive(Debug, Clone, Args)]
@@ -79,8 +105,8 @@ pub(crate) enum Command {
     },
     /// Write a manual page, for `man -l -`.
     Man {
-        /// The page of one command instead of the whole program's.
-        command: Option<String>,
+        /// The page of one command instead of the whole program's: `run`, `lab stock`.
+        command: Vec<String>,
     },
 }
 
@@ -110,7 +136,7 @@ pub(crate) struct Run {
     /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER names the locks that this program
     /// itself runs under.
     #[allow(clippy::doc_markdown, reason = "it is a text for people")]
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) patience: Patience,
@@ -119,6 +145,8 @@ pub(crate) struct Run {
     /// Exit with CODE instead of 75 if somebody else has the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+    #[command(flatten)]
+    pub(crate) flock: Flock,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
     /// Keep the lock for at least this long, even if the command ends earlier; a signal ends it.
@@ -133,6 +161,28 @@ pub(crate) struct Run {
     /// What to do when the lock is lost: end the command, or only say so.
     #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT", help_heading = "Holding")]
     pub(crate) on_lost: OnLost,
+}
+
+/// Options of flock(1), so that `alias flock='fencelock run'` does what is meant, or says why it does not.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "As flock(1) has them")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct Flock {
+    /// Run LINE with $SHELL, or with sh.
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
+    /// Every lock is exclusive: this changes nothing.
+    #[arg(short = 'x', short_alias = 'e', long)]
+    pub(crate) exclusive: bool,
+    /// No command inherits the lock: this changes nothing.
+    #[arg(short = 'o', long)]
+    pub(crate) close: bool,
+    #[arg(short = 's', long, hide = true)]
+    pub(crate) shared: bool,
+    #[arg(short = 'u', long, hide = true)]
+    pub(crate) unlock: bool,
+    #[arg(short = 'F', long, hide = true)]
+    pub(crate) no_fork: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -158,10 +208,10 @@ pub(crate) struct Nested {
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Patience {
     /// Do not wait.
-    #[arg(short, long, conflicts_with = "wait")]
+    #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
-    #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
+    #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
     pub(crate) wait: Option<Duration>,
 }
 
@@ -347,10 +397,23 @@ mod tests {
     fn no_line_below_a_help_is_so_long_that_it_is_broken() {
         let program = Arguments::command();
         let commands = std::iter::once(&program).chain(program.get_subcommands());
-        for notes in commands.filter_map(clap::Command::get_after_help).map(ToString::to_string) {
+        let notes = commands.flat_map(|command| [command.get_after_help(), command.get_after_long_help()]);
+        for notes in notes.flatten().map(ToString::to_string) {
             for line in notes.lines() {
                 assert!(line.chars().count() <= 100, "{line}");
             }
+        }
+    }
+
+    #[test]
+    fn the_help_has_every_option_of_a_url_that_the_readme_has() {
+        let readme = include_str!("../../../README.md");
+        let (_, table) = readme.split_once("Options of a Redis URL").unwrap();
+        let rows = table.lines().skip(4).take_while(|line| line.starts_with('|'));
+        let names: Vec<_> = rows.map(|row| row.split(['`', '=']).nth(1).unwrap()).collect();
+        assert!(names.contains(&"prefix") && names.contains(&"trust_empty"), "{names:?}");
+        for name in names {
+            assert!(URL_OPTIONS.contains(&format!("\n  {name}=")), "{name}");
         }
     }
 }

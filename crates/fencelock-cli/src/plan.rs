@@ -39,6 +39,7 @@ const DEFAULT_GRACE_SHARE: u32 = 6;
 impl Plan {
     /// The words of the error name the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
+        let command = command(&run)?;
         let ttl = run.lease.ttl;
         let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
         if grace > ttl / 2 {
@@ -59,7 +60,7 @@ impl Plan {
         }
         Ok(Self {
             key: run.key,
-            command: run.command,
+            command,
             wait: run.patience.limit(),
             nested_ok: run.nested.nested_ok,
             ttl,
@@ -69,6 +70,34 @@ impl Plan {
             conflict_exit_code: run.conflict_exit_code,
         })
     }
+}
+
+/// What is to be run, once what only flock(1) can do is refused.
+fn command(run: &Run) -> Result<Vec<OsString>, String> {
+    let refused = [
+        (run.flock.shared, "-s: there are no shared locks, every lock is exclusive"),
+        (
+            run.flock.unlock,
+            "-u: the lock of `run` is released when its command ends; one of `acquire` by `fencelock release`",
+        ),
+        (
+            run.flock.no_fork,
+            "-F: the command always is a process of its own, so that the lock can be renewed beside it",
+        ),
+    ];
+    if let Some((_, why)) = refused.iter().find(|(given, _)| *given) {
+        return Err((*why).to_owned());
+    }
+    if let Some(line) = &run.flock.line {
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        return Ok(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]);
+    }
+    if !run.command.is_empty() {
+        return Ok(run.command.clone());
+    }
+    let descriptor = !run.key.is_empty() && run.key.bytes().all(|byte| byte.is_ascii_digit());
+    let also = if descriptor { "; a file descriptor cannot be locked, as in `flock 9`" } else { "" };
+    Err(format!("no command to run under {}: fencelock run KEY -- COMMAND [ARGUMENT]...{also}", run.key))
 }
 
 #[cfg(test)]

@@ -36,6 +36,6 @@ pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result
         Command::Lab(wanted) => lab::lab(wanted, context).await,
         Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
-        Command::Man { command } => pages::man(command.as_deref()),
+        Command::Man { command } => pages::man(&command),
     }
 }
