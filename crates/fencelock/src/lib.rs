@@ -25,7 +25,7 @@
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
 //!
-//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name, `serde` stores [`Key`], [`HolderId`] and
+//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name ([`telemetry`]), `serde` stores [`Key`], [`HolderId`] and
 //! [`FencingToken`].
 //!
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
@@ -52,7 +52,7 @@ mod search;
 #[cfg(test)]
 mod soak;
 mod standing;
-mod telemetry;
+pub mod telemetry;
 mod trouble;
 mod waiters;
 mod watchdog;
