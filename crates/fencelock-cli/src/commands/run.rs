@@ -177,7 +177,7 @@ async fn give_back(guard: Guard, report: Reporter, loss_told: bool) -> Kept {
         }
         Ok(Err(error)) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("{error:#}") }),
         Err(_) => {
-            report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no answer in {}", Span(CLOSING)) })
+            report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no answer in {}", Span(CLOSING)) });
         }
     }
     Kept::Yes

@@ -18,7 +18,7 @@
 //! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the place, `shared` by another task of the client,
 //!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
 //!   dropped).
-//! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`.
+//! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`, `other`.
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
 //!
@@ -177,7 +177,7 @@ const fn loss(reason: &LossReason) -> &'static str {
         LossReason::Deleted => "deleted",
         LossReason::TakenBy(_) => "taken",
         LossReason::MaxHold => "max_hold",
-        _ => "deleted",
+        _ => "other",
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) const OUTCOMES: [&str; 10] = [
     "cancelled",
 ];
 /// Why a lock can be lost.
-pub(super) const LOSSES: [&str; 4] = ["expired", "deleted", "taken", "max_hold"];
+pub(super) const LOSSES: [&str; 5] = ["expired", "deleted", "taken", "max_hold", "other"];
 /// Why a renewal can fail.
 pub(super) const FAULTS: [&str; 11] = [
     "timeout",
