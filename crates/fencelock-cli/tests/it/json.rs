@@ -71,7 +71,8 @@ fn types_of(heading: &str) -> BTreeSet<String> {
 /// Its answer, which has the fields of the page.
 fn answer(place: &Place, line: &str, status: i32) -> Value {
     let output = Test::new(place, &format!("--json {line}")).output();
-    assert_eq!((output.status, output.stderr.as_str()), (status, ""), "{line}: {}", output.stdout);
+    assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
+    assert!(events(&output).iter().all(|name| name == "place"), "{line}: {}", output.stderr);
     assert_eq!(output.stdout.lines().count(), 1, "{line}: {}", output.stdout);
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let fields = answer_of(line.split(' ').next().unwrap());
@@ -142,11 +143,11 @@ fn what_another_program_has_put_there_is_foreign() {
 fn every_event_is_as_documented() {
     let Some(place) = Place::redis() else { return };
     let run = |line: &str| events(&Test::new(&place, &format!("--json {line}")).output());
-    assert_eq!(run("run k -- true"), ["acquired", "started", "exited", "released"]);
+    assert_eq!(run("run k -- true"), ["place", "acquired", "started", "exited", "released"]);
     let kept = run("run k --hold-for 3s -- true");
     assert!(kept.iter().any(|name| name == "keeping"), "{kept:?}");
     let killed = events(&Test::script(&place, "--json k", "kill -KILL $$").output());
-    assert_eq!(killed, ["acquired", "started", "exited", "released"]);
+    assert_eq!(killed, ["place", "acquired", "started", "exited", "released"]);
 }
 
 #[test]
@@ -167,8 +168,8 @@ fn a_wait_is_told_as_documented() {
     wait_until("the line", || (answer(&place, "status k", 75)["waiters"] == 1).then_some(()));
     answer(&place, &format!("release k --holder {holder}"), 0);
     let output = waiter.end();
-    assert_eq!(events(&output), ["waiting"]);
-    let waiting: Value = serde_json::from_str(&output.stderr).unwrap();
+    assert_eq!(events(&output)[..2], ["place", "waiting"]);
+    let waiting: Value = serde_json::from_str(output.stderr.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&waiting["owner"]["label"], &waiting["ahead"]), (&"nightly".into(), &0.into()));
     // What a hand-off gives is short until it is renewed.
     let taken: Value = serde_json::from_str(&output.stdout).unwrap();
