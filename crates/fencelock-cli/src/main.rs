@@ -12,6 +12,7 @@ mod guardian;
 mod json;
 mod logging;
 mod nesting;
+mod notes;
 mod plan;
 mod progress;
 mod report;
