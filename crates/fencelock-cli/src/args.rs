@@ -1,5 +1,6 @@
 use crate::commands::bench::args::Bench;
 use crate::commands::lab::args::Lab;
+use crate::notes::{ENVIRONMENT, PLACES, URL_OPTIONS};
 use crate::{exit, span};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -13,6 +14,8 @@ use std::time::Duration;
 /// its lease ends; a fencing token tells each holder from all later ones.
 #[derive(Debug, Parser)]
 #[command(name = "fencelock", version, max_term_width = 100, after_help = PLACES)]
+#[command(after_long_help = [PLACES, URL_OPTIONS, ENVIRONMENT].join("\n\n"))]
+#[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 #[command(subcommand_required = true, arg_required_else_help = false, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -20,22 +23,6 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
-
-const PLACES: &str = "\
-Places where a lock can live:
-  file:DIR                     processes of this machine; a crashed holder frees its lock at once
-  redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
-  rediss://HOST[:PORT][/DB]    the same over TLS
-  redlock://HOST,HOST,HOST     machines that share independent Redis servers; a majority counts
-  redlock+tls://HOST,...       the same over TLS
-
-Examples:
-  fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
-  fencelock run -n backup -- backup --all            skip if another one runs (exit 75)
-  fencelock run -w 5m --max-hold 2h etl -- make      wait up to 5 minutes, run up to 2 hours
-  fencelock run -n --hold-for 50s --url redis://cache tick -- ./tick
-                                                     at most once a minute from 50 machines' cron
-  fencelock list                                     who holds what";
 
 /// What every command understands.
 #[derive(Debug, Clone, Args)]
@@ -66,9 +53,7 @@ pub(crate) enum Command {
     Renew(Renew),
     Release(Release),
     Status(Status),
-    /// Show every key that is held now.
-    #[command(after_help = exit::OTHERS)]
-    List,
+    List(List),
     Wait(Wait),
     Break(Break),
     Init(Init),
@@ -84,8 +69,8 @@ pub(crate) enum Command {
     },
     /// Write a manual page, for `man -l -`.
     Man {
-        /// The page of one command instead of the whole program's.
-        command: Option<String>,
+        /// The page of one command instead of the whole program's: `run`, `lab stock`.
+        command: Vec<String>,
     },
 }
 
@@ -115,7 +100,7 @@ pub(crate) struct Run {
     /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER names the locks that this program
     /// itself runs under.
     #[allow(clippy::doc_markdown, reason = "it is a text for people")]
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) patience: Patience,
@@ -128,6 +113,8 @@ pub(crate) struct Run {
     /// Exit with CODE instead of 75 if somebody else has the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+    #[command(flatten)]
+    pub(crate) flock: Flock,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
     /// Keep the lock for at least this long, even if the command ends earlier; a signal ends it.
@@ -142,6 +129,28 @@ pub(crate) struct Run {
     /// What to do when the lock is lost: end the command, or only say so.
     #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT", help_heading = "Holding")]
     pub(crate) on_lost: OnLost,
+}
+
+/// Options of flock(1), so that `alias flock='fencelock run'` does what is meant, or says why it does not.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "As flock(1) has them")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct Flock {
+    /// Run LINE with $SHELL, or with sh.
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
+    /// Every lock is exclusive: this changes nothing.
+    #[arg(short = 'x', short_alias = 'e', long)]
+    pub(crate) exclusive: bool,
+    /// No command inherits the lock: this changes nothing.
+    #[arg(short = 'o', long)]
+    pub(crate) close: bool,
+    #[arg(short = 's', long, hide = true)]
+    pub(crate) shared: bool,
+    #[arg(short = 'u', long, hide = true)]
+    pub(crate) unlock: bool,
+    #[arg(short = 'F', long, hide = true)]
+    pub(crate) no_fork: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -167,10 +176,10 @@ pub(crate) struct Nested {
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Patience {
     /// Do not wait.
-    #[arg(short, long, conflicts_with = "wait")]
+    #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
-    #[arg(short, long, value_name = "DURATION", value_parser = span::parse)]
+    #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
     pub(crate) wait: Option<Duration>,
 }
 
@@ -246,6 +255,18 @@ pub(crate) struct Release {
 pub(crate) struct Status {
     /// Name of the lock.
     pub(crate) key: String,
+}
+
+/// Show every key that is held now, or those that begin with PREFIX.
+///
+/// On Redis this goes through all keys of the database, other programs' too: about a second for each million of them, with
+/// or without a PREFIX. The server goes on serving others meanwhile.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct List {
+    /// Only keys that begin with this.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
 }
 
 /// Put the servers of a redlock:// URL into service.
@@ -355,7 +376,8 @@ mod tests {
     fn no_line_below_a_help_is_so_long_that_it_is_broken() {
         let program = Arguments::command();
         let commands = std::iter::once(&program).chain(program.get_subcommands());
-        for notes in commands.filter_map(clap::Command::get_after_help).map(ToString::to_string) {
+        let notes = commands.flat_map(|command| [command.get_after_help(), command.get_after_long_help()]);
+        for notes in notes.flatten().map(ToString::to_string) {
             for line in notes.lines() {
                 assert!(line.chars().count() <= 100, "{line}");
             }

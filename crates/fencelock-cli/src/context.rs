@@ -4,9 +4,10 @@ use crate::failure::Failure;
 use crate::report::Reporter;
 use crate::secrets;
 use crate::signals::Signals;
+use crate::stdout;
 use fencelock::backends::{ConnectError, File, lazy, on_demand};
 use fencelock::{Backend, Client, Error};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,12 +35,12 @@ impl Context {
 
     /// The same to be looked at only, also if its servers do not answer.
     pub(crate) async fn connect_to_look(&self) -> Result<Client, Failure> {
-        of(lazy(&self.url()?).await)
+        of(lazy(&self.url()?).await, Failure::without_advice)
     }
 
     /// The same for those who wait: a server that is away when they begin is waited for as one that goes away later.
     pub(crate) async fn connect_to_wait(&self) -> Result<Client, Failure> {
-        of(on_demand(&self.url()?).await)
+        of(on_demand(&self.url()?).await, |error| error.clone().into())
     }
 
     /// Where the locks live. A variable that was not set makes an empty URL, and a lock of this machine alone would be taken
@@ -92,11 +93,13 @@ impl Context {
     }
 }
 
-fn of(backend: Result<Arc<dyn Backend>, ConnectError>) -> Result<Client, Failure> {
-    let backend = backend.map_err(|error| match error {
-        ConnectError::Url(invalid) => Error::Config(invalid),
-        ConnectError::Unknown(cause) => Error::unreachable(cause),
-        other => Error::from(other),
+fn of(backend: Result<Arc<dyn Backend>, ConnectError>, told: fn(&Error) -> Failure) -> Result<Client, Failure> {
+    let backend = backend.map_err(|error| {
+        told(&match error {
+            ConnectError::Url(invalid) => Error::Config(invalid),
+            ConnectError::Unknown(cause) => Error::unreachable(cause),
+            other => Error::from(other),
+        })
     })?;
     shared(Client::builder().sharing(false).backend(backend)?)
 }
@@ -115,11 +118,29 @@ pub(crate) fn may_colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
-/// Writes to stdout.
+/// Writes to stdout. A reader that has seen enough, as in `fencelock list | head -1`, is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match write(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes to stdout what must reach somebody.
+pub(crate) fn deliver(text: &str) -> Result<(), Failure> {
+    if stdout::was_closed() {
+        return Err(not_written(&"stdout is closed"));
+    }
+    write(text).map_err(|error| not_written(&error))
+}
+
+fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error| Failure::new(Exit::Output, format!("cannot write the answer: {error}")))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+fn not_written(why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Output, format!("cannot write the answer: {why}"))
 }
 
 fn own_directory() -> Result<String, Failure> {

@@ -3,7 +3,7 @@
 use crate::args::OnLost;
 use crate::plan::Rules;
 use crate::signals::asks_to_end;
-use fencelock::LossReason;
+use fencelock::{LossReason, Span};
 use rustix::process::Signal;
 use std::fmt;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Ending => f.write_str("its lease is about to end and could not be renewed"),
             Self::Lost(reason) => reason.fmt(f),
-            Self::MaxHold(max) => write!(f, "--max-hold {max:?} is over"),
+            Self::MaxHold(max) => write!(f, "--max-hold {} is over", Span(*max)),
             Self::Asked => f.write_str("asked twice to end"),
             Self::Late => f.write_str("this process was stopped or too slow to act in time"),
             Self::Unguarded => f.write_str("the process that guards the command was killed"),

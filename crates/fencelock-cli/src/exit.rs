@@ -49,6 +49,25 @@ impl Exit {
     }
 }
 
+impl Exit {
+    /// One word for programs, in the `kind` of an error.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Child(_) => "command",
+            Self::Signalled(_) => "signal",
+            Self::Busy | Self::BusyAs(_) => "busy",
+            Self::Lost => "lost",
+            Self::Unreachable => "unreachable",
+            Self::Usage => "usage",
+            Self::Output => "output",
+            Self::System => "system",
+            Self::NotExecutable => "not_executable",
+            Self::NotFound => "not_found",
+        }
+    }
+}
+
 impl From<Signal> for Exit {
     fn from(signal: Signal) -> Self {
         Self::Signalled(signal.as_raw())

@@ -15,25 +15,43 @@ impl Failure {
         Self { exit, message: plain(&message) }
     }
 
+    /// Arguments that cannot be read. Usage and hints are for people, who get them without `--json`.
+    pub(crate) fn of_arguments(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let told = text.split("\n\n").next().unwrap_or_default().trim_end();
+        let lines: Vec<_> = told.strip_prefix("error: ").unwrap_or(told).lines().map(str::trim).collect();
+        Self::new(Exit::Usage, lines.join(" "))
+    }
+
     /// The answer of an operating system that refused something that always works.
     pub(crate) fn system(what: &str, error: impl fmt::Display) -> Self {
         Self::new(Exit::System, format!("cannot {what}: {error}"))
     }
 }
 
+impl Failure {
+    /// The same without advice: that of `doctor` would be to ask `doctor`.
+    pub(crate) fn without_advice(error: &Error) -> Self {
+        Self::new(exit_and_advice(error).0, format!("{error:#}"))
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let (exit, advice) = match &error {
-            Error::Busy { .. } => (Exit::Busy, "; wait longer with -w, or ask it to finish"),
-            Error::Lost { .. } => (Exit::Lost, ""),
-            Error::Config(_) => (Exit::Usage, ""),
-            Error::NotReplicated { .. } => (
-                Exit::Unreachable,
-                "; `fencelock doctor` counts the replicas, acks= in the URL says how many must confirm",
-            ),
-            Error::Unreachable { .. } => (Exit::Unreachable, "; `fencelock doctor` looks closer"),
-            _ => (Exit::System, ""),
-        };
+        let (exit, advice) = exit_and_advice(&error);
         Self::new(exit, format!("{error:#}{advice}"))
+    }
+}
+
+fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
+    match error {
+        Error::Busy { .. } => (Exit::Busy, "; wait longer with -w, or ask it to finish"),
+        Error::Lost { .. } => (Exit::Lost, ""),
+        Error::Config(_) => (Exit::Usage, ""),
+        Error::NotReplicated { .. } => {
+            (Exit::Unreachable, "; `fencelock doctor` counts the replicas, acks= in the URL says how many must confirm")
+        }
+        Error::Unreachable { .. } => (Exit::Unreachable, "; `fencelock doctor` looks closer"),
+        _ => (Exit::System, ""),
     }
 }

@@ -9,14 +9,17 @@ mod descendants;
 mod exit;
 mod failure;
 mod guardian;
+mod json;
 mod logging;
 mod nesting;
+mod notes;
 mod plan;
 mod progress;
 mod report;
 mod secrets;
 mod signals;
 mod span;
+mod stdout;
 mod terminal;
 mod text;
 mod wait_status;
@@ -26,6 +29,8 @@ use crate::args::Arguments;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::report::Reporter;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// The one place where the program ends.
@@ -35,12 +40,25 @@ fn main() -> ExitCode {
     }
     match args::parse() {
         Ok(arguments) => carry_out(arguments).into(),
-        Err(told) => {
+        Err(told) if !told.use_stderr() => {
             let _ = told.print();
-            let exit = if told.use_stderr() { Exit::Usage } else { Exit::Success };
-            exit.into()
+            Exit::Success.into()
+        }
+        Err(told) => {
+            if asks_for_json(std::env::args_os()) {
+                Reporter { json: true, ..Reporter::default() }.fail(&Failure::of_arguments(&told));
+            } else {
+                let _ = told.print();
+            }
+            Exit::Usage.into()
         }
     }
+}
+
+/// Whether an answer in JSON is wanted by arguments that cannot be read otherwise. Those of the command of `run` may follow
+/// without a `--`, so one of them may be taken for ours.
+fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
 fn carry_out(arguments: Arguments) -> Exit {

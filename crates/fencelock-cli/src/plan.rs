@@ -1,4 +1,5 @@
 use crate::args::{OnLost, Run};
+use fencelock::Span;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -40,25 +41,28 @@ const DEFAULT_GRACE_SHARE: u32 = 6;
 impl Plan {
     /// The words of the error name the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
+        let command = command(&run)?;
         let ttl = run.lease.ttl;
         let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
         if grace > ttl / 2 {
             return Err(format!(
-                "--grace {grace:?} is more than half of --ttl {ttl:?}: the command would be ended before a renewal \
-                 had its chance; choose a longer TTL or a shorter grace"
+                "--grace {} is more than half of --ttl {}: the command would be ended before a renewal had its chance; \
+                 choose a longer TTL or a shorter grace",
+                Span(grace),
+                Span(ttl)
             ));
         }
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
             && least > max
         {
-            return Err(format!("--hold-for {least:?} is longer than --max-hold {max:?}"));
+            return Err(format!("--hold-for {} is longer than --max-hold {}", Span(least), Span(max)));
         }
         if run.max_hold == Some(Duration::ZERO) {
             return Err("--max-hold 0 leaves no time for the command".to_owned());
         }
         Ok(Self {
             key: run.key,
-            command: run.command,
+            command,
             wait: run.patience.limit(),
             nested_ok: run.nested.nested_ok,
             ttl,
@@ -69,6 +73,34 @@ impl Plan {
             pass_url: run.pass_url,
         })
     }
+}
+
+/// What is to be run, once what only flock(1) can do is refused.
+fn command(run: &Run) -> Result<Vec<OsString>, String> {
+    let refused = [
+        (run.flock.shared, "-s: there are no shared locks, every lock is exclusive"),
+        (
+            run.flock.unlock,
+            "-u: the lock of `run` is released when its command ends; one of `acquire` by `fencelock release`",
+        ),
+        (
+            run.flock.no_fork,
+            "-F: the command always is a process of its own, so that the lock can be renewed beside it",
+        ),
+    ];
+    if let Some((_, why)) = refused.iter().find(|(given, _)| *given) {
+        return Err((*why).to_owned());
+    }
+    if let Some(line) = &run.flock.line {
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        return Ok(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]);
+    }
+    if !run.command.is_empty() {
+        return Ok(run.command.clone());
+    }
+    let descriptor = !run.key.is_empty() && run.key.bytes().all(|byte| byte.is_ascii_digit());
+    let also = if descriptor { "; a file descriptor cannot be locked, as in `flock 9`" } else { "" };
+    Err(format!("no command to run under {}: fencelock run KEY -- COMMAND [ARGUMENT]...{also}", run.key))
 }
 
 #[cfg(test)]
@@ -143,7 +175,7 @@ mod tests {
     fn a_grace_that_leaves_no_time_for_renewals_is_refused() {
         for grace in ["6s", "10s", "11s"] {
             let error = plan(&format!("fencelock run --ttl 10s --grace {grace} k c")).unwrap_err();
-            assert!(error.contains("--grace") && error.contains("--ttl 10s"), "{error}");
+            assert!(error.contains("--grace") && error.contains("--ttl 10 s"), "{error}");
         }
         assert!(plan("fencelock run --ttl 10s --grace 5s k c").is_ok());
     }

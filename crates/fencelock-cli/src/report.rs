@@ -1,8 +1,9 @@
 use crate::custody::Cause;
 use crate::descendants::Refusal;
 use crate::failure::Failure;
+use crate::json::{millis, with_occupant};
 use crate::signals;
-use crate::text::{millis, plain};
+use crate::text::plain;
 use crate::wait_status::WaitStatus;
 use fencelock::{Guard, Span, Unknown};
 use rustix::process::Signal;
@@ -14,7 +15,7 @@ use std::time::Duration;
 pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 /// Tells on stderr what happens: a line of text, or a line of JSON.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reporter {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
@@ -141,7 +142,9 @@ impl Reporter {
     pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
         if self.json {
-            line(&json!({ "event": "error", "exit": exit.code(), "message": message }).to_string());
+            line(
+                &json!({ "event": "error", "exit": exit.code(), "kind": exit.kind(), "message": message }).to_string(),
+            );
         } else if !(self.quiet && matches!(exit, crate::exit::Exit::Busy | crate::exit::Exit::BusyAs(_))) {
             line(&format!("fencelock: {message}"));
         }
@@ -226,15 +229,17 @@ impl Event<'_> {
     fn json(&self) -> Value {
         match self {
             Self::Place { key, place } => json!({ "event": "place", "key": key, "place": place }),
-            Self::Waiting { status, .. } => json!({
-                "event": "waiting",
-                "key": status.key,
-                "ahead": status.ahead,
-                "holder": status.holder,
-                "expires_in_ms": status.expires_in.map(millis),
-                "held_for_ms": status.held_for.map(millis),
-                "waited_ms": millis(status.waited),
-            }),
+            Self::Waiting { status, .. } => {
+                let told = json!({
+                    "event": "waiting",
+                    "key": status.key,
+                    "ahead": status.ahead,
+                    "expires_in_ms": status.expires_in.map(millis),
+                    "held_for_ms": status.held_for.map(millis),
+                    "waited_ms": millis(status.waited),
+                });
+                with_occupant(told, &status.holder)
+            }
             Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
             Self::Waited { key, waited, .. } => json!({ "event": "waited", "key": key, "waited_ms": millis(*waited) }),
             Self::Quarantined(cause) => json!({ "event": "quarantined", "reason": cause.to_string() }),
@@ -260,8 +265,10 @@ impl Event<'_> {
             }),
             Self::Late { key, signal } => json!({ "event": "late", "key": key, "signal": signals::name(*signal) }),
             Self::Warning { key, cause } => json!({ "event": "lost", "key": key, "reason": cause.to_string() }),
-            Self::Exited { code } => json!({ "event": "exited", "code": code }),
-            Self::Killed { signal } => json!({ "event": "exited", "signal": signals::by_number(*signal) }),
+            Self::Exited { code } => json!({ "event": "exited", "code": code, "signal": null }),
+            Self::Killed { signal } => json!({
+                "event": "exited", "code": null, "signal": signals::by_number(*signal),
+            }),
             Self::Keeping { left } => json!({ "event": "keeping", "left_ms": millis(*left) }),
             Self::Released => json!({ "event": "released" }),
             Self::NotReleased { key, why } => json!({ "event": "not_released", "key": key, "reason": why }),

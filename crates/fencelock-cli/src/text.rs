@@ -2,7 +2,7 @@
 
 use fencelock::{Expiry, Fault, Holding, Span, Unknown};
 use std::fmt::Write;
-use std::time::Duration;
+use unicode_width::UnicodeWidthStr;
 
 /// `text` as one line of harmless characters: keys, labels, values and error texts come from other programs, and a terminal obeys
 /// what it is told in them.
@@ -32,7 +32,7 @@ pub(crate) fn ordinal(n: u32) -> String {
     format!("{n}{suffix}")
 }
 
-/// `held by web-1:4242 (nightly) for 00:03:10, ends in 12.3 s unless renewed, 2 waiting`
+/// `held by web-1:4242 (nightly) for 3 min 10 s, ends in 12.3 s unless renewed, 2 waiting`
 pub(crate) fn holding(holding: &Holding) -> String {
     let mut text = format!("held by {}", holding.occupant);
     if let Some(held_for) = holding.held_for {
@@ -63,18 +63,16 @@ pub(crate) fn quarantine(cause: &Unknown) -> String {
     text
 }
 
-/// Whole milliseconds, as JSON has them.
-pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Lines of columns that begin one below the other. The last one may be as long as it likes.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
     for row in rows {
-        let line: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        // The width of a cell on the screen: a Chinese character takes two columns.
+        let padded =
+            |(cell, width): (&String, usize)| format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width())));
+        let line: Vec<_> = row.iter().zip(widths).map(padded).collect();
         text.push_str(line.join("  ").trim_end());
         text.push('\n');
     }
@@ -85,6 +83,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 mod tests {
     use super::*;
     use fencelock::NodeFault;
+    use std::time::Duration;
 
     #[test]
     fn a_label_cannot_command_the_terminal() {
@@ -115,5 +114,11 @@ mod tests {
     fn columns_begin_one_below_the_other() {
         let rows = [["KEY", "HOLDER"], ["nightly-report", "a:1"]].map(|row| row.map(str::to_owned));
         assert_eq!(table(&rows), "KEY             HOLDER\nnightly-report  a:1\n");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_characters_are_on_the_screen() {
+        let rows = [["KEY", "HOLDER"], ["订单", "a:1"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "KEY   HOLDER\n订单  a:1\n");
     }
 }

@@ -1,5 +1,5 @@
 use crate::text::{ordinal, plain};
-use fencelock::{Holding, Waiting};
+use fencelock::{Holding, Occupant, Waiting};
 use std::time::Duration;
 
 /// Whom somebody waits for, whether it stands in line or only looks.
@@ -8,7 +8,7 @@ pub(crate) struct WaitStatus {
     pub(crate) key: String,
     /// How many stand before it; `None` where there is no line, and for one who only looks.
     pub(crate) ahead: Option<u32>,
-    pub(crate) holder: String,
+    pub(crate) holder: Occupant,
     pub(crate) expires_in: Option<Duration>,
     pub(crate) held_for: Option<Duration>,
     pub(crate) waited: Duration,
@@ -20,7 +20,7 @@ impl WaitStatus {
         Self {
             key: held.key.to_string(),
             ahead: None,
-            holder: held.occupant.to_string(),
+            holder: held.occupant.clone(),
             expires_in: held.expiry.span(),
             held_for: held.held_for,
             waited,
@@ -40,7 +40,7 @@ impl From<&Waiting> for WaitStatus {
         Self {
             key: waiting.key.to_string(),
             ahead: waiting.ahead,
-            holder: waiting.holder.to_string(),
+            holder: waiting.holder.clone(),
             expires_in: waiting.expiry.span(),
             held_for: waiting.held_for,
             waited: waiting.waited,

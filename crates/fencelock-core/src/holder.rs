@@ -125,6 +125,19 @@ impl Owner {
         self.text.split_once(' ').map_or(&*self.text, |(place, _)| place)
     }
 
+    /// The host; the whole of [`Owner::place`] if another program wrote it in another form.
+    pub fn host(&self) -> &str {
+        self.place()
+            .rsplit_once(':')
+            .filter(|(_, pid)| pid.parse::<u32>().is_ok())
+            .map_or(self.place(), |(host, _)| host)
+    }
+
+    /// The process, if it is told.
+    pub fn pid(&self) -> Option<u32> {
+        self.place().rsplit_once(':').and_then(|(_, pid)| pid.parse().ok())
+    }
+
     /// What its owner said the hold is for.
     pub fn label(&self) -> Option<&str> {
         self.text.split_once(' ').map(|(_, label)| label)
@@ -190,6 +203,16 @@ mod tests {
 
     fn id(byte: u8) -> HolderId {
         HolderId::from_bytes([byte; 16])
+    }
+
+    #[test]
+    fn an_owner_is_a_host_a_process_and_a_label() {
+        let owner = Owner::from_text("web-1:4242 nightly run");
+        assert_eq!((owner.host(), owner.pid(), owner.label()), ("web-1", Some(4242), Some("nightly run")));
+        let address = Owner::from_text("::1:7");
+        assert_eq!((address.host(), address.pid()), ("::1", Some(7)));
+        let odd = Owner::from_text("nobody:knows");
+        assert_eq!((odd.host(), odd.pid(), odd.label()), ("nobody:knows", None, None));
     }
 
     #[test]

@@ -59,6 +59,7 @@ mod retry;
 #[cfg(feature = "serde")]
 mod serial;
 mod side_key;
+mod span;
 mod time;
 mod vitals;
 
@@ -83,5 +84,6 @@ pub use quorum::{
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
+pub use span::Span;
 pub use time::{Clock, Drift, Moment, Ttl};
 pub use vitals::{ClockOffset, Vitals};

@@ -1,4 +1,4 @@
-use crate::Invalid;
+use crate::{Invalid, Span};
 use std::fmt::{self, Debug};
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Ttl {
     /// [`Invalid`] outside [`Ttl::MIN`] to [`Ttl::MAX`]; fractions of a millisecond are cut off.
     pub fn new(span: Duration) -> Result<Self, Invalid> {
         if span < Self::MIN || span > Self::MAX {
-            return Err(Invalid::new(format!("a TTL lies between 10 ms and 24 h; {span:?} does not")));
+            return Err(Invalid::new(format!("a TTL lies between 10 ms and 24 h; {} does not", Span(span))));
         }
         Ok(Self(Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))))
     }
@@ -93,8 +93,10 @@ impl Ttl {
     pub fn within(self, longest: Option<Duration>) -> Result<(), Invalid> {
         match longest {
             Some(longest) if self.0 > longest => Err(Invalid::new(format!(
-                "a TTL of {self:?} is longer than the {longest:?} that this place allows: ask for less, or change max_ttl= in \
-                 the URL of every client and run `fencelock init`"
+                "a TTL of {} is longer than the {} that this place allows: ask for less, or change max_ttl= in the URL of \
+                 every client and run `fencelock init`",
+                Span(self.0),
+                Span(longest)
             ))),
             _ => Ok(()),
         }
@@ -145,7 +147,11 @@ impl Drift {
     pub fn check(self, ttl: Ttl) -> Result<(), Invalid> {
         let drift = self.of(ttl.get());
         if drift >= ttl.get() {
-            return Err(Invalid::new(format!("a TTL of {ttl:?} is not longer than the clock drift of {drift:?}")));
+            return Err(Invalid::new(format!(
+                "a TTL of {} is not longer than the clock drift of {}",
+                Span(ttl.get()),
+                Span(drift)
+            )));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::local::ticket::Ticket;
 use crate::request::Request;
 use crate::search::{Search, out_of_time, too_late};
 use crate::standing::{Standing, give_up};
-use crate::telemetry::{self, Way};
+use crate::telemetry::Way;
 use crate::waiters::{Handed, Waiter};
 use crate::watchdog::FIRST_LOOK;
 use fencelock_core::{
@@ -55,7 +55,9 @@ pub(crate) async fn resume(core: &Arc<Core>, request: &Request, holder: HolderId
         Ok(Acquire::Granted { tokens }) => {
             let lease = lease_of(core, request, sent);
             let grant = Grant { holder: claim.holder.id, tokens: tokens.last().into(), lease };
-            Ok(hold(core, request, grant, Moment::default(), None))
+            let guard = hold(core, request, grant, Moment::default(), None);
+            core.telemetry.acquired(guard.hold(), guard.turn(), Duration::ZERO, Way::Resumed);
+            Ok(guard)
         }
         Ok(_) => Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => Err(could_not_tell(&request.key, cause, core.clock.now().since(sent), 1)),
@@ -109,7 +111,7 @@ impl<'a> Attempt<'a> {
         let holder = Holder { id: core.identity.fresh_holder()?, owner: request.owner.clone() };
         let waiter = core.waiters.join(&request.key, holder.id, request.retry.is_none());
         let claim = Claim::new(request.key.clone(), holder, request.ttl, Intent::Try);
-        telemetry::waiting(&claim.key);
+        core.telemetry.waiting(&claim.key);
         Ok(Self {
             core,
             claim,
@@ -262,7 +264,7 @@ impl<'a> Attempt<'a> {
         tokio::select! {
             biased;
             () = woken => {}
-            () = tokio::time::sleep(pause) => telemetry::fallback_poll(&self.claim.key),
+            () = tokio::time::sleep(pause) => self.core.telemetry.fallback_poll(&self.claim.key),
         }
     }
 
@@ -293,7 +295,7 @@ impl<'a> Attempt<'a> {
         // From here on the guard sees to both.
         self.left_behind = false;
         self.stray_until = Moment::default();
-        telemetry::acquired(guard.hold(), guard.turn(), search.waited(), way);
+        self.core.telemetry.acquired(guard.hold(), guard.turn(), search.waited(), way);
         Some(guard)
     }
 

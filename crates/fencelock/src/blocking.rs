@@ -221,13 +221,14 @@ impl Client {
         self.engine.get(async move { client.release(key, holder).await })
     }
 
-    /// Renews by proof, once. The lease then runs for at least `ttl`, 10 ms to 24 h.
+    /// Renews by proof, once, for `ttl`, 10 ms to 24 h, and says how long the lease certainly runs from now on.
+    /// [`Duration::MAX`] where holds do not end by themselves.
     ///
     /// # Errors
     /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
     /// [`Error::NotReplicated`]; [`Error::Unreachable`]: it may or may not have been renewed, and calling it again is
     /// harmless.
-    pub fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<(), Error> {
+    pub fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
         self.engine.get(async move { client.renew(key, holder, ttl).await })
     }

@@ -4,7 +4,7 @@ use crate::guard::Released;
 use crate::janitor::Janitor;
 use crate::lock::Lock;
 use fencelock_core::{
-    Capabilities, Eviction, Finding, HolderId, Holding, Key, LossReason, Renew, Renewal, Ttl, Unknown,
+    Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -121,7 +121,8 @@ impl Client {
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
 
-    /// Renews by proof, once. The lease then runs for at least `ttl`.
+    /// Renews by proof, once, and says how long the lease certainly runs from now on: `ttl`, less the time that the answer
+    /// took and what clocks may drift apart. [`Duration::MAX`] where holds do not end by themselves.
     ///
     /// # Errors
     /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
@@ -129,16 +130,22 @@ impl Client {
     ///
     /// # Cancel safety
     /// It may or may not have been renewed; calling it again is harmless.
-    pub async fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<(), Error> {
+    pub async fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
         self.core.check_process()?;
         let key = Key::new(key)?;
         let ttl = Ttl::new(ttl)?;
         self.core.drift.check(ttl)?;
         ttl.within(self.capabilities().longest_ttl)?;
         let renewal = [Renewal::new(key.clone(), holder, ttl)];
+        // A lease counts from when it was asked for.
+        let sent = self.core.clock.now();
         let answer = self.core.backend.renew(&renewal).await.pop();
         let reason = match answer {
-            Some(Ok(Renew::Renewed { .. })) => return Ok(()),
+            Some(Ok(Renew::Renewed { .. })) if !self.capabilities().expires => return Ok(Duration::MAX),
+            Some(Ok(Renew::Renewed { .. })) => {
+                let lease = Lease::granted(sent, ttl.get(), self.core.drift);
+                return Ok(lease.remaining(self.core.clock.now()));
+            }
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
             Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),

@@ -4,6 +4,7 @@ use crate::identity::Identity;
 use crate::janitor::Janitor;
 use crate::local::Rooms;
 use crate::local::limits::Limits;
+use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
 use crate::waiters::{Handed, Waiters};
 use crate::watchdog::Watchdog;
@@ -20,6 +21,7 @@ pub(crate) struct Core {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) janitor: Arc<Janitor>,
+    pub(crate) telemetry: Telemetry,
     /// Where tasks wait for each other; without, each claims for itself.
     pub(crate) rooms: Option<Arc<Rooms>>,
     pub(crate) closing: Arc<Closing>,
@@ -45,7 +47,8 @@ impl Core {
         let waiters = Arc::new(Waiters::new(Arc::clone(&closing)));
         let (janitor, desk) = Janitor::new(Arc::clone(&backend), Arc::clone(&clock));
         let (place, told) = (Arc::clone(&backend), Arc::clone(&closing));
-        let watchdog = Watchdog::new(place, Arc::clone(&clock), Arc::clone(&janitor), told);
+        let telemetry = Telemetry::of(&backend.name());
+        let watchdog = Watchdog::new(place, Arc::clone(&clock), Arc::clone(&janitor), told, telemetry.clone());
         let listener: Arc<dyn Sink> = Arc::new(Listener {
             waiters: Arc::clone(&waiters),
             watchdog: Arc::downgrade(&watchdog),
@@ -67,6 +70,7 @@ impl Core {
             waiters,
             watchdog,
             janitor,
+            telemetry,
             rooms,
             closing,
             trouble: Trouble::default(),

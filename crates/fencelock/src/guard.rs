@@ -2,7 +2,7 @@ use crate::closing::Releasing;
 use crate::core::Core;
 use crate::error::{Error, unreachable};
 use crate::hold::{End, Hold, Turn};
-use crate::telemetry::{self, Way};
+use crate::telemetry::Way;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Guard {
 
     /// A later turn, for one who has waited since `arrived`.
     pub(crate) fn of_turn(core: Arc<Core>, hold: Arc<Hold>, turn: Turn, arrived: Moment) -> Self {
-        telemetry::acquired(&hold, &turn, turn.since.since(arrived), Way::Shared);
+        core.telemetry.acquired(&hold, &turn, turn.since.since(arrived), Way::Shared);
         Self { core, held: Held { hold, turn }, armed: true, releasing: None }
     }
 
@@ -219,7 +219,7 @@ impl Guard {
         let passed = hold.room.as_ref().is_some_and(|room| room.pass(hold, turn));
         if passed {
             self.armed = false;
-            telemetry::let_go(hold, turn, self.core.clock.now());
+            self.core.telemetry.let_go(hold, turn, self.core.clock.now());
         }
         passed
     }
@@ -230,8 +230,8 @@ impl Guard {
         // Whoever takes it off the watchdog's list tells how it ended, so that it is told once.
         if self.core.watchdog.forget(hold) {
             match before {
-                Some(End::Lost(reason)) => telemetry::lost(hold, turn, reason, self.core.clock.now()),
-                Some(End::LetGo) | None => telemetry::let_go(hold, turn, self.core.clock.now()),
+                Some(End::Lost(reason)) => self.core.telemetry.lost(hold, turn, reason, self.core.clock.now()),
+                Some(End::LetGo) | None => self.core.telemetry.let_go(hold, turn, self.core.clock.now()),
             }
         }
     }

@@ -25,7 +25,7 @@
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
 //!
-//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name, `serde` stores [`Key`], [`HolderId`] and
+//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name ([`telemetry`]), `serde` stores [`Key`], [`HolderId`] and
 //! [`FencingToken`].
 //!
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
@@ -52,20 +52,20 @@ mod search;
 #[cfg(test)]
 mod soak;
 mod standing;
-mod telemetry;
+pub mod telemetry;
 mod trouble;
 mod waiters;
 mod watchdog;
 
 pub use builder::Builder;
 pub use client::Client;
-pub use error::{Error, Span};
+pub use error::Error;
 pub use fencelock_backends as backends;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId, Holding,
-    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Superseded, Ttl, Unknown,
+    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use lock::Lock;

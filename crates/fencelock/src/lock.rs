@@ -107,13 +107,14 @@ impl Lock {
     /// background. Nothing stays behind.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
-        let Some(rooms) = &self.core.rooms else {
-            return Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None)).await;
+        let asked = self.core.telemetry.asked();
+        let claimed = match &self.core.rooms {
+            None => Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None)).await,
+            Some(rooms) if request.lines_up() => acquire::acquire(&self.core, rooms, &request).await,
+            Some(rooms) => Box::pin(acquire::try_acquire(&self.core, rooms, &request)).await,
         };
-        if request.lines_up() {
-            return acquire::acquire(&self.core, rooms, &request).await;
-        }
-        Box::pin(acquire::try_acquire(&self.core, rooms, &request)).await
+        asked.ended(&claimed);
+        claimed
     }
 
     /// Takes the lock if it is free and nobody waits for it; `None` if not.

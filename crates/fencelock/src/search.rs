@@ -5,7 +5,6 @@ use crate::error::{Error, unreachable};
 use crate::identity::{anywhere_in, dice};
 use crate::local::ticket::Ticket;
 use crate::request::{Request, Waiting};
-use crate::telemetry;
 use fencelock_core::{Expiry, Fault, Foreign, Key, Moment, Occupant, Occupied, RetryPlan, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +60,7 @@ impl<'a> Search<'a> {
         self.quarantine = None;
         self.core.trouble.ends(self.core.clock.now());
         if self.occupied.is_some() {
-            telemetry::refused_again(&self.request.key);
+            self.core.telemetry.refused_again(&self.request.key);
         }
         if let Some(ticket) = &self.ticket {
             ticket.heard(ahead, &occupied);
@@ -134,7 +133,6 @@ impl<'a> Search<'a> {
 
 /// A wait that ran out.
 pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
-    telemetry::busy(key, waited);
     // Before the first answer nothing is known about who has it; the deadline came first.
     let occupied =
         occupied.unwrap_or_else(|| Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never));

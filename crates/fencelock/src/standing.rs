@@ -2,7 +2,6 @@
 
 use crate::core::Core;
 use crate::janitor::{Chore, STRAGGLER};
-use crate::telemetry;
 use crate::waiters::Waiter;
 use fencelock_core::{Claim, Moment, PlaceInLine};
 use std::fmt;
@@ -54,7 +53,7 @@ pub(crate) fn give_up(core: &Core, claim: &Claim, waiter: &Waiter, left_behind: 
     if !core.identity.process().is_current() {
         return;
     }
-    telemetry::waited();
+    core.telemetry.waited();
     let now = core.clock.now();
     if left_behind || now < stray_until {
         let (key, holder, until) = (claim.key.clone(), claim.holder.id, now + claim.ttl.get());

@@ -4,7 +4,7 @@ use crate::closing::Closing;
 use crate::hold::{Duty, End, Hold};
 use crate::identity::dice;
 use crate::janitor::Janitor;
-use crate::telemetry;
+use crate::telemetry::Telemetry;
 use fencelock_core::{Backend, Clock, Fault, HolderId, Key, LossReason, Moment, Renew, RenewalPlan, Unknown};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,7 @@ pub(crate) struct Watchdog {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     janitor: Arc<Janitor>,
+    telemetry: Telemetry,
     table: Mutex<Table>,
     wake: Notify,
     closing: Arc<Closing>,
@@ -49,6 +50,7 @@ impl Watchdog {
         clock: Arc<dyn Clock>,
         janitor: Arc<Janitor>,
         closing: Arc<Closing>,
+        telemetry: Telemetry,
     ) -> Arc<Self> {
         let table = Table {
             holds: BTreeMap::new(),
@@ -58,7 +60,7 @@ impl Watchdog {
             stopped: false,
         };
         let (table, wake) = (Mutex::new(table), Notify::new());
-        Arc::new(Self { backend, clock, janitor, table, wake, closing })
+        Arc::new(Self { backend, clock, janitor, telemetry, table, wake, closing })
     }
 
     /// Looks after a hold until it is forgotten or lost.
@@ -196,7 +198,7 @@ impl Watchdog {
     /// What comes of the end of a hold, told without the table: nobody gets it any more.
     fn tell_end(&self, hold: &Arc<Hold>, lost: Option<&LossReason>) {
         if let Some(reason) = lost {
-            telemetry::lost(hold, &hold.turn(), reason, self.clock.now());
+            self.telemetry.lost(hold, &hold.turn(), reason, self.clock.now());
         }
         if lost == Some(&LossReason::MaxHold) {
             // Its guard may hang for ever, and not every place has leases that end.
@@ -250,7 +252,7 @@ impl Watchdog {
     }
 
     fn take_answer(&self, hold: &Arc<Hold>, sent: Moment, answer: Result<Renew, Unknown>) {
-        telemetry::renewed(hold, self.clock.now().since(sent), &answer);
+        self.telemetry.renewed(hold, self.clock.now().since(sent), &answer);
         match answer {
             Ok(Renew::Renewed { waiters }) => {
                 hold.renewed(sent, dice());

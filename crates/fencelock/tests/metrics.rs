@@ -1,46 +1,170 @@
-//! The numbers for operators, as a recorder of the `metrics` facade receives them.
+//! The numbers for operators, as a recorder of the `metrics` facade receives them, and as docs/metrics.md promises them.
 #![cfg(feature = "metrics")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock::Client;
+use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-#[tokio::test]
-async fn waits_holds_and_losses_are_counted() {
+const PAGE: &str = include_str!("../../../docs/metrics.md");
+const DOCS: &str = include_str!("../src/telemetry/mod.rs");
+
+/// One series: its name and labels, and what the recorder knows of it.
+type Series = BTreeMap<(String, BTreeMap<String, String>), Seen>;
+
+struct Seen {
+    kind: MetricKind,
+    unit: Option<&'static str>,
+    help: Option<String>,
+    value: DebugValue,
+}
+
+/// What a recorder of this thread alone has received when `work` is done.
+fn recorded(work: impl Future<Output = ()>) -> Series {
     let recorder = DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
-    recorder.install().unwrap();
-    let client = Client::builder().sharing(false).connect("memory:metrics").await.unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || runtime.block_on(work));
+    let seen = snapshots.snapshot().into_vec().into_iter().map(|(id, unit, help, value)| {
+        let (kind, key) = id.into_parts();
+        let labels = key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+        let unit = unit.map(|unit| unit.as_str());
+        ((key.name().to_owned(), labels), Seen { kind, unit, help: help.map(|help| help.to_string()), value })
+    });
+    seen.collect()
+}
 
-    let held = client.lock("k").await.unwrap();
-    assert!(client.lock("k").wait(Duration::from_millis(20)).await.is_err());
-    assert!(client.lock("k").retry(3, Duration::from_millis(1)).await.is_err());
-    let waiting = tokio::spawn(client.lock("k").acquire());
-    while client.inspect("k").await.unwrap().unwrap().waiters == 0 {
+fn rows<'a>(page: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let (_, table) = page.split_once(head).unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.contains('|'));
+    rows.map(|row| row.split('|').map(str::trim).skip(1).collect()).collect()
+}
+
+fn quoted(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+const HEAD: &str = "| number | kind | unit | labels | meaning |";
+
+#[test]
+fn from_the_beginning_every_series_of_the_page_is_there_and_zero() {
+    let series = recorded(async {
+        let _client = Client::connect("memory:start").await.unwrap();
+    });
+    let labels = rows(PAGE, "| label | of | values |");
+    let values = |name: &str, label: &str| -> Vec<String> {
+        let row = labels.iter().find(|row| row[0] == format!("`{label}`") && row[1] == format!("`{name}`"));
+        quoted(row.unwrap_or_else(|| panic!("{label} of {name}"))[2])
+    };
+    let mut promised = BTreeSet::new();
+    for row in rows(PAGE, HEAD) {
+        let name = quoted(row[0]).remove(0);
+        let place = ("place".to_owned(), "memory:start".to_owned());
+        let others: Vec<_> = quoted(row[3]).into_iter().filter(|label| label != "place").collect();
+        match others.as_slice() {
+            [] => {
+                promised.insert((name.clone(), BTreeMap::from([place])));
+            }
+            [label] => promised.extend(
+                values(&name, label)
+                    .into_iter()
+                    .map(|value| (name.clone(), BTreeMap::from([place.clone(), (label.clone(), value)]))),
+            ),
+            _ => panic!("{name} has more labels than this test knows of"),
+        }
+        for (_, seen) in series.iter().filter(|((of, _), _)| *of == name) {
+            assert_eq!(
+                (format!("{:?}", seen.kind).to_lowercase().as_str(), seen.unit),
+                (row[1], Some(row[2])),
+                "{name}"
+            );
+            assert!(seen.help.as_ref().is_some_and(|help| !help.is_empty()), "{name}");
+            let zero = match &seen.value {
+                DebugValue::Counter(count) => *count == 0,
+                DebugValue::Gauge(level) => level.0 == 0.0,
+                DebugValue::Histogram(spans) => spans.is_empty(),
+            };
+            assert!(zero, "{name}: {:?}", seen.value);
+        }
+    }
+    assert_eq!(series.keys().cloned().collect::<BTreeSet<_>>(), promised);
+    assert!(PAGE.contains(&format!("there are {} series", promised.len())), "{}", promised.len());
+}
+
+#[test]
+fn the_documentation_of_the_library_has_the_table_of_the_page() {
+    let of_library: String = DOCS.lines().map(|line| line.trim_start_matches("//! ").to_owned() + "\n").collect();
+    assert_eq!(rows(&of_library, HEAD), rows(PAGE, HEAD));
+}
+
+/// Places in memory are the same for the whole process, so each test has one of its own.
+async fn waits_holds_and_losses(place: &str) {
+    let client = Client::builder().sharing(false).connect(place).await.unwrap();
+    let held = client.lock("secret-order-7").await.unwrap();
+    assert!(client.lock("secret-order-7").wait(Duration::from_millis(20)).await.is_err());
+    assert!(client.lock("secret-order-7").retry(3, Duration::from_millis(1)).await.is_err());
+    let given_up = tokio::time::timeout(Duration::from_millis(5), client.lock("secret-order-7").acquire()).await;
+    assert!(given_up.is_err());
+    while client.inspect("secret-order-7").await.unwrap().unwrap().waiters > 0 {
+        tokio::task::yield_now().await;
+    }
+    let waiting = tokio::spawn(client.lock("secret-order-7").acquire());
+    while client.inspect("secret-order-7").await.unwrap().unwrap().waiters == 0 {
         tokio::task::yield_now().await;
     }
     held.release().await.unwrap();
     let handed = waiting.await.unwrap().unwrap();
-    let seen = client.inspect("k").await.unwrap().unwrap();
+    let seen = client.inspect("secret-order-7").await.unwrap().unwrap();
     client.evict(&seen).await.unwrap();
     handed.lost().await;
     drop(handed);
+    let holder = client.lock("secret-order-7").label("for alice").await.unwrap().into_holder();
+    client.lock("secret-order-7").resume(holder).await.unwrap().release().await.unwrap();
+    client.close(Duration::from_secs(10)).await.unwrap();
+}
 
-    let numbers: HashMap<String, DebugValue> = snapshots
-        .snapshot()
-        .into_vec()
+#[test]
+fn waits_holds_and_losses_are_counted_by_how_they_ended() {
+    let series = recorded(waits_holds_and_losses("memory:metrics"));
+    let of = |name: &str, label: Option<(&str, &str)>| {
+        let mut labels = BTreeMap::from([("place".to_owned(), "memory:metrics".to_owned())]);
+        labels.extend(label.map(|(label, value)| (label.to_owned(), value.to_owned())));
+        &series.get(&(name.to_owned(), labels)).unwrap_or_else(|| panic!("{name} {label:?}")).value
+    };
+    for (outcome, count) in
+        [("claimed", 2), ("handed", 1), ("busy", 2), ("cancelled", 1), ("resumed", 1), ("closed", 0)]
+    {
+        let counted = of("fencelock_acquisitions_total", Some(("outcome", outcome)));
+        assert_eq!(*counted, DebugValue::Counter(count), "{outcome}");
+    }
+    let DebugValue::Counter(wasted) = of("fencelock_wasted_wakeups_total", None) else { panic!("a counter") };
+    assert!(*wasted >= 2, "of three questions two came after an answer: {wasted}");
+    let lost: Vec<_> = ["expired", "deleted", "taken", "max_hold"]
+        .map(|reason| of("fencelock_lost_total", Some(("reason", reason))))
         .into_iter()
-        .map(|(key, _, _, value)| (key.key().name().to_owned(), value))
+        .map(|count| if let DebugValue::Counter(count) = count { *count } else { panic!("a counter") })
         .collect();
-    assert_eq!(numbers["fencelock_busy_total"], DebugValue::Counter(2));
-    let DebugValue::Counter(wasted) = numbers["fencelock_wasted_wakeups_total"] else { panic!("a counter") };
-    assert!(wasted >= 2, "of three questions two came after an answer: {wasted}");
-    assert_eq!(numbers["fencelock_handed_total"], DebugValue::Counter(1));
-    assert_eq!(numbers["fencelock_lost_total"], DebugValue::Counter(1));
-    assert_eq!(numbers["fencelock_held"], DebugValue::Gauge(0.0.into()), "up twice, down twice");
-    assert_eq!(numbers["fencelock_waiters"], DebugValue::Gauge(0.0.into()));
-    assert!(matches!(&numbers["fencelock_wait_seconds"], DebugValue::Histogram(spans) if spans.len() == 2));
-    assert!(matches!(&numbers["fencelock_hold_seconds"], DebugValue::Histogram(spans) if spans.len() == 2));
+    assert_eq!(lost, [0, 1, 0, 0]);
+    assert_eq!(*of("fencelock_held", None), DebugValue::Gauge(0.0.into()), "as often up as down");
+    assert_eq!(*of("fencelock_waiters", None), DebugValue::Gauge(0.0.into()));
+    for name in ["fencelock_wait_seconds", "fencelock_hold_seconds"] {
+        assert!(matches!(of(name, None), DebugValue::Histogram(spans) if spans.len() == 4), "{name}");
+    }
+}
+
+#[test]
+fn no_label_tells_of_a_key_or_a_holder() {
+    let series = recorded(waits_holds_and_losses("memory:labels"));
+    for (name, labels) in series.keys() {
+        for (label, value) in labels {
+            assert!(["place", "outcome", "reason"].contains(&label.as_str()), "{name} {label}");
+            assert!(!value.contains("order") && !value.contains("alice"), "{name} {label}={value}");
+        }
+    }
+    let start = recorded(async {
+        let _client = Client::connect("memory:labels").await.unwrap();
+    });
+    assert!(series.keys().eq(start.keys()), "nothing that is done adds a series");
 }

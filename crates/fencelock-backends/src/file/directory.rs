@@ -90,7 +90,7 @@ impl Directory {
             ErrorKind::StaleNetworkFileHandle | ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
                 (Fault::Unreachable, "the file server is not reachable")
             }
-            _ => (Fault::Other, "see `fencelock doctor`, or name another directory"),
+            _ => (Fault::Other, "name another directory"),
         };
         Unknown::new(self.name(), fault, format!("{what}: {error}; {advice}"))
     }

@@ -255,6 +255,19 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_for_a_group_is_as_the_documents_advise() {
+        let page = include_str!("../../../../docs/file.md");
+        let (_, after) = page.split_once("install -d -m ").unwrap();
+        let mode = u32::from_str_radix(after.split(' ').next().unwrap(), 8).unwrap();
+        assert_ne!(mode & OTHERS_WRITE, 0, "several users write there");
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        fs::set_permissions(scratch.path(), Permissions::from_mode(mode)).unwrap();
+        let findings = file.findings();
+        assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
+    }
+
+    #[test]
     fn a_directory_that_went_away_is_a_failure() {
         let scratch = Scratch::new();
         let path = scratch.path().join("locks");

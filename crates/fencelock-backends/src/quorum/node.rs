@@ -1,4 +1,4 @@
-use fencelock_core::{Backend, Fault, HolderId, Key, Unknown};
+use fencelock_core::{Backend, Fault, HolderId, Key, Span, Unknown};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +116,7 @@ impl Node {
     }
 
     fn no_answer(&self, limit: Duration) -> Unknown {
-        Unknown::new(self.backend.name(), Fault::Timeout, format!("none within {limit:?}"))
+        Unknown::new(self.backend.name(), Fault::Timeout, format!("none within {}", Span(limit)))
     }
 
     fn note(&self, begun: Instant, failure: Option<&Unknown>) {

@@ -4,6 +4,7 @@ use super::Redis;
 use super::acks::Acks;
 use super::fault::fault_of;
 use super::guard::{Guard, NOT_BEGUN, Pass, State};
+use super::product::{mode, product};
 use super::session::Session;
 use super::vitals::{self, fields};
 use fencelock_core::{Fault, Finding, Level, Unknown};
@@ -24,6 +25,7 @@ pub(crate) async fn examine(redis: &Redis, session: &Session) -> Vec<Finding> {
         Err(_) => HashMap::new(),
     };
     let mut findings = vec![connection(redis, session, &info).await];
+    findings.extend(mode(&info));
     findings.extend(quarantine(redis, session).await);
     findings.push(scripts(redis, session).await);
     findings.push(wake_ups(session));
@@ -53,9 +55,9 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
         Ok(_) => Finding::fine(
             "connection",
             format!(
-                "{} is Redis {}, {} ms away, protocol {}, up for {}",
+                "{} is {}, {} ms away, protocol {}, up for {}",
                 redis.link.node(),
-                if session.facts.version.is_empty() { "of unknown version" } else { &session.facts.version },
+                product(info, &session.facts.version),
                 format_millis(took),
                 if session.facts.resp3 { "RESP3" } else { "RESP2" },
                 uptime(info)

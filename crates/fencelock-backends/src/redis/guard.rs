@@ -6,7 +6,7 @@
 //! granted: until every lease that may have been forgotten is over.
 
 use super::reply::Reply;
-use fencelock_core::{Drift, Fault, Invalid, NodeFault, Ttl, Unknown, quarantine};
+use fencelock_core::{Drift, Fault, Invalid, NodeFault, Span, Ttl, Unknown, quarantine};
 use redis::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -97,8 +97,11 @@ impl Guard {
         let mut differences = Vec::new();
         if theirs != Some(self.max_ttl.get()) {
             let theirs = theirs.unwrap_or_default();
-            differences
-                .push(format!("there leases last at most {theirs:?}, in this URL {:?}: max_ttl=", self.max_ttl.get()));
+            differences.push(format!(
+                "there leases last at most {}, in this URL {}: max_ttl=",
+                Span(theirs),
+                Span(self.max_ttl.get())
+            ));
         }
         if nodes != self.nodes {
             differences.push(format!("it belongs to {}, and this URL names {}", whose(nodes), whose(&self.nodes)));
@@ -261,7 +264,7 @@ mod tests {
         let nodes = ours.difference(&guard("a:1,c:3", LONGEST_TTL).quorum, "a:1,c:3");
         assert_eq!(nodes, "it belongs to a:1,c:3, and this URL names a:1,b:2");
         let max = ours.difference(&guard("a:1,b:2", Duration::from_secs(10)).quorum, "a:1,b:2");
-        assert_eq!(max, "there leases last at most 10s, in this URL 60s: max_ttl=");
+        assert_eq!(max, "there leases last at most 10 s, in this URL 1 min: max_ttl=");
     }
 
     #[test]

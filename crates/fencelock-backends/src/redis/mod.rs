@@ -20,6 +20,7 @@ mod guard;
 mod link;
 mod list;
 mod members;
+mod product;
 mod protocol;
 mod renewing;
 mod reply;

@@ -30,7 +30,7 @@ pub(crate) const ALL: [Scene; 3] = [
     Scene {
         file: "benchmarks/throughput.svg",
         title: "One key: grants per second",
-        note: "more is better",
+        note: "more is better; fencelock: tasks of one process share a lease, unshared: each has its own",
         scale: Scale::Count,
         value: |figures| Some(figures.per_s),
     },

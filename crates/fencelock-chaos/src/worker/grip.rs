@@ -71,7 +71,7 @@ impl Grip {
         let answer = client.renew(&self.key, self.id, self.ttl).await;
         let line = self.line(Op::Renew, invoke_us, now());
         let line = match &answer {
-            Ok(()) => line,
+            Ok(_) => line,
             Err(error @ Error::Lost { .. }) => line.result(Outcome::Fail).what(error.to_string()),
             Err(error) => line.result(Outcome::Info).what(format!("{error:#}")),
         };

@@ -1,11 +1,10 @@
-use super::status::describe;
 use crate::args::Break;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::json::state;
 use crate::text::{holding, plain};
 use fencelock::{Client, Eviction, Expiry, Holding, Occupant};
-use serde_json::json;
 
 /// Ends somebody else's hold.
 pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit, Failure> {
@@ -15,13 +14,7 @@ pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit,
 async fn end(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let key = plain(&breaking.key);
     let Some(seen) = client.inspect(&breaking.key).await? else {
-        let free = if context.report.json {
-            json!({ "key": breaking.key, "broken": false, "held": false }).to_string()
-        } else {
-            format!("{key}: free, so nothing was done")
-        };
-        context.answer(&format!("{free}\n"))?;
-        return Ok(Exit::Success);
+        return nothing_to_end(&breaking.key, "free, so nothing was done", context);
     };
     // Where nobody's hold can be ended from outside, no option helps: the place says at once what does.
     if client.capabilities().evicts {
@@ -31,7 +24,9 @@ async fn end(breaking: &Break, client: &Client, context: &Context) -> Result<Exi
     }
     match client.evict(&seen).await? {
         Eviction::Evicted => context.answer(&format!("{}\n", ended(&seen, context.report.json)))?,
-        Eviction::Changed(None) => context.answer(&format!("{key}: free by now, so nothing was done\n"))?,
+        Eviction::Changed(None) => {
+            return nothing_to_end(&breaking.key, "free by now, so nothing was done", context);
+        }
         Eviction::Changed(Some(now)) => {
             let why = format!("{key} is {} by now: nothing was done, look again", holding(&now));
             return Err(Failure::new(Exit::Busy, why));
@@ -90,9 +85,17 @@ fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
     })
 }
 
+fn nothing_to_end(key: &str, why: &str, context: &Context) -> Result<Exit, Failure> {
+    let mut answer = state(key, None);
+    answer["broken"] = false.into();
+    context.answer(&if context.report.json { format!("{answer}\n") } else { format!("{}: {why}\n", plain(key)) })?;
+    Ok(Exit::Success)
+}
+
+/// With what was seen before it was ended.
 fn ended(victim: &Holding, json: bool) -> String {
     if json {
-        let mut answer = describe(victim);
+        let mut answer = state(victim.key.as_str(), Some(victim));
         answer["broken"] = true.into();
         return answer.to_string();
     }

@@ -11,15 +11,20 @@ use std::fmt::Write;
 pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_look(), async |client| {
-            let findings = client.examine().await;
+            let mut findings = client.examine().await;
+            let failed = findings.iter().any(|finding| finding.level == Level::Failure);
+            if context.report.quiet {
+                findings.retain(|finding| finding.level >= Level::Warning);
+            }
             let answer = if context.report.json {
                 let findings: Value = findings.iter().map(describe).collect();
-                format!("{}\n", json!({ "backend": client.name(), "findings": findings }))
+                format!("{}\n", json!({ "place": client.name(), "findings": findings }))
+            } else if context.report.quiet && findings.is_empty() {
+                String::new()
             } else {
                 format!("{}\n{}", plain(&client.name()), in_columns(&findings, may_colour()))
             };
             print(&answer)?;
-            let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             Ok(if failed { Exit::Unreachable } else { Exit::Success })
         })
         .await
@@ -50,12 +55,13 @@ fn style(level: Level) -> Style {
 
 fn describe(finding: &Finding) -> Value {
     let level = match finding.level {
-        Level::Fine => "fine",
+        Level::Fine => "ok",
         Level::Note => "note",
         Level::Warning => "warning",
         Level::Failure => "failure",
     };
-    json!({ "level": level, "subject": finding.subject, "text": finding.text, "advice": finding.advice })
+    let advice = (!finding.advice.is_empty()).then_some(&finding.advice);
+    json!({ "level": level, "subject": finding.subject, "text": finding.text, "advice": advice })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@ use crate::args::Init;
 use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::json::millis;
 use crate::signals::Signals;
-use crate::text::{millis, plain, table};
+use crate::text::{plain, table};
 use fencelock::Span;
 use fencelock::backends::{Change, ConnectError, Enlisted, init as enlist};
 use serde_json::{Value, json};
@@ -64,7 +65,12 @@ fn remarks(enlisted: &[Enlisted]) -> Vec<String> {
 }
 
 fn describe(node: &Enlisted) -> Value {
-    json!({ "node": node.node, "was": word(node.change), "ready_in_ms": millis(node.ready_in) })
+    let was = match node.change {
+        Change::New => "new",
+        Change::Moved => "other_set",
+        Change::None => "this_set",
+    };
+    json!({ "node": node.node, "was": was, "ready_in_ms": millis(node.ready_in) })
 }
 
 const fn word(change: Change) -> &'static str {
@@ -88,7 +94,7 @@ mod tests {
         assert_eq!(
             in_columns(&nodes),
             "NODE            WAS             READY\n\
-             redis://a:6379  new             in 00:01:00\n\
+             redis://a:6379  new             in 1 min\n\
              redis://b:6379  in another set  now\n\
              Clients that name another set with this node fail from now on; to undo it, run init with that set's URL.\n\
              A set of fewer than three cannot spare a node: name three or five.\n"

@@ -1,19 +1,21 @@
-use super::status::describe;
+use crate::args::List;
 use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::json::state;
 use crate::text::{plain, table};
 use fencelock::{Holding, Span};
 use serde_json::Value;
 
 /// Shows every hold.
-pub(super) async fn list(context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure> {
     context
         .with_client(async |client| {
             let mut holdings = client.list().await?;
+            holdings.retain(|held| held.key.as_str().starts_with(&list.prefix));
             holdings.sort_by(|a, b| a.key.cmp(&b.key));
             let answer = if context.report.json {
-                format!("{}\n", holdings.iter().map(describe).collect::<Value>())
+                format!("{}\n", holdings.iter().map(|held| state(held.key.as_str(), Some(held))).collect::<Value>())
             } else {
                 in_columns(&holdings)
             };

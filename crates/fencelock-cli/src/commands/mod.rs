@@ -28,7 +28,7 @@ pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result
         Command::Renew(renew) => renew::renew(renew, context).await,
         Command::Release(release) => release::release(release, context).await,
         Command::Status(status) => status::status(status, context).await,
-        Command::List => list::list(context).await,
+        Command::List(wanted) => list::list(wanted, context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
         Command::Init(init) => init::init(init, context).await,
@@ -36,6 +36,6 @@ pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result
         Command::Lab(wanted) => lab::lab(wanted, context).await,
         Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
-        Command::Man { command } => pages::man(command.as_deref()),
+        Command::Man { command } => pages::man(&command),
     }
 }

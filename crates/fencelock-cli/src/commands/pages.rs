@@ -8,26 +8,40 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use std::io;
 
+/// When the texts were last changed: a manual page has a date, and one of the build would differ from build to build.
+const DATE: &str = "2026-11-21";
+
+/// What clap does not know: after `run ... --` stands another program's command line.
+const BASH: &str = include_str!("completions/run.bash");
+const FISH: &str = include_str!("completions/run.fish");
+const ZSH: &str = include_str!("completions/run.zsh");
+
 /// Writes a completion script.
 pub(super) fn completions(shell: Shell) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "fencelock", &mut script);
-    print(&String::from_utf8_lossy(&script))?;
+    let script = String::from_utf8_lossy(&script);
+    let of_run = match shell {
+        Shell::Bash => BASH,
+        Shell::Fish => FISH,
+        Shell::Zsh => ZSH,
+        _ => "",
+    };
+    print(&format!("{script}{of_run}"))?;
     Ok(Exit::Success)
 }
 
 /// Writes a manual page in the language of `man`.
-pub(super) fn man(command: Option<&str>) -> Result<Exit, Failure> {
+pub(super) fn man(path: &[String]) -> Result<Exit, Failure> {
     let mut program = Arguments::command();
     program.build();
-    let command = match command {
-        None => program,
-        Some(name) => program
-            .find_subcommand(name)
-            .cloned()
-            .ok_or_else(|| Failure::new(Exit::Usage, format!("there is no command {name:?} to write a page about")))?,
-    };
-    let page = render(command).map_err(|error| Failure::system("write a manual page", error))?;
+    let mut command = &program;
+    for name in path {
+        command = command.find_subcommand(name).filter(|command| !command.is_hide_set()).ok_or_else(|| {
+            Failure::new(Exit::Usage, format!("there is no command {:?} to write a page about", path.join(" ")))
+        })?;
+    }
+    let page = render(command.clone()).map_err(|error| Failure::system("write a manual page", error))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(Exit::Success)
 }
@@ -35,9 +49,12 @@ pub(super) fn man(command: Option<&str>) -> Result<Exit, Failure> {
 fn render(mut command: Command) -> io::Result<Vec<u8>> {
     // Manual pages say the version once, at the foot.
     command = command.disable_version_flag(true);
-    let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let notes = command.get_after_long_help().or_else(|| command.get_after_help());
+    let notes = notes.map(ToString::to_string).unwrap_or_default();
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
-    let man = Man::new(command).manual("fencelock").source(concat!("fencelock ", env!("CARGO_PKG_VERSION")));
+    let see = see_also(&command);
+    let man = Man::new(command).manual("Fencelock Manual").date(DATE);
+    let man = man.source(concat!("fencelock ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -48,7 +65,19 @@ fn render(mut command: Command) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     sections(&notes).to_writer(&mut page)?;
+    if let Some(see) = see {
+        let mut roff = Roff::new();
+        roff.control("SH", ["SEE ALSO"]);
+        roff.text([roman(see)]);
+        roff.to_writer(&mut page)?;
+    }
     Ok(page)
+}
+
+/// The page of the command that one belongs to; the program's own page lists the others.
+fn see_also(command: &Command) -> Option<String> {
+    let (above, _) = command.get_display_name()?.rsplit_once('-')?;
+    Some(format!("{above}(1)"))
 }
 
 /// What stands below the help: paragraphs under headings that end with a colon, with columns to be kept.

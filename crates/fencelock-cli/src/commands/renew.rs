@@ -2,29 +2,44 @@ use crate::args::Renew;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::text::{millis, plain};
+use crate::json::millis;
+use crate::text::plain;
 use fencelock::{Error, HolderId, LossReason, Span};
 use serde_json::json;
 use std::fmt;
+use std::time::Duration;
 
 /// Keeps a lock that `acquire` took.
 pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failure> {
     let holder = proof(&renew.holder)?;
     context
         .with_client(async |client| {
-            client.renew(&renew.key, holder, renew.ttl).await.map_err(|error| match error {
-                Error::Lost { key, reason, .. } => not_held(key, &reason),
-                error => error.into(),
-            })?;
-            let answer = if context.report.json {
-                json!({ "key": renew.key, "renewed": true, "ttl_ms": millis(renew.ttl) }).to_string()
-            } else {
-                format!("{}: held for another {}", plain(&renew.key), Span(renew.ttl))
+            let lease = match client.renew(&renew.key, holder, renew.ttl).await {
+                Err(Error::Lost { reason, .. }) => Err(reason),
+                renewed => Ok(renewed?),
             };
-            context.answer(&format!("{answer}\n"))?;
-            Ok(Exit::Success)
+            let (exit, text) = match &lease {
+                _ if context.report.json => {
+                    (lease.as_ref().map_or(Exit::Lost, |_| Exit::Success), json(&renew, &lease))
+                }
+                Ok(_) => (Exit::Success, format!("{}: held for another {}", plain(&renew.key), Span(renew.ttl))),
+                Err(reason) => return Err(not_held(&renew.key, reason)),
+            };
+            context.answer(&format!("{text}\n"))?;
+            Ok(exit)
         })
         .await
+}
+
+fn json(renew: &Renew, lease: &Result<Duration, LossReason>) -> String {
+    json!({
+        "key": renew.key,
+        "renewed": lease.is_ok(),
+        "reason": lease.as_ref().err().map(LossReason::to_string),
+        "ttl_ms": millis(renew.ttl),
+        "expires_in_ms": lease.as_ref().ok().filter(|left| **left != Duration::MAX).copied().map(millis),
+    })
+    .to_string()
 }
 
 /// Reads what `acquire` printed; a shell may have left the line break.

@@ -12,7 +12,7 @@ use crate::secrets;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::ward::{Ward, Watched};
-use fencelock::{Client, Error, Guard, Released};
+use fencelock::{Client, Error, Guard, Released, Span};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,7 +181,9 @@ async fn give_back(guard: Guard, report: Reporter, loss_told: bool) -> Kept {
             return Kept::No;
         }
         Ok(Err(error)) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("{error:#}") }),
-        Err(_) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no answer in {CLOSING:?}") }),
+        Err(_) => {
+            report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no answer in {}", Span(CLOSING)) });
+        }
     }
     Kept::Yes
 }

@@ -3,6 +3,7 @@ use crate::args::Wait;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::json::{millis, state};
 use crate::progress::Progress;
 use crate::text::{holding, plain, quarantine};
 use crate::wait_status::WaitStatus;
@@ -20,12 +21,23 @@ pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure>
     context
         .with(context.connect_to_wait(), async |client| {
             check(&wait.key, wait.nested.nested_ok, client, context)?;
-            until_free(&wait, client, &Progress::new(&wait.key, context.report)).await
+            until_free(&wait, client, context).await
         })
         .await
 }
 
-async fn until_free(wait: &Wait, client: &Client, progress: &Progress) -> Result<Exit, Failure> {
+/// For programs; people are told by the exit code, or why it took too long.
+fn answer(wait: &Wait, held: Option<&Holding>, progress: &Progress, context: &Context) -> Result<Exit, Failure> {
+    if context.report.json {
+        let mut answer = state(&wait.key, held);
+        answer["waited_ms"] = millis(progress.waited()).into();
+        context.answer(&format!("{answer}\n"))?;
+    }
+    Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
+}
+
+async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
+    let progress = &Progress::new(&wait.key, context.report);
     let mut looks = 0;
     loop {
         let seen = look(wait, client, progress).await;
@@ -34,8 +46,9 @@ async fn until_free(wait: &Wait, client: &Client, progress: &Progress) -> Result
         let pause = match seen {
             Ok(None) => {
                 progress.done("is free");
-                return Ok(Exit::Success);
+                return answer(wait, None, progress, context);
             }
+            Ok(Some(held)) if over && context.report.json => return answer(wait, Some(&held), progress, context),
             Ok(Some(held)) if over => {
                 let waited = Some(progress.waited()).filter(|_| wait.limit != Some(Duration::ZERO));
                 let waited = waited.map(|span| format!("; gave up after {}", Span(span))).unwrap_or_default();

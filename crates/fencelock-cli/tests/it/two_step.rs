@@ -30,7 +30,7 @@ fn json_has_everything_that_a_script_needs() {
 fn a_renewal_gives_it_more_time() {
     let Some(place) = Place::redis() else { return };
     let holder = Test::new(&place, "acquire --ttl 20s k").output().stdout;
-    Test::new(&place, &format!("renew k --ttl 10m --holder {holder}")).stdout("k: held for another 00:10:00\n").run();
+    Test::new(&place, &format!("renew k --ttl 10m --holder {holder}")).stdout("k: held for another 10 min\n").run();
     let status = Test::new(&place, "status --json k").output().stdout;
     let status: Value = serde_json::from_str(&status).unwrap();
     assert!(status["expires_in_ms"].as_u64().unwrap() > 500_000, "{status}");
@@ -110,7 +110,39 @@ fn a_hold_whose_proof_could_not_be_written_is_given_back() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = Test::new(&place, "acquire k").command().stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(74));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.ends_with("; the lock was given back\n"), "{stderr}");
     Test::new(&place, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn a_hold_whose_proof_nobody_reads_is_given_back() {
+    let Some(place) = Place::redis() else { return };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Test::new(&place, "acquire k").command().stdout(writer).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{stderr}");
+    assert!(stderr.ends_with("; the lock was given back\n"), "{stderr}");
+    Test::new(&place, "status k").stdout("k: free\n").run();
+}
+
+#[test]
+fn a_hold_whose_proof_goes_to_a_closed_stdout_is_given_back() {
+    let Some(place) = Place::redis() else { return };
+    let acquire = |to: &str| {
+        let line = format!("{} acquire k {to}", crate::test::BINARY);
+        std::process::Command::new("sh").args(["-c", &line]).env("FENCELOCK_URL", place.url()).output().unwrap()
+    };
+    let output = acquire(">&-");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), stderr.as_str()),
+        (Some(74), "fencelock: cannot write the answer: stdout is closed; the lock was given back\n")
+    );
+    Test::new(&place, "status k").stdout("k: free\n").run();
+    assert_eq!(acquire("> /dev/null").status.code(), Some(0), "whoever throws it away knows what they do");
+    Test::new(&place, "-q status k").status(75).run();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use fencelock_core::Invalid;
+use fencelock_core::{Invalid, Span};
 use std::time::Duration;
 
 /// How long tasks of one client share a lease before others get it.
@@ -37,8 +37,9 @@ impl Limits {
         }
         if self.linger > LONGEST_LINGER {
             return Err(Invalid::new(format!(
-                "a free lease lingers for at most {LONGEST_LINGER:?}, not {:?}",
-                self.linger
+                "a free lease lingers for at most {}, not {}",
+                Span(LONGEST_LINGER),
+                Span(self.linger)
             )));
         }
         Ok(self)

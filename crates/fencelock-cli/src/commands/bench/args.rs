@@ -123,7 +123,7 @@ impl Bench {
             key: self.key.clone(),
             sharing: Sharing {
                 off: self.no_sharing,
-                batch: self.batch.map(|(grants, span)| (grants, crate::text::millis(span))),
+                batch: self.batch.map(|(grants, span)| (grants, crate::json::millis(span))),
                 linger_us: self.linger.map_or(0, |span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
             },
             ..usual

@@ -1,0 +1,70 @@
+//! Which program a server is: several speak the protocol of Redis, under a version of Redis that they claim to be like.
+
+use fencelock_core::{Finding, Level};
+use std::collections::HashMap;
+
+/// `Valkey 9.1.2`, `Redis 8.2.3`. Others than Redis have a version of their own beside `redis_version`.
+pub(super) fn product(info: &HashMap<String, String>, claimed: &str) -> String {
+    for name in ["Valkey", "Dragonfly", "KeyDB"] {
+        let lower = name.to_lowercase();
+        let version = info.get(&format!("{lower}_version"));
+        if let Some(version) = version {
+            return format!("{name} {}", version.trim_start_matches(|c: char| !c.is_ascii_digit()));
+        }
+        if info.get("server_name").is_some_and(|server| *server == lower) {
+            return format!("{name}, like Redis {claimed}");
+        }
+    }
+    match info.get("redis_version").map_or(claimed, String::as_str) {
+        "" => "Redis of unknown version".to_owned(),
+        version => format!("Redis {version}"),
+    }
+}
+
+/// Something to say only where the server does not stand alone.
+pub(super) fn mode(info: &HashMap<String, String>) -> Option<Finding> {
+    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"))?;
+    match mode.as_str() {
+        "cluster" => Some(Finding::new(
+            Level::Warning,
+            "cluster",
+            "cluster mode is on: keys in the slots of other servers cannot be locked here, and a slot that moves loses its locks",
+            "use a server that stands alone, or several with redlock://",
+        )),
+        "sentinel" => Some(Finding::new(
+            Level::Failure,
+            "sentinel",
+            "this is a Sentinel, which keeps no keys",
+            "use the address of the master that it watches",
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vitals::fields;
+    use super::*;
+
+    #[test]
+    fn a_server_has_its_own_name_and_version() {
+        for (info, name) in [
+            ("redis_version:8.2.3\r\nredis_mode:standalone\r\n", "Redis 8.2.3"),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", "Valkey 9.1.2"),
+            ("redis_version:7.4.0\r\ndragonfly_version:df-v1.27.1\r\n", "Dragonfly 1.27.1"),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\n", "Valkey, like Redis 7.2.4"),
+        ] {
+            assert_eq!(product(&fields(info), "7.2.4"), name);
+        }
+        assert_eq!(product(&HashMap::new(), "7.0.15"), "Redis 7.0.15", "INFO is refused");
+        assert_eq!(product(&HashMap::new(), ""), "Redis of unknown version");
+    }
+
+    #[test]
+    fn only_what_does_not_stand_alone_is_worth_a_word() {
+        let level = |info: &str| mode(&fields(info)).map(|finding| finding.level);
+        assert_eq!(level("redis_mode:standalone\r\n"), None);
+        assert_eq!(level("redis_mode:cluster\r\n"), Some(Level::Warning));
+        assert_eq!(level("server_mode:sentinel\r\n"), Some(Level::Failure));
+    }
+}

@@ -1,0 +1,68 @@
+//! The fields of JSON answers. docs/json.md says what they mean: a name means the same in all of them.
+
+use fencelock::{Expiry, FencingToken, Holding, Occupant};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Whole milliseconds.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Adds `owner` and `foreign`: exactly one of them is `null`. Never the proof, by which anybody could release the lock.
+pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
+    (answer["owner"], answer["foreign"]) = match by {
+        Occupant::Holder(holder) => {
+            let owner = &holder.owner;
+            (json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() }), Value::Null)
+        }
+        Occupant::Foreign(foreign) => (Value::Null, foreign.to_string().into()),
+    };
+    answer
+}
+
+/// What `status` and others tell of a key, held or free.
+pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
+    let answer = json!({
+        "key": key,
+        "held": held.is_some(),
+        "owner": null,
+        "foreign": null,
+        "fence": held.and_then(|held| held.fence).map(FencingToken::get),
+        "held_for_ms": held.and_then(|held| held.held_for).map(millis),
+        "expires_in_ms": held.and_then(|held| expires_in(held.expiry)),
+        "waiters": held.map_or(0, |held| held.waiters),
+    });
+    match held {
+        Some(held) => with_occupant(answer, &held.occupant),
+        None => answer,
+    }
+}
+
+/// `null` if there is no end.
+pub(crate) fn expires_in(expiry: Expiry) -> Option<u64> {
+    expiry.span().map(millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock::Key;
+
+    #[test]
+    fn a_hold_of_ours_has_an_owner_and_no_proof() {
+        let proof = "ab".repeat(16);
+        let by = Occupant::from_wire(&format!("{proof} web-1:4242 nightly"));
+        let held = Holding::new(Key::new("k").unwrap(), by, Expiry::Never);
+        let state = state("k", Some(&held));
+        assert_eq!(state["owner"], json!({ "host": "web-1", "pid": 4242, "label": "nightly" }));
+        assert!(state["foreign"].is_null() && !state.to_string().contains(&proof), "{state}");
+    }
+
+    #[test]
+    fn what_another_program_put_there_has_no_owner() {
+        let held = Holding::new(Key::new("k").unwrap(), Occupant::from_wire("5f3b12ab"), Expiry::Never);
+        let state = state("k", Some(&held));
+        assert!(state["owner"].is_null() && state["foreign"].is_string(), "{state}");
+    }
+}

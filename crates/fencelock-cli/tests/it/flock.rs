@@ -1,0 +1,58 @@
+//! `alias flock='fencelock run'`: what flock(1) understands either means the same, or is refused with a reason.
+
+use crate::place::Place;
+use crate::test::Test;
+
+#[test]
+fn what_means_the_same_is_accepted() {
+    let place = Place::files();
+    for options in ["-x", "-e", "--exclusive", "-o", "--close", "-n -x -o", "--nonblock", "--nb", "-w 5", "--timeout 5"]
+    {
+        Test::script(&place, &format!("{options} k"), "echo done").stdout("done\n").run();
+    }
+}
+
+#[test]
+fn a_line_is_run_by_a_shell() {
+    let place = Place::files();
+    let line = "echo $FENCELOCK_KEY; exit 3";
+    for options in ["-c", "--command", "-n -c"] {
+        Test::new(&place, &format!("run k {options}")).arg(line).env("SHELL", "/bin/sh").stdout("k\n").status(3).run();
+    }
+    Test::new(&place, "run k -c").arg("echo $0").env("SHELL", "").stdout("/bin/sh\n").run();
+    let output = Test::new(&place, "run k -c").arg("true").arg("echo").output();
+    assert!(output.status == 64 && output.stderr.contains("cannot be used with"), "{}", output.stderr);
+}
+
+#[test]
+fn a_busy_lock_ends_with_the_code_that_was_chosen() {
+    let place = Place::files();
+    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    for options in ["--nonblock --conflict-exit-code 1", "-n -E 1", "--timeout 0.1 -E 1", "-w 0 -E 1"] {
+        Test::new(&place, &format!("run -q {options} k true")).status(1).run();
+    }
+}
+
+#[test]
+fn what_does_not_mean_the_same_is_refused_with_a_reason() {
+    let place = Place::files();
+    for (line, why) in [
+        ("run -s k true", "-s: there are no shared locks, every lock is exclusive"),
+        ("run --shared k -c true", "-s: there are no shared locks, every lock is exclusive"),
+        (
+            "run -u k",
+            "-u: the lock of `run` is released when its command ends; one of `acquire` by `fencelock release`",
+        ),
+        ("run -F k true", "-F: the command always is a process of its own, so that the lock can be renewed beside it"),
+        (
+            "run 9",
+            "no command to run under 9: fencelock run KEY -- COMMAND [ARGUMENT]...; a file descriptor cannot be locked, as \
+             in `flock 9`",
+        ),
+        ("run k", "no command to run under k: fencelock run KEY -- COMMAND [ARGUMENT]..."),
+    ] {
+        Test::new(&place, line).stderr(&format!("fencelock: {why}\n")).status(64).run();
+    }
+    Test::new(&place, "status k").stdout("k: free\n").run();
+}

@@ -1,0 +1,227 @@
+//! What docs/json.md says, and what the program writes.
+
+use crate::place::Place;
+use crate::running::wait_until;
+use crate::test::{Output, Test};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const PAGE: &str = include_str!("../../../../docs/json.md");
+
+/// The cells of the tables below a heading, without their heads.
+fn rows(heading: &str) -> Vec<Vec<String>> {
+    let (_, below) = PAGE.split_once(&format!("\n{heading}\n")).expect(heading);
+    let section = below.split("\n#").next().unwrap();
+    let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let rows: Vec<_> =
+        lines.map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect();
+    assert!(!rows.is_empty(), "{heading}");
+    rows
+}
+
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The type of each field of a table.
+fn types(heading: &str) -> BTreeMap<String, String> {
+    rows(heading).into_iter().map(|row| (row[0].trim_matches('`').to_owned(), row[1].clone())).collect()
+}
+
+/// What `command` answers, by the page.
+fn answer_of(command: &str) -> BTreeSet<String> {
+    let row = rows("## Answers").into_iter().find(|row| row[0] == format!("`{command}`")).expect(command);
+    let mut fields = quoted(&row[1]);
+    if fields.remove("status") {
+        fields.extend(answer_of("status"));
+    }
+    fields
+}
+
+fn assert_is(fields: &BTreeSet<String>, object: &Value, heading: &str) {
+    let names: BTreeSet<_> = object.as_object().expect("an object").keys().cloned().collect();
+    assert_eq!(&names, fields, "{object}");
+    let types = types(heading);
+    for (name, value) in object.as_object().unwrap() {
+        let wanted = types.get(name).unwrap_or_else(|| panic!("{name} is not in the table of {heading}"));
+        let is = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_u64() => "integer",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        assert!(wanted.split(" or ").any(|wanted| wanted == is), "{name} is {is} and not {wanted}: {object}");
+        if name == "owner" && !value.is_null() {
+            assert_is(&types_of("### owner"), value, "### owner");
+        }
+        for item in value.as_array().into_iter().flatten() {
+            let heading = if name == "nodes" { "### node" } else { "### finding" };
+            assert_is(&types_of(heading), item, heading);
+        }
+    }
+}
+
+fn types_of(heading: &str) -> BTreeSet<String> {
+    types(heading).into_keys().collect()
+}
+
+/// Its answer, which has the fields of the page.
+fn answer(place: &Place, line: &str, status: i32) -> Value {
+    let output = Test::new(place, &format!("--json {line}")).output();
+    assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
+    assert!(events(&output).iter().all(|name| name == "place"), "{line}: {}", output.stderr);
+    assert_eq!(output.stdout.lines().count(), 1, "{line}: {}", output.stdout);
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
+    let fields = answer_of(line.split(' ').next().unwrap());
+    match &answer {
+        Value::Array(items) => items.iter().for_each(|item| assert_is(&answer_of("status"), item, "## Fields")),
+        object => assert_is(&fields, object, "## Fields"),
+    }
+    answer
+}
+
+/// The names of its events, each of which has the fields of the page.
+fn events(output: &Output) -> Vec<String> {
+    let check = |line: &str| {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let name = event["event"].as_str().unwrap().to_owned();
+        let row = rows("## Events").into_iter().find(|row| row[0] == format!("`{name}`")).expect(&name);
+        let mut fields = quoted(&row[1]);
+        fields.insert("event".to_owned());
+        assert_is(&fields, &event, "## Fields");
+        name
+    };
+    output.stderr.lines().map(check).collect()
+}
+
+#[test]
+fn every_answer_is_as_documented() {
+    let Some(place) = Place::redis() else { return };
+    answer(&place, "status k", 0);
+    let taken = answer(&place, "acquire --ttl 20s --label nightly k", 0);
+    let holder = taken["holder"].as_str().unwrap().to_owned();
+    let held = answer(&place, "status k", 75);
+    assert_eq!(held["owner"]["label"], "nightly");
+    assert_eq!(answer(&place, "list", 0).as_array().unwrap().len(), 1);
+    assert_eq!(answer(&place, "wait -w 0 k", 75)["held"], true);
+    let renewed = answer(&place, &format!("renew k --ttl 60s --holder {holder}"), 0);
+    assert!(renewed["expires_in_ms"].as_u64().unwrap() > 30_000, "{renewed}");
+    assert_eq!(answer(&place, &format!("release k --holder {holder}"), 0)["released"], true);
+    assert_eq!(answer(&place, &format!("release k --holder {holder}"), 76)["released"], false);
+    assert_eq!(answer(&place, &format!("renew k --holder {holder}"), 76)["renewed"], false);
+    assert_eq!(answer(&place, "wait k", 0)["held"], false);
+    assert_eq!(answer(&place, "break --yes k", 0)["broken"], false);
+    answer(&place, "acquire k", 0);
+    let broken = answer(&place, "break --yes k", 0);
+    assert_eq!((&broken["broken"], &broken["held"]), (&true.into(), &true.into()));
+    answer(&place, "doctor", 0);
+    let quiet = answer(&place, "doctor -q", 0);
+    assert_eq!(quiet["findings"], Value::Array(Vec::new()), "nothing is wrong there");
+}
+
+#[test]
+fn the_answer_of_init_is_as_documented() {
+    let Some(place) = Place::redis() else { return };
+    let url = place.url().replace("redis://", "redlock://");
+    let nodes = answer(&place, &format!("init --trust-empty --url {url}"), 0);
+    assert_eq!((&nodes["nodes"][0]["was"], &nodes["nodes"][0]["ready_in_ms"]), (&"new".into(), &0.into()));
+}
+
+#[test]
+fn what_another_program_has_put_there_is_foreign() {
+    let Some(place) = Place::redis() else { return };
+    place.server().command(&["SET", "k", "5f3b12ab-secret", "PX", "600000"]);
+    let held = answer(&place, "status k", 75);
+    assert!(held["owner"].is_null() && held["foreign"].is_string() && held["fence"].is_null(), "{held}");
+    assert!(!held.to_string().contains("secret"), "{held}");
+}
+
+#[test]
+fn every_event_is_as_documented() {
+    let Some(place) = Place::redis() else { return };
+    let run = |line: &str| events(&Test::new(&place, &format!("--json {line}")).output());
+    assert_eq!(run("run k -- true"), ["place", "acquired", "started", "exited", "released"]);
+    let kept = run("run k --hold-for 3s -- true");
+    assert!(kept.iter().any(|name| name == "keeping"), "{kept:?}");
+    let killed = events(&Test::script(&place, "--json k", "kill -KILL $$").output());
+    assert_eq!(killed, ["place", "acquired", "started", "exited", "released"]);
+}
+
+#[test]
+fn an_end_by_force_is_told_as_documented() {
+    let place = Place::files();
+    let output = Test::script(&place, "--json --max-hold 100ms --grace 100ms k", "trap '' TERM; while :; do :; done");
+    let told = events(&output.output());
+    for name in ["acquired", "started", "terminating", "killing", "exited"] {
+        assert!(told.iter().any(|told| told == name), "{name} in {told:?}");
+    }
+}
+
+#[test]
+fn a_wait_is_told_as_documented() {
+    let Some(place) = Place::redis() else { return };
+    let holder = answer(&place, "acquire --ttl 10m --label nightly k", 0)["holder"].as_str().unwrap().to_owned();
+    let waiter = Test::new(&place, "--json acquire --ttl 20s k").start();
+    wait_until("the line", || (answer(&place, "status k", 75)["waiters"] == 1).then_some(()));
+    answer(&place, &format!("release k --holder {holder}"), 0);
+    let output = waiter.end();
+    assert_eq!(events(&output)[..2], ["place", "waiting"]);
+    let waiting: Value = serde_json::from_str(output.stderr.lines().nth(1).unwrap()).unwrap();
+    assert_eq!((&waiting["owner"]["label"], &waiting["ahead"]), (&"nightly".into(), &0.into()));
+    // What a hand-off gives is short until it is renewed.
+    let taken: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_is(&answer_of("acquire"), &taken, "## Fields");
+    assert!(taken["expires_in_ms"].as_u64().unwrap() > 15_000, "{taken}");
+}
+
+#[test]
+fn every_failure_is_an_event_with_a_kind() {
+    let place = Place::files();
+    let holder = {
+        let mut holder = Test::script(&place, "taken", "echo ready; read _").start();
+        holder.wait_for("ready");
+        holder
+    };
+    for (line, kind, exit) in [
+        ("--json", "usage", 64),
+        ("--json nonsense", "usage", 64),
+        ("run --json", "usage", 64),
+        ("status --json --nonsense k", "usage", 64),
+        ("release k --json", "usage", 64),
+        ("run --json -w nan k -- true", "usage", 64),
+        ("--json acquire k", "usage", 64),
+        ("--json break taken", "usage", 64),
+        ("--json list --url redis://127.0.0.1:1", "unreachable", 69),
+        ("--json run -n taken -- true", "busy", 75),
+        ("--json run -n -E 3 taken -- true", "busy", 3),
+        ("--json run k -- no-such-command-here", "not_found", 127),
+        ("--json run k -- /dev/null", "not_executable", 126),
+    ] {
+        let output = Test::new(&place, line).output();
+        assert_eq!(output.status, exit, "{line}: {}", output.stderr);
+        assert_eq!(output.stdout, "", "{line}");
+        assert_eq!(events(&output).last().unwrap(), "error", "{line}");
+        let last: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+        assert_eq!((&last["kind"], &last["exit"]), (&kind.into(), &exit.into()), "{line}: {last}");
+    }
+    drop(holder);
+}
+
+#[test]
+fn a_flag_of_the_command_is_not_ours() {
+    let place = Place::files();
+    let output = Test::new(&place, "run --nonsense k -- c --json").output();
+    assert!(output.status == 64 && output.stderr.starts_with("error: "), "{}", output.stderr);
+}
+
+#[test]
+fn every_field_of_the_page_stands_in_an_answer_or_an_event() {
+    let cells = rows("## Answers").into_iter().chain(rows("## Events")).map(|row| row[1].clone());
+    let used: BTreeSet<_> = cells.flat_map(|cell| quoted(&cell)).chain(["event".to_owned()]).collect();
+    for field in types_of("## Fields") {
+        assert!(used.contains(&field), "{field}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What operators see: `tracing` events always, numbers through the [`metrics`](https://docs.rs/metrics) facade with the
+//! feature of that name.
+//!
+//! | number | kind | unit | labels | meaning |
+//! |---|---|---|---|---|
+//! | `fencelock_acquisitions_total` | counter | count | `place`, `outcome` | attempts to get a lock, by how they ended |
+//! | `fencelock_wait_seconds` | histogram | seconds | `place` | from asking for a lock to having it |
+//! | `fencelock_hold_seconds` | histogram | seconds | `place` | from having it to letting it go or losing it |
+//! | `fencelock_held` | gauge | count | `place` | locks held now |
+//! | `fencelock_waiters` | gauge | count | `place` | claims that wait at the place now; tasks that share a lease are one |
+//! | `fencelock_lost_total` | counter | count | `place`, `reason` | locks that were lost, not released |
+//! | `fencelock_renewal_seconds` | histogram | seconds | `place` | round trip of a renewal that was answered |
+//! | `fencelock_renewal_failures_total` | counter | count | `place`, `reason` | renewals that were not confirmed |
+//! | `fencelock_fallback_polls_total` | counter | count | `place` | times a waiter asked without having been woken |
+//! | `fencelock_wasted_wakeups_total` | counter | count | `place` | times a waiter asked again and the lock was still taken |
+//!
+//! - `place`: [`Client::name`](crate::Client::name), without secrets.
+//! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the place, `shared` by another task of the client,
+//!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
+//!   dropped).
+//! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`, `other`.
+//! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
+//!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
+//!
+//! No label is a key or a holder, so there is a fixed number of series for each place that a program uses. All of them are
+//! there, with 0, as soon as a client starts: install the recorder before that. Clients of one place add up.
+
+mod numbers;
+
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::hold::{Hold, Turn};
+use fencelock_core::{Fault, Key, LossReason, Moment, Renew, Unknown};
+use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
+use std::time::Duration;
+
+/// Tells of one place.
+#[derive(Debug, Clone)]
+pub(crate) struct Telemetry {
+    numbers: Numbers,
+}
+
+/// How a lock came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In answer to a claim.
+    Claimed,
+    /// By a message from the place.
+    Handed,
+    /// From another task of this client.
+    Shared,
+    /// By the proof of a hold that was there before.
+    Resumed,
+}
+
+impl Way {
+    const fn outcome(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Handed => "handed",
+            Self::Shared => "shared",
+            Self::Resumed => "resumed",
+        }
+    }
+}
+
+impl Telemetry {
+    pub(crate) fn of(place: &str) -> Self {
+        Self { numbers: Numbers::of(place) }
+    }
+
+    /// Somebody asks for a lock.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        Asked { telemetry: self, ended: false }
+    }
+
+    pub(crate) fn acquired(&self, hold: &Hold, turn: &Turn, waited: Duration, way: Way) {
+        tracing::debug!(key = %hold.key, fence = %turn.fence, ?waited, ?way, "acquired");
+        self.outcome(way.outcome());
+        self.numbers.took(Number::Wait, waited);
+        self.numbers.change(Number::Held, 1.0);
+    }
+
+    pub(crate) fn let_go(&self, hold: &Hold, turn: &Turn, now: Moment) {
+        let held_for = now.since(turn.since);
+        tracing::debug!(key = %hold.key, fence = %turn.fence, ?held_for, "let go");
+        self.numbers.took(Number::Hold, held_for);
+        self.numbers.change(Number::Held, -1.0);
+    }
+
+    pub(crate) fn lost(&self, hold: &Hold, turn: &Turn, reason: &LossReason, now: Moment) {
+        let held_for = now.since(turn.since);
+        if turn.idle {
+            // Nobody had it.
+            return;
+        }
+        tracing::warn!(key = %hold.key, fence = %turn.fence, ?held_for, %reason, "lock lost");
+        self.numbers.took(Number::Hold, held_for);
+        self.numbers.change(Number::Held, -1.0);
+        self.numbers.add(Number::Lost, index(&LOSSES, loss(reason)));
+    }
+
+    pub(crate) fn renewed(&self, hold: &Hold, lag: Duration, answer: &Result<Renew, Unknown>) {
+        match answer {
+            Ok(answer) => {
+                tracing::trace!(key = %hold.key, ?lag, ?answer, "renewal answered");
+                self.numbers.took(Number::Renewal, lag);
+            }
+            Err(cause) => {
+                tracing::warn!(key = %hold.key, %cause, left = ?hold.rest(), "renewal failed, trying again");
+                self.numbers.add(Number::RenewalFailures, index(&FAULTS, fault(cause)));
+            }
+        }
+    }
+
+    pub(crate) fn waiting(&self, key: &Key) {
+        tracing::debug!(%key, "waiting");
+        self.numbers.change(Number::Waiters, 1.0);
+    }
+
+    pub(crate) fn waited(&self) {
+        self.numbers.change(Number::Waiters, -1.0);
+    }
+
+    pub(crate) fn fallback_poll(&self, key: &Key) {
+        tracing::trace!(%key, "asking without having been woken");
+        self.numbers.add(Number::FallbackPolls, 0);
+    }
+
+    pub(crate) fn refused_again(&self, key: &Key) {
+        tracing::trace!(%key, "asked again, still taken");
+        self.numbers.add(Number::WastedWakeups, 0);
+    }
+
+    fn outcome(&self, outcome: &str) {
+        self.numbers.add(Number::Acquisitions, index(&OUTCOMES, outcome));
+    }
+}
+
+/// An attempt to get a lock; dropped before its end, it was cancelled.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    telemetry: &'a Telemetry,
+    ended: bool,
+}
+
+impl Asked<'_> {
+    pub(crate) fn ended(mut self, with: &Result<Guard, Error>) {
+        self.ended = true;
+        let outcome = match with {
+            // Told where it came from: [`Telemetry::acquired`].
+            Ok(_) => return,
+            Err(Error::Busy { key, waited, .. }) => {
+                tracing::debug!(%key, ?waited, "busy");
+                "busy"
+            }
+            Err(Error::Unreachable { .. }) => "unreachable",
+            Err(Error::NotReplicated { .. }) => "not_replicated",
+            Err(Error::Closed { .. }) => "closed",
+            Err(Error::Config(_) | Error::Lost { .. }) => "refused",
+        };
+        self.telemetry.outcome(outcome);
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.telemetry.outcome("cancelled");
+        }
+    }
+}
+
+const fn loss(reason: &LossReason) -> &'static str {
+    match reason {
+        LossReason::Expired => "expired",
+        LossReason::Deleted => "deleted",
+        LossReason::TakenBy(_) => "taken",
+        LossReason::MaxHold => "max_hold",
+        _ => "other",
+    }
+}
+
+fn fault(cause: &Unknown) -> &'static str {
+    match cause.nodes().first().map(|node| node.fault) {
+        Some(Fault::Timeout) => "timeout",
+        Some(Fault::Unreachable) => "unreachable",
+        Some(Fault::Denied) => "denied",
+        Some(Fault::ReadOnly) => "read_only",
+        Some(Fault::Loading) => "loading",
+        Some(Fault::Full) => "full",
+        Some(Fault::Busy) => "busy",
+        Some(Fault::NotReplicated { .. }) => "not_replicated",
+        Some(Fault::Quarantined) => "quarantined",
+        Some(Fault::Misconfigured) => "misconfigured",
+        _ => "other",
+    }
+}
+
+/// Where a value stands among all that a label can have; the last of them if it is none.
+fn index(values: &[&str], value: &str) -> usize {
+    values.iter().position(|known| *known == value).unwrap_or(values.len() - 1)
+}

@@ -1,0 +1,214 @@
+//! The numbers themselves: their names, units, labels, and how they reach the `metrics` facade.
+
+use std::time::Duration;
+
+/// One of [`DEFINITIONS`], in their order.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Number {
+    Acquisitions,
+    Wait,
+    Hold,
+    Held,
+    Waiters,
+    Lost,
+    Renewal,
+    RenewalFailures,
+    FallbackPolls,
+    WastedWakeups,
+}
+
+/// How asking for a lock can end.
+pub(super) const OUTCOMES: [&str; 10] = [
+    "claimed",
+    "handed",
+    "shared",
+    "resumed",
+    "busy",
+    "unreachable",
+    "not_replicated",
+    "refused",
+    "closed",
+    "cancelled",
+];
+/// Why a lock can be lost.
+pub(super) const LOSSES: [&str; 5] = ["expired", "deleted", "taken", "max_hold", "other"];
+/// Why a renewal can fail.
+pub(super) const FAULTS: [&str; 11] = [
+    "timeout",
+    "unreachable",
+    "denied",
+    "read_only",
+    "loading",
+    "full",
+    "busy",
+    "not_replicated",
+    "quarantined",
+    "misconfigured",
+    "other",
+];
+
+#[cfg(feature = "metrics")]
+pub(super) use with_facade::Numbers;
+#[cfg(not(feature = "metrics"))]
+pub(super) use without::Numbers;
+
+#[cfg(feature = "metrics")]
+mod with_facade {
+    use super::{Duration, FAULTS, LOSSES, Number, OUTCOMES};
+    use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
+    use std::sync::Arc;
+
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Counter,
+        Gauge,
+        Histogram,
+    }
+
+    struct Definition {
+        name: &'static str,
+        kind: Kind,
+        unit: Unit,
+        help: &'static str,
+        /// Beside `place`, with every value that it can have.
+        label: Option<(&'static str, &'static [&'static str])>,
+    }
+
+    const fn define(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Definition {
+        Definition { name, kind, unit, help, label: None }
+    }
+
+    impl Definition {
+        const fn by(mut self, label: &'static str, values: &'static [&'static str]) -> Self {
+            self.label = Some((label, values));
+            self
+        }
+    }
+
+    const DEFINITIONS: [Definition; 10] = [
+        define(Kind::Counter, "fencelock_acquisitions_total", Unit::Count, "Attempts to get a lock, by how they ended")
+            .by("outcome", &OUTCOMES),
+        define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "From asking for a lock to having it"),
+        define(
+            Kind::Histogram,
+            "fencelock_hold_seconds",
+            Unit::Seconds,
+            "From having a lock to letting it go or losing it",
+        ),
+        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks held now"),
+        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place now"),
+        define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost, not released")
+            .by("reason", &LOSSES),
+        define(
+            Kind::Histogram,
+            "fencelock_renewal_seconds",
+            Unit::Seconds,
+            "Round trip of a renewal that was answered",
+        ),
+        define(Kind::Counter, "fencelock_renewal_failures_total", Unit::Count, "Renewals that were not confirmed")
+            .by("reason", &FAULTS),
+        define(
+            Kind::Counter,
+            "fencelock_fallback_polls_total",
+            Unit::Count,
+            "Times a waiter asked without having been woken",
+        ),
+        define(
+            Kind::Counter,
+            "fencelock_wasted_wakeups_total",
+            Unit::Count,
+            "Times a waiter asked again and the lock was still taken",
+        ),
+    ];
+
+    static METADATA: Metadata<'static> = Metadata::new("fencelock", Level::INFO, None);
+
+    /// The numbers of one place. Their keys are made once: a label is allocated when the client starts, and not with each lock.
+    #[derive(Debug, Clone)]
+    pub(in crate::telemetry) struct Numbers {
+        /// For each definition one for each value of its label.
+        keys: Arc<[Vec<Key>]>,
+    }
+
+    impl Numbers {
+        /// Describes and registers all of them: what has not moved yet is 0, and not absent.
+        pub(in crate::telemetry) fn of(place: &str) -> Self {
+            let place = SharedString::from(place.to_owned());
+            let key = |name, label: Option<Label>| {
+                let labels = [Label::new("place", place.clone())].into_iter().chain(label);
+                Key::from_parts(name, labels.collect::<Vec<_>>())
+            };
+            let keys = DEFINITIONS.iter().map(|definition| match definition.label {
+                None => vec![key(definition.name, None)],
+                Some((label, values)) => values
+                    .iter()
+                    .map(|value| key(definition.name, Some(Label::from_static_parts(label, value))))
+                    .collect(),
+            });
+            let numbers = Self { keys: keys.collect() };
+            for (definition, keys) in DEFINITIONS.iter().zip(numbers.keys.iter()) {
+                register(definition, keys);
+            }
+            numbers
+        }
+
+        pub(in crate::telemetry) fn add(&self, number: Number, label: usize) {
+            let key = self.key(number, label);
+            with_recorder(|recorder| recorder.register_counter(key, &METADATA).increment(1));
+        }
+
+        pub(in crate::telemetry) fn change(&self, number: Number, by: f64) {
+            let key = self.key(number, 0);
+            with_recorder(|recorder| recorder.register_gauge(key, &METADATA).increment(by));
+        }
+
+        pub(in crate::telemetry) fn took(&self, number: Number, span: Duration) {
+            let key = self.key(number, 0);
+            with_recorder(|recorder| recorder.register_histogram(key, &METADATA).record(span.as_secs_f64()));
+        }
+
+        fn key(&self, number: Number, label: usize) -> &Key {
+            &self.keys[number as usize][label]
+        }
+    }
+
+    fn register(definition: &Definition, keys: &[Key]) {
+        let (name, unit, help) = (definition.name.into(), Some(definition.unit), definition.help.into());
+        with_recorder(|recorder| {
+            match definition.kind {
+                Kind::Counter => recorder.describe_counter(name, unit, help),
+                Kind::Gauge => recorder.describe_gauge(name, unit, help),
+                Kind::Histogram => recorder.describe_histogram(name, unit, help),
+            }
+            for key in keys {
+                match definition.kind {
+                    Kind::Counter => recorder.register_counter(key, &METADATA).increment(0),
+                    Kind::Gauge => recorder.register_gauge(key, &METADATA).increment(0.0),
+                    Kind::Histogram => drop(recorder.register_histogram(key, &METADATA)),
+                }
+            }
+        });
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+mod without {
+    use super::{Duration, Number};
+
+    /// Nobody counts.
+    #[derive(Debug, Clone)]
+    pub(in crate::telemetry) struct Numbers;
+
+    #[allow(clippy::unused_self, reason = "as with the facade")]
+    impl Numbers {
+        pub(in crate::telemetry) fn of(_: &str) -> Self {
+            Self
+        }
+
+        pub(in crate::telemetry) fn add(&self, _: Number, _: usize) {}
+
+        pub(in crate::telemetry) fn change(&self, _: Number, _: f64) {}
+
+        pub(in crate::telemetry) fn took(&self, _: Number, _: Duration) {}
+    }
+}
