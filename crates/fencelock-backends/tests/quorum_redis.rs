@@ -203,7 +203,7 @@ async fn servers_are_reached_over_tls_when_the_url_says_so() {
     let hosts: Vec<_> = servers.iter().map(|server| server.tls_url().replace("rediss://", "")).collect();
     let url = format!("redlock+tls://{}?trust_empty=true", hosts.join(","));
     let trusting = format!("{url}&ca={}", ca.display());
-    fencelock_backends::init(&trusting, true).await.unwrap();
+    init(&trusting, true).await.unwrap();
     let quorum = connect(&trusting).await.unwrap();
     assert_eq!(quorum.name(), format!("redlock+tls://{}", hosts.join(",")));
     let claim = claim("k");

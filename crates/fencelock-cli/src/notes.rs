@@ -30,6 +30,9 @@ URL options:
   acks=N             a lock or a renewal counts when N replicas have confirmed it
   acks_timeout=MS    longest wait for the replicas; as timeout= unless set
   ca=FILE            with TLS: trust the certificates in this PEM file instead of the system's
+  cert=FILE, key=FILE
+                     with TLS: the certificate that this client shows, and its private key, both PEM
+  password_file=FILE the password is the first line of this file
   quarantine=on      keep a server that may have forgotten its locks from granting any; always so
                      with redlock://
   max_ttl=MS         with a quarantine: the longest TTL, and so about its length; 60000 unless set
@@ -39,8 +42,11 @@ URL options:
 pub(crate) const ENVIRONMENT: &str = "\
 Environment:
   FENCELOCK_URL      where the lock lives, unless --url says so
+  FENCELOCK_PASSWORD the password of every server whose URL has none
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
                      set for the command of `run`: the key, the proof, the fencing token
+  FENCELOCK_PLACE, FENCELOCK_OUTER
+                     set for it too: where the lock lives, and the locks that `run` itself runs under
   NO_COLOR           no colours";
 
 #[cfg(test)]
