@@ -1,6 +1,6 @@
 use crate::exit::Exit;
 use crate::text::plain;
-use fencelock::Error;
+use fencelock::{Error, Expiry, Occupant};
 use std::fmt;
 
 /// Why the program ends without having done what it was asked to: a number, and a line for stderr.
@@ -45,6 +45,13 @@ impl From<Error> for Failure {
 
 fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
     match error {
+        Error::Busy { holder: Occupant::Foreign(foreign), expires_in: Expiry::Never, .. } if !foreign.is_string() => {
+            (Exit::Busy, "; this is no lock, and does not end: use another key, or move what is there")
+        }
+        Error::Busy { holder: Occupant::Foreign(_), expires_in: Expiry::Never, .. } => (
+            Exit::Busy,
+            "; it does not end by itself: if it is a lock that nobody holds, `fencelock break` shows how to end it",
+        ),
         Error::Busy { .. } => (Exit::Busy, "; wait longer with -w, or ask it to finish"),
         Error::Lost { .. } => (Exit::Lost, ""),
         Error::Config(_) => (Exit::Usage, ""),

@@ -193,7 +193,9 @@ impl Event<'_> {
                 format!("{key}: {cause}; ending the command (TERM, then KILL in {})", Span(*grace))
             }
             Self::Killing { key, cause: Some(cause) } => format!("{key}: {cause}; killing the command"),
-            Self::Killing { key, cause: None } => format!("{key}: the command did not end; killing it"),
+            Self::Killing { key, cause: None } => {
+                format!("{key}: the command, or what it has started, did not end; killing it")
+            }
             Self::Refused { key, refusal: Refusal { pid, uid } } => {
                 let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
                 format!(
@@ -202,7 +204,9 @@ impl Event<'_> {
                 )
             }
             Self::Unkillable { key, cause: Some(cause) } => format!("{key}: {cause}; the command cannot be killed"),
-            Self::Unkillable { key, cause: None } => format!("{key}: the command did not end and cannot be killed"),
+            Self::Unkillable { key, cause: None } => {
+                format!("{key}: the command, or what it has started, did not end and cannot be killed")
+            }
             Self::Late { key, signal } => format!(
                 "{key}: this process was stopped or too slow; its guardian has sent {} to the command before the lease \
                  would end",

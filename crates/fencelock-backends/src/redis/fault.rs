@@ -27,7 +27,7 @@ const CODES: [(&str, Fault); 17] = [
 ];
 
 /// What only the text tells: the code is `ERR`, or there is none.
-const TEXTS: [(&str, Fault); 11] = [
+const TEXTS: [(&str, Fault); 12] = [
     ("invalid password", Fault::Denied),
     // A command or a key inside a script: up to Redis 7.0, and from 7.2 and in Valkey.
     ("The user executing the script", Fault::Denied),
@@ -35,6 +35,7 @@ const TEXTS: [(&str, Fault); 11] = [
     ("WAIT cannot be used with replica", Fault::ReadOnly),
     ("max number of clients", Fault::Busy),
     ("DB index is out of range", Fault::Unsupported),
+    (LAST_TOKEN, Fault::Unsupported),
     ("SELECT is not allowed in cluster mode", Fault::Unsupported),
     // Renamed, or a server that is not quite Redis: inside a script, of Redis and of Valkey, and the scripts themselves.
     ("nknown Redis command called from", Fault::Unsupported),
@@ -44,7 +45,7 @@ const TEXTS: [(&str, Fault); 11] = [
 ];
 
 /// What to do, where the server's words do not say it.
-const REMEDIES: [(&str, &str); 10] = [
+const REMEDIES: [(&str, &str); 11] = [
     // The server explains HELLO instead, which nobody has typed.
     ("NOAUTH", "it wants a password, in the URL before the host: [USER]:PASSWORD@HOST"),
     ("MOVED", CLUSTER),
@@ -52,11 +53,18 @@ const REMEDIES: [(&str, &str); 10] = [
     ("CROSSSLOT", CLUSTER),
     ("SELECT is not allowed in cluster mode", CLUSTER),
     ("DB index is out of range", "name a database that the server has at the end of the URL; 0 is the default"),
+    (
+        LAST_TOKEN,
+        "no clock reaches that, so another program wrote its counter, fencelock:{KEY}:fence: delete that key, and what \
+         receivers remember as the greatest token",
+    ),
     ("The user executing the script", SCRIPTS),
     ("ACL failure in script", SCRIPTS),
     ("nknown Redis command called from", COMMANDS),
     ("nknown command called from", COMMANDS),
 ];
+/// Raised by `lua/tokens.lua`.
+const LAST_TOKEN: &str = "the fencing token of this key has reached 2^53";
 const CLUSTER: &str = "this is a node of a Redis Cluster, which redis:// does not support yet";
 const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/redis.md lists them";
 const COMMANDS: &str = "the scripts need every command that docs/redis.md lists, under its own name";
@@ -65,6 +73,10 @@ const COMMANDS: &str = "the scripts need every command that docs/redis.md lists,
 pub(crate) fn fault_of(error: &RedisError) -> Fault {
     if error.is_timeout() {
         return Fault::Timeout;
+    }
+    // Before what the connection came to: a certificate does not become another one by trying again.
+    if certificate_error(error).is_some() {
+        return Fault::Unsupported;
     }
     if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
         return Fault::Unreachable;
@@ -90,8 +102,18 @@ pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
     Unknown::new(node, fault, detail)
 }
 
+/// What is wrong with the server's certificate, if it was refused here.
+fn certificate_error(error: &RedisError) -> Option<String> {
+    let text = error.to_string();
+    let (_, why) = text.split_once("invalid peer certificate: ")?;
+    Some(why.split(['(', ')']).next().unwrap_or(why).trim().to_owned())
+}
+
 /// The server's own words, without the driver's frame.
 pub(crate) fn words(error: &RedisError) -> String {
+    if let Some(why) = certificate_error(error) {
+        return format!("its certificate is not trusted: {why}; ca=FILE in the URL names the authority that signed it");
+    }
     match error.code() {
         Some(code) => Words::of(code, error.detail()).for_people(),
         None if error.kind() == ErrorKind::Parse => "what it answers is not the Redis protocol".to_owned(),

@@ -59,7 +59,10 @@ fn a_lost_lock_ends_all_that_the_command_has_started() {
     assert_eq!(wrapper.status(), 76);
     assert_eq!(started_under(&key), [""; 0], "nobody outlives the wrapper");
     let stderr = wrapper.end().stderr;
-    assert!(stderr.contains("the command did not end; killing it"), "one ignores TERM: {stderr}");
+    assert!(
+        stderr.contains("the command, or what it has started, did not end; killing it"),
+        "one ignores TERM: {stderr}"
+    );
 }
 
 #[test]
@@ -240,7 +243,11 @@ fn a_command_of_another_user_is_never_said_to_be_killed() {
          overlap the next holder\n"
     );
     assert!(output.stderr.contains(&refused), "{}", output.stderr);
-    assert!(output.stderr.contains("k: the command did not end and cannot be killed\n"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("k: the command, or what it has started, did not end and cannot be killed\n"),
+        "{}",
+        output.stderr
+    );
     assert!(!output.stderr.contains("killing"), "{}", output.stderr);
 }
 

@@ -59,7 +59,7 @@ fn a_command_that_ignores_term_is_killed_after_the_grace_with_all_its_group() {
     Test::script(&place, "--max-hold 0.2 --grace 0.2 k", "trap '' TERM; sleep 1000 & sleep 1000")
         .stderr(
             "fencelock: k: --max-hold 200 ms is over; ending the command (TERM, then KILL in 200 ms)\n\
-             fencelock: k: the command did not end; killing it\n",
+             fencelock: k: the command, or what it has started, did not end; killing it\n",
         )
         .status(76)
         .run();

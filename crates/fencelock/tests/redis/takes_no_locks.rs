@@ -225,3 +225,18 @@ async fn a_url_that_cannot_be_read_is_refused_with_the_reason() {
         assert!(told.contains(reason) && !told.contains("s3cret") && !told.contains("pa#ss"), "{told}");
     }
 }
+
+#[tokio::test]
+async fn a_counter_that_another_program_has_put_at_its_end_is_told_with_the_remedy() {
+    let Some(server) = server() else { return };
+    ask(&server, &["SET", "fencelock:{k}:fence", "9007199254740991"]);
+    let told = refused_for_good(&server.url()).await;
+    assert!(told.contains("reached 2^53") && told.contains("fencelock:{KEY}:fence"), "{told}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_told_with_the_remedy() {
+    let Some(server) = server_with(RedisServer::options().tls()) else { return };
+    let told = refused_for_good(&server.tls_url()).await;
+    assert!(told.contains("its certificate is not trusted: UnknownIssuer; ca=FILE"), "{told}");
+}
