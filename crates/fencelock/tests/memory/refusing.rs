@@ -68,7 +68,7 @@ async fn waiters_at_a_free_key_that_cannot_be_written_back_off_and_warn_once() {
         waiting.await.unwrap().unwrap();
     }
     assert_eq!(log.warnings().len(), 2, "{:#?}", log.warnings());
-    assert!(log.warnings()[1].contains("claims are answered again after 20."), "{:#?}", log.warnings());
+    assert!(log.warnings()[1].contains("claims are answered again after 20"), "{:#?}", log.warnings());
 }
 
 #[tokio::test(start_paused = true)]

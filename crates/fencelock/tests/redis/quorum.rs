@@ -104,7 +104,7 @@ async fn a_ttl_beyond_the_longest_is_refused_before_anything_is_sent() {
     let Some(servers) = three() else { return };
     let client = client(&careful(&servers, 10_000)).await;
     let error = client.lock("k").ttl(secs(11)).await.unwrap_err();
-    assert!(matches!(&error, Error::Config(why) if why.to_string().contains("11s")), "{error}");
+    assert!(matches!(&error, Error::Config(why) if why.to_string().contains("11 s")), "{error}");
     let holder = fencelock::HolderId::from_bytes([1; 16]);
     assert!(matches!(client.renew("k", holder, secs(11)).await, Err(Error::Config(_))));
 }
