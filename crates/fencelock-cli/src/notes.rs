@@ -46,7 +46,7 @@ Environment:
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
                      set for the command of `run`: the key, the proof, the fencing token
   FENCELOCK_PLACE, FENCELOCK_OUTER
-                     set for it too: where the lock lives, and the locks that `run` itself runs under
+                     set for it too: where the lock lives, and the locks that `run` runs under
   NO_COLOR           no colours";
 
 #[cfg(test)]

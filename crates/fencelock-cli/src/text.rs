@@ -99,8 +99,8 @@ mod tests {
             rest.map_or(fault.clone(), |rest| fault.with_passes_in(Duration::from_secs(rest)))
         };
         let told = |rests: &[Option<u64>]| quarantine(&Unknown::of_nodes(rests.iter().copied().map(node).collect()));
-        assert_eq!(told(&[Some(12)]), "node in quarantine for 12.0 s");
-        assert_eq!(told(&[Some(12), Some(14)]), "2 nodes in quarantine for up to 14.0 s");
+        assert_eq!(told(&[Some(12)]), "node in quarantine for 12 s");
+        assert_eq!(told(&[Some(12), Some(14)]), "2 nodes in quarantine for up to 14 s");
         assert!(told(&[None]).starts_with("node in quarantine, not begun: `fencelock init`"));
     }
 

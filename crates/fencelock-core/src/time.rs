@@ -171,7 +171,7 @@ mod tests {
     fn a_ttl_of_0_or_1_ms_or_400_days_is_refused_by_value() {
         for span in [Duration::ZERO, Duration::from_millis(1), Duration::from_hours(24 * 400), Duration::MAX] {
             let error = Ttl::new(span).unwrap_err().to_string();
-            assert!(error.contains(&format!("{span:?}")), "{error}");
+            assert!(error.contains(&Span(span).to_string()), "{error}");
         }
     }
 
@@ -179,8 +179,8 @@ mod tests {
     fn a_ttl_beyond_what_a_place_allows_is_refused_with_both() {
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
         assert!(ttl.within(None).is_ok() && ttl.within(Some(Duration::from_secs(30))).is_ok());
-        let error = ttl.within(Some(Duration::from_millis(29_999))).unwrap_err().to_string();
-        assert!(error.contains("30s") && error.contains("29.999s") && error.contains("max_ttl="), "{error}");
+        let error = ttl.within(Some(Duration::from_secs(20))).unwrap_err().to_string();
+        assert!(error.contains("30 s") && error.contains("20 s") && error.contains("max_ttl="), "{error}");
     }
 
     #[test]

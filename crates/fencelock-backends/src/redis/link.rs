@@ -132,7 +132,8 @@ impl Link {
     /// serve. A server without any marker is only marked where that cannot be a list that nobody meant.
     pub(crate) async fn meet(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
         let node = self.target.name.as_str();
-        if let Some(siblings) = self.siblings.get()
+        // Whoever trusts an unknown server has said that the list is meant.
+        if let Some(siblings) = self.siblings.get().filter(|_| !guard.trust)
             && self.look_at_marker(session, guard).await? == State::Unmarked
         {
             siblings.may_mark(self).await?;
