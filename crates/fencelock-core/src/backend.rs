@@ -55,7 +55,7 @@ pub struct Capabilities {
 /// - Contention is an answer, not an error; the only error is [`Unknown`], and it means "maybe carried out".
 /// - A claim that is repeated by its holder gets the same answer and changes nothing, or gives it more time.
 /// - Fencing tokens of one key grow with every grant; a grant of several has them to itself.
-/// - A renewal neither creates, nor shortens, nor frees.
+/// - A renewal neither creates nor frees, and leaves no less than its holder was told: [`Renewal::told`].
 /// - A release frees only what its holder has, and gives up its place in line.
 /// - Dropping any of the futures leaves the backend sound; what was sent may still be carried out.
 pub trait Backend: Debug + Send + Sync + 'static {
