@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::recorder;
 use crate::worker::{Job, VARIABLE};
-use rustix::process::{Pid, Signal, kill_process};
+use fencelock_conformance::{freeze, thaw};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -16,12 +16,7 @@ struct Hand {
     leash: Option<ChildStdin>,
 }
 
-impl Hand {
-    fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("a process without a number")?;
-        Ok(kill_process(pid, signal)?)
-    }
-}
+impl Hand {}
 
 impl Drop for Hand {
     fn drop(&mut self) {
@@ -74,11 +69,11 @@ impl Crew {
     }
 
     pub(crate) fn freeze(&self, worker: usize) -> Result<(), Failure> {
-        self.hands[worker].signal(Signal::STOP)
+        Ok(freeze(self.pid(worker))?)
     }
 
     pub(crate) fn thaw(&self, worker: usize) -> Result<(), Failure> {
-        self.hands[worker].signal(Signal::CONT)
+        Ok(thaw(self.pid(worker))?)
     }
 
     /// Whether any of them, or anybody else who writes a history beside theirs, has seen this.

@@ -32,12 +32,14 @@
 //! | a backend's promises | [`run`], [`Site`], [`Place`], [`broken_facts`] |
 //! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | what a network does to us | [`Proxy`] |
+//! | what a process that is stopped misses | [`freeze`], [`thaw`] |
 //! | what a hostile server says to us | [`ScriptedServer`] |
 #![forbid(unsafe_code)]
 
 mod case;
 mod cases;
 mod ear;
+mod freezing;
 mod in_time;
 pub mod model;
 mod place;
@@ -49,6 +51,7 @@ mod run;
 mod scripted;
 mod site;
 
+pub use freezing::{freeze, thaw};
 pub use place::{Foreign, ForeignTry, Place};
 pub use proxy::{Proxy, Then};
 pub use redis::{

@@ -1,6 +1,6 @@
 use super::{foreign::RedisForeign, options::RedisOptions, resp::RespClient, spawner, tls::TlsFiles};
+use crate::freezing;
 use crate::{Reply, StartError, port};
-use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -261,18 +261,19 @@ impl RedisServer {
     }
 
     /// `SIGSTOP`: it keeps its connections, accepts new ones, and answers nothing. Its clock goes on.
+    ///
+    /// # Panics
+    /// If it does not run.
     pub fn freeze(&self) {
-        self.signal(Signal::STOP);
+        freezing::freeze(self.pid().expect("a server that runs")).expect("our own child takes our signals");
     }
 
     /// `SIGCONT`: it answers everything it was asked meanwhile.
+    ///
+    /// # Panics
+    /// If it does not run.
     pub fn thaw(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).expect("a server that runs");
-        kill_process(pid, signal).expect("our own child takes our signals");
+        freezing::thaw(self.pid().expect("a server that runs")).expect("our own child takes our signals");
     }
 }
 

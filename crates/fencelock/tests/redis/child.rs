@@ -1,6 +1,5 @@
 //! Another process that uses locks: this test binary, run again with a part to play.
 
-use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -49,8 +48,12 @@ impl Actor {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap(), signal).unwrap();
+    pub(crate) fn freeze(&self) {
+        fencelock_conformance::freeze(self.child.id()).unwrap();
+    }
+
+    pub(crate) fn thaw(&self) {
+        fencelock_conformance::thaw(self.child.id()).unwrap();
     }
 
     /// `SIGKILL`, and nothing of it is left.

@@ -3,7 +3,6 @@
 use crate::child::Actor;
 use crate::common::{eventually, ms, secs};
 use crate::support::{client, in_line, is_free, server, text, waiting};
-use rustix::process::Signal;
 
 #[tokio::test]
 async fn a_waiting_process_that_is_killed_does_not_stall_the_line() {
@@ -40,10 +39,10 @@ async fn a_holder_stopped_for_longer_than_its_lease_knows_it_at_once_and_takes_n
     let client = client(&server.url()).await;
     let mut sleeper = Actor::play("holds", &server.url(), secs(1));
     sleeper.says("holds").await;
-    sleeper.signal(Signal::STOP);
+    sleeper.freeze();
     let next = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.unwrap().unwrap();
     sleeper.tell("held?");
-    sleeper.signal(Signal::CONT);
+    sleeper.thaw();
     assert_eq!(sleeper.says("held").await, "false");
     for _ in 0..50 {
         tokio::time::sleep(ms(10)).await;
@@ -65,12 +64,12 @@ async fn a_hand_off_to_a_stopped_process_costs_at_most_the_lease_of_a_hand_off()
     let mut sleeper = Actor::play("waits", &server.url(), secs(30));
     sleeper.says("waits").await;
     let next = waiting(&server, "k", client.lock("k")).await;
-    sleeper.signal(Signal::STOP);
+    sleeper.freeze();
     let begun = tokio::time::Instant::now();
     held.release().await.unwrap();
     let next = next.await.unwrap();
     assert!(begun.elapsed() < secs(5), "3 s and a poll: {:?}", begun.elapsed());
-    sleeper.signal(Signal::CONT);
+    sleeper.thaw();
     eventually("it stands in line again", async || in_line(&server, "k") == 1).await;
     assert!(next.is_held());
     next.release().await.unwrap();
