@@ -42,6 +42,7 @@
 mod backend;
 mod block;
 mod claim;
+pub mod engine;
 mod event;
 mod fault;
 mod fence;

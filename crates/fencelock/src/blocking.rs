@@ -39,7 +39,7 @@ pub use guard::{Guard, Held};
 pub use lock::Lock;
 
 use crate::identity::Process;
-use crate::janitor::Janitor;
+use crate::reaper::Reaper;
 use crate::{Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, Released};
 use std::fmt;
 use std::future::Future;
@@ -59,7 +59,7 @@ pub struct Client {
 struct Engine {
     /// Taken out when it is dropped.
     runtime: Option<tokio::runtime::Runtime>,
-    janitor: OnceLock<Arc<Janitor>>,
+    reaper: OnceLock<Arc<Reaper>>,
     /// In a fork its thread is not there.
     process: Process,
 }
@@ -71,7 +71,7 @@ impl Engine {
             .thread_name("fencelock")
             .enable_all()
             .build()
-            .map(|runtime| Self { runtime: Some(runtime), janitor: OnceLock::new(), process: Process::current() })
+            .map(|runtime| Self { runtime: Some(runtime), reaper: OnceLock::new(), process: Process::current() })
             .map_err(|error| Invalid::new(format!("the system gave no thread for the client: {error}")).into())
     }
 
@@ -112,8 +112,8 @@ impl Drop for Engine {
             return;
         }
         // A script that ends after its last guard should not leave the lock to its TTL.
-        if let Some(janitor) = self.janitor.take() {
-            janitor.settle();
+        if let Some(reaper) = self.reaper.take() {
+            reaper.settle();
         }
         // Waiting for it would panic inside an async runtime.
         runtime.shutdown_background();
@@ -157,7 +157,7 @@ impl Client {
         let engine = Arc::new(Engine::start()?);
         let inner = engine.get(making)?;
         // A client that is never dropped is left to the end of the program.
-        engine.janitor.get_or_init(|| inner.janitor()).watch_exit();
+        engine.reaper.get_or_init(|| inner.reaper()).watch_exit();
         Ok(Self { inner, engine })
     }
 

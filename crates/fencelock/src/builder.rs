@@ -1,7 +1,7 @@
 use crate::client::Client;
-use crate::core::Core;
+use crate::driver::ClientInner;
 use crate::error::Error;
-use crate::local::limits::Limits;
+use fencelock_core::engine::SharingLimits;
 use fencelock_backends::BootClock;
 use fencelock_core::{Backend, Clock, Drift};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Builder {
     sharing: bool,
-    limits: Limits,
+    limits: SharingLimits,
     clock: Arc<dyn Clock>,
     drift: Drift,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { sharing: true, limits: Limits::default(), clock: Arc::new(BootClock), drift: Drift::default() }
+        Self { sharing: true, limits: SharingLimits::default(), clock: Arc::new(BootClock), drift: Drift::default() }
     }
 }
 
@@ -101,7 +101,7 @@ impl Builder {
     /// [`Error::Config`] outside a tokio runtime, and for settings out of range.
     pub fn backend(self, backend: Arc<dyn Backend>) -> Result<Client, Error> {
         let limits = self.sharing.then_some(self.limits);
-        Core::start(backend, self.clock, self.drift, limits).map(Client::of)
+        ClientInner::start(backend, self.clock, self.drift, limits).map(Client::of)
     }
 }
 

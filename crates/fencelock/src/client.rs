@@ -1,7 +1,7 @@
-use crate::core::Core;
+use crate::driver::ClientInner;
 use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
-use crate::janitor::Janitor;
+use crate::reaper::Reaper;
 use crate::lock::Lock;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// used and dropped anywhere.
 #[derive(Clone)]
 pub struct Client {
-    core: Arc<Core>,
+    inner: Arc<ClientInner>,
 }
 
 impl fmt::Debug for Client {
@@ -28,30 +28,30 @@ impl fmt::Debug for Client {
 impl Client {
     /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(Arc::clone(&self.core), key.as_ref())
+        Lock::new(Arc::clone(&self.inner), key.as_ref())
     }
 
-    pub(crate) fn of(core: Arc<Core>) -> Self {
-        Self { core }
+    pub(crate) fn of(inner: Arc<ClientInner>) -> Self {
+        Self { inner }
     }
 
     #[cfg(test)]
-    pub(crate) const fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(crate) const fn inner(&self) -> &Arc<ClientInner> {
+        &self.inner
     }
 
-    pub(crate) fn janitor(&self) -> Arc<Janitor> {
-        Arc::clone(&self.core.janitor)
+    pub(crate) fn reaper(&self) -> Arc<Reaper> {
+        Arc::clone(&self.inner.reaper)
     }
 
     /// The place, without secrets, for messages.
     pub fn name(&self) -> String {
-        self.core.backend.name()
+        self.inner.config.place.clone()
     }
 
     /// What the place can and cannot do.
     pub fn capabilities(&self) -> Capabilities {
-        self.core.backend.capabilities()
+        self.inner.backend.capabilities()
     }
 
     /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives. It is the server's: it counts
@@ -63,9 +63,9 @@ impl Client {
     /// # Cancel safety
     /// It only looks.
     pub async fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
-        self.core.check_process()?;
+        self.inner.check_process()?;
         let key = Key::new(key)?;
-        self.core.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
+        self.inner.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
     }
 
     /// How many tasks of this client stand in line for `key` now, here or at the server.
@@ -73,10 +73,8 @@ impl Client {
     /// Tasks that share leases are one waiter to the server, so [`Holding::waiters`] counts at most one of them. Those that ask
     /// once, or at times of their own ([`Lock::retry`]), do not stand in line. Nobody waits for a key that cannot be used.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
-        Key::new(key).map_or(0, |key| match &self.core.rooms {
-            Some(rooms) => rooms.of(&key).map_or(0, |room| room.waiting()),
-            None => self.core.waiters.in_line(&key),
-        })
+        let cell = Key::new(key).ok().and_then(|key| self.inner.keys.get(&key));
+        cell.map_or(0, |cell| cell.waiting())
     }
 
     /// The keys held now, in no order.
@@ -87,8 +85,8 @@ impl Client {
     /// # Cancel safety
     /// It only looks.
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
-        self.core.check_process()?;
-        self.core.backend.list().await.map_err(|cause| unreachable_once(None, cause))
+        self.inner.check_process()?;
+        self.inner.backend.list().await.map_err(|cause| unreachable_once(None, cause))
     }
 
     /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
@@ -102,8 +100,8 @@ impl Client {
     /// # Cancel safety
     /// It may or may not have been ended; calling it again is harmless.
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
-        self.core.check_process()?;
-        self.core.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
+        self.inner.check_process()?;
+        self.inner.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
     }
 
     /// Releases by proof, for whoever took the proof out of a guard with [`crate::Guard::into_holder`].
@@ -114,9 +112,9 @@ impl Client {
     /// # Cancel safety
     /// It may or may not have been released; calling it again is harmless.
     pub async fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
-        self.core.check_process()?;
+        self.inner.check_process()?;
         let key = Key::new(key)?;
-        let outcome = self.core.backend.release(&key, &holder).await;
+        let outcome = self.inner.backend.release(&key, &holder).await;
         let outcome = outcome.map_err(|cause| unreachable_once(Some(&key), cause))?;
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
@@ -131,20 +129,20 @@ impl Client {
     /// # Cancel safety
     /// It may or may not have been renewed; calling it again is harmless.
     pub async fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
-        self.core.check_process()?;
+        self.inner.check_process()?;
         let key = Key::new(key)?;
         let ttl = Ttl::new(ttl)?;
-        self.core.drift.check(ttl)?;
+        self.inner.config.drift.check(ttl)?;
         ttl.within(self.capabilities().longest_ttl)?;
         let renewal = [Renewal::new(key.clone(), holder, ttl)];
         // A lease counts from when it was asked for.
-        let sent = self.core.clock.now();
-        let answer = self.core.backend.renew(&renewal).await.pop();
+        let sent = self.inner.clock.now();
+        let answer = self.inner.backend.renew(&renewal).await.pop();
         let reason = match answer {
             Some(Ok(Renew::Renewed { .. })) if !self.capabilities().expires => return Ok(Duration::MAX),
             Some(Ok(Renew::Renewed { .. })) => {
-                let lease = Lease::granted(sent, ttl.get(), self.core.drift);
-                return Ok(lease.remaining(self.core.clock.now()));
+                let lease = Lease::granted(sent, ttl.get(), self.inner.config.drift);
+                return Ok(lease.remaining(self.inner.clock.now()));
             }
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
@@ -162,7 +160,7 @@ impl Client {
     /// # Cancel safety
     /// It only looks.
     pub async fn examine(&self) -> Vec<Finding> {
-        self.core.backend.examine().await
+        self.inner.backend.examine().await
     }
 
     /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
@@ -178,8 +176,8 @@ impl Client {
     /// # Cancel safety
     /// The client stays closed; the waiting is all that is given up.
     pub async fn close(self, within: Duration) -> Result<(), Error> {
-        self.core.check_process()?;
-        self.core.close();
-        tokio::time::timeout(within, self.core.drained()).await.map_err(|_| self.core.closed_error())
+        self.inner.check_process()?;
+        self.inner.close();
+        tokio::time::timeout(within, self.inner.drained()).await.map_err(|_| self.inner.closed_error())
     }
 }

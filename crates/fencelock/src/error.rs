@@ -1,5 +1,5 @@
 use fencelock_backends::ConnectError;
-use fencelock_core::{Expiry, Invalid, Key, LossReason, Occupant, Span, Unknown};
+use fencelock_core::{Expiry, Foreign, Invalid, Key, LossReason, Occupant, Occupied, Span, Unknown};
 use std::fmt;
 use std::time::Duration;
 
@@ -238,6 +238,14 @@ pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attemp
         Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
         None => unreachable(Some(key), cause, waited, attempts),
     }
+}
+
+/// A wait that is over.
+pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
+    // Before the first answer nothing is known about who has it; the deadline came first.
+    let unknown = || Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never);
+    let Occupied { by: holder, expiry: expires_in, .. } = occupied.unwrap_or_else(unknown);
+    Error::Busy { key: key.clone(), holder, expires_in, waited, attempts }
 }
 
 /// As [`unreachable`], for what is asked once.

@@ -1,9 +1,8 @@
 use crate::closing::Releasing;
-use crate::core::Core;
+use crate::driver::{ClientInner, Lease};
 use crate::error::{Error, unreachable};
-use crate::hold::{End, Hold, Turn};
-use crate::telemetry::Way;
-use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
+use fencelock_core::engine::{End, Grant, Leaving, Source, Tenure};
+use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +27,9 @@ use std::time::Duration;
 /// connect another one, and do not use or drop the parent's runtime.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
-    core: Arc<Core>,
+    client: Arc<ClientInner>,
     held: Held,
+    source: Source,
     armed: bool,
     /// Comes last, so that the closing of the client waits for all of it.
     releasing: Option<Releasing>,
@@ -38,8 +38,8 @@ pub struct Guard {
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
 #[derive(Clone)]
 pub struct Held {
-    hold: Arc<Hold>,
-    turn: Turn,
+    lease: Arc<Lease>,
+    tenure: Tenure,
 }
 
 /// How a release went.
@@ -70,24 +70,14 @@ impl Released {
 const RELEASE_TRIES: u32 = 3;
 
 impl Guard {
-    /// The first turn of a hold, which is looked after from now on.
-    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, turn: Turn) -> Self {
-        core.watchdog.watch(&hold);
-        Self { core, held: Held { hold, turn }, armed: true, releasing: None }
+    pub(crate) fn new(client: Arc<ClientInner>, lease: Arc<Lease>, grant: Grant) -> Self {
+        let held = Held { lease, tenure: grant.tenure };
+        Self { client, held, source: grant.source, armed: true, releasing: None }
     }
 
-    /// A later turn, for one who has waited since `arrived`.
-    pub(crate) fn of_turn(core: Arc<Core>, hold: Arc<Hold>, turn: Turn, arrived: Moment) -> Self {
-        core.telemetry.acquired(&hold, &turn, turn.since.since(arrived), Way::Shared);
-        Self { core, held: Held { hold, turn }, armed: true, releasing: None }
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.held.hold
-    }
-
-    pub(crate) fn turn(&self) -> &Turn {
-        &self.held.turn
+    /// Whether another task of this client had the lease before.
+    pub(crate) fn was_shared(&self) -> bool {
+        self.source == Source::Shared
     }
 
     /// Whether this is a copy in a child of the process that has the lock.
@@ -103,7 +93,7 @@ impl Guard {
     /// The proof of this hold, which [`crate::Client::release`] and [`crate::Lock::resume`] take. Tasks of one client that
     /// share a lease have the same, one after the other: it is of use outside of them only with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        self.held.hold.holder
+        self.held.lease.holder
     }
 
     /// The number to send with every write to what the lock protects; see [`FencingToken`].
@@ -159,37 +149,43 @@ impl Guard {
         if self.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        if self.pass() {
-            return Ok(Released::Released);
-        }
-        self.give_back().await
+        self.releasing = Some(self.client.closing.releasing());
+        let before = match self.held.lease.release(self.held.tenure, false) {
+            Ok(leaving) => {
+                self.count_released();
+                if leaving == Leaving::PassedOn {
+                    self.armed = false;
+                    return Ok(Released::Released);
+                }
+                None
+            }
+            Err(end) => Some(end),
+        };
+        self.give_back(before).await
     }
 
-    async fn give_back(mut self) -> Result<Released, Error> {
-        self.releasing = Some(self.core.closing.releasing());
-        let before = self.held.hold.let_go();
-        self.forget(before.as_ref());
-        let core = Arc::clone(&self.core);
-        let started = core.clock.now();
+    async fn give_back(mut self, before: Option<End>) -> Result<Released, Error> {
+        let client = Arc::clone(&self.client);
+        let started = client.clock.now();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match core.backend.release(self.key(), &self.held.hold.holder).await {
+            match client.backend.release(self.key(), &self.held.lease.holder).await {
                 Ok(answer) => {
-                    self.armed = self.held.hold.is_stray_due();
+                    self.armed = self.held.lease.may_have_strays();
                     return Ok(match before {
                         // The server may still have had the key, for its clock runs a little longer.
                         Some(End::Lost(why)) => Released::AlreadyLost { why },
                         // It was an earlier try that did it; only its reply got lost.
-                        Some(End::LetGo) | None if attempts > 1 => Released::Released,
-                        Some(End::LetGo) | None => Released::from_answer(answer, LossReason::Deleted),
+                        Some(End::Released) | None if attempts > 1 => Released::Released,
+                        Some(End::Released) | None => Released::from_answer(answer, LossReason::Deleted),
                     });
                 }
                 Err(cause) => match &before {
                     // Whatever the server would say, it is over. The rest is done in the background.
                     Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
                     _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
-                        return Err(unreachable(Some(self.key()), cause, core.clock.now().since(started), attempts));
+                        return Err(unreachable(Some(self.key()), cause, client.clock.now().since(started), attempts));
                     }
                     _ => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
                 },
@@ -205,35 +201,15 @@ impl Guard {
         if self.is_forked() {
             return self.holder();
         }
-        if let Some(room) = &self.held.hold.room {
-            room.end(&self.held.hold);
+        if self.held.lease.detach(self.held.tenure) {
+            self.count_released();
         }
-        let before = self.held.hold.let_go();
-        self.forget(before.as_ref());
         self.holder()
     }
 
-    /// Leaves the lease to the next task of this client, if there is one that may have it.
-    fn pass(&mut self) -> bool {
-        let Held { hold, turn } = &self.held;
-        let passed = hold.room.as_ref().is_some_and(|room| room.pass(hold, turn));
-        if passed {
-            self.armed = false;
-            self.core.telemetry.let_go(hold, turn, self.core.clock.now());
-        }
-        passed
-    }
-
-    /// It is not looked after any more. `before` is how it had ended before it was let go.
-    fn forget(&self, before: Option<&End>) {
-        let Held { hold, turn } = &self.held;
-        // Whoever takes it off the watchdog's list tells how it ended, so that it is told once.
-        if self.core.watchdog.forget(hold) {
-            match before {
-                Some(End::Lost(reason)) => self.core.telemetry.lost(hold, turn, reason, self.core.clock.now()),
-                Some(End::LetGo) | None => self.core.telemetry.let_go(hold, turn, self.core.clock.now()),
-            }
-        }
+    fn count_released(&self) {
+        let (key, now) = (self.held.key(), self.client.clock.now());
+        self.client.telemetry.released(key, &self.held.tenure, now);
     }
 }
 
@@ -243,40 +219,38 @@ impl Drop for Guard {
         if !self.armed || self.is_forked() {
             return;
         }
-        if self.pass() {
-            return;
+        match self.held.lease.release(self.held.tenure, true) {
+            Ok(_) => self.count_released(),
+            // It was lost, or its release was given up: what is left of it is released in the background.
+            Err(_) => self.client.reaper.take(self.held.lease.pending_release()),
         }
-        let before = self.held.hold.let_go();
-        // Before it is forgotten: the closing of the client waits for one or the other.
-        self.core.janitor.take(self.held.hold.chore());
-        self.forget(before.as_ref());
     }
 }
 
 impl Held {
     /// Whether this is a copy in a child of the process that has the lock.
     pub(crate) fn is_forked(&self) -> bool {
-        self.hold.is_forked()
+        self.lease.is_forked()
     }
 
     /// What is locked.
     pub fn key(&self) -> &Key {
-        &self.hold.key
+        self.lease.key()
     }
 
     /// As [`Guard::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
-        self.turn.fence
+        self.tenure.fence
     }
 
     /// As [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining(&self.turn)
+        self.lease.remaining(self.tenure)
     }
 
     /// As [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
-        self.hold.end_of(&self.turn).is_none()
+        self.lease.end_of(self.tenure).is_none()
     }
 
     /// As [`Guard::check`]. A lock that was released here is no error, but [`Held::is_held`] is `false` then.
@@ -284,7 +258,7 @@ impl Held {
     /// # Errors
     /// [`Error::Lost`] if the lock was lost.
     pub fn check(&self) -> Result<(), Error> {
-        match self.hold.loss(&self.turn) {
+        match self.lease.loss(self.tenure) {
             None => Ok(()),
             Some(reason) => Err(Error::Lost { key: self.key().clone(), reason }),
         }
@@ -295,7 +269,7 @@ impl Held {
     /// # Cancel safety
     /// It only looks.
     pub async fn lost(&self) -> LossReason {
-        self.hold.lost(&self.turn).await
+        self.lease.lost(self.tenure).await
     }
 }
 

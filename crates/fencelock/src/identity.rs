@@ -1,5 +1,5 @@
+use fencelock_core::engine::Rng;
 use fencelock_core::{HolderId, Invalid, Owner};
-use std::time::Duration;
 
 /// The process that made something. A child after `fork` has a copy of its memory, but none of its threads: it holds no lock,
 /// must send nothing, and must not wait for a mutex that a thread of the parent may have held.
@@ -52,14 +52,21 @@ impl Identity {
     pub(crate) const fn process(&self) -> Process {
         self.process
     }
+}
 
-    /// A proof that nobody can guess, from the operating system's source. Fresh for every attempt.
-    ///
-    /// Nothing is drawn ahead, for memory is copied: by fork, and when a virtual machine is resumed twice from one snapshot. Then
-    /// two would claim as one holder, and a place would grant both. The kernel is told of such a resumption, this process is not;
-    /// so it asks each time, which costs less than a microsecond.
-    #[allow(clippy::unused_self, reason = "it belongs to who this process is")]
-    pub(crate) fn fresh_holder(&self) -> Result<HolderId, Invalid> {
+/// The random numbers of the operating system.
+#[derive(Debug)]
+pub(crate) struct SystemRng;
+
+impl Rng for SystemRng {
+    fn next_u64(&mut self) -> u64 {
+        random()
+    }
+
+    /// Nothing is drawn ahead, for memory is copied: by fork, and when a virtual machine is resumed twice from one snapshot.
+    /// Then two would claim as one holder, and a place would grant both. The kernel is told of such a resumption, this
+    /// process is not; so it asks each time, which costs less than a microsecond.
+    fn holder_id(&mut self) -> Result<HolderId, Invalid> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
             .map_err(|error| Invalid::new(format!("the operating system gave no random numbers: {error}")))?;
@@ -67,15 +74,9 @@ impl Identity {
     }
 }
 
-/// Spreads timers. If the system has no dice to throw, the jitter is nil and nothing else suffers.
-pub(crate) fn dice() -> u64 {
+/// Spreads timers. If the system gives no random numbers, the jitter is nil and nothing else suffers.
+pub(crate) fn random() -> u64 {
     getrandom::u64().unwrap_or(0)
-}
-
-/// Attempts that got in each other's way part only if their pauses differ by more than a trip.
-pub(crate) fn anywhere_in(pause: Duration, dice: u64) -> Duration {
-    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-    Duration::from_micros(micros / 4 + dice % (micros - micros / 4 + 1))
 }
 
 #[cfg(test)]
@@ -84,11 +85,8 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn a_copy_of_a_process_proposes_other_holders() {
-        let one = Identity::of_this_process().unwrap();
-        one.fresh_holder().unwrap();
-        let resumed_twice = one.clone();
-        let ids = (0..100).flat_map(|_| [one.fresh_holder().unwrap(), resumed_twice.fresh_holder().unwrap()]);
+    fn every_holder_id_is_fresh() {
+        let ids = (0..200).map(|_| SystemRng.holder_id().unwrap());
         assert_eq!(ids.collect::<HashSet<_>>().len(), 200);
     }
 }

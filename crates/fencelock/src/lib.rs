@@ -33,29 +33,22 @@
 //! greatest it has seen: that is a [`FenceGate`].
 #![forbid(unsafe_code)]
 
-mod acquiring;
 pub mod blocking;
 mod builder;
 mod client;
 mod closing;
-mod core;
+mod driver;
 mod error;
 mod guard;
-mod hold;
 mod identity;
-mod janitor;
-mod local;
 mod lock;
+mod reaper;
 mod request;
 mod run;
-mod search;
 #[cfg(test)]
 mod soak;
-mod standing;
 pub mod telemetry;
 mod trouble;
-mod waiters;
-mod watchdog;
 
 pub use builder::Builder;
 pub use client::Client;

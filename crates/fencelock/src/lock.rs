@@ -1,10 +1,9 @@
-use crate::acquiring;
-use crate::core::Core;
+use crate::driver::{self, ClientInner};
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
-use crate::local::acquire;
-use crate::request::{OnTrouble, OnWait, Request, Retry, Waiting};
+use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
+use fencelock_core::engine::{AcquireRequest, Retry};
 use fencelock_core::{HolderId, Invalid, Key, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -18,7 +17,7 @@ use std::time::Duration;
 #[must_use = "a lock does nothing until it is awaited"]
 #[derive(Clone)]
 pub struct Lock {
-    core: Arc<Core>,
+    client: Arc<ClientInner>,
     key: String,
     ttl: Duration,
     wait: Option<Duration>,
@@ -30,10 +29,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, key: &str) -> Self {
+    pub(crate) fn new(client: Arc<ClientInner>, key: &str) -> Self {
         let ttl = Ttl::default().get();
         Self {
-            core,
+            client,
             key: key.into(),
             ttl,
             wait: None,
@@ -107,12 +106,8 @@ impl Lock {
     /// background. Nothing stays behind.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
-        let asked = self.core.telemetry.asked();
-        let claimed = match &self.core.rooms {
-            None => Box::pin(acquiring::contend(&self.core, &request, self.core.clock.now(), None)).await,
-            Some(rooms) if request.lines_up() => acquire::acquire(&self.core, rooms, &request).await,
-            Some(rooms) => Box::pin(acquire::try_acquire(&self.core, rooms, &request)).await,
-        };
+        let asked = self.client.telemetry.asked();
+        let claimed = driver::acquire(&self.client, &request).await;
         asked.ended(&claimed);
         claimed
     }
@@ -142,7 +137,7 @@ impl Lock {
     /// The hold goes on, unwatched, until its lease ends or it is resumed again.
     pub async fn resume(self, holder: HolderId) -> Result<Guard, Error> {
         let request = self.check()?;
-        acquiring::resume(&self.core, &request, holder).await
+        driver::resume(&self.client, &request, holder).await
     }
 
     /// Runs `body` while the lock is held, releases the lock, and returns what the body returned.
@@ -201,17 +196,19 @@ impl Lock {
     }
 
     fn check(&self) -> Result<Request, Invalid> {
-        self.core.check_process()?;
+        self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
-        self.core.drift.check(ttl)?;
-        ttl.within(self.core.backend.capabilities().longest_ttl)?;
+        self.client.config.drift.check(ttl)?;
+        ttl.within(self.client.backend.capabilities().longest_ttl)?;
         Ok(Request {
             key: Key::new(&self.key)?,
-            ttl,
-            wait: self.wait,
-            retry: self.retry,
-            owner: self.core.identity.owner(self.label.as_deref())?,
-            max_hold: self.max_hold,
+            options: AcquireRequest {
+                owner: self.client.identity.owner(self.label.as_deref())?,
+                ttl,
+                wait: self.wait,
+                retry: self.retry,
+                max_hold: self.max_hold,
+            },
             on_wait: self.on_wait.clone(),
             on_trouble: self.on_trouble.clone(),
         })

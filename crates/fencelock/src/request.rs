@@ -1,18 +1,12 @@
 //! What is asked for, once its settings are checked.
 
-use fencelock_core::{Expiry, Key, Occupant, Owner, Ttl, Unknown};
+use fencelock_core::engine::AcquireRequest;
+use fencelock_core::{Expiry, Key, Occupant, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
 pub(crate) type OnTrouble = Arc<dyn Fn(&Unknown) + Send + Sync>;
-
-/// Asking a number of times at equal distances, instead of standing in line.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Retry {
-    pub(crate) times: u32,
-    pub(crate) pause: Duration,
-}
 
 /// What a waiter was last told.
 #[derive(Debug, Clone)]
@@ -36,19 +30,7 @@ pub struct Waiting {
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) key: Key,
-    pub(crate) ttl: Ttl,
-    pub(crate) wait: Option<Duration>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) owner: Owner,
-    pub(crate) max_hold: Option<Duration>,
+    pub(crate) options: AcquireRequest,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) on_trouble: Option<OnTrouble>,
-}
-
-impl Request {
-    /// Whether it waits for a release, rather than asking once or at set times. Where there is no line, the claim tells
-    /// the backend that somebody here is worth waking.
-    pub(crate) fn lines_up(&self) -> bool {
-        self.retry.is_none() && self.wait != Some(Duration::ZERO)
-    }
 }

@@ -42,7 +42,7 @@ async fn after_two_days_every_table_is_empty() {
     let (mut grants, mut most) = (0, 0);
     while tokio::time::Instant::now() < end {
         tokio::time::sleep(secs(600)).await;
-        most = most.max(client.core().watchdog.timers()).max(client.core().janitor.remembered());
+        most = most.max(client.inner().holds_and_timers().1).max(client.inner().reaper.remembered());
     }
     for user in users {
         grants += user.await.unwrap();
@@ -50,9 +50,9 @@ async fn after_two_days_every_table_is_empty() {
     assert!(grants > 10_000, "{grants}");
     assert!(most < 100, "at no time did anything grow: {most}");
     tokio::time::sleep(secs(60)).await;
-    let core = client.core();
-    assert_eq!((core.watchdog.holds(), core.watchdog.timers(), core.janitor.pending()), (0, 0, 0));
-    assert!(core.waiters.is_empty());
+    let inner = client.inner();
+    assert_eq!((inner.holds_and_timers(), inner.reaper.pending()), ((0, 0), 0));
+    assert!(inner.keys.is_empty());
     assert_eq!(client.list().await.unwrap(), []);
     client.close(secs(1)).await.unwrap();
 }

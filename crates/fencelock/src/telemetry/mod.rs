@@ -29,7 +29,7 @@ mod numbers;
 
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::hold::{Hold, Turn};
+use fencelock_core::engine::{Source, Tenure};
 use fencelock_core::{Fault, Key, LossReason, Moment, Renew, Unknown};
 use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
 use std::time::Duration;
@@ -40,27 +40,12 @@ pub(crate) struct Telemetry {
     numbers: Numbers,
 }
 
-/// How a lock came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// In answer to a claim.
-    Claimed,
-    /// By a message from the place.
-    Handed,
-    /// From another task of this client.
-    Shared,
-    /// By the proof of a hold that was there before.
-    Resumed,
-}
-
-impl Way {
-    const fn outcome(self) -> &'static str {
-        match self {
-            Self::Claimed => "claimed",
-            Self::Handed => "handed",
-            Self::Shared => "shared",
-            Self::Resumed => "resumed",
-        }
+const fn outcome(source: Source) -> &'static str {
+    match source {
+        Source::Claimed => "claimed",
+        Source::HandedOff => "handed",
+        Source::Shared => "shared",
+        Source::Resumed => "resumed",
     }
 }
 
@@ -74,40 +59,40 @@ impl Telemetry {
         Asked { telemetry: self, ended: false }
     }
 
-    pub(crate) fn acquired(&self, hold: &Hold, turn: &Turn, waited: Duration, way: Way) {
-        tracing::debug!(key = %hold.key, fence = %turn.fence, ?waited, ?way, "acquired");
-        self.outcome(way.outcome());
+    pub(crate) fn acquired(&self, key: &Key, tenure: &Tenure, waited: Duration, source: Source) {
+        tracing::debug!(%key, fence = %tenure.fence, ?waited, ?source, "acquired");
+        self.outcome(outcome(source));
         self.numbers.took(Number::Wait, waited);
         self.numbers.change(Number::Held, 1.0);
     }
 
-    pub(crate) fn let_go(&self, hold: &Hold, turn: &Turn, now: Moment) {
-        let held_for = now.since(turn.since);
-        tracing::debug!(key = %hold.key, fence = %turn.fence, ?held_for, "let go");
+    pub(crate) fn released(&self, key: &Key, tenure: &Tenure, now: Moment) {
+        let held_for = now.since(tenure.since);
+        tracing::debug!(%key, fence = %tenure.fence, ?held_for, "released");
         self.numbers.took(Number::Hold, held_for);
         self.numbers.change(Number::Held, -1.0);
     }
 
-    pub(crate) fn lost(&self, hold: &Hold, turn: &Turn, reason: &LossReason, now: Moment) {
-        let held_for = now.since(turn.since);
-        if turn.idle {
+    pub(crate) fn lost(&self, key: &Key, tenure: &Tenure, reason: &LossReason, now: Moment) {
+        let held_for = now.since(tenure.since);
+        if tenure.idle {
             // Nobody had it.
             return;
         }
-        tracing::warn!(key = %hold.key, fence = %turn.fence, ?held_for, %reason, "lock lost");
+        tracing::warn!(%key, fence = %tenure.fence, ?held_for, %reason, "lock lost");
         self.numbers.took(Number::Hold, held_for);
         self.numbers.change(Number::Held, -1.0);
         self.numbers.add(Number::Lost, index(&LOSSES, loss(reason)));
     }
 
-    pub(crate) fn renewed(&self, hold: &Hold, lag: Duration, answer: &Result<Renew, Unknown>) {
+    pub(crate) fn renewed(&self, key: &Key, left: Option<Duration>, lag: Duration, answer: &Result<Renew, Unknown>) {
         match answer {
             Ok(answer) => {
-                tracing::trace!(key = %hold.key, ?lag, ?answer, "renewal answered");
+                tracing::trace!(%key, ?lag, ?answer, "renewal answered");
                 self.numbers.took(Number::Renewal, lag);
             }
             Err(cause) => {
-                tracing::warn!(key = %hold.key, %cause, left = ?hold.rest(), "renewal failed, trying again");
+                tracing::warn!(%key, %cause, ?left, "renewal failed, trying again");
                 self.numbers.add(Number::RenewalFailures, index(&FAULTS, fault(cause)));
             }
         }

@@ -21,9 +21,15 @@ fn settings(clock: TokioClock) -> Builder {
 impl Scene {
     /// Inside `#[tokio::test(start_paused = true)]`.
     pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With a network that is prepared before the client uses it.
+    pub(crate) fn with(prepare: impl FnOnce(&Faulty)) -> Self {
         let clock = TokioClock::starting_now();
         let memory = Arc::new(Memory::with_leases(Arc::new(clock)));
         let net = Faulty::over(Arc::clone(&memory) as _, clock);
+        prepare(&net);
         let client = settings(clock).backend(Arc::clone(&net) as _).unwrap();
         Self { clock, memory, net, client }
     }

@@ -6,9 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 fn quorum_like() -> Scene {
-    let scene = Scene::new();
-    scene.net.like_a_quorum.store(true, Ordering::SeqCst);
-    scene
+    Scene::with(|net| net.like_a_quorum.store(true, Ordering::SeqCst))
 }
 
 fn claimants(scene: &Scene) -> Vec<HolderId> {

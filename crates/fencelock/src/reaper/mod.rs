@@ -4,40 +4,37 @@
 //! connections of its own sends what is left, and whoever ends them waits for it: [`SETTLE`] at most.
 
 mod exit;
-mod queue;
 mod worker;
 
 use crate::identity::Process;
+use fencelock_core::engine::{PendingRelease, ReleaseQueue, STRAGGLER};
 use fencelock_core::{Backend, Clock, HolderId, Key, Moment};
-use queue::Queue;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-pub(crate) use worker::Desk;
+pub(crate) use worker::ReaperTask;
 
-/// A request that was on its way when its attempt was given up has arrived by then, or its connection is gone.
-pub(crate) const STRAGGLER: Duration = Duration::from_secs(1);
 /// How long a key handed to an attempt that was given up is still handed on at once.
 const REMEMBERED: Duration = Duration::from_mins(1);
 /// How long the end of a runtime or of the program waits for releases, all in all: a few trips to a server far away, and
 /// nobody notices it.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Takes chores from anywhere. The task that does them is [`Desk::run`]; it ends after the last of these is gone and all
+/// Takes releases from anywhere. The task that does them is [`ReaperTask::run`]; it ends after the last of these is gone and all
 /// is done.
 #[derive(Debug)]
-pub(crate) struct Janitor {
-    office: Arc<Office>,
+pub(crate) struct Reaper {
+    releases: Arc<Releases>,
 }
 
-/// What is known of the chores.
+/// What is known of the releases.
 #[derive(Debug)]
-struct Office {
+struct Releases {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     process: Process,
-    book: Mutex<Book>,
+    state: Mutex<State>,
     /// The last unconfirmed release was confirmed.
     settled: Condvar,
     idle: Notify,
@@ -45,10 +42,10 @@ struct Office {
 }
 
 #[derive(Debug)]
-struct Book {
-    queue: Queue,
+struct State {
+    queue: ReleaseQueue,
     worker: Worker,
-    /// Tells the worker of new chores; each has its own.
+    /// Tells the worker of new releases; each has its own.
     wake: Arc<Notify>,
     /// Every client and guard is gone.
     closed: bool,
@@ -67,66 +64,53 @@ enum Worker {
     Nobody,
 }
 
-/// One hold or place in line to give up.
-#[derive(Debug, Clone)]
-pub(crate) struct Chore {
-    pub(crate) key: Key,
-    pub(crate) holder: HolderId,
-    /// By then it has ended by itself.
-    pub(crate) until: Moment,
-    /// Before that a request of this holder may still arrive, after the release.
-    pub(crate) stray_until: Moment,
-    /// It has the key, so others may be waiting for this; not only a place in line.
-    pub(crate) is_hold: bool,
-}
-
-impl Janitor {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> (Arc<Self>, Desk) {
+impl Reaper {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> (Arc<Self>, ReaperTask) {
         let wake = Arc::new(Notify::new());
-        let (queue, worker, closed, unresponsive) = (Queue::default(), Worker::Task, false, false);
-        let book = Mutex::new(Book { queue, worker, wake: Arc::clone(&wake), closed, unresponsive });
+        let (queue, worker, closed, unresponsive) = (ReleaseQueue::default(), Worker::Task, false, false);
+        let state = Mutex::new(State { queue, worker, wake: Arc::clone(&wake), closed, unresponsive });
         let (settled, idle, abandoned) = (Condvar::new(), Notify::new(), Mutex::default());
         let process = Process::current();
-        let office = Arc::new(Office { backend, clock, process, book, settled, idle, abandoned });
-        exit::watch(&office);
-        let desk = Desk::new(&office, wake);
-        (Arc::new(Self { office }), desk)
+        let releases = Arc::new(Releases { backend, clock, process, state, settled, idle, abandoned });
+        exit::watch(&releases);
+        let task = ReaperTask::new(&releases, wake);
+        (Arc::new(Self { releases }), task)
     }
 
     /// Works on any thread, with or without a runtime. It never blocks while the client's runtime lives.
-    pub(crate) fn take(&self, chore: Chore) {
-        if self.office.add(chore) {
-            exit::watch(&self.office);
+    pub(crate) fn take(&self, release: PendingRelease) {
+        if self.releases.add(release) {
+            exit::watch(&self.releases);
         } else {
             // Nobody else waits for it: the runtime has ended already.
-            self.office.settle();
+            self.releases.settle();
         }
     }
 
     /// A key was handed to a holder that does not wait here. If it is one that was given up, the key is handed on.
     pub(crate) fn handed_to_nobody(&self, key: &Key, holder: HolderId) {
-        if self.office.knows(holder) {
-            let until = self.office.clock.now() + STRAGGLER;
+        if self.releases.knows(holder) {
+            let until = self.releases.clock.now() + STRAGGLER;
             let stray_until = Moment::default();
-            self.office.add(Chore { key: key.clone(), holder, until, stray_until, is_hold: true });
+            self.releases.add(PendingRelease { key: key.clone(), holder, until, stray_until, is_hold: true });
         }
     }
 
     /// Releases that are not confirmed yet, and those that wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
-        self.office.book().queue.pending()
+        self.releases.state().queue.pending()
     }
 
     /// How many attempts that were given up are remembered.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.office.abandoned.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.releases.abandoned.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Waits until nothing is pending.
     pub(crate) async fn idle(&self) {
         loop {
-            let idle = self.office.idle.notified();
+            let idle = self.releases.idle.notified();
             tokio::pin!(idle);
             idle.as_mut().enable();
             if self.pending() == 0 {
@@ -138,45 +122,45 @@ impl Janitor {
 
     /// Blocks until every release was confirmed once, for [`SETTLE`] at most.
     pub(crate) fn settle(&self) {
-        self.office.settle();
+        self.releases.settle();
     }
 
     /// The main thread of the program waits when it ends, as for guards that were dropped there.
     pub(crate) fn watch_exit(&self) {
-        exit::watch(&self.office);
+        exit::watch(&self.releases);
     }
 }
 
-impl Drop for Janitor {
+impl Drop for Reaper {
     fn drop(&mut self) {
-        if self.office.process.is_current() {
-            let mut book = self.office.book();
-            book.closed = true;
-            let wake = Arc::clone(&book.wake);
-            drop(book);
+        if self.releases.process.is_current() {
+            let mut state = self.releases.state();
+            state.closed = true;
+            let wake = Arc::clone(&state.wake);
+            drop(state);
             wake.notify_one();
         }
     }
 }
 
-impl Office {
+impl Releases {
     /// Says whether the task on the client's runtime sees to it.
-    fn add(self: &Arc<Self>, chore: Chore) -> bool {
+    fn add(self: &Arc<Self>, release: PendingRelease) -> bool {
         if !self.process.is_current() {
             // The lock is the parent's.
             return true;
         }
-        if self.clock.now() < chore.stray_until {
-            self.remember(chore.holder);
+        if self.clock.now() < release.stray_until {
+            self.remember(release.holder);
         }
-        let mut book = self.book();
-        book.queue.push(chore);
-        let worker = book.worker;
+        let mut state = self.state();
+        state.queue.push(release);
+        let worker = state.worker;
         if worker == Worker::Nobody {
-            self.start_thread(book);
+            self.start_thread(state);
         } else {
-            let wake = Arc::clone(&book.wake);
-            drop(book);
+            let wake = Arc::clone(&state.wake);
+            drop(state);
             wake.notify_one();
         }
         worker == Worker::Task
@@ -188,20 +172,20 @@ impl Office {
         if !self.process.is_current() {
             return;
         }
-        let waits = |book: &mut Book| book.queue.unconfirmed() > 0 && !book.unresponsive;
-        let waited = self.settled.wait_timeout_while(self.book(), SETTLE, waits);
-        let (mut book, limit) = waited.unwrap_or_else(PoisonError::into_inner);
-        if limit.timed_out() && book.queue.unconfirmed() > 0 {
-            book.unresponsive = true;
-            drop(book);
+        let waits = |state: &mut State| state.queue.unconfirmed() > 0 && !state.unresponsive;
+        let waited = self.settled.wait_timeout_while(self.state(), SETTLE, waits);
+        let (mut state, limit) = waited.unwrap_or_else(PoisonError::into_inner);
+        if limit.timed_out() && state.queue.unconfirmed() > 0 {
+            state.unresponsive = true;
+            drop(state);
             self.settled.notify_all();
         }
     }
 
     /// Tells those who wait, if there is something to tell.
-    fn tell(&self, book: MutexGuard<'_, Book>) {
-        let (settled, idle) = (book.queue.unconfirmed() == 0, book.queue.pending() == 0);
-        drop(book);
+    fn tell(&self, state: MutexGuard<'_, State>) {
+        let (settled, idle) = (state.queue.unconfirmed() == 0, state.queue.pending() == 0);
+        drop(state);
         if settled {
             self.settled.notify_all();
         }
@@ -224,7 +208,7 @@ impl Office {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&holder)
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

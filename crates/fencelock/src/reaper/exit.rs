@@ -2,7 +2,7 @@
 //! main thread waits for the releases itself, where the system runs the destructors of its thread-local values (as on Linux with
 //! glibc).
 
-use super::{Office, Worker};
+use super::{Releases, Worker};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
@@ -13,57 +13,57 @@ thread_local! {
 struct AtExit {
     /// Other threads come and go while the program goes on.
     is_main: bool,
-    offices: RefCell<Vec<Weak<Office>>>,
+    releasess: RefCell<Vec<Weak<Releases>>>,
 }
 
 /// If this is the main thread, its end waits for the releases of this client.
-pub(super) fn watch(office: &Arc<Office>) {
+pub(super) fn watch(releases: &Arc<Releases>) {
     // There is no later than the end of the thread.
-    let _ = AT_EXIT.try_with(|exit| exit.watch(office));
+    let _ = AT_EXIT.try_with(|exit| exit.watch(releases));
 }
 
 impl AtExit {
     fn of_this_thread() -> Self {
-        Self { is_main: std::thread::current().name() == Some("main"), offices: RefCell::default() }
+        Self { is_main: std::thread::current().name() == Some("main"), releasess: RefCell::default() }
     }
 
-    fn watch(&self, office: &Arc<Office>) {
+    fn watch(&self, releases: &Arc<Releases>) {
         if !self.is_main {
             return;
         }
-        let mut offices = self.offices.borrow_mut();
-        if offices.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(office))) {
+        let mut releasess = self.releasess.borrow_mut();
+        if releasess.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(releases))) {
             return;
         }
-        if offices.len().is_power_of_two() {
-            offices.retain(|known| known.strong_count() > 0);
+        if releasess.len().is_power_of_two() {
+            releasess.retain(|known| known.strong_count() > 0);
         }
-        offices.push(Arc::downgrade(office));
+        releasess.push(Arc::downgrade(releases));
     }
 }
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let offices: Vec<_> = self.offices.take().iter().filter_map(Weak::upgrade).collect();
+        let releasess: Vec<_> = self.releasess.take().iter().filter_map(Weak::upgrade).collect();
         // All of them send before the first is waited for.
-        for office in &offices {
-            office.at_exit();
+        for releases in &releasess {
+            releases.at_exit();
         }
-        for office in &offices {
-            office.settle();
+        for releases in &releasess {
+            releases.settle();
         }
     }
 }
 
-impl Office {
+impl Releases {
     /// Nothing that was left to a runtime is certain to be done.
     fn at_exit(self: &Arc<Self>) {
         if !self.process.is_current() {
             return;
         }
-        let book = self.book();
-        if book.queue.unconfirmed() > 0 && book.worker == Worker::Task {
-            self.take_over(book);
+        let state = self.state();
+        if state.queue.unconfirmed() > 0 && state.worker == Worker::Task {
+            self.take_over(state);
         }
     }
 }

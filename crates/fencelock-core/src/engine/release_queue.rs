@@ -1,12 +1,11 @@
 //! Which release is sent next. Pure: the time and the jitter come from the caller.
 
-use super::Chore;
-use fencelock_core::{Moment, jitter};
+use crate::{HolderId, Key, Moment, jitter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Requests of one lane at one time: more would only stand in the connection's queue.
-pub(super) const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -15,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A hold, whose key others may want, never waits behind cancelled attempts: each has a lane of its own. What is to be sent
 /// again later (a retry, or the second release of a straggler) waits by its time and takes no room in a lane.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub struct ReleaseQueue {
     numbers: u64,
     pending: BTreeMap<u64, Pending>,
     holds: Lane,
@@ -38,9 +37,24 @@ enum Way {
     Attempts,
 }
 
+/// One hold, or place in the queue of the place, to give up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingRelease {
+    /// What is locked.
+    pub key: Key,
+    /// Whose it is.
+    pub holder: HolderId,
+    /// By then it has ended by itself.
+    pub until: Moment,
+    /// Before that a request of this holder may still arrive, after the release.
+    pub stray_until: Moment,
+    /// It has the key, so others may be waiting for this; not only a place in the queue.
+    pub is_hold: bool,
+}
+
 #[derive(Debug)]
 struct Pending {
-    chore: Chore,
+    release: PendingRelease,
     pause: Duration,
     confirmed: bool,
     /// In which lane it is under way.
@@ -50,13 +64,13 @@ struct Pending {
 impl Pending {
     /// A second release is a precaution, so it stands in the lane of the attempts.
     const fn way(&self) -> Way {
-        if self.chore.is_hold && !self.confirmed { Way::Holds } else { Way::Attempts }
+        if self.release.is_hold && !self.confirmed { Way::Holds } else { Way::Attempts }
     }
 }
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum ReleaseOutcome {
     /// The place has carried out a release that was sent at this moment.
     Confirmed(Moment),
     /// It may have.
@@ -65,17 +79,18 @@ pub(super) enum Outcome {
     GivenUp,
 }
 
-impl Queue {
-    pub(super) fn push(&mut self, chore: Chore) {
+impl ReleaseQueue {
+    /// Adds a release, to be sent as soon as its lane has room.
+    pub fn push(&mut self, release: PendingRelease) {
         let number = self.numbers;
         self.numbers += 1;
         self.unconfirmed += 1;
-        self.pending.insert(number, Pending { chore, pause: FIRST_PAUSE, confirmed: false, sent: None });
+        self.pending.insert(number, Pending { release, pause: FIRST_PAUSE, confirmed: false, sent: None });
         self.make_ready(number);
     }
 
     /// What is to be sent now.
-    pub(super) fn next(&mut self, now: Moment) -> Vec<(u64, Chore)> {
+    pub fn next(&mut self, now: Moment) -> Vec<(u64, PendingRelease)> {
         while let Some(&(due, number)) = self.later.first().filter(|(due, _)| *due <= now) {
             self.later.remove(&(due, number));
             self.make_ready(number);
@@ -87,37 +102,37 @@ impl Queue {
                 let Some(pending) = self.pending.get_mut(&number) else { continue };
                 pending.sent = Some(way);
                 lane.sent += 1;
-                batch.push((number, pending.chore.clone()));
+                batch.push((number, pending.release.clone()));
             }
         }
         batch
     }
 
-    /// When [`Queue::next`] has something to do again by itself.
-    pub(super) fn due(&self) -> Option<Moment> {
+    /// When [`ReleaseQueue::next`] has something to do again by itself.
+    pub fn due(&self) -> Option<Moment> {
         self.later.first().map(|(due, _)| *due)
     }
 
     /// An answer to what was sent. One to a request that was recalled says nothing about the one sent in its place.
-    pub(super) fn answered(&mut self, number: u64, outcome: Outcome, now: Moment, dice: u64) {
+    pub fn answered(&mut self, number: u64, outcome: ReleaseOutcome, now: Moment, dice: u64) {
         let Some(sent) = self.pending.get_mut(&number).map(|pending| pending.sent.take()) else { return };
         match sent {
             Some(way) => self.lane(way).sent -= 1,
-            None if outcome == Outcome::Failed => return,
+            None if outcome == ReleaseOutcome::Failed => return,
             None => {}
         }
         let Some(mut pending) = self.pending.remove(&number) else { return };
         let again = match outcome {
-            Outcome::Confirmed(sent) => {
+            ReleaseOutcome::Confirmed(sent) => {
                 self.confirm(&mut pending);
-                Some(pending.chore.stray_until).filter(|until| sent < *until)
+                Some(pending.release.stray_until).filter(|until| sent < *until)
             }
-            Outcome::Failed => {
+            ReleaseOutcome::Failed => {
                 let pause = jitter(pending.pause, dice);
                 pending.pause = (pending.pause * 2).min(LONGEST_PAUSE);
                 Some(now + pause)
             }
-            Outcome::GivenUp => {
+            ReleaseOutcome::GivenUp => {
                 self.confirm(&mut pending);
                 None
             }
@@ -129,7 +144,7 @@ impl Queue {
     }
 
     /// Whoever sent requests is gone, with the answers: all of them are sent again, and retries need not wait.
-    pub(super) fn recall(&mut self) {
+    pub fn recall(&mut self) {
         let later = std::mem::take(&mut self.later);
         let (retries, second): (Vec<_>, Vec<_>) =
             later.into_iter().partition(|(_, number)| self.pending.get(number).is_some_and(|one| !one.confirmed));
@@ -143,19 +158,19 @@ impl Queue {
     }
 
     /// Leaves everything to the leases.
-    pub(super) fn clear(&mut self) -> usize {
+    pub fn clear(&mut self) -> usize {
         let left = self.pending.len();
         *self = Self { numbers: self.numbers, ..Self::default() };
         left
     }
 
     /// Releases that are not over yet.
-    pub(super) fn pending(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
     /// Those among them that were never confirmed.
-    pub(super) const fn unconfirmed(&self) -> usize {
+    pub const fn unconfirmed(&self) -> usize {
         self.unconfirmed
     }
 
@@ -182,32 +197,31 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::{HolderId, Key};
-
+    
     const LATE: Moment = Moment::NEVER;
 
     const fn at(millis: u64) -> Moment {
         Moment::from_micros(millis * 1000)
     }
 
-    fn chore(holder: u8, is_hold: bool, stray_until: Moment) -> Chore {
+    fn release(holder: u8, is_hold: bool, stray_until: Moment) -> PendingRelease {
         let (key, holder) = (Key::new("k").unwrap(), HolderId::from_bytes([holder; 16]));
-        Chore { key, holder, until: LATE, stray_until, is_hold }
+        PendingRelease { key, holder, until: LATE, stray_until, is_hold }
     }
 
-    fn hold(holder: u8) -> Chore {
-        chore(holder, true, Moment::default())
+    fn hold(holder: u8) -> PendingRelease {
+        release(holder, true, Moment::default())
     }
 
-    fn sent(queue: &mut Queue, now: Moment) -> Vec<u64> {
+    fn sent(queue: &mut ReleaseQueue, now: Moment) -> Vec<u64> {
         queue.next(now).into_iter().map(|(number, _)| number).collect()
     }
 
     #[test]
     fn a_hold_goes_before_any_number_of_cancelled_attempts() {
-        let mut queue = Queue::default();
+        let mut queue = ReleaseQueue::default();
         for _ in 0..5000 {
-            queue.push(chore(1, false, at(1000)));
+            queue.push(release(1, false, at(1000)));
         }
         assert_eq!(sent(&mut queue, at(0)).len(), AT_ONCE);
         queue.push(hold(2));
@@ -216,9 +230,9 @@ mod tests {
 
     #[test]
     fn stragglers_wait_for_their_time_without_room_in_a_lane() {
-        let mut queue = Queue::default();
+        let mut queue = ReleaseQueue::default();
         for _ in 0..1000 {
-            queue.push(chore(1, false, at(1000)));
+            queue.push(release(1, false, at(1000)));
         }
         let mut batches = 0;
         loop {
@@ -228,7 +242,7 @@ mod tests {
             }
             batches += 1;
             for number in batch {
-                queue.answered(number, Outcome::Confirmed(at(5)), at(6), 0);
+                queue.answered(number, ReleaseOutcome::Confirmed(at(5)), at(6), 0);
             }
         }
         assert_eq!((batches, queue.unconfirmed(), queue.pending()), (16, 0, 1000));
@@ -239,30 +253,30 @@ mod tests {
     #[test]
     fn a_release_sent_after_the_last_straggler_is_the_last() {
         for (when, pending) in [(at(999), 1), (at(1000), 0)] {
-            let mut queue = Queue::default();
-            queue.push(chore(1, true, at(1000)));
+            let mut queue = ReleaseQueue::default();
+            queue.push(release(1, true, at(1000)));
             let number = sent(&mut queue, when)[0];
-            queue.answered(number, Outcome::Confirmed(when), at(2000), 0);
+            queue.answered(number, ReleaseOutcome::Confirmed(when), at(2000), 0);
             assert_eq!((queue.unconfirmed(), queue.pending()), (0, pending), "sent at {when:?}");
         }
     }
 
     #[test]
     fn a_release_that_failed_is_sent_again_ever_more_rarely_and_leaves_room_meanwhile() {
-        let mut queue = Queue::default();
+        let mut queue = ReleaseQueue::default();
         (0..=AT_ONCE).for_each(|_| queue.push(hold(1)));
         let first = sent(&mut queue, at(0))[0];
-        queue.answered(first, Outcome::Failed, at(10), u64::MAX / 2);
+        queue.answered(first, ReleaseOutcome::Failed, at(10), u64::MAX / 2);
         assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another has its room");
         let mut now = queue.due().unwrap();
         let mut pauses = vec![now.since(at(10))];
         for number in sent(&mut queue, at(10)) {
-            queue.answered(number, Outcome::Confirmed(at(10)), at(10), 0);
+            queue.answered(number, ReleaseOutcome::Confirmed(at(10)), at(10), 0);
         }
-        queue.answered(1, Outcome::Confirmed(at(10)), at(10), 0);
+        queue.answered(1, ReleaseOutcome::Confirmed(at(10)), at(10), 0);
         for _ in 0..10 {
             assert_eq!(sent(&mut queue, now), [first]);
-            queue.answered(first, Outcome::Failed, now, u64::MAX / 2);
+            queue.answered(first, ReleaseOutcome::Failed, now, u64::MAX / 2);
             pauses.push(queue.due().unwrap().since(now));
             now = queue.due().unwrap();
         }
@@ -272,27 +286,27 @@ mod tests {
 
     #[test]
     fn a_release_given_up_is_not_pending_any_more() {
-        let mut queue = Queue::default();
-        queue.push(chore(1, true, at(1000)));
+        let mut queue = ReleaseQueue::default();
+        queue.push(release(1, true, at(1000)));
         let number = sent(&mut queue, at(0))[0];
-        queue.answered(number, Outcome::GivenUp, at(1), 0);
+        queue.answered(number, ReleaseOutcome::GivenUp, at(1), 0);
         assert_eq!((queue.unconfirmed(), queue.pending(), queue.due()), (0, 0, None));
     }
 
     #[test]
     fn what_was_sent_or_failed_is_sent_again_at_once_after_a_recall_and_stragglers_keep_their_time() {
-        let mut queue = Queue::default();
+        let mut queue = ReleaseQueue::default();
         for stray_until in [at(0), at(0), at(1000)] {
-            queue.push(chore(1, true, stray_until));
+            queue.push(release(1, true, stray_until));
         }
         assert_eq!(sent(&mut queue, at(0)), [0, 1, 2]);
-        queue.answered(1, Outcome::Failed, at(0), 0);
-        queue.answered(2, Outcome::Confirmed(at(0)), at(0), 0);
+        queue.answered(1, ReleaseOutcome::Failed, at(0), 0);
+        queue.answered(2, ReleaseOutcome::Confirmed(at(0)), at(0), 0);
         queue.recall();
         assert_eq!(sent(&mut queue, at(0)), [0, 1]);
         for number in [0, 1] {
-            queue.answered(number, Outcome::Confirmed(at(0)), at(1), 0);
-            queue.answered(number, Outcome::Failed, at(1), 0);
+            queue.answered(number, ReleaseOutcome::Confirmed(at(0)), at(1), 0);
+            queue.answered(number, ReleaseOutcome::Failed, at(1), 0);
         }
         assert_eq!((queue.unconfirmed(), queue.due()), (0, Some(at(1000))), "the late answers changed nothing");
         assert_eq!(sent(&mut queue, at(1000)), [2]);

@@ -1,0 +1,170 @@
+use super::hold::{End, HoldId, Tenure};
+use super::release_queue::PendingRelease;
+use crate::{Claim, HolderId, Invalid, Key, Moment, Occupied, Unknown};
+use std::time::Duration;
+
+/// What a task that waits must do next. Each step but the last ends with a call of the engine that gives the next one.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Wait until [`Action::Wake`].
+    Wait,
+    /// Wait until [`Action::Wake`] or this moment.
+    Sleep {
+        /// When the timer fires.
+        until: Moment,
+        /// Whether a notification ends it.
+        wakes: bool,
+    },
+    /// Send this claim: [`super::KeyEngine::claim_sent`], then [`super::KeyEngine::claim_answered`].
+    Claim(Box<Claim>),
+    /// Ask who has the key instead of claiming it: [`super::KeyEngine::inspected`].
+    Inspect,
+    /// Release what this holder may have, and wait for the answer: [`super::KeyEngine::left`].
+    Leave(HolderId),
+    /// The task has the key. It is not in the engine any more.
+    Granted(Grant),
+    /// The task does not get the key. It is not in the engine any more.
+    Refused(Box<Refusal>),
+}
+
+/// How a grant came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// In answer to a claim.
+    Claimed,
+    /// By a message from the place.
+    HandedOff,
+    /// From another task of this client.
+    Shared,
+    /// By the proof of a hold that was there before.
+    Resumed,
+}
+
+/// A hold that a task has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// Which hold.
+    pub hold: HoldId,
+    /// The task's part of it.
+    pub tenure: Tenure,
+    /// How it came about.
+    pub source: Source,
+}
+
+/// Why a task does not get the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason.
+    pub reason: RefusalReason,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// How many claims were sent.
+    pub attempts: u32,
+}
+
+/// See [`Refusal`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// Another holder has the key; `None` if no answer has come.
+    Busy(Option<Occupied>),
+    /// The place did not answer, or refuses.
+    Unreachable(Unknown),
+    /// The claim may have been carried out, but does not count.
+    Unconfirmed(Unknown),
+    /// There is no holder id.
+    Invalid(Invalid),
+}
+
+/// What the task that claims has heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Another holder has the key.
+    Busy {
+        /// How many wait before this one; `None` where the place has no queue.
+        ahead: Option<u32>,
+        /// Who has it.
+        occupied: Occupied,
+        /// It had heard so before.
+        again: bool,
+    },
+    /// The place did not answer, or refuses. The claim is repeated.
+    Trouble(Unknown),
+}
+
+/// What the driver must do after a call of the engine, in this order.
+#[derive(Debug, Clone)]
+pub enum Action<W, L> {
+    /// Wake a task.
+    Wake(W),
+    /// Move the timer of a hold. [`Moment::NEVER`] is no timer.
+    SetTimer {
+        /// Which hold.
+        hold: HoldId,
+        /// Where it was.
+        from: Moment,
+        /// Where it is now.
+        to: Moment,
+    },
+    /// A hold has begun.
+    Began,
+    /// A hold is over, and not in the engine any more. Its timer is to be removed.
+    Ended(Ended<L>),
+    /// Release in the background.
+    Release(PendingRelease),
+    /// Call [`super::KeyEngine::linger_over`] when [`super::SharingLimits::linger`] has passed.
+    Linger {
+        /// Which hold.
+        hold: HoldId,
+        /// The tenure that nobody has.
+        tenure: Tenure,
+    },
+    /// A claim has begun to wait at the place.
+    ClaimBegan,
+    /// A claim does not wait at the place any more.
+    ClaimEnded,
+    /// A task that claims has heard something.
+    Report(Report),
+    /// A task asks without having been notified.
+    FallbackPoll,
+    /// A granted claim came too late: its lease was over.
+    GrantedTooLate,
+}
+
+/// A hold that is over.
+#[derive(Debug, Clone)]
+pub struct Ended<L> {
+    /// Which hold.
+    pub hold: HoldId,
+    /// What the driver has attached to it.
+    pub lease: L,
+    /// The last tenure.
+    pub tenure: Tenure,
+    /// How it ended.
+    pub end: End,
+    /// Where its timer was.
+    pub timer: Moment,
+}
+
+/// The list of actions of one call. It allocates only for more than four of them.
+pub type Actions<W, L> = smallvec::SmallVec<[Action<W, L>; 4]>;
+
+#[allow(missing_debug_implementations, reason = "a bundle of arguments")]
+/// What a call of the engine is given, besides the event itself.
+pub struct Context<'a, W, L> {
+    /// The key of the engine.
+    pub key: &'a Key,
+    /// What all engines of the client know.
+    pub config: &'a super::Config,
+    /// The time. It never goes back from one call of an engine to the next.
+    pub now: Moment,
+    /// Random numbers.
+    pub rng: &'a mut dyn super::Rng,
+    /// Where the actions go.
+    pub out: &'a mut Actions<W, L>,
+}
+
+impl<W, L> Context<'_, W, L> {
+    pub(super) fn act(&mut self, action: Action<W, L>) {
+        self.out.push(action);
+    }
+}

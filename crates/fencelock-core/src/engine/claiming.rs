@@ -1,0 +1,286 @@
+//! The claims of one task: ask, wait in the queue of the place, ask again, and leave nothing behind.
+
+use super::action::{Refusal, RefusalReason};
+use super::release_queue::PendingRelease;
+use super::request::AcquireRequest;
+use super::rng::spread;
+use super::{Config, Rng};
+use crate::{
+    Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, PlaceInLine, RetryPlan, TokenBlock, Unknown,
+};
+use std::time::Duration;
+
+/// A request that was on its way when its task gave up has arrived by then, or its connection is gone.
+pub const STRAGGLER: Duration = Duration::from_secs(1);
+/// Attempts in a row that may find themselves out of the queue before the next one waits a moment.
+pub(super) const HASTY_ATTEMPTS: u32 = 3;
+
+/// A hand-off as the message told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HandOff {
+    pub(super) tokens: TokenBlock,
+    pub(super) claim_ttl: Duration,
+}
+
+/// What one holder of this client may have at the place: a place in its queue, or by now the key.
+///
+/// A task that gives up leaves it to the next one. It is one holder throughout, so the server does not notice.
+#[derive(Debug, Clone)]
+pub(super) struct PendingClaim {
+    pub(super) claim: Claim,
+    /// The last claim that was answered with a place in the queue.
+    pub(super) answered: Option<PlaceInLine>,
+    /// Until then a request whose answer never came may still arrive, also after later ones were answered.
+    pub(super) stray_until: Moment,
+    /// Claims sent by this holder.
+    pub(super) asked: u32,
+    pub(super) hand_off: Option<HandOff>,
+    /// It is worth asking again.
+    pub(super) notified: bool,
+}
+
+impl PendingClaim {
+    pub(super) const fn new(claim: Claim) -> Self {
+        let (answered, stray_until, asked, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
+        Self { claim, answered, stray_until, asked, hand_off, notified }
+    }
+
+    /// The release of what it may have.
+    pub(super) fn release(&self, now: Moment) -> PendingRelease {
+        PendingRelease {
+            key: self.claim.key.clone(),
+            holder: self.claim.holder.id,
+            until: now + self.claim.ttl.get(),
+            // A request that is under way is no older than now.
+            stray_until: self.stray_until.min(now + STRAGGLER),
+            is_hold: false,
+        }
+    }
+
+    /// The lease of a hand-off, if its message is to be believed.
+    pub(super) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
+        let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
+        let lease = self.answered?.believe(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
+        Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
+    }
+
+    /// A poll that arrives after a hand-off is told of its last token alone. The message of that hand-off, if it has come,
+    /// tells them all. A token is given once, so one that ends with the same token is of the same grant.
+    pub(super) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
+        let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
+        self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
+    }
+}
+
+/// One task that claims: its present attempt, and what outlives a single attempt.
+#[derive(Debug, Clone)]
+pub(super) struct Claiming {
+    pub(super) attempt: Option<PendingClaim>,
+    /// Something of this holder may be at the place.
+    pub(super) left_behind: bool,
+    /// As before the request that is under way.
+    pub(super) left_before: bool,
+    /// A request was sent whose answer has not come.
+    pub(super) in_flight: bool,
+    /// The next task may go on from this attempt: not if it is being released, or is of no use.
+    pub(super) transferable: bool,
+    pub(super) phase: Phase,
+    pub(super) started: Moment,
+    pub(super) deadline: Moment,
+    pub(super) attempts: u32,
+    pub(super) out_of_queue: u32,
+    pub(super) failing_since: Option<Moment>,
+    /// Claims in a row that were not answered, or refused, through all attempts.
+    failures: u32,
+    pub(super) occupied: Option<Occupied>,
+    /// The last answer was that servers are in quarantine.
+    quarantine: Option<Unknown>,
+}
+
+/// What the task waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Until it may begin an attempt.
+    Delayed,
+    /// The answer to a claim.
+    Asking,
+    /// A notification, or the time to ask without one.
+    Sleeping,
+    /// The answer to a release, before it is told this.
+    Leaving(Box<RefusalReason>),
+}
+
+impl Claiming {
+    pub(super) fn new(request: &AcquireRequest, started: Moment, failing_since: Option<Moment>) -> Self {
+        Self {
+            attempt: None,
+            left_behind: false,
+            left_before: false,
+            in_flight: false,
+            transferable: true,
+            phase: Phase::Delayed,
+            started,
+            deadline: request.wait.map_or(Moment::NEVER, |wait| started + wait),
+            attempts: 0,
+            out_of_queue: 0,
+            failing_since,
+            failures: 0,
+            occupied: None,
+            quarantine: None,
+        }
+    }
+
+    pub(super) const fn in_quarantine(&self) -> bool {
+        self.quarantine.is_some()
+    }
+
+    pub(super) fn holder(&self) -> Option<HolderId> {
+        self.attempt.as_ref().map(|attempt| attempt.claim.holder.id)
+    }
+
+    pub(super) fn is_over(&self, request: &AcquireRequest, now: Moment) -> bool {
+        now >= self.deadline || request.retry.is_some_and(|retry| self.attempts >= retry.times)
+    }
+
+    /// Another holder has the key. Says whether it had heard so before.
+    pub(super) fn on_busy(&mut self, occupied: Occupied) -> bool {
+        self.failing_since = None;
+        self.failures = 0;
+        self.quarantine = None;
+        self.occupied.replace(occupied).is_some()
+    }
+
+    /// Nobody answered. `Err` if that is reason enough to give up: it cannot get better, it was the only try, or it
+    /// has lasted as long as a lease would.
+    pub(super) fn on_trouble(
+        &mut self,
+        request: &AcquireRequest,
+        mut cause: Unknown,
+        now: Moment,
+    ) -> Result<Unknown, RefusalReason> {
+        self.failures = self.failures.saturating_add(1);
+        let over = self.is_over(request, now);
+        if cause.is_quarantine() {
+            // It passes by itself, as a lease does, so it is waited for as long.
+            self.failing_since = None;
+            self.quarantine = Some(cause.clone());
+        } else if let Some(told) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
+            // The wait ended before the last answer; what came before it says more.
+            cause = told;
+        }
+        let since = *self.failing_since.get_or_insert(now);
+        if over && self.occupied.is_some() && !cause.is_permanent() && !cause.is_quarantine() {
+            // Who has it was told before.
+            return Err(RefusalReason::Busy(self.occupied.clone()));
+        }
+        if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
+            return Err(RefusalReason::Unreachable(cause));
+        }
+        Ok(cause)
+    }
+
+    /// How long to sleep before asking again.
+    pub(super) fn pause(
+        &self,
+        request: &AcquireRequest,
+        config: &Config,
+        now: Moment,
+        rng: &mut dyn Rng,
+    ) -> Duration {
+        let capabilities = &config.capabilities;
+        let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
+        let plan = match request.retry {
+            Some(retry) => RetryPlan::every(retry.pause),
+            None if failing || !capabilities.queues => RetryPlan::BLIND,
+            None => RetryPlan::WOKEN,
+        };
+        // What was heard of the holder before the place failed says nothing about when it is well again.
+        let known = self.occupied.as_ref().filter(|_| !failing && request.retry.is_none());
+        let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
+        let asked = match &self.attempt {
+            Some(attempt) if !fresh => attempt.asked,
+            _ => self.attempts,
+        };
+        let asked = if failing && !fresh { self.failures.saturating_sub(1) } else { asked.saturating_sub(1) };
+        let pause = plan.pause(asked, expiry, rng.next_u64());
+        let pause = if fresh && request.retry.is_none() { spread(pause, rng.next_u64()) } else { pause };
+        pause.min(self.deadline.since(now))
+    }
+
+    /// The claim to send now. `block` is how many tokens to ask for, if the lease may be shared.
+    pub(super) fn ask(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
+        let attempt = self.attempt.as_mut()?;
+        self.attempts += 1;
+        attempt.asked += 1;
+        if let Some(block) = block {
+            attempt.claim.block = block;
+        }
+        self.phase = Phase::Asking;
+        Some(attempt.claim.clone())
+    }
+
+    /// The claim is about to be sent.
+    pub(super) fn sent(&mut self) {
+        self.left_before = std::mem::replace(&mut self.left_behind, true);
+        self.in_flight = true;
+    }
+
+    /// What an unanswered claim may leave behind. `sent` is false if it never left this process.
+    pub(super) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
+        self.in_flight = false;
+        if !sent {
+            return;
+        }
+        if cause.changed_nothing() || cause.is_unsent() {
+            // This claim came to nothing; an earlier one of the same holder may not have.
+            self.left_behind = self.left_before;
+        } else if cause.not_replicated().is_none() && !cause.is_permanent() {
+            if let Some(attempt) = &mut self.attempt {
+                attempt.stray_until = now + STRAGGLER;
+            }
+        }
+    }
+
+    /// Begins an attempt under a fresh holder.
+    pub(super) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
+        let holder = crate::Holder { id: holder, owner: request.owner.clone() };
+        let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
+        self.attempt = Some(PendingClaim::new(Claim::new(key.clone(), holder, request.ttl, intent)));
+        (self.left_behind, self.in_flight, self.transferable) = (false, false, true);
+    }
+
+    /// Goes on where another task has given up.
+    pub(super) fn resume(&mut self, pending: PendingClaim) {
+        self.attempt = Some(pending);
+        (self.left_behind, self.in_flight, self.transferable) = (true, false, true);
+    }
+
+    /// The attempt is over. What must be released of it, if anything.
+    pub(super) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
+        let mut attempt = self.attempt.take()?;
+        if std::mem::take(&mut self.in_flight) {
+            // An answer that nobody waits for any more is one that never came.
+            attempt.stray_until = Moment::NEVER;
+        }
+        let left = std::mem::take(&mut self.left_behind) || now < attempt.stray_until;
+        left.then(|| attempt.release(now))
+    }
+
+    /// What the next task may go on from, if there is anything.
+    pub(super) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
+        if !self.transferable || !self.left_behind {
+            return None;
+        }
+        let mut attempt = self.attempt.take()?;
+        if std::mem::take(&mut self.in_flight) {
+            attempt.stray_until = now + STRAGGLER;
+        }
+        self.left_behind = false;
+        attempt.claim.intent = Intent::Poll;
+        Some(attempt)
+    }
+
+    pub(super) fn refusal(&self, reason: RefusalReason, now: Moment) -> Refusal {
+        Refusal { reason, waited: now.since(self.started), attempts: self.attempts }
+    }
+}

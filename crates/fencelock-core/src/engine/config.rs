@@ -1,0 +1,70 @@
+use crate::{Capabilities, Drift, Invalid, Span};
+use std::time::Duration;
+
+/// What the engine of every key of one client knows.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The place of the locks, without secrets, for messages.
+    pub place: String,
+    /// What the place can do.
+    pub capabilities: Capabilities,
+    /// How far two clocks may part while a lease runs.
+    pub drift: Drift,
+    /// How tasks of the client share leases; `None` if each of them claims for itself.
+    pub sharing: Option<SharingLimits>,
+}
+
+/// How long tasks of one client share a lease before other clients get the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharingLimits {
+    /// Grants to tasks of this client from when another client is known to wait, and how long they may go on.
+    /// `None` stands for the default of the place: [`SharingLimits::batch`].
+    pub batch: Option<(u32, Duration)>,
+    /// Where no other client is known to wait: how long leases may be shared before the key is left free,
+    pub stretch: Duration,
+    /// and for how long it is left free.
+    pub pause: Duration,
+    /// How long a free lease is kept for the next task of this client.
+    pub linger: Duration,
+}
+
+/// Where the place tells who waits: a few trips' worth of grants.
+const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
+/// Where the place cannot tell whether others wait, the engine assumes that they do: a lease is shared this long.
+const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
+/// A free lease that is kept longer than this stands in the way of other clients.
+const LONGEST_LINGER: Duration = Duration::from_millis(10);
+
+impl SharingLimits {
+    /// The same limits, if they can be used.
+    ///
+    /// # Errors
+    /// [`Invalid`] for a batch without grants, or a lease that would be kept for more than 10 ms.
+    pub fn check(self) -> Result<Self, Invalid> {
+        if self.batch.is_some_and(|(grants, _)| grants == 0) {
+            return Err(Invalid::new("a batch of grants has at least one"));
+        }
+        if self.linger > LONGEST_LINGER {
+            return Err(Invalid::new(format!(
+                "a free lease lingers for at most {}, not {}",
+                Span(LONGEST_LINGER),
+                Span(self.linger)
+            )));
+        }
+        Ok(self)
+    }
+
+    /// The batch, where the place has a queue or where it has none.
+    pub fn batch(self, queues: bool) -> (u32, Duration) {
+        self.batch.unwrap_or(if queues { BATCH } else { BLIND_BATCH })
+    }
+}
+
+impl Default for SharingLimits {
+    fn default() -> Self {
+        // A fiftieth of the time is what clients that only poll cost; one that asks ten times a second gets the key within
+        // five seconds on average.
+        let (stretch, pause) = (Duration::from_secs(1), Duration::from_millis(20));
+        Self { batch: None, stretch, pause, linger: Duration::ZERO }
+    }
+}

@@ -1,0 +1,169 @@
+use crate::{
+    Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl,
+};
+use std::time::Duration;
+
+/// Names a hold of one key. No other hold of the same engine ever has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub(super) u64);
+
+/// One task's part of a hold. Tasks that share a lease have it one after the other, each with a fencing token of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tenure {
+    pub(super) number: u64,
+    /// The token of this tenure.
+    pub fence: FencingToken,
+    /// When it began.
+    pub since: Moment,
+    /// Nobody has it: the lease is kept for the next task.
+    pub idle: bool,
+}
+
+/// How a hold ended, as far as this process is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Its owner released it.
+    Released,
+    /// It was lost.
+    Lost(LossReason),
+}
+
+/// What a hold whose timer has fired needs.
+#[derive(Debug, Clone)]
+pub enum Duty {
+    /// Nothing now. Its timer is set again if it has one.
+    Nothing,
+    /// This renewal, at once.
+    Renew(Renewal),
+}
+
+/// A lease of this client: one holder, held by one task at a time.
+///
+/// The end is final: once a call has found the lease over, no renewal makes it valid again.
+#[derive(Debug, Clone)]
+pub(super) struct Hold<L> {
+    pub(super) id: HoldId,
+    pub(super) holder: HolderId,
+    pub(super) owner: Owner,
+    pub(super) ttl: Ttl,
+    /// Until then a claim whose answer never came may still arrive at the server.
+    pub(super) stray_until: Moment,
+    pub(super) tenure: Tenure,
+    /// What the driver has attached.
+    pub(super) lease: L,
+    plan: RenewalPlan,
+    /// How long the lease ran when it began, or was renewed last.
+    fresh: Duration,
+    /// Where its timer is; [`Moment::NEVER`] without one.
+    pub(super) timer: Moment,
+    renewing: bool,
+    /// A hint came while a renewal was under way: ask again after it.
+    expedited: bool,
+}
+
+/// How a hold begins.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) holder: HolderId,
+    pub(super) owner: Owner,
+    pub(super) ttl: Ttl,
+    pub(super) fence: FencingToken,
+    pub(super) plan: RenewalPlan,
+    pub(super) stray_until: Moment,
+}
+
+impl<L: Default> Hold<L> {
+    /// With its first tenure.
+    pub(super) fn begin(id: HoldId, beginning: Beginning, now: Moment) -> Self {
+        let Beginning { holder, owner, ttl, fence, plan, stray_until } = beginning;
+        let tenure = Tenure { number: 0, fence, since: now, idle: false };
+        let (fresh, lease) = (plan.rest(now), L::default());
+        let (timer, renewing, expedited) = (Moment::NEVER, false, false);
+        Self { id, holder, owner, ttl, stray_until, tenure, lease, plan, fresh, timer, renewing, expedited }
+    }
+}
+
+impl<L> Hold<L> {
+    /// Why it is over, if it is.
+    pub(super) fn lapse(&self, now: Moment) -> Option<LossReason> {
+        match self.plan.due(now) {
+            Due::Lapsed => Some(LossReason::Expired),
+            Due::MaxHold => Some(LossReason::MaxHold),
+            Due::At(_) | Due::Renew => None,
+        }
+    }
+
+    /// Until when its holder may believe in it.
+    pub(super) fn until(&self) -> Moment {
+        self.plan.until()
+    }
+
+    /// How long the lease runs on if no renewal succeeds; [`Duration::MAX`] if it has no end of its own.
+    pub(super) fn rest(&self, now: Moment) -> Duration {
+        self.plan.rest(now)
+    }
+
+    /// Ends a tenure and begins the next, if the lease still has more than half of what it had when it was fresh: a new
+    /// claim would not bring much more.
+    pub(super) fn pass(&mut self, from: Tenure, next: Tenure, ends: Moment) -> bool {
+        let now = next.since;
+        let over = self.lapse(now).is_some() || self.tenure.number != from.number;
+        if over || self.plan.rest(now) <= self.fresh / 2 {
+            return false;
+        }
+        self.tenure = Tenure { number: from.number + 1, ..next };
+        self.plan.hand_on(ends);
+        true
+    }
+
+    /// When the timer must fire next; `None` as long as a renewal is under way, whose answer sets it.
+    pub(super) fn next_timer(&self, now: Moment) -> Option<Moment> {
+        if self.renewing {
+            return None;
+        }
+        Some(match self.plan.due(now) {
+            Due::At(moment) => moment,
+            Due::Renew | Due::Lapsed | Due::MaxHold => now,
+        })
+    }
+
+    /// Ask the server about this hold after `after`, or when the renewal that is under way has been answered.
+    pub(super) fn expedite(&mut self, now: Moment, after: Duration) {
+        if self.renewing {
+            self.expedited = true;
+        } else {
+            self.plan.hurry(now + after);
+        }
+    }
+
+    /// Its timer has fired, or those of others have and its own would within `ahead`.
+    pub(super) fn duty(&mut self, key: &Key, now: Moment, ahead: Duration) -> Duty {
+        if self.renewing || !matches!(self.plan.due_with_others(now, ahead), Due::Renew) {
+            return Duty::Nothing;
+        }
+        self.renewing = true;
+        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_told(self.plan.told(now)))
+    }
+
+    /// A renewal sent at `sent` was confirmed. It must not be over by now.
+    pub(super) fn renewed(&mut self, sent: Moment, now: Moment, random: u64) -> Result<(), LossReason> {
+        self.renewing = false;
+        self.plan.renewed(sent, now, random)?;
+        self.fresh = self.plan.rest(now);
+        self.ask_again(now);
+        Ok(())
+    }
+
+    /// A renewal was not confirmed.
+    pub(super) fn not_renewed(&mut self, now: Moment, random: u64) {
+        self.renewing = false;
+        self.plan.failed(now, random);
+        self.ask_again(now);
+    }
+
+    fn ask_again(&mut self, now: Moment) {
+        if std::mem::take(&mut self.expedited) {
+            self.plan.hurry(now);
+        }
+    }
+}

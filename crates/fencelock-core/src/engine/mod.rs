@@ -1,0 +1,45 @@
+//! The client as a deterministic state machine, one [`KeyEngine`] for each key.
+//!
+//! Tasks of one client that want the same key wait in one queue and share one claim. The first of them, the *leader*, claims
+//! the key at the place where locks live, as if it were alone. Once it has the key, the lease passes from task to task without
+//! the network, in the order of their arrival, each under a fencing token of its own from the block that was granted with
+//! the claim. The server sees one holder throughout.
+//!
+//! - A task that asks for another TTL or owner than the lease has claims for itself when it is first.
+//! - A lease that is lost, detached or has less than half of its time left is not passed on; the next task claims.
+//! - Other clients come first when they wait: the server is asked now and then whether they do, and after a bounded batch
+//!   the lease is released. Where nobody can tell, it is released after a bounded time.
+//!
+//! The engine has no clock, no socket, no mutex and no task. A driver calls it with what happened, the time and a source of
+//! random numbers ([`Context`]), and carries out what it says: a [`Step`] for the task that called, and [`Action`]s for others. The
+//! same calls in the same order give the same answers.
+//!
+//! | what happens | call |
+//! |---|---|
+//! | a task wants the key, or has given up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
+//! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
+//! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
+//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
+//! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`] |
+//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::linger_over`] |
+
+mod action;
+mod claiming;
+mod config;
+mod hold;
+mod key_engine;
+mod queue;
+mod release_queue;
+mod request;
+mod rng;
+mod shared_lease;
+
+pub use action::{Action, Actions, Context, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use claiming::STRAGGLER;
+pub use config::{Config, SharingLimits};
+pub use hold::{Duty, End, HoldId, Tenure};
+pub use key_engine::{IdleLease, KeyEngine, Leaving, Status, View};
+pub use queue::WaiterId;
+pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};
+pub use request::{AcquireRequest, Retry};
+pub use rng::Rng;

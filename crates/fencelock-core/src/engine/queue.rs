@@ -1,0 +1,180 @@
+use super::action::Step;
+use super::claiming::{Claiming, PendingClaim};
+use super::request::AcquireRequest;
+use crate::{HolderId, Moment};
+use std::collections::BTreeMap;
+
+/// Names a task that wants the key. No other task of the same engine ever has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(i64);
+
+/// A task that wants the key.
+#[derive(Debug, Clone)]
+pub(super) struct Waiter<W> {
+    pub(super) request: AcquireRequest,
+    pub(super) arrived: Moment,
+    /// How the driver wakes it.
+    pub(super) task: W,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    /// It waits for the lease of this client.
+    Queued,
+    /// It must claim the key at the place, from where another task has given up if there was one.
+    Called(Option<Box<PendingClaim>>),
+    /// It claims.
+    Claiming(Box<Claiming>),
+}
+
+/// The tasks of one client that want one key.
+///
+/// Those that share leases stand in `line`, in the order of their arrival; only the first of them, the leader, claims.
+/// All others claim for themselves.
+#[derive(Debug, Clone)]
+pub(super) struct Queue<W> {
+    line: BTreeMap<WaiterId, Box<Waiter<W>>>,
+    claimants: BTreeMap<WaiterId, Box<Waiter<W>>>,
+    /// Tasks that are not waiting any more, and have not been told yet.
+    served: BTreeMap<WaiterId, Step>,
+    last: i64,
+    first: i64,
+}
+
+impl<W: Default> Queue<W> {
+    pub(super) const fn new() -> Self {
+        Self { line: BTreeMap::new(), claimants: BTreeMap::new(), served: BTreeMap::new(), last: 0, first: 0 }
+    }
+
+    /// Adds a task to the line, at the front of it if `first`; or to those that claim for themselves.
+    pub(super) fn add(&mut self, waiter: Waiter<W>, in_line: bool, first: bool) -> WaiterId {
+        let id = if first {
+            self.first -= 1;
+            WaiterId(self.first)
+        } else {
+            self.last += 1;
+            WaiterId(self.last)
+        };
+        let tasks = if in_line { &mut self.line } else { &mut self.claimants };
+        tasks.insert(id, Box::new(waiter));
+        id
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.line.is_empty() && self.claimants.is_empty() && self.served.is_empty()
+    }
+
+    /// Whether nobody waits in line.
+    pub(super) fn line_is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    pub(super) fn line_len(&self) -> usize {
+        self.line.len()
+    }
+
+    /// How many tasks claim for themselves and wait for a release.
+    pub(super) fn claimants_waiting(&self) -> usize {
+        self.claimants.values().filter(|waiter| waiter.request.retry.is_none()).count()
+    }
+
+    /// How many stand in line before this one.
+    pub(super) fn before(&self, id: WaiterId) -> usize {
+        self.line.range(..id).count()
+    }
+
+    pub(super) fn is_in_line(&self, id: WaiterId) -> bool {
+        self.line.contains_key(&id)
+    }
+
+    pub(super) fn front(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        self.line.first_key_value().map(|(id, waiter)| (*id, &**waiter))
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Waiter<W>> {
+        self.line.first_entry().map(|entry| &mut **entry.into_mut())
+    }
+
+    /// The task behind the first one.
+    pub(super) fn second(&self) -> Option<&Waiter<W>> {
+        self.line.values().nth(1).map(|waiter| &**waiter)
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
+        self.line.get(&id).or_else(|| self.claimants.get(&id)).map(|waiter| &**waiter)
+    }
+
+    pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
+        match self.line.get_mut(&id) {
+            Some(waiter) => Some(waiter),
+            None => self.claimants.get_mut(&id).map(|waiter| &mut **waiter),
+        }
+    }
+
+    /// The task does not want the key any more.
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Box<Waiter<W>>> {
+        let waiter = self.line.remove(&id).or_else(|| self.claimants.remove(&id));
+        self.shrink();
+        waiter
+    }
+
+    /// The first in line is told this when it asks. Gives what wakes it.
+    pub(super) fn serve_front(&mut self, step: Step) -> Option<W> {
+        let (id, waiter) = self.line.pop_first()?;
+        self.served.insert(id, step);
+        Some(waiter.task)
+    }
+
+    /// A task in line is told this when it asks. Gives what wakes it.
+    pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<W> {
+        let waiter = self.line.remove(&id)?;
+        self.served.insert(id, step);
+        Some(waiter.task)
+    }
+
+    /// What a task that waits no more is told.
+    pub(super) fn take_served(&mut self, id: WaiterId) -> Option<Step> {
+        if self.served.is_empty() {
+            return None;
+        }
+        let step = self.served.remove(&id);
+        self.shrink();
+        step
+    }
+
+    /// The tasks in line, in order.
+    pub(super) fn line(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
+        self.line.iter().map(|(id, waiter)| (*id, &**waiter))
+    }
+
+    /// Everybody who waits or claims.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
+        self.line.values_mut().chain(self.claimants.values_mut()).map(|waiter| &mut **waiter)
+    }
+
+    /// What a holder of this client has heard, wherever it waits.
+    pub(super) fn claim_of(&mut self, holder: HolderId) -> Option<(&mut PendingClaim, &mut W)> {
+        self.all_mut().find_map(|waiter| {
+            let Waiter { state, task, .. } = waiter;
+            let pending = match state {
+                State::Queued => None,
+                State::Called(pending) => pending.as_deref_mut(),
+                State::Claiming(claiming) => claiming.attempt.as_mut(),
+            };
+            pending.filter(|pending| pending.claim.holder.id == holder).map(|pending| (pending, task))
+        })
+    }
+
+    /// Gives the memory back: a client may have very many keys that one task at a time wants.
+    fn shrink(&mut self) {
+        for tasks in [&mut self.line, &mut self.claimants] {
+            if tasks.is_empty() {
+                *tasks = BTreeMap::new();
+            }
+        }
+        if self.served.is_empty() {
+            self.served = BTreeMap::new();
+        }
+    }
+}

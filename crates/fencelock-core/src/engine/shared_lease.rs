@@ -1,0 +1,127 @@
+use super::hold::HoldId;
+use super::{Config, SharingLimits};
+use crate::{FencingToken, Moment, TokenBlock};
+use std::time::Duration;
+
+/// How often the server is asked whether another client waits, while tasks share a lease.
+const QUESTION: Duration = Duration::from_millis(5);
+
+/// For how long a lease goes from task to task.
+#[derive(Debug, Clone)]
+pub(super) struct SharedLease {
+    pub(super) hold: HoldId,
+    next: u64,
+    last: u64,
+    /// Since when tasks of this client have passed the key on, with this lease and those just before it.
+    began: Option<Moment>,
+    /// Since another client is known to wait, or may: how many more grants, and until when.
+    bound: Option<(u32, Moment)>,
+    /// When the server is to be asked again whether anybody waits.
+    question: Moment,
+    /// Nobody has it at the moment.
+    pub(super) idle: bool,
+}
+
+/// What one shared lease of a key leaves to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct LeaseHistory {
+    /// Another client waited when it was released.
+    others_waited: bool,
+    /// Since when the key was passed on, and until when it may come back for that to go on.
+    stretch: Option<(Moment, Moment)>,
+}
+
+impl SharedLease {
+    /// The first of `tokens` is in use.
+    pub(super) fn new(
+        hold: HoldId,
+        tokens: TokenBlock,
+        granted: Moment,
+        history: LeaseHistory,
+        config: &Config,
+        limits: &SharingLimits,
+    ) -> Self {
+        let queues = config.capabilities.queues;
+        let (grants, span) = limits.batch(queues);
+        let recent = |(_, until): &(Moment, Moment)| granted <= *until;
+        Self {
+            hold,
+            next: tokens.first().get() + 1,
+            last: tokens.last().get(),
+            began: history.stretch.filter(recent).map(|(began, _)| began),
+            bound: (history.others_waited || !queues).then(|| (grants, granted + span)),
+            question: Moment::default(),
+            idle: false,
+        }
+    }
+
+    /// The token of the next tenure, if there may be one.
+    pub(super) fn next(&self, config: &Config, now: Moment) -> Option<FencingToken> {
+        let over = self.is_used_up() || self.is_over(config, now);
+        if over { None } else { FencingToken::new(self.next).ok() }
+    }
+
+    /// The next tenure has begun. Says whether it is time to ask if another client waits.
+    pub(super) fn passed(&mut self, config: &Config, now: Moment) -> bool {
+        self.next += 1;
+        self.idle = false;
+        self.began.get_or_insert(now);
+        if let Some((left, _)) = &mut self.bound {
+            *left = left.saturating_sub(1);
+        }
+        let ask = config.capabilities.queues && now >= self.question;
+        if ask {
+            self.question = now + QUESTION;
+        }
+        ask
+    }
+
+    /// The server says how many other clients wait. Where there is no queue, it says nothing.
+    pub(super) fn on_waiters(&mut self, others: u32, config: &Config, limits: &SharingLimits, now: Moment) {
+        let queues = config.capabilities.queues;
+        let (grants, span) = limits.batch(queues);
+        match others {
+            _ if !queues => {}
+            0 => self.bound = None,
+            _ => _ = self.bound.get_or_insert((grants, now + span)),
+        }
+    }
+
+    /// Whether another tenure is possible, as far as it depends on those before.
+    pub(super) const fn has_more(&self) -> bool {
+        !self.is_used_up() && !matches!(self.bound, Some((0, _)))
+    }
+
+    /// Whether there is no token left for another tenure.
+    pub(super) const fn is_used_up(&self) -> bool {
+        self.next > self.last
+    }
+
+    /// Whether another client is known to wait.
+    pub(super) const fn others_wait(&self, config: &Config) -> bool {
+        config.capabilities.queues && self.bound.is_some()
+    }
+
+    /// Whether the key must be free for a moment after this tenure: clients that only poll are invisible here. Then no task
+    /// of this client may wait at the place before that.
+    pub(super) fn yields(&self, config: &Config, limits: &SharingLimits, now: Moment) -> bool {
+        let queues = config.capabilities.queues;
+        self.is_over(config, now) && !self.others_wait(config) && !(queues && limits.pause.is_zero())
+    }
+
+    /// It is released now. `queued` says whether a task of this client waits at the place already.
+    pub(super) fn ended(&self, queued: bool, config: &Config, limits: &SharingLimits, now: Moment) -> LeaseHistory {
+        let others_waited = self.others_wait(config);
+        // After a longer while the key was another client's, or free. But it was not free if it was handed to a task that
+        // waits, though that takes as long as a round trip.
+        let until = now + if queued { limits.stretch } else { limits.pause };
+        let goes_on = !others_waited && !self.yields(config, limits, now);
+        LeaseHistory { others_waited, stretch: self.began.filter(|_| goes_on).map(|began| (began, until)) }
+    }
+
+    fn is_over(&self, config: &Config, now: Moment) -> bool {
+        let stretch = config.sharing.map_or(Duration::MAX, |limits| limits.stretch);
+        let long = config.capabilities.queues && self.began.is_some_and(|began| now.since(began) >= stretch);
+        long || self.bound.is_some_and(|(left, until)| left == 0 || now >= until)
+    }
+}

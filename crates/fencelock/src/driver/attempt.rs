@@ -1,0 +1,347 @@
+//! One task that wants a key: carries out the steps that the engine gives it.
+
+use super::key_cell::{Cx, Engine, KeyCell};
+use super::lease::Lease;
+use super::watch::wait_in_queue;
+use super::{ClientInner, Driver};
+use crate::closing::Releasing;
+use crate::error::{Error, busy, could_not_tell, unreachable};
+use crate::guard::Guard;
+use crate::request::{Request, Waiting};
+use fencelock_core::engine::{Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Step, View, WaiterId};
+use fencelock_core::{
+    Acquire, Answer, Claim, Fault, Holder, HolderId, Intent, Lease as Granted, LossReason, Moment, Unknown,
+};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
+pub(super) const LAST_ANSWER: Duration = Duration::from_millis(50);
+
+/// Waits for the key.
+pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
+    client.check_open()?;
+    let arrived = client.clock.now();
+    if client.config.sharing.is_some()
+        && !request.options.queues()
+        && let Some(guard) = Box::pin(take_idle(client, request, arrived)).await
+    {
+        return Ok(guard);
+    }
+    let mut first = false;
+    loop {
+        let guard = Waiter::enter(client, request, arrived, first).wait().await?;
+        match guard {
+            Some(guard) if !guard.was_shared() || guard.is_held() => return Ok(guard),
+            // It was lost on the way, so the task that it was handed to comes first again.
+            _ => first = true,
+        }
+    }
+}
+
+#[tracing::instrument(level = "debug", name = "resume", skip_all, fields(key = %request.key))]
+pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
+    client.check_open()?;
+    let options = &request.options;
+    let proof = Holder { id: holder, owner: options.owner.clone() };
+    let claim = Claim::new(request.key.clone(), proof, options.ttl, Intent::Poll);
+    let sent = client.clock.now();
+    let tokens = match client.backend.acquire(&claim).await {
+        Ok(Acquire::Granted { tokens }) => tokens,
+        Ok(_) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
+        Err(cause) => return Err(could_not_tell(&request.key, cause, client.clock.now().since(sent), 1)),
+    };
+    let lease = match client.config.capabilities.expires {
+        true => Granted::granted(sent, options.ttl.get(), client.config.drift),
+        false => Granted::endless(),
+    };
+    loop {
+        let cell = client.keys.get_or_insert(&request.key, client);
+        let granted = cell.try_with(|engine, cx| {
+            let grant = engine.resume(holder, options, tokens.last().into(), lease, cx);
+            take(&cell, engine, &grant)
+        });
+        match granted {
+            Some(Some((grant, lease))) => return Ok(guard(client, grant, lease, Duration::ZERO)),
+            Some(None) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
+            None => {}
+        }
+    }
+}
+
+/// A lease that lingers in this client is as good as a free key.
+async fn take_idle(client: &Arc<ClientInner>, request: &Request, arrived: Moment) -> Option<Guard> {
+    let cell = client.keys.get(&request.key)?;
+    let (idle, lease, releasing) = cell.with(|engine, cx| {
+        let releasing = client.closing.releasing();
+        let idle = engine.take_idle(&request.options, cx);
+        let lease = if let IdleLease::Taken(grant) = &idle { take(&cell, engine, grant) } else { None };
+        (idle, lease, releasing)
+    });
+    match idle {
+        IdleLease::None => None,
+        IdleLease::Taken(_) => {
+            let (grant, lease) = lease?;
+            Some(guard(client, grant, lease, grant.tenure.since.since(arrived)))
+        }
+        IdleLease::Release(holder, stray_until) => {
+            let until = client.clock.now() + request.options.ttl.get();
+            let release = PendingRelease { key: request.key.clone(), holder, until, stray_until, is_hold: true };
+            GivenUp { driver: Arc::clone(client), release, confirmed: false, _releasing: releasing }.release().await;
+            None
+        }
+    }
+}
+
+/// A lease that lingered and is released by a task that waits for it. Without a confirmation that is done in the background.
+struct GivenUp {
+    driver: Arc<Driver>,
+    release: PendingRelease,
+    confirmed: bool,
+    /// Comes last.
+    _releasing: Releasing,
+}
+
+impl GivenUp {
+    /// If it cannot be told whether that was done, the next claim will tell.
+    async fn release(mut self) {
+        let released = self.driver.backend.release(&self.release.key, &self.release.holder).await;
+        self.confirmed = released.is_ok() && self.driver.clock.now() >= self.release.stray_until;
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if !self.confirmed && self.driver.process().is_current() {
+            self.driver.reaper.take(self.release.clone());
+        }
+    }
+}
+
+/// A task in the engine of its key. Dropping it gives the key up, also if it was granted meanwhile.
+pub(super) struct Waiter<'a> {
+    client: &'a Arc<ClientInner>,
+    pub(super) request: &'a Request,
+    pub(super) arrived: Moment,
+    cell: Arc<KeyCell>,
+    id: WaiterId,
+    entered: bool,
+}
+
+
+
+impl<'a> Waiter<'a> {
+    fn enter(client: &'a Arc<ClientInner>, request: &'a Request, arrived: Moment, first: bool) -> Self {
+        loop {
+            let cell = client.keys.get_or_insert(&request.key, client);
+            if let Some(id) = cell.try_with(|engine, cx| engine.enter(request.options.clone(), arrived, first, cx)) {
+                return Self { client, request, arrived, cell, id, entered: true };
+            }
+        }
+    }
+
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        self.client
+    }
+
+    pub(super) fn waited(&self) -> Duration {
+        self.client.clock.now().since(self.arrived)
+    }
+
+    pub(super) fn view(&self) -> Option<View> {
+        self.cell.with(|engine, cx| engine.view(self.id, cx.config, cx.now))
+    }
+
+    /// The wait was over before an answer came.
+    pub(super) fn timed_out(&self) -> Unknown {
+        let text = "the wait was over before an answer came";
+        Unknown::new(self.client.config.place.clone(), Fault::Timeout, text)
+    }
+
+    /// `None` if the lease was lost before it could be taken.
+    async fn wait(mut self) -> Result<Option<Guard>, Error> {
+        let request = self.request;
+        let step = if request.options.wait.is_none() && request.on_wait.is_none() || !self.is_in_line() {
+            self.next().await?
+        } else {
+            Box::pin(wait_in_queue(&self)).await?
+        };
+        let last = match step {
+            Step::Granted(_) | Step::Refused(_) => step,
+            step => Box::pin(self.claim(step)).await?,
+        };
+        self.entered = false;
+        match last {
+            Step::Refused(refusal) => Err(self.error(*refusal)),
+            Step::Granted(grant) if self.client.closing.has_begun() => {
+                self.cell.with(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
+                Err(self.client.closed_error())
+            }
+            Step::Granted(grant) => Ok(self.granted(grant)),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_in_line(&self) -> bool {
+        self.client.config.sharing.is_some() && self.request.options.queues()
+    }
+
+    /// Waits until the engine has something for this task.
+    pub(super) async fn next(&self) -> Result<Step, Error> {
+        poll_fn(|context| {
+            self.client.check_open()?;
+            let step = self.call(|engine, cx| {
+                let step = engine.poll(self.id, cx);
+                if step.is_none() && !engine.task(self.id).is_some_and(|task| wakes(task.as_ref(), context)) {
+                    engine.set_task(self.id, Some(context.waker().clone()));
+                }
+                step
+            });
+            step.map_or(Poll::Pending, |step| Poll::Ready(Ok(step)))
+        })
+        .await
+    }
+
+    /// Calls the engine for this task, and tells what it has heard.
+    fn call<R>(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
+        let (answer, report) = self.cell.with_report(call);
+        if let Some(report) = report {
+            self.report(report);
+        }
+        answer
+    }
+
+    #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
+    async fn claim(&self, mut step: Step) -> Result<Step, Error> {
+        loop {
+            step = match step {
+                Step::Wait => self.next().await?,
+                Step::Sleep { until, .. } => self.sleep(until).await?,
+                Step::Claim(claim) => self.ask(&claim).await,
+                Step::Inspect => {
+                    let seen = self.client.backend.inspect(&self.request.key).await;
+                    self.call(|engine, cx| engine.inspected(self.id, seen, cx))
+                }
+                Step::Leave(holder) => {
+                    let left = self.client.backend.release(&self.request.key, &holder).await;
+                    self.call(|engine, cx| engine.left(self.id, left, cx))
+                }
+                Step::Granted(_) | Step::Refused(_) => return Ok(step),
+            };
+            if !matches!(step, Step::Granted(_) | Step::Refused(_)) {
+                self.client.check_open()?;
+            }
+        }
+    }
+
+    async fn sleep(&self, until: Moment) -> Result<Step, Error> {
+        let pause = until.since(self.client.clock.now());
+        tokio::select! {
+            biased;
+            step = self.next() => step,
+            () = tokio::time::sleep(pause) => Ok(self.call(|engine, cx| engine.timer_fired(self.id, cx))),
+        }
+    }
+
+    async fn ask(&self, claim: &Claim) -> Step {
+        let backend = &self.client.backend;
+        let ready = self.in_time(backend.ready()).await;
+        let sent = self.client.clock.now();
+        let answer = match ready {
+            Ok(()) => {
+                self.call(|engine, _| engine.claim_sent(self.id));
+                self.in_time(backend.acquire(claim)).await
+            }
+            Err(cause) => Err(cause.unsent()),
+        };
+        self.call(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
+    }
+
+    /// An answer that is under way when the wait ends is hardly waited for. A task that asks only once leaves that to the
+    /// backend.
+    async fn in_time<T>(&self, answer: Answer<'_, T>) -> Result<T, Unknown> {
+        let Some(wait) = self.request.options.wait.filter(|wait| !wait.is_zero()) else { return answer.await };
+        let left = (self.arrived + wait).since(self.client.clock.now());
+        tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    fn report(&self, report: Report) {
+        let (client, now) = (self.client, self.client.clock.now());
+        match report {
+            Report::Busy { ahead, occupied, again } => {
+                client.trouble.ends(now);
+                if again {
+                    client.telemetry.refused_again(&self.request.key);
+                }
+                if let Some(on_wait) = &self.request.on_wait {
+                    on_wait(&Waiting {
+                        key: self.request.key.clone(),
+                        ahead,
+                        holder: occupied.by,
+                        expiry: occupied.expiry,
+                        held_for: occupied.held_for,
+                        waited: self.waited(),
+                    });
+                }
+            }
+            Report::Trouble(cause) => {
+                client.trouble.begins(&cause, now);
+                if let Some(on_trouble) = &self.request.on_trouble {
+                    on_trouble(&cause);
+                }
+                tracing::debug!(key = %self.request.key, %cause, "no answer, trying again");
+            }
+        }
+    }
+
+    fn granted(&self, grant: Grant) -> Option<Guard> {
+        let (grant, lease) = self.cell.with(|engine, _| take(&self.cell, engine, &grant))?;
+        if grant.source != Source::Shared {
+            self.client.trouble.ends(self.client.clock.now());
+        }
+        Some(guard(self.client, grant, lease, grant.tenure.since.since(self.arrived)))
+    }
+
+    fn error(&self, refusal: Refusal) -> Error {
+        let Refusal { reason, waited, attempts } = refusal;
+        let key = &self.request.key;
+        match reason {
+            RefusalReason::Busy(occupied) => busy(key, occupied, waited, attempts),
+            RefusalReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
+            RefusalReason::Unconfirmed(cause) => could_not_tell(key, cause, waited, attempts),
+            RefusalReason::Invalid(invalid) => Error::Config(invalid),
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if !self.entered || !self.client.process().is_current() {
+            return;
+        }
+        let granted = self.cell.with(|engine, cx| {
+            let grant = engine.leave(self.id, cx)?;
+            take(&self.cell, engine, &grant)
+        });
+        if let Some((grant, lease)) = granted {
+            // Its guard passes it on.
+            drop(guard(self.client, grant, lease, grant.tenure.since.since(self.arrived)));
+        }
+    }
+}
+
+fn wakes(task: Option<&std::task::Waker>, context: &std::task::Context<'_>) -> bool {
+    task.is_some_and(|task| task.will_wake(context.waker()))
+}
+
+/// The lease of a grant; `None` if it was lost meanwhile.
+fn take(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<(Grant, Arc<Lease>)> {
+    Lease::of(cell, engine, grant).map(|lease| (*grant, lease))
+}
+
+fn guard(client: &Arc<ClientInner>, grant: Grant, lease: Arc<Lease>, waited: Duration) -> Guard {
+    client.telemetry.acquired(lease.key(), &grant.tenure, waited, grant.source);
+    Guard::new(Arc::clone(client), lease, grant)
+}

@@ -1,0 +1,73 @@
+use super::listener::Listener;
+use super::renewals::Timers;
+use super::{Driver, Keys};
+use crate::closing::Closing;
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::reaper::Reaper;
+use crate::telemetry::Telemetry;
+use crate::trouble::Trouble;
+use fencelock_core::engine::{Config, SharingLimits};
+use fencelock_core::{Backend, Clock, Drift, Invalid, Sink};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What the clones of a client, its locks and its guards share. The last of them to go ends the client's tasks.
+#[derive(Debug)]
+pub(crate) struct ClientInner {
+    driver: Arc<Driver>,
+    /// Backends hold their listeners weakly.
+    _listener: Arc<dyn Sink>,
+}
+
+impl Deref for ClientInner {
+    type Target = Arc<Driver>;
+
+    fn deref(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+}
+
+impl ClientInner {
+    /// Starts the client's two tasks on the current runtime.
+    pub(crate) fn start(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        drift: Drift,
+        sharing: Option<SharingLimits>,
+    ) -> Result<Arc<Self>, Error> {
+        let sharing = sharing.map(SharingLimits::check).transpose()?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+            Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
+        })?;
+        let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
+        let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock));
+        let config = Config { place: backend.name(), capabilities: backend.capabilities(), drift, sharing };
+        let driver = Arc::new(Driver {
+            telemetry: Telemetry::of(&config.place),
+            keys: Keys::new(Arc::clone(&closing)),
+            timers: Timers::default(),
+            trouble: Trouble::default(),
+            runtime: runtime.clone(),
+            backend,
+            clock,
+            identity,
+            config,
+            reaper,
+            closing,
+        });
+        let listener: Arc<dyn Sink> = Arc::new(Listener::new(&driver));
+        driver.backend.listen(Arc::clone(&listener));
+        runtime.spawn(Arc::clone(&driver).renew_leases());
+        runtime.spawn(reaping.run());
+        Ok(Arc::new(Self { driver, _listener: listener }))
+    }
+}
+
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        if self.driver.process().is_current() {
+            self.driver.timers.stop();
+        }
+    }
+}

@@ -1,0 +1,168 @@
+use super::Driver;
+use super::lease::Lease;
+use crate::identity::SystemRng;
+use fencelock_core::Key;
+use fencelock_core::engine::{Action, Actions, Context, Ended, End, HoldId, KeyEngine, Report, Tenure};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<Lease>>>;
+pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<Lease>>>;
+
+/// One key of a client, with its engine.
+pub(crate) struct KeyCell {
+    key: Key,
+    driver: Arc<Driver>,
+    state: Mutex<State>,
+}
+
+struct State {
+    engine: Engine,
+    /// It was empty, and is not among the keys of the client any more.
+    gone: bool,
+}
+
+/// A lease that is kept for the next task. Dropping it says that the time for that is over, also when the runtime ends.
+struct Lingering {
+    cell: Arc<KeyCell>,
+    hold: HoldId,
+    tenure: Tenure,
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        if self.cell.driver.process().is_current() {
+            self.cell.with(|engine, cx| engine.linger_over(self.hold, self.tenure, cx));
+        }
+    }
+}
+
+impl KeyCell {
+    pub(super) fn new(key: Key, driver: Arc<Driver>) -> Self {
+        Self { key, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
+    }
+
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(super) const fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// How many tasks of this client wait for the key.
+    pub(crate) fn waiting(self: &Arc<Self>) -> usize {
+        self.with(|engine, cx| engine.waiting(cx.config))
+    }
+
+    /// Calls the engine and carries out what it says.
+    pub(super) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
+        self.with_report(call).0
+    }
+
+    /// As [`KeyCell::with`]. Tells too what the task that claims has heard.
+    pub(super) fn with_report<R>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
+    ) -> (R, Option<Report>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (answer, out) = self.call(&mut state, call);
+        let empty = state.engine.is_empty() && !std::mem::replace(&mut state.gone, true);
+        state.gone &= state.engine.is_empty();
+        drop(state);
+        let report = self.carry_out(out);
+        if empty {
+            self.driver.keys.forget(self);
+        }
+        (answer, report)
+    }
+
+    /// As [`KeyCell::with`], unless the cell is forgotten: then another one is to be used.
+    pub(super) fn try_with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> Option<R> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.gone {
+            drop(state);
+            self.driver.keys.forget(self);
+            return None;
+        }
+        let (answer, out) = self.call(&mut state, call);
+        drop(state);
+        self.carry_out(out);
+        Some(answer)
+    }
+
+    fn call<R>(
+        self: &Arc<Self>,
+        state: &mut State,
+        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
+    ) -> (R, Actions<Option<Waker>, Option<Arc<Lease>>>) {
+        let mut out = Actions::new();
+        let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
+        let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
+        // Timers are moved under the lock of the key, so that two calls cannot move one in the wrong order.
+        for action in &out {
+            match action {
+                Action::Began => self.driver.timers.add_hold(),
+                Action::SetTimer { hold, from, to } => self.driver.timers.set(self, *hold, *from, *to),
+                Action::Ended(Ended { hold, lease, tenure, end, timer }) => {
+                    self.driver.timers.remove(self, *hold, *timer);
+                    if let Some(lease) = lease {
+                        lease.set_end(*tenure, end.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        (answer, out)
+    }
+
+    /// What needs no lock. Wake-ups come first, for others wait for them.
+    fn carry_out(self: &Arc<Self>, out: Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<Report> {
+        let (driver, mut report) = (&self.driver, None);
+        for action in out {
+            match action {
+                Action::Wake(waker) => {
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+                Action::Began | Action::SetTimer { .. } => {}
+                Action::Ended(ended) => self.on_ended(&ended),
+                Action::Release(release) => driver.reaper.take(release),
+                Action::Linger { hold, tenure } => self.linger(hold, tenure),
+                Action::ClaimBegan => driver.telemetry.waiting(&self.key),
+                Action::ClaimEnded => driver.telemetry.waited(),
+                Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
+                Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, giving it back"),
+                Action::Report(heard) => report = Some(heard),
+            }
+        }
+        report
+    }
+
+    fn on_ended(&self, ended: &Ended<Option<Arc<Lease>>>) {
+        if let Some(lease) = &ended.lease {
+            lease.notify();
+        }
+        if let End::Lost(reason) = &ended.end {
+            self.driver.telemetry.lost(&self.key, &ended.tenure, reason, self.driver.clock.now());
+        }
+    }
+
+    fn linger(self: &Arc<Self>, hold: HoldId, tenure: Tenure) {
+        let lingering = Lingering { cell: Arc::clone(self), hold, tenure };
+        let span = self.driver.config.sharing.map_or(std::time::Duration::ZERO, |limits| limits.linger);
+        // A runtime that has ended drops what it is given at once.
+        self.driver.runtime.spawn(async move {
+            tokio::time::sleep(span).await;
+            drop(lingering);
+        });
+    }
+}
+
+impl fmt::Debug for KeyCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyCell").field("key", &self.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,134 @@
+use super::key_cell::{Engine, KeyCell};
+use fencelock_core::engine::{End, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
+use fencelock_core::{HolderId, Key, LossReason, Moment, Ttl};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Timers stand still while the machine sleeps; a second is how late a loss in sleep may be noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// A lease of this client, as its guards see it. It outlives the hold, and then tells how that ended.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    cell: Arc<KeyCell>,
+    hold: HoldId,
+    pub(crate) holder: HolderId,
+    ttl: Ttl,
+    /// Until then a claim whose answer never came may still arrive at the server.
+    stray_until: Moment,
+    /// How it ended, and in which tenure.
+    end: OnceLock<(Tenure, End)>,
+    ended: Notify,
+}
+
+impl Lease {
+    /// The lease of a grant, if it is not over already.
+    pub(super) fn of(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<Arc<Self>> {
+        let (holder, ttl, stray_until) = engine.facts(grant.hold)?;
+        let slot = engine.lease_mut(grant.hold)?;
+        let new = || {
+            let (cell, hold, end, ended) = (Arc::clone(cell), grant.hold, OnceLock::new(), Notify::new());
+            Arc::new(Self { cell, hold, holder, ttl, stray_until, end, ended })
+        };
+        Some(Arc::clone(slot.get_or_insert_with(new)))
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        self.cell.key()
+    }
+
+    /// Whether this is a copy in a child of the process that has it.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.cell.driver().process().is_current()
+    }
+
+    pub(super) fn set_end(&self, tenure: Tenure, end: End) {
+        // The first one stays.
+        let _ = self.end.set((tenure, end));
+    }
+
+    pub(super) fn notify(&self) {
+        self.ended.notify_waiters();
+    }
+
+    /// The end of a tenure: if another has followed, it was released.
+    pub(crate) fn end_of(&self, tenure: Tenure) -> Option<End> {
+        self.ask(tenure).err()
+    }
+
+    pub(crate) fn loss(&self, tenure: Tenure) -> Option<LossReason> {
+        match self.ask(tenure) {
+            Err(End::Lost(reason)) => Some(reason),
+            Ok(_) | Err(End::Released) => None,
+        }
+    }
+
+    /// How long the holder of this tenure may believe in it; zero once it has ended.
+    pub(crate) fn remaining(&self, tenure: Tenure) -> Duration {
+        self.ask(tenure).unwrap_or_default()
+    }
+
+    /// How much longer the holder of this tenure may believe in it, or how it has ended.
+    fn ask(&self, tenure: Tenure) -> Result<Duration, End> {
+        if self.is_forked() {
+            return Err(End::Lost(LossReason::Forked));
+        }
+        let (status, now) = self.cell.with(|engine, cx| (engine.status(self.hold, tenure, cx), cx.now));
+        match status {
+            Status::Held(until) => Ok(until.since(now)),
+            Status::PassedOn => Err(End::Released),
+            Status::Over => Err(self.end(tenure)),
+        }
+    }
+
+    /// How this tenure ended. The hold is over; it was lost in its last tenure, those before were released.
+    fn end(&self, tenure: Tenure) -> End {
+        let last = self.end.get().filter(|(last, _)| *last == tenure);
+        last.map_or(End::Released, |(_, end)| end.clone())
+    }
+
+    /// Waits for the loss. Needs nobody else: the end of the lease is this future's own timer.
+    pub(crate) async fn lost(&self, tenure: Tenure) -> LossReason {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            let left = match self.ask(tenure) {
+                Ok(left) => left,
+                Err(End::Lost(reason)) => return reason,
+                Err(End::Released) => std::future::pending().await,
+            };
+            tokio::select! {
+                () = ended => {}
+                () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
+            }
+        }
+    }
+
+    /// The holder does not need it any more. Says how it had ended before, if it had.
+    pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Result<Leaving, End> {
+        match self.cell.with(|engine, cx| engine.release(self.hold, tenure, background, cx)) {
+            Leaving::Over => Err(self.end(tenure)),
+            leaving => Ok(leaving),
+        }
+    }
+
+    /// It goes on without this client. Says whether it was held.
+    pub(crate) fn detach(&self, tenure: Tenure) -> bool {
+        let status = self.cell.with(|engine, cx| engine.detach(self.hold, tenure, cx));
+        matches!(status, Status::Held(_))
+    }
+
+    /// Its release in the background.
+    pub(crate) fn pending_release(&self) -> PendingRelease {
+        let until = self.cell.driver().clock.now() + self.ttl.get();
+        let (key, holder, stray_until) = (self.key().clone(), self.holder, self.stray_until);
+        PendingRelease { key, holder, until, stray_until, is_hold: true }
+    }
+
+    /// Whether a claim of this holder may still be on its way, and would take the key again.
+    pub(crate) fn may_have_strays(&self) -> bool {
+        self.cell.driver().clock.now() < self.stray_until
+    }
+}

@@ -1,0 +1,53 @@
+use super::Driver;
+use crate::identity::random;
+use fencelock_core::{Event, Sink};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Brings the events of the place to the keys that they concern.
+#[derive(Debug)]
+pub(super) struct Listener {
+    driver: Weak<Driver>,
+}
+
+impl Listener {
+    pub(super) fn new(driver: &Arc<Driver>) -> Self {
+        Self { driver: Arc::downgrade(driver) }
+    }
+}
+
+impl Sink for Listener {
+    fn event(&self, event: &Event) {
+        let Some(driver) = self.driver.upgrade() else { return };
+        match event {
+            Event::Handed { key, holder, tokens, claim_ttl } => {
+                let cell = driver.keys.get(key);
+                let waits = cell.is_some_and(|cell| {
+                    cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx))
+                });
+                if !waits {
+                    driver.reaper.handed_to_nobody(key, *holder);
+                }
+            }
+            Event::Changed { key } => {
+                if let Some(cell) = driver.keys.get(key) {
+                    cell.with(|engine, cx| engine.on_changed(cx));
+                }
+            }
+            // A reset, and any hint that is not known here: asking is always right.
+            _ => driver.reset(),
+        }
+    }
+}
+
+impl Driver {
+    /// Something may have happened to any key: all holds are renewed soon, spread over a while so as not to storm a server
+    /// that has just come back.
+    fn reset(&self) {
+        let spread = (self.timers.holds() as u64 * 10).min(1_000_000);
+        for cell in self.keys.all() {
+            let after = Duration::from_micros(random() % (spread + 1));
+            cell.with(|engine, cx| engine.on_reset(after, cx));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Carries out what the engine decides: timers, requests, wake-ups. The decisions are in [`fencelock_core::engine`].
+//!
+//! Each key has a [`KeyCell`] with its engine behind one lock, which is never kept over an await point or a wake-up. The order of
+//! locks: the map of keys, never together with another; a key cell, then the timers.
+
+mod attempt;
+mod inner;
+mod key_cell;
+mod keys;
+mod lease;
+mod listener;
+mod renewals;
+mod watch;
+
+use crate::closing::Closing;
+use crate::error::Error;
+use crate::identity::{Identity, Process};
+use crate::reaper::Reaper;
+use crate::telemetry::Telemetry;
+use crate::trouble::Trouble;
+use fencelock_core::engine::Config;
+use fencelock_core::{Backend, Clock, Invalid};
+use keys::Keys;
+use renewals::Timers;
+use std::sync::Arc;
+
+pub(crate) use attempt::{acquire, resume};
+pub(crate) use inner::ClientInner;
+pub(crate) use lease::Lease;
+
+/// What the tasks, locks and guards of a client share.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) identity: Identity,
+    pub(crate) config: Config,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) reaper: Arc<Reaper>,
+    pub(crate) closing: Arc<Closing>,
+    pub(crate) keys: Keys,
+    timers: Timers,
+    trouble: Trouble,
+    /// Guards may be dropped outside of it.
+    runtime: tokio::runtime::Handle,
+}
+
+impl Driver {
+    /// Refuses new claims from now on and ends the waiting ones.
+    pub(crate) fn close(&self) {
+        self.closing.begin();
+        for cell in self.keys.all() {
+            cell.with(|engine, cx| engine.wake_all(cx));
+        }
+    }
+
+    /// Waits, once it is closed, until nothing is held, nobody waits or asks, and every release is confirmed.
+    pub(crate) async fn drained(&self) {
+        self.closing.ends(|| self.keys.is_empty()).await;
+        self.reaper.idle().await;
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closing.has_begun() { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    /// In a fork nobody would answer.
+    pub(crate) fn check_process(&self) -> Result<(), Invalid> {
+        self.process().check()
+    }
+
+    pub(crate) fn closed_error(&self) -> Error {
+        Error::Closed { held: self.timers.holds(), pending: self.reaper.pending() }
+    }
+
+    pub(crate) const fn process(&self) -> Process {
+        self.identity.process()
+    }
+
+    /// How many holds are looked after, and how many timers they have.
+    #[cfg(test)]
+    pub(crate) fn holds_and_timers(&self) -> (usize, usize) {
+        (self.timers.holds(), self.timers.len())
+    }
+}

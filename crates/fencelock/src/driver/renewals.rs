@@ -1,0 +1,207 @@
+//! One task renews every lease of a client: in the order of their deadlines, in batches, none waiting for another.
+
+use super::Driver;
+use super::key_cell::KeyCell;
+use fencelock_core::engine::{Duty, HoldId};
+use fencelock_core::{Fault, Moment, Renew, Renewal, RenewalPlan, Unknown};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Timers stand still while the machine sleeps, so no sleep is longer than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Where one short hold follows another, the task sleeps at least this long: the first renewal of a hold comes no earlier.
+const SHORT_HOLDS: Duration = Duration::from_millis(25);
+/// A batch takes along the leases whose time comes this soon: very many leases make forty large batches a second
+/// instead of a thousand small ones.
+const TOGETHER: Duration = Duration::from_millis(25);
+/// Renewals in one batch: enough to make the round trip cheap, few enough to answer in milliseconds.
+const BATCH: usize = 1000;
+
+/// When each hold needs something.
+#[derive(Debug)]
+pub(super) struct Timers {
+    table: Mutex<Table>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// By moment. A hold is the same as long as its key and number are.
+    due: BTreeMap<(Moment, usize, HoldId), Arc<KeyCell>>,
+    holds: usize,
+    asleep_until: Moment,
+    /// Holds came and went since the last time that the task slept.
+    busy: bool,
+    stopped: bool,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        let (due, asleep_until) = (BTreeMap::new(), Moment::NEVER);
+        let table = Mutex::new(Table { due, holds: 0, asleep_until, busy: false, stopped: false });
+        Self { table, changed: Notify::new() }
+    }
+}
+
+/// A lease that is about to be renewed.
+struct Due {
+    cell: Arc<KeyCell>,
+    hold: HoldId,
+    renewal: Renewal,
+}
+
+impl Timers {
+    /// Called under the lock of the key.
+    pub(super) fn set(&self, cell: &Arc<KeyCell>, hold: HoldId, from: Moment, to: Moment) {
+        let mut table = self.table();
+        table.due.remove(&entry(from, cell, hold));
+        if to == Moment::NEVER {
+            return;
+        }
+        table.due.insert(entry(to, cell, hold), Arc::clone(cell));
+        table.busy = true;
+        if to < table.asleep_until {
+            table.asleep_until = to;
+            drop(table);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Called under the lock of the key.
+    pub(super) fn remove(&self, cell: &Arc<KeyCell>, hold: HoldId, at: Moment) {
+        let mut table = self.table();
+        table.due.remove(&entry(at, cell, hold));
+        table.holds = table.holds.saturating_sub(1);
+    }
+
+    /// There is one hold more.
+    pub(super) fn add_hold(&self) {
+        self.table().holds += 1;
+    }
+
+    /// How many holds there are.
+    pub(super) fn holds(&self) -> usize {
+        self.table().holds
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table().due.len()
+    }
+
+    /// Ends the task.
+    pub(super) fn stop(&self) {
+        self.table().stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Takes out what is due before `moment`.
+    fn take_before(&self, moment: Moment) -> Vec<(Moment, Arc<KeyCell>, HoldId)> {
+        let mut table = self.table();
+        let mut due = Vec::new();
+        while let Some(first) = table.due.first_entry().filter(|first| first.key().0 < moment) {
+            let ((moment, _, hold), cell) = first.remove_entry();
+            due.push((moment, cell, hold));
+        }
+        due
+    }
+
+    /// How long to sleep; `None` if the task is to end.
+    fn sleep(&self, now: Moment) -> Option<Duration> {
+        let mut table = self.table();
+        if table.stopped {
+            return None;
+        }
+        let mut next = table.due.first_key_value().map_or(Moment::NEVER, |((moment, ..), _)| *moment);
+        if std::mem::take(&mut table.busy) {
+            // Waking this task for each of many short holds would cost as much as the holds.
+            next = next.min(now + SHORT_HOLDS);
+        }
+        table.asleep_until = next;
+        // Without a hold there is nothing to ask for when the machine wakes up.
+        Some(if next == Moment::NEVER { Duration::from_secs(3600) } else { next.since(now).min(LONGEST_SLEEP) })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn entry(moment: Moment, cell: &Arc<KeyCell>, hold: HoldId) -> (Moment, usize, HoldId) {
+    (moment, Arc::as_ptr(cell).addr(), hold)
+}
+
+impl Driver {
+    /// The task. It ends after [`Timers::stop`].
+    pub(super) async fn renew_leases(self: Arc<Self>) {
+        loop {
+            self.renew(self.due());
+            let Some(sleep) = self.timers.sleep(self.clock.now()) else { return };
+            tokio::select! {
+                () = self.timers.changed.notified() => {}
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    }
+
+    /// The leases that need a renewal now.
+    fn due(&self) -> Vec<Due> {
+        let mut renewals = Vec::new();
+        // What is due in the same millisecond goes into the same batch.
+        let horizon = self.clock.now() + Duration::from_millis(1);
+        for ahead in [Duration::ZERO, TOGETHER] {
+            for (fired, cell, hold) in self.timers.take_before(horizon + ahead) {
+                let duty = cell.with(|engine, cx| engine.hold_due(hold, fired, ahead, horizon, cx));
+                if let Duty::Renew(renewal) = duty {
+                    renewals.push(Due { cell, hold, renewal });
+                }
+            }
+            if renewals.is_empty() {
+                break;
+            }
+        }
+        renewals
+    }
+
+    fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
+        // An answer is waited for as long as the shortest lease of its batch allows: no other may be twice as long.
+        let class = |due: &Due| due.renewal.ttl.as_millis().checked_ilog2();
+        due.sort_by_key(|due| std::cmp::Reverse(class(due)));
+        while let Some(first) = due.last().map(class) {
+            let alike = due.iter().rev().take(BATCH).take_while(|due| class(due) == first).count();
+            let batch = due.split_off(due.len() - alike);
+            // A task of its own: a server that does not answer must not delay the next batch.
+            tokio::spawn(Arc::clone(self).renew_batch(batch));
+        }
+    }
+
+    async fn renew_batch(self: Arc<Self>, due: Vec<Due>) {
+        let sent = self.clock.now();
+        let (mut leases, mut renewals) = (Vec::with_capacity(due.len()), Vec::with_capacity(due.len()));
+        for Due { cell, hold, renewal } in due {
+            leases.push((cell, hold));
+            renewals.push(renewal);
+        }
+        // An answer that takes longer is given up, so that there is time for another try.
+        let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
+        let limit = RenewalPlan::answer_limit(shortest);
+        let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
+            let text = "the renewal took a fifth of the lease";
+            vec![Err(Unknown::new(self.config.place.clone(), Fault::Timeout, text)); leases.len()]
+        });
+        debug_assert_eq!(answers.len(), leases.len(), "an answer for every renewal");
+        for ((cell, hold), answer) in leases.into_iter().zip(answers) {
+            self.on_renewal(&cell, hold, sent, answer);
+        }
+    }
+
+    fn on_renewal(&self, cell: &Arc<KeyCell>, hold: HoldId, sent: Moment, answer: Result<Renew, Unknown>) {
+        let lag = self.clock.now().since(sent);
+        cell.with(|engine, cx| {
+            self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer);
+            engine.renewal_answered(hold, sent, answer, cx);
+        });
+    }
+}

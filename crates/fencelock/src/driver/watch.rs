@@ -1,0 +1,72 @@
+use super::attempt::Waiter;
+use crate::error::{Error, busy, unreachable};
+use crate::request::Waiting;
+use fencelock_core::engine::{Step, View};
+use fencelock_core::{Moment, Occupied};
+use std::time::Duration;
+
+/// How often a waiter is told what it waits for.
+const NEWS: Duration = Duration::from_secs(1);
+/// What the leader hears from the place is known this much later.
+const FIRST_NEWS: Duration = Duration::from_millis(10);
+
+/// Waits for a step in the queue of this client, for a task that waits with bounds or wants to be told.
+pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Step, Error> {
+    let (driver, request) = (waiter.driver(), waiter.request);
+    let deadline = request.options.wait.map_or(Moment::NEVER, |wait| waiter.arrived + wait);
+    loop {
+        tokio::select! {
+            biased;
+            step = waiter.next() => return step,
+            () = std::future::ready(()) => {}
+        }
+        let told = tell(waiter, waiter.view());
+        let left = deadline.since(driver.clock.now());
+        let sleep = match &request.on_wait {
+            None => left,
+            Some(_) => left.min(if told { NEWS } else { FIRST_NEWS }),
+        };
+        tokio::select! {
+            biased;
+            step = waiter.next() => return step,
+            () = tokio::time::sleep(sleep) => {}
+        }
+        if driver.clock.now() >= deadline {
+            let known = waiter.view().map(|view| view.occupied);
+            return tokio::select! {
+                biased;
+                step = waiter.next() => step,
+                error = out_of_time(waiter, known) => Err(error),
+            };
+        }
+    }
+}
+
+/// Says whether there was something to tell.
+fn tell(waiter: &Waiter<'_>, view: Option<View>) -> bool {
+    let (Some(on_wait), Some(View { ahead, occupied })) = (&waiter.request.on_wait, view) else { return false };
+    on_wait(&Waiting {
+        key: waiter.request.key.clone(),
+        ahead,
+        holder: occupied.by,
+        expiry: occupied.expiry,
+        held_for: occupied.held_for,
+        waited: waiter.waited(),
+    });
+    true
+}
+
+/// The wait is over. The place is asked once who has the key.
+async fn out_of_time(waiter: &Waiter<'_>, known: Option<Occupied>) -> Error {
+    let key = &waiter.request.key;
+    let asked = tokio::time::timeout(super::attempt::LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
+    let (seen, cause) = match asked {
+        Ok(Ok(seen)) => (seen.map(Occupied::from), None),
+        Ok(Err(cause)) => (None, Some(cause)),
+        Err(_) => (None, Some(waiter.timed_out())),
+    };
+    match (seen.or(known), cause) {
+        (None, Some(cause)) => unreachable(Some(key), cause, waiter.waited(), 1),
+        (occupied, _) => busy(key, occupied, waiter.waited(), 1),
+    }
+}

@@ -1,0 +1,159 @@
+use super::{Releases, State, Worker};
+use crate::identity::random;
+use fencelock_core::engine::{PendingRelease, ReleaseOutcome};
+use fencelock_core::{Backend, BoxFuture};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Timers stand still while the machine sleeps, so no nap is longer than this.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// Sends the releases, on the client's runtime or on that of a thread.
+#[derive(Debug)]
+pub(crate) struct ReaperTask {
+    releases: Arc<Releases>,
+    worker: Worker,
+    backend: Arc<dyn Backend>,
+    wake: Arc<Notify>,
+}
+
+/// What there is to do.
+enum Work {
+    Send(Vec<(u64, PendingRelease)>, Option<Duration>),
+    Done,
+}
+
+impl ReaperTask {
+    /// The task of the client.
+    pub(super) fn new(releases: &Arc<Releases>, wake: Arc<Notify>) -> Self {
+        let (releases, backend) = (Arc::clone(releases), Arc::clone(&releases.backend));
+        Self { releases, worker: Worker::Task, backend, wake }
+    }
+
+    /// The task ends when every client and guard is gone and the queue is empty; the thread when the queue is empty.
+    pub(crate) async fn run(self) {
+        let mut sent = FuturesUnordered::new();
+        loop {
+            let Work::Send(batch, nap) = self.work() else { return };
+            for (number, release) in batch {
+                sent.push(self.send(number, release));
+            }
+            tokio::select! {
+                Some((number, outcome)) = sent.next() => self.answered(number, outcome),
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(nap.unwrap_or_default()), if nap.is_some() => {}
+            }
+        }
+    }
+
+    fn work(&self) -> Work {
+        let mut state = self.releases.state();
+        if !self.is_in_charge(&state) {
+            return Work::Done;
+        }
+        if state.queue.pending() == 0 && (state.closed || self.worker == Worker::Thread) {
+            state.worker = Worker::Nobody;
+            return Work::Done;
+        }
+        let now = self.releases.clock.now();
+        let batch = state.queue.next(now);
+        Work::Send(batch, state.queue.due().map(|due| due.since(now).min(LONGEST_NAP)))
+    }
+
+    fn send(&self, number: u64, release: PendingRelease) -> BoxFuture<'static, (u64, ReleaseOutcome)> {
+        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.releases.clock));
+        Box::pin(async move {
+            let sent = clock.now();
+            let outcome = match backend.release(&release.key, &release.holder).await {
+                Ok(outcome) => {
+                    tracing::trace!(key = %release.key, holder = %release.holder, ?outcome, "given up");
+                    ReleaseOutcome::Confirmed(sent)
+                }
+                Err(cause) if cause.is_permanent() || clock.now() >= release.until => {
+                    tracing::warn!(key = %release.key, %cause, "could not release; the lease will end by itself");
+                    ReleaseOutcome::GivenUp
+                }
+                Err(cause) => {
+                    tracing::debug!(key = %release.key, %cause, "release failed, trying again");
+                    ReleaseOutcome::Failed
+                }
+            };
+            (number, outcome)
+        })
+    }
+
+    fn answered(&self, number: u64, outcome: ReleaseOutcome) {
+        let mut state = self.releases.state();
+        state.queue.answered(number, outcome, self.releases.clock.now(), random());
+        state.unresponsive &= !matches!(outcome, ReleaseOutcome::Confirmed(_));
+        self.releases.tell(state);
+    }
+
+    /// Another may have taken over.
+    fn is_in_charge(&self, state: &State) -> bool {
+        state.worker == self.worker && Arc::ptr_eq(&state.wake, &self.wake)
+    }
+}
+
+/// The runtime has ended, and with it whatever was under way.
+impl Drop for ReaperTask {
+    fn drop(&mut self) {
+        // A forked child drops a copy.
+        if !self.releases.process.is_current() {
+            return;
+        }
+        let mut state = self.releases.state();
+        if !self.is_in_charge(&state) {
+            return;
+        }
+        if self.worker == Worker::Task {
+            self.releases.take_over(state);
+            self.releases.settle();
+        } else {
+            // It panicked, and would again.
+            state.worker = Worker::Nobody;
+            self.releases.abandon(state);
+        }
+    }
+}
+
+impl Releases {
+    /// No task of the client's runtime will send anything any more, and nothing arrives there.
+    pub(super) fn take_over(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        state.queue.recall();
+        if state.queue.pending() == 0 {
+            state.worker = Worker::Nobody;
+        } else {
+            self.start_thread(state);
+        }
+    }
+
+    /// If the process ends first, the leases do the rest.
+    pub(super) fn start_thread(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let wake = Arc::new(Notify::new());
+        (state.worker, state.wake) = (Worker::Thread, Arc::clone(&wake));
+        drop(state);
+        let (releases, backend) = (Arc::clone(self), self.backend.reconnected());
+        let backend = backend.unwrap_or_else(|| Arc::clone(&self.backend));
+        let task = ReaperTask { releases, worker: Worker::Thread, backend, wake };
+        let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(task.run()),
+            Err(error) => tracing::warn!(%error, "no runtime for releases"),
+        };
+        // A task that cannot work is dropped, and gives up.
+        if let Err(error) = std::thread::Builder::new().name("fencelock-release".into()).spawn(run) {
+            tracing::warn!(%error, "no thread for releases");
+        }
+    }
+
+    fn abandon(&self, mut state: MutexGuard<'_, State>) {
+        let left = state.queue.clear();
+        self.tell(state);
+        if left > 0 {
+            tracing::warn!(left, "releases were given up; the leases will end by themselves");
+        }
+    }
+}
