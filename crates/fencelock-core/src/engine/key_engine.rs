@@ -651,7 +651,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return None;
         }
         let in_line = self.queue.is_in_line(id);
-        let Waiter { request, state: State::Claiming(claiming), .. } = *self.queue.remove(id)? else { return None };
+        let Waiter { request, state: State::Claiming(claiming), .. } = self.queue.remove(id)? else { return None };
         let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
         cx.act(Action::ClaimEnded);
         let (hold, tenure) = self.begin_hold(claim.holder.id, &request, tokens, lease, stray_until, cx);

@@ -34,8 +34,8 @@ pub(super) enum State {
 /// All others claim for themselves.
 #[derive(Debug, Clone)]
 pub(super) struct Queue<W> {
-    line: BTreeMap<WaiterId, Box<Waiter<W>>>,
-    claimants: BTreeMap<WaiterId, Box<Waiter<W>>>,
+    line: BTreeMap<WaiterId, Waiter<W>>,
+    claimants: BTreeMap<WaiterId, Waiter<W>>,
     /// Tasks that are not waiting any more, and have not been told yet.
     served: BTreeMap<WaiterId, Step>,
     last: i64,
@@ -57,7 +57,7 @@ impl<W: Default> Queue<W> {
             WaiterId(self.last)
         };
         let tasks = if in_line { &mut self.line } else { &mut self.claimants };
-        tasks.insert(id, Box::new(waiter));
+        tasks.insert(id, waiter);
         id
     }
 
@@ -89,31 +89,31 @@ impl<W: Default> Queue<W> {
     }
 
     pub(super) fn front(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        self.line.first_key_value().map(|(id, waiter)| (*id, &**waiter))
+        self.line.first_key_value().map(|(id, waiter)| (*id, waiter))
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut Waiter<W>> {
-        self.line.first_entry().map(|entry| &mut **entry.into_mut())
+        self.line.first_entry().map(std::collections::btree_map::OccupiedEntry::into_mut)
     }
 
     /// The task behind the first one.
     pub(super) fn second(&self) -> Option<&Waiter<W>> {
-        self.line.values().nth(1).map(|waiter| &**waiter)
+        self.line.values().nth(1)
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
-        self.line.get(&id).or_else(|| self.claimants.get(&id)).map(|waiter| &**waiter)
+        self.line.get(&id).or_else(|| self.claimants.get(&id))
     }
 
     pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
         match self.line.get_mut(&id) {
             Some(waiter) => Some(waiter),
-            None => self.claimants.get_mut(&id).map(|waiter| &mut **waiter),
+            None => self.claimants.get_mut(&id),
         }
     }
 
     /// The task does not want the key any more.
-    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Box<Waiter<W>>> {
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.line.remove(&id).or_else(|| self.claimants.remove(&id));
         self.shrink();
         waiter
@@ -145,12 +145,12 @@ impl<W: Default> Queue<W> {
 
     /// The tasks in line, in order.
     pub(super) fn line(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
-        self.line.iter().map(|(id, waiter)| (*id, &**waiter))
+        self.line.iter().map(|(id, waiter)| (*id, waiter))
     }
 
     /// Everybody who waits or claims.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
-        self.line.values_mut().chain(self.claimants.values_mut()).map(|waiter| &mut **waiter)
+        self.line.values_mut().chain(self.claimants.values_mut())
     }
 
     /// What a holder of this client has heard, wherever it waits.
@@ -168,13 +168,8 @@ impl<W: Default> Queue<W> {
 
     /// Gives the memory back: a client may have very many keys that one task at a time wants.
     fn shrink(&mut self) {
-        for tasks in [&mut self.line, &mut self.claimants] {
-            if tasks.is_empty() {
-                *tasks = BTreeMap::new();
-            }
-        }
-        if self.served.is_empty() {
-            self.served = BTreeMap::new();
+        if self.is_empty() {
+            (self.line, self.claimants, self.served) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         }
     }
 }
