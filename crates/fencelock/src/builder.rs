@@ -1,8 +1,8 @@
 use crate::client::Client;
 use crate::driver::ClientInner;
 use crate::error::Error;
-use fencelock_core::engine::SharingLimits;
 use fencelock_backends::BootClock;
+use fencelock_core::engine::SharingLimits;
 use fencelock_core::{Backend, Clock, Drift};
 use std::sync::Arc;
 use std::time::Duration;

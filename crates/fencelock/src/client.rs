@@ -1,8 +1,8 @@
 use crate::driver::ClientInner;
 use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
-use crate::reaper::Reaper;
 use crate::lock::Lock;
+use crate::reaper::Reaper;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
 };

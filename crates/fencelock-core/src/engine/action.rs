@@ -1,3 +1,4 @@
+use super::actions::Actions;
 use super::hold::{End, HoldId, Tenure};
 use super::release_queue::PendingRelease;
 use crate::{Claim, HolderId, Invalid, Key, Moment, Occupied, Unknown};
@@ -144,9 +145,6 @@ pub struct Ended<L> {
     /// Where its timer was.
     pub timer: Moment,
 }
-
-/// The list of actions of one call. It allocates only for more than four of them.
-pub type Actions<W, L> = smallvec::SmallVec<[Action<W, L>; 4]>;
 
 #[allow(missing_debug_implementations, reason = "a bundle of arguments")]
 /// What a call of the engine is given, besides the event itself.

@@ -74,6 +74,7 @@ impl PendingClaim {
 
 /// One task that claims: its present attempt, and what outlives a single attempt.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub(super) struct Claiming {
     pub(super) attempt: Option<PendingClaim>,
     /// Something of this holder may be at the place.
@@ -180,13 +181,7 @@ impl Claiming {
     }
 
     /// How long to sleep before asking again.
-    pub(super) fn pause(
-        &self,
-        request: &AcquireRequest,
-        config: &Config,
-        now: Moment,
-        rng: &mut dyn Rng,
-    ) -> Duration {
+    pub(super) fn pause(&self, request: &AcquireRequest, config: &Config, now: Moment, rng: &mut dyn Rng) -> Duration {
         let capabilities = &config.capabilities;
         let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
         let plan = match request.retry {
@@ -234,10 +229,11 @@ impl Claiming {
         if cause.changed_nothing() || cause.is_unsent() {
             // This claim came to nothing; an earlier one of the same holder may not have.
             self.left_behind = self.left_before;
-        } else if cause.not_replicated().is_none() && !cause.is_permanent() {
-            if let Some(attempt) = &mut self.attempt {
-                attempt.stray_until = now + STRAGGLER;
-            }
+        } else if cause.not_replicated().is_none()
+            && !cause.is_permanent()
+            && let Some(attempt) = &mut self.attempt
+        {
+            attempt.stray_until = now + STRAGGLER;
         }
     }
 

@@ -1,6 +1,5 @@
-use crate::{
-    Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl,
-};
+use super::action::{Action, Context};
+use crate::{Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::time::Duration;
 
 /// Names a hold of one key. No other hold of the same engine ever has it.
@@ -125,6 +124,13 @@ impl<L> Hold<L> {
             Due::At(moment) => moment,
             Due::Renew | Due::Lapsed | Due::MaxHold => now,
         })
+    }
+
+    /// Moves the timer to where it belongs.
+    pub(super) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        let Some(to) = self.next_timer(cx.now).filter(|to| *to != self.timer) else { return };
+        let from = std::mem::replace(&mut self.timer, to);
+        cx.act(Action::SetTimer { hold: self.id, from, to });
     }
 
     /// Ask the server about this hold after `after`, or when the renewal that is under way has been answered.

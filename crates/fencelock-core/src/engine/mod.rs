@@ -24,21 +24,27 @@
 //! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::linger_over`] |
 
 mod action;
+mod actions;
+mod answer;
 mod claiming;
+mod claims;
 mod config;
 mod hold;
 mod key_engine;
+mod leases;
 mod queue;
 mod release_queue;
 mod request;
 mod rng;
 mod shared_lease;
 
-pub use action::{Action, Actions, Context, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use action::{Action, Context, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use actions::Actions;
+pub use answer::{IdleLease, Leaving, Status, View};
 pub use claiming::STRAGGLER;
 pub use config::{Config, SharingLimits};
 pub use hold::{Duty, End, HoldId, Tenure};
-pub use key_engine::{IdleLease, KeyEngine, Leaving, Status, View};
+pub use key_engine::KeyEngine;
 pub use queue::WaiterId;
 pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use request::{AcquireRequest, Retry};

@@ -197,7 +197,7 @@ impl ReleaseQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    
+
     const LATE: Moment = Moment::NEVER;
 
     const fn at(millis: u64) -> Moment {

@@ -8,7 +8,9 @@ use crate::closing::Releasing;
 use crate::error::{Error, busy, could_not_tell, unreachable};
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
-use fencelock_core::engine::{Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Step, View, WaiterId};
+use fencelock_core::engine::{
+    Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Step, View, WaiterId,
+};
 use fencelock_core::{
     Acquire, Answer, Claim, Fault, Holder, HolderId, Intent, Lease as Granted, LossReason, Moment, Unknown,
 };
@@ -53,9 +55,10 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
         Ok(_) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => return Err(could_not_tell(&request.key, cause, client.clock.now().since(sent), 1)),
     };
-    let lease = match client.config.capabilities.expires {
-        true => Granted::granted(sent, options.ttl.get(), client.config.drift),
-        false => Granted::endless(),
+    let lease = if client.config.capabilities.expires {
+        Granted::granted(sent, options.ttl.get(), client.config.drift)
+    } else {
+        Granted::endless()
     };
     loop {
         let cell = client.keys.get_or_insert(&request.key, client);
@@ -129,8 +132,6 @@ pub(super) struct Waiter<'a> {
     id: WaiterId,
     entered: bool,
 }
-
-
 
 impl<'a> Waiter<'a> {
     fn enter(client: &'a Arc<ClientInner>, request: &'a Request, arrived: Moment, first: bool) -> Self {

@@ -2,7 +2,7 @@ use super::Driver;
 use super::lease::Lease;
 use crate::identity::SystemRng;
 use fencelock_core::Key;
-use fencelock_core::engine::{Action, Actions, Context, Ended, End, HoldId, KeyEngine, Report, Tenure};
+use fencelock_core::engine::{Action, Actions, Context, End, Ended, HoldId, KeyEngine, Report, Tenure};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -101,7 +101,7 @@ impl KeyCell {
         let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
         let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
         // Timers are moved under the lock of the key, so that two calls cannot move one in the wrong order.
-        for action in &out {
+        for action in out.iter() {
             match action {
                 Action::Began => self.driver.timers.add_hold(),
                 Action::SetTimer { hold, from, to } => self.driver.timers.set(self, *hold, *from, *to),

@@ -1,4 +1,5 @@
 use super::Driver;
+use super::key_cell::Engine;
 use crate::identity::random;
 use fencelock_core::{Event, Sink};
 use std::sync::{Arc, Weak};
@@ -22,16 +23,15 @@ impl Sink for Listener {
         match event {
             Event::Handed { key, holder, tokens, claim_ttl } => {
                 let cell = driver.keys.get(key);
-                let waits = cell.is_some_and(|cell| {
-                    cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx))
-                });
+                let waits = cell
+                    .is_some_and(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
                 if !waits {
                     driver.reaper.handed_to_nobody(key, *holder);
                 }
             }
             Event::Changed { key } => {
                 if let Some(cell) = driver.keys.get(key) {
-                    cell.with(|engine, cx| engine.on_changed(cx));
+                    cell.with(Engine::on_changed);
                 }
             }
             // A reset, and any hint that is not known here: asking is always right.

@@ -20,6 +20,7 @@ use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Invalid};
+use key_cell::Engine;
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Driver {
     pub(crate) fn close(&self) {
         self.closing.begin();
         for cell in self.keys.all() {
-            cell.with(|engine, cx| engine.wake_all(cx));
+            cell.with(Engine::wake_all);
         }
     }
 

@@ -1,0 +1,390 @@
+//! The claims of one task, as part of the engine of its key.
+
+use super::Config;
+use super::action::{Action, Context, Grant, Refusal, RefusalReason, Report, Source, Step};
+use super::claiming::{Claiming, HASTY_ATTEMPTS, PendingClaim, Phase};
+use super::key_engine::KeyEngine;
+use super::queue::{State, Waiter, WaiterId};
+use crate::{
+    Acquire, Expiry, Fault, Foreign, Holding, Intent, Lease, Moment, Occupant, Occupied, PlaceInLine, Release,
+    TokenBlock, Unknown,
+};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// Claims of one task.
+impl<W: Default, L: Default> KeyEngine<W, L> {
+    /// The claim of [`Step::Claim`] is about to be sent.
+    pub fn claim_sent(&mut self, id: WaiterId) {
+        if let Some(claiming) = self.claiming(id) {
+            claiming.sent();
+        }
+    }
+
+    /// The answer to a claim that was sent at `sent`; the time of connecting is no part of a lease. An error without
+    /// [`KeyEngine::claim_sent`] is one of connecting.
+    pub fn claim_answered(
+        &mut self,
+        id: WaiterId,
+        sent: Moment,
+        answer: Result<Acquire, Unknown>,
+        cx: &mut Context<'_, W, L>,
+    ) -> Step {
+        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+        let was_sent = claiming.in_flight;
+        claiming.in_flight = false;
+        let cause = match answer {
+            Ok(Acquire::Granted { tokens }) => return self.granted(id, sent, tokens, cx),
+            Ok(Acquire::Gone) => {
+                claiming.left_behind = false;
+                claiming.out_of_queue += 1;
+                self.end_attempt(id, cx);
+                return self.next_attempt(id, cx);
+            }
+            Ok(Acquire::Busy(occupied)) => {
+                claiming.left_behind = false;
+                self.on_busy(id, None, occupied, cx);
+                return self.ask_later(id, cx);
+            }
+            Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
+                if let Some(attempt) = &mut claiming.attempt {
+                    attempt.answered = Some(PlaceInLine { sent, last_fence, server_micros });
+                    attempt.claim.intent = Intent::Poll;
+                }
+                self.on_busy(id, Some(ahead), occupied, cx);
+                return self.ask_later(id, cx);
+            }
+            Err(cause) => cause,
+        };
+        claiming.unanswered(&cause, was_sent, cx.now);
+        if cause.not_replicated().is_some() || cause.is_permanent() {
+            return self.leave_then(id, RefusalReason::Unconfirmed(cause), cx);
+        }
+        // It may have been carried out. A poll can tell, without a second place in the queue.
+        let left_behind = claiming.left_behind;
+        if let Some(attempt) = claiming.attempt.as_mut().filter(|attempt| attempt.claim.intent == Intent::Enqueue)
+            && left_behind
+        {
+            attempt.claim.intent = Intent::Poll;
+        }
+        match self.on_trouble(id, cause, cx) {
+            Ok(()) => self.ask_later(id, cx),
+            Err(reason) => self.refuse(id, reason, cx),
+        }
+    }
+
+    /// The answer to [`Step::Inspect`].
+    pub fn inspected(
+        &mut self,
+        id: WaiterId,
+        answer: Result<Option<Holding>, Unknown>,
+        cx: &mut Context<'_, W, L>,
+    ) -> Step {
+        match answer {
+            Ok(seen) => {
+                let first = self.first_in_line().unwrap_or_else(unknown_occupant);
+                self.on_busy(id, None, seen.map_or(first, Occupied::from), cx);
+            }
+            Err(cause) => {
+                if let Err(reason) = self.on_trouble(id, cause, cx) {
+                    return self.refuse(id, reason, cx);
+                }
+            }
+        }
+        self.ask_later(id, cx)
+    }
+
+    /// The answer to [`Step::Leave`].
+    pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> Step {
+        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+        // A server that does not allow it now will not do so later.
+        claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
+        match std::mem::replace(&mut claiming.phase, Phase::Asking) {
+            Phase::Leaving(reason) => self.refuse(id, *reason, cx),
+            _ => Step::Wait,
+        }
+    }
+
+    pub(super) fn claiming(&mut self, id: WaiterId) -> Option<&mut Claiming> {
+        match &mut self.queue.get_mut(id)?.state {
+            State::Claiming(claiming) => Some(claiming),
+            State::Queued | State::Called(_) => None,
+        }
+    }
+
+    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+        let in_line = self.queue.is_in_line(id);
+        let (failing_since, yield_until) = (self.failing_since, self.leases.yield_until);
+        let Some(waiter) = self.queue.get_mut(id) else { return Step::Wait };
+        let failing_since = failing_since.filter(|_| in_line).map(|since| since.max(waiter.arrived));
+        let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
+        if let State::Called(Some(pending)) = std::mem::replace(&mut waiter.state, State::Queued) {
+            claiming.resume(*pending);
+        }
+        let until = if in_line { yield_until.min(claiming.deadline) } else { Moment::default() };
+        waiter.state = State::Claiming(Box::new(claiming));
+        if cx.now < until {
+            return Step::Sleep { until, wakes: false };
+        }
+        self.attempt(id, cx)
+    }
+
+    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+        if claiming.attempt.is_some() {
+            // It goes on from where another task has given up, which may have been handed the key meanwhile.
+            return self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx));
+        }
+        let holder = match cx.rng.holder_id() {
+            Ok(holder) => holder,
+            Err(invalid) => return self.refuse(id, RefusalReason::Invalid(invalid), cx),
+        };
+        if let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) {
+            claiming.begin(cx.key, request, holder);
+            cx.act(Action::ClaimBegan);
+        }
+        self.ask(id, cx)
+    }
+
+    pub(super) fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+        claiming.phase = Phase::Delayed;
+        if claiming.out_of_queue > HASTY_ATTEMPTS {
+            return Step::Sleep { until: cx.now + Duration::from_millis(10), wakes: false };
+        }
+        self.attempt(id, cx)
+    }
+
+    pub(super) fn ask(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+        let block = self.queue.is_in_line(id).then(|| NonZeroU32::new(self.block)).flatten();
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+            return Step::Wait;
+        };
+        let Some(claim) = claiming.ask(block) else { return Step::Wait };
+        // A task that does not wait in line does not come before those that do, also where only this client knows of them.
+        let last = !request.queues() && cx.config.sharing.is_some();
+        if last && !self.queue.line_is_empty() { Step::Inspect } else { Step::Claim(Box::new(claim)) }
+    }
+
+    /// Sleeps before the next claim, unless the wait is over.
+    pub(super) fn ask_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+            return Step::Wait;
+        };
+        if claiming.is_over(request, cx.now) {
+            let busy = RefusalReason::Busy(claiming.occupied.clone());
+            if self.has_successor(id, cx.config) {
+                return self.refuse(id, busy, cx);
+            }
+            return self.leave_then(id, busy, cx);
+        }
+        let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
+        claiming.phase = Phase::Sleeping;
+        Step::Sleep { until, wakes: request.retry.is_none() }
+    }
+
+    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+        if cx.config.capabilities.fresh_holders {
+            // A rollback of this claim may still be under way; it must not find the next one under the same holder.
+            self.end_attempt(id, cx);
+            return self.next_attempt(id, cx);
+        }
+        self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx))
+    }
+
+    /// Begins at once on a hand-off message, if it is to be believed. The first renewal makes it a full lease.
+    pub(super) fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
+        let (config, now) = (cx.config, cx.now);
+        let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.believe(config, now)?;
+        self.grant(id, tokens, lease, Source::HandedOff, cx)
+    }
+
+    pub(super) fn granted(
+        &mut self,
+        id: WaiterId,
+        sent: Moment,
+        tokens: TokenBlock,
+        cx: &mut Context<'_, W, L>,
+    ) -> Step {
+        let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else { return Step::Wait };
+        let tokens = attempt.whole(tokens);
+        let lease = if cx.config.capabilities.expires {
+            Lease::granted(sent, attempt.claim.ttl.get(), cx.config.drift)
+        } else {
+            Lease::endless()
+        };
+        if let Some(step) = self.grant(id, tokens, lease, Source::Claimed, cx) {
+            return step;
+        }
+        let cause = Unknown::new(
+            cx.config.place.clone(),
+            Fault::Timeout,
+            "the lock was granted, but the lease was over when the answer came",
+        );
+        if let Some(claiming) = self.claiming(id) {
+            claiming.transferable = false;
+        }
+        match self.on_trouble(id, cause, cx) {
+            Ok(()) => {
+                self.end_attempt(id, cx);
+                self.next_attempt(id, cx)
+            }
+            Err(reason) => self.refuse(id, reason, cx),
+        }
+    }
+
+    /// `None` if the lease is over already.
+    pub(super) fn grant(
+        &mut self,
+        id: WaiterId,
+        tokens: TokenBlock,
+        lease: Lease,
+        source: Source,
+        cx: &mut Context<'_, W, L>,
+    ) -> Option<Step> {
+        if lease.lapsed(cx.now) {
+            cx.act(Action::GrantedTooLate);
+            return None;
+        }
+        let in_line = self.queue.is_in_line(id);
+        let Waiter { request, state: State::Claiming(claiming), .. } = self.queue.remove(id)? else { return None };
+        let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
+        cx.act(Action::ClaimEnded);
+        let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
+        if in_line && let Some(limits) = &cx.config.sharing {
+            (self.heard, self.failing_since) = (None, None);
+            self.leases.share(hold, tokens, limits, cx);
+        }
+        self.settle(None, cx);
+        Some(Step::Granted(Grant { hold, tenure, source }))
+    }
+
+    pub(super) fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Context<'_, W, L>) {
+        let in_line = self.queue.is_in_line(id);
+        let Some(claiming) = self.claiming(id) else { return };
+        let again = claiming.on_busy(occupied.clone());
+        if in_line {
+            self.heard = Some(Box::new((ahead, occupied.clone())));
+            self.failing_since = None;
+        }
+        cx.act(Action::Report(Report::Busy { ahead, occupied, again }));
+    }
+
+    pub(super) fn on_trouble(
+        &mut self,
+        id: WaiterId,
+        cause: Unknown,
+        cx: &mut Context<'_, W, L>,
+    ) -> Result<(), RefusalReason> {
+        let in_line = self.queue.is_in_line(id);
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+            return Ok(());
+        };
+        let outcome = claiming.on_trouble(request, cause, cx.now);
+        let quarantined = claiming.in_quarantine();
+        if in_line {
+            let since = claiming.failing_since.filter(|_| !quarantined);
+            self.failing_since = since.map(|since| self.failing_since.unwrap_or(since));
+        }
+        cx.act(Action::Report(Report::Trouble(outcome?)));
+        Ok(())
+    }
+
+    /// Releases what the attempt may have left, waits for the answer, and tells the task this.
+    pub(super) fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
+        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+        claiming.transferable = false;
+        match claiming.holder().filter(|_| claiming.left_behind) {
+            Some(holder) => {
+                claiming.phase = Phase::Leaving(Box::new(reason));
+                Step::Leave(holder)
+            }
+            None => self.refuse(id, reason, cx),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
+        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+        let refusal = Box::new(claiming.refusal(reason, cx.now));
+        if self.queue.is_in_line(id) {
+            self.fail_others(id, &refusal, cx);
+        }
+        let pending = self.remove(id, cx);
+        self.settle(pending, cx);
+        Step::Refused(refusal)
+    }
+
+    /// The leader gives up because the place does not answer. So do all that would have given up by themselves.
+    pub(super) fn fail_others(&mut self, leader: WaiterId, refusal: &Refusal, cx: &mut Context<'_, W, L>) {
+        let permanent = match &refusal.reason {
+            RefusalReason::Busy(_) => return,
+            RefusalReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
+            RefusalReason::Unreachable(cause) | RefusalReason::Unconfirmed(cause) => cause.is_permanent(),
+            RefusalReason::Invalid(_) => true,
+        };
+        let since = self.failing_since.unwrap_or(cx.now);
+        let gives_up =
+            |waiter: &Waiter<W>| permanent || cx.now.since(since.max(waiter.arrived)) >= waiter.request.ttl.get();
+        let others = self
+            .queue
+            .line()
+            .filter(|(id, waiter)| *id != leader && matches!(waiter.state, State::Queued) && gives_up(waiter));
+        let others: Vec<_> = others.map(|(id, _)| id).collect();
+        for id in others {
+            if let Some(task) = self.queue.serve(id, Step::Refused(Box::new(refusal.clone()))) {
+                cx.act(Action::Wake(task));
+            }
+        }
+    }
+
+    /// Takes a task out. What the next one may go on from comes back; anything else that it has left is released.
+    pub(super) fn remove(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
+        let successor = self.has_successor(id, cx.config);
+        let in_line = self.queue.is_in_line(id);
+        match self.queue.remove(id)?.state {
+            State::Queued => None,
+            State::Called(pending) => pending,
+            State::Claiming(mut claiming) => {
+                if in_line {
+                    // What it heard may not be so any more when the next one asks.
+                    self.heard = None;
+                }
+                if successor && let Some(pending) = claiming.transfer(cx.now) {
+                    return Some(Box::new(pending));
+                }
+                if claiming.attempt.is_some() {
+                    cx.act(Action::ClaimEnded);
+                }
+                if let Some(release) = claiming.end_attempt(cx.now) {
+                    cx.act(Action::Release(release));
+                }
+                None
+            }
+        }
+    }
+
+    pub(super) fn end_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) {
+        let now = cx.now;
+        let Some(claiming) = self.claiming(id).filter(|claiming| claiming.attempt.is_some()) else { return };
+        let release = claiming.end_attempt(now);
+        cx.act(Action::ClaimEnded);
+        if let Some(release) = release {
+            cx.act(Action::Release(release));
+        }
+    }
+
+    /// Whether the task behind this leader could go on in its place at the server.
+    pub(super) fn has_successor(&self, id: WaiterId, config: &Config) -> bool {
+        let Some((front, leader)) = self.queue.front().filter(|_| config.capabilities.queues) else { return false };
+        let State::Claiming(claiming) = &leader.state else { return false };
+        let usable = front == id && claiming.transferable && claiming.left_behind;
+        let fits = |next: &Waiter<W>| {
+            matches!(next.state, State::Queued) && next.request.matches(leader.request.ttl, &leader.request.owner)
+        };
+        usable && self.queue.second().is_some_and(fits)
+    }
+}
+
+fn unknown_occupant() -> Occupied {
+    Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never)
+}

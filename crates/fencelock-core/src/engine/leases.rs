@@ -1,0 +1,307 @@
+use super::action::{Action, Context, Ended, Grant, Source};
+use super::hold::{Beginning, Duty, End, Hold, HoldId, Tenure};
+use super::release_queue::PendingRelease;
+use super::request::AcquireRequest;
+use super::rng::spread;
+use super::shared_lease::{LeaseHistory, SharedLease};
+use super::{Config, SharingLimits};
+use crate::{
+    Expiry, Holder, HolderId, Lease, LossReason, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock, Unknown,
+};
+use std::time::Duration;
+
+/// A hold that has lasted this long is renewed for the first time: a hand-off gets its full lease, and the server is
+/// asked to tell of changes. Shorter holds, the common ones, cost nothing of it.
+const FIRST_RENEWAL: Duration = Duration::from_millis(25);
+/// Where a shared lease was released because others may wait without a queue, they get this long to notice: they are
+/// woken, which takes a trip or two.
+const YIELD_BLIND: Duration = Duration::from_millis(4);
+
+/// The leases of one key that this client has, and the one among them that its tasks share.
+#[derive(Debug, Clone)]
+pub(super) struct Leases<L> {
+    holds: Vec<Hold<L>>,
+    /// The lease that is passed from task to task.
+    shared: Option<SharedLease>,
+    /// What the last shared lease has left.
+    history: LeaseHistory,
+    /// Until then no task in line claims: the key is left to clients that only poll.
+    pub(super) yield_until: Moment,
+    last_hold: u64,
+}
+
+/// The answer to a renewal, as far as others must know of it.
+pub(super) enum Renewed {
+    /// The hold is over.
+    Lost(LossReason),
+    /// So many other clients wait, as the server says; `None` if it did not answer.
+    Waiters(Option<u32>),
+}
+
+impl<L: Default> Leases<L> {
+    pub(super) fn new() -> Self {
+        let (history, yield_until) = (LeaseHistory::default(), Moment::default());
+        Self { holds: Vec::new(), shared: None, history, yield_until, last_hold: 0 }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
+    pub(super) fn get(&self, id: HoldId) -> Option<&Hold<L>> {
+        self.holds.iter().find(|hold| hold.id == id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: HoldId) -> Option<&mut Hold<L>> {
+        self.holds.iter_mut().find(|hold| hold.id == id)
+    }
+
+    pub(super) fn begin<W>(
+        &mut self,
+        holder: HolderId,
+        request: &AcquireRequest,
+        tokens: TokenBlock,
+        lease: Lease,
+        stray_until: Moment,
+        cx: &mut Context<'_, W, L>,
+    ) -> (HoldId, Tenure) {
+        let now = cx.now;
+        let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| now + max_hold);
+        let first = now + FIRST_RENEWAL.min(lease.remaining(now) / 3);
+        let plan = RenewalPlan::new(lease, request.ttl, cx.config.drift, first, ends);
+        let (owner, ttl, fence) = (request.owner.clone(), request.ttl, tokens.first());
+        self.last_hold += 1;
+        let id = HoldId(self.last_hold);
+        let mut hold = Hold::begin(id, Beginning { holder, owner, ttl, fence, plan, stray_until }, now);
+        cx.act(Action::Began);
+        hold.set_timer(cx);
+        let tenure = hold.tenure;
+        if self.holds.is_empty() {
+            // A key has mostly one.
+            self.holds.reserve_exact(1);
+        }
+        self.holds.push(hold);
+        (id, tenure)
+    }
+
+    /// Takes a hold out that is over.
+    pub(super) fn end<W>(&mut self, id: HoldId, end: End, cx: &mut Context<'_, W, L>) {
+        if self.is_shared(id) {
+            self.shared = None;
+        }
+        let Some(index) = self.holds.iter().position(|hold| hold.id == id) else { return };
+        let Hold { id, tenure, lease, timer, .. } = self.holds.swap_remove(index);
+        if self.holds.is_empty() {
+            self.holds = Vec::new();
+        }
+        cx.act(Action::Ended(Ended { hold: id, lease, tenure, end, timer }));
+    }
+
+    /// Nobody here has this lease any more.
+    pub(super) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
+        if background && let Some(hold) = self.get(id) {
+            let release = pending_release(hold, cx);
+            cx.act(Action::Release(release));
+        }
+        self.end(id, End::Released, cx);
+    }
+
+    pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
+        if reason == LossReason::MaxHold
+            && let Some(hold) = self.get(id)
+        {
+            // Its task may hang for ever, and not every place has leases that end.
+            let release = pending_release(hold, cx);
+            cx.act(Action::Release(release));
+        }
+        self.end(id, End::Lost(reason), cx);
+    }
+
+    /// Something happened to the key: the server is asked about each hold after `after`.
+    pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
+        for hold in &mut self.holds {
+            hold.expedite(cx.now, after);
+            hold.set_timer(cx);
+        }
+    }
+
+    /// See [`super::KeyEngine::hold_due`]. `Err` if the hold is over.
+    pub(super) fn due<W>(
+        &mut self,
+        id: HoldId,
+        fired: Moment,
+        ahead: Duration,
+        not_before: Moment,
+        cx: &mut Context<'_, W, L>,
+    ) -> Result<Duty, LossReason> {
+        let Some(hold) = self.get_mut(id).filter(|hold| hold.timer == fired) else { return Ok(Duty::Nothing) };
+        hold.timer = Moment::NEVER;
+        if let Some(reason) = hold.lapse(cx.now) {
+            return Err(reason);
+        }
+        let duty = hold.duty(cx.key, cx.now, ahead);
+        if matches!(duty, Duty::Nothing)
+            && let Some(next) = hold.next_timer(cx.now)
+        {
+            hold.timer = if ahead.is_zero() { next.max(not_before) } else { fired };
+            cx.act(Action::SetTimer { hold: id, from: Moment::NEVER, to: hold.timer });
+        }
+        Ok(duty)
+    }
+
+    /// The answer to a renewal that was sent at `sent`.
+    pub(super) fn renewed<W>(
+        &mut self,
+        id: HoldId,
+        sent: Moment,
+        answer: Result<Renew, Unknown>,
+        cx: &mut Context<'_, W, L>,
+    ) -> Option<Renewed> {
+        let (now, random) = (cx.now, cx.rng.next_u64());
+        let hold = self.get_mut(id)?;
+        // A lease that has run out by now ended by itself, whatever became of the key.
+        let answer = match (hold.lapse(now), answer) {
+            (Some(reason), _) => Err(reason),
+            (None, Ok(Renew::Renewed { waiters })) => hold.renewed(sent, now, random).map(|()| Some(waiters)),
+            (None, Ok(Renew::Absent)) => Err(LossReason::Deleted),
+            (None, Ok(Renew::TakenBy(occupant))) => Err(LossReason::TakenBy(occupant)),
+            (None, Err(_)) => {
+                hold.not_renewed(now, random);
+                Ok(None)
+            }
+        };
+        Some(match answer {
+            Err(reason) => Renewed::Lost(reason),
+            Ok(waiters) => {
+                hold.set_timer(cx);
+                Renewed::Waiters(waiters)
+            }
+        })
+    }
+}
+
+/// The lease that tasks share.
+impl<L: Default> Leases<L> {
+    pub(super) fn is_shared(&self, id: HoldId) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.hold == id)
+    }
+
+    /// The shared lease.
+    pub(super) fn shared(&self) -> Option<&Hold<L>> {
+        self.shared.as_ref().and_then(|shared| self.get(shared.hold))
+    }
+
+    /// The shared lease, if nobody has it.
+    pub(super) fn idle(&self) -> Option<(HoldId, Tenure)> {
+        let shared = self.shared.as_ref().filter(|shared| shared.idle)?;
+        self.get(shared.hold).map(|hold| (hold.id, hold.tenure))
+    }
+
+    /// Whether there is no token left for another tenure of the shared lease.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.shared.as_ref().is_some_and(SharedLease::is_used_up)
+    }
+
+    /// Tasks share this lease from now on, unless it is over already.
+    pub(super) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Context<'_, W, L>) {
+        let history = std::mem::take(&mut self.history);
+        let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
+        self.shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
+    }
+
+    /// The next tenure of the shared lease is one of this request, if that suits and the lease may be passed on.
+    pub(super) fn hand_over<W>(
+        &mut self,
+        from: Tenure,
+        request: &AcquireRequest,
+        cx: &mut Context<'_, W, L>,
+    ) -> Option<Grant> {
+        let shared = self.shared.as_mut()?;
+        let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold)?;
+        if !request.matches(hold.ttl, &hold.owner) {
+            return None;
+        }
+        let fence = shared.next(cx.config, cx.now)?;
+        let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| cx.now + max_hold);
+        let next = Tenure { number: 0, fence, since: cx.now, idle: false };
+        if !hold.pass(from, next, ends) {
+            return None;
+        }
+        if shared.passed(cx.config, cx.now) {
+            hold.expedite(cx.now, Duration::ZERO);
+        }
+        hold.set_timer(cx);
+        Some(Grant { hold: hold.id, tenure: hold.tenure, source: Source::Shared })
+    }
+
+    /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
+    pub(super) fn linger<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+        let lingers = cx.config.sharing.is_some_and(|limits| !limits.linger.is_zero());
+        let Some(shared) = self.shared.as_mut().filter(|_| lingers) else { return false };
+        if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
+            return false;
+        }
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) else { return false };
+        let idle = Tenure { number: 0, fence: from.fence, since: cx.now, idle: true };
+        if !hold.pass(from, idle, Moment::NEVER) {
+            return false;
+        }
+        shared.idle = true;
+        // Whether somebody waits is asked at once.
+        hold.expedite(cx.now, Duration::ZERO);
+        hold.set_timer(cx);
+        cx.act(Action::Linger { hold: hold.id, tenure: hold.tenure });
+        true
+    }
+
+    /// The shared lease is about to be released. `queued` says whether a task of this client waits at the place.
+    pub(super) fn stop_sharing<W>(&mut self, queued: bool, cx: &mut Context<'_, W, L>) {
+        let (Some(shared), Some(limits)) = (self.shared.take(), cx.config.sharing) else { return };
+        if shared.yields(cx.config, &limits, cx.now) {
+            self.yield_until = cx.now + yield_for(cx.config, &limits, cx.rng.next_u64());
+        }
+        self.history = shared.ended(queued, cx.config, &limits, cx.now);
+    }
+
+    /// The server says how many other clients wait.
+    pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
+        let (Some(shared), Some(limits)) = (&mut self.shared, &cx.config.sharing) else { return };
+        shared.on_waiters(others, cx.config, limits, cx.now);
+        if shared.idle && others > 0 {
+            let hold = shared.hold;
+            self.give_back(hold, true, cx);
+        }
+    }
+
+    /// Whether the first task in line has something to wait for here: a tenure of the shared lease, or the moment at which the
+    /// key was left free for others.
+    pub(super) fn is_worth_waiting<W>(&self, request: &AcquireRequest, cx: &Context<'_, W, L>) -> bool {
+        let (Some(shared), Some(limits)) = (&self.shared, &cx.config.sharing) else { return false };
+        let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl, &hold.owner));
+        suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
+    }
+
+    /// Who has the shared lease.
+    pub(super) fn occupied(&self, now: Moment) -> Option<Occupied> {
+        let hold = self.shared()?;
+        let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });
+        let rest = hold.rest(now);
+        let expiry = if rest == Duration::MAX { Expiry::Never } else { Expiry::In(rest) };
+        Some(Occupied::new(by, expiry).with_held_for(Some(now.since(hold.tenure.since))))
+    }
+}
+
+/// How long the key is left free for other clients.
+fn yield_for(config: &Config, limits: &SharingLimits, random: u64) -> Duration {
+    if config.capabilities.queues { limits.pause } else { spread(YIELD_BLIND, random) }
+}
+
+fn pending_release<W, L>(hold: &Hold<L>, cx: &Context<'_, W, L>) -> PendingRelease {
+    PendingRelease {
+        key: cx.key.clone(),
+        holder: hold.holder,
+        until: cx.now + hold.ttl.get(),
+        stray_until: hold.stray_until,
+        is_hold: true,
+    }
+}
