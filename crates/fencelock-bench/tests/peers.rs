@@ -16,10 +16,10 @@ fn page_and_charts_are_what_the_last_run_becomes() {
     let run = fs::read_to_string(docs().join("benchmarks/peers.json")).expect("a run");
     let run: Run = serde_json::from_str(&run).expect("a run that can be read");
     assert!(run.measured.iter().any(|measured| measured.figures.is_ok()), "a run that has measured nothing");
-    let page = fs::read_to_string(docs().join("benchmarks.md")).expect("a page");
+    let page = fs::read_to_string(docs().join("performance.md")).expect("a page");
     for (name, text) in files(&run, &page).expect("a page and charts") {
         let there = fs::read_to_string(docs().join(name)).unwrap_or_default();
-        assert!(there == text, "docs/{name} is not what the run becomes: ./scripts/bench-peers --render writes it");
+        assert!(there == text, "docs/en/{name} is not what the run becomes: ./scripts/bench-peers --render writes it");
     }
 }
 
@@ -27,7 +27,7 @@ fn page_and_charts_are_what_the_last_run_becomes() {
 fn another_run_becomes_another_page() {
     let run = fs::read_to_string(docs().join("benchmarks/peers.json")).expect("a run");
     let mut run: Run = serde_json::from_str(&run).expect("a run that can be read");
-    let page = fs::read_to_string(docs().join("benchmarks.md")).expect("a page");
+    let page = fs::read_to_string(docs().join("performance.md")).expect("a page");
     let before = files(&run, &page).expect("a page and charts");
     let figures = run.measured.iter_mut().filter_map(|measured| measured.figures.as_mut().ok());
     figures.for_each(|figures| figures.per_s *= 7.0);

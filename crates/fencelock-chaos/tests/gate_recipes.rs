@@ -1,4 +1,4 @@
-//! What the documentation of `FenceGate` tells people to copy is what `docs/fencing.md` says, which is tested there.
+//! What the documentation of `FenceGate` tells people to copy is what `docs/en/fencing.md` says, which is tested there.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::Path;
@@ -12,10 +12,10 @@ fn the_recipes_of_the_gate_are_those_of_the_page() {
     let gate = read("crates/fencelock-core/src/fence_gate.rs");
     let doc: Vec<_> = gate.lines().filter_map(|line| line.strip_prefix("///")).map(str::trim_start).collect();
     let doc = doc.join("\n");
-    let page = read("docs/fencing.md");
+    let page = read("docs/en/fencing.md");
     for language in ["sql", "lua"] {
         let begin = format!("```{language}\n");
         let recipe = doc.split(&begin).nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        assert!(page.contains(recipe), "not in docs/fencing.md: {recipe}");
+        assert!(page.contains(recipe), "not in docs/en/fencing.md: {recipe}");
     }
 }

@@ -1,4 +1,4 @@
-//! The fields of JSON answers. docs/json.md says what they mean: a name means the same in all of them.
+//! The fields of JSON answers. docs/en/json.md says what they mean: a name means the same in all of them.
 
 use fencelock::{Expiry, FencingToken, Holding, Occupant};
 use serde_json::{Value, json};

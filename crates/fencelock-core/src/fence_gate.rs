@@ -31,7 +31,7 @@ use std::fmt;
 /// return 1
 /// ```
 ///
-/// The rules for a receiver and more recipes are in `docs/fencing.md` of the project.
+/// The rules for a receiver and more recipes are in `docs/en/fencing.md` of the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FenceGate {
     greatest: Option<FencingToken>,

@@ -30,6 +30,16 @@ mod pages {
     struct ReadmeInChinese;
     #[doc = include_str!("../../fencelock/README.md")]
     struct ReadmeOfTheLibrary;
+    #[doc = include_str!("../../../docs/en/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../../docs/en/library.md")]
+    struct Library;
+    #[doc = include_str!("../../../docs/en/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../../../docs/zh-CN/getting-started.md")]
+    struct GettingStartedInChinese;
+    #[doc = include_str!("../../../docs/zh-CN/library.md")]
+    struct LibraryInChinese;
 }
 
 /// Whatever ends a story early, in words.

@@ -24,13 +24,13 @@ fn stock() -> Connection {
     let db = Connection::open_in_memory().expect("a database");
     db.execute_batch("CREATE TABLE stock (item TEXT PRIMARY KEY, pieces INTEGER); INSERT INTO stock VALUES ('a', 9);")
         .expect("a table");
-    db.execute_batch(&block("docs/fencing.md", "sql", "ALTER TABLE")).expect("the page's SQL");
+    db.execute_batch(&block("docs/en/fencing.md", "sql", "ALTER TABLE")).expect("the page's SQL");
     db
 }
 
 #[test]
 fn the_sql_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
-    for page in ["README.md", "README.zh-CN.md", "docs/fencing.md"] {
+    for page in ["docs/en/fencing.md", "docs/zh-CN/concepts.md"] {
         let db = stock();
         let sql = block(page, "sql", "UPDATE stock");
         let write = |token: i64| {
@@ -47,9 +47,7 @@ fn eval(server: &RedisServer, script: &str, arguments: &[&str]) -> Reply {
 
 #[test]
 fn the_lua_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
-    for (page, arguments) in
-        [("README.md", &["1"][..]), ("README.zh-CN.md", &["1"]), ("docs/fencing.md", &["pieces", "1"])]
-    {
+    for (page, arguments) in [("docs/en/fencing.md", &["pieces", "1"][..]), ("docs/zh-CN/concepts.md", &["1"])] {
         let Some(server) = redis_or_skip() else { return };
         let script = block(page, "lua", "HSET");
         let write = |token: &str| eval(&server, &script, &[&[token], arguments].concat());
@@ -61,7 +59,7 @@ fn the_lua_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
 
 #[test]
 fn the_permissions_in_the_page_suffice() {
-    let rules = block("docs/redis.md", "acl", "+evalsha");
+    let rules = block("docs/en/operations.md", "acl", "+evalsha");
     // The shop's lock has its own name.
     let rules = rules.replace("app:", "sku:");
     let Some(server) = redis_or_skip() else { return };

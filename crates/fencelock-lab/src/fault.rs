@@ -58,17 +58,16 @@ impl Fault {
         let text = match self {
             Self::Crash => Text::new("one client crashes", "有一个客户端崩溃"),
             Self::LostRelease => Text::new(
-                "one client's connection breaks before it gives the lock back",
+                "one client's connection breaks before it releases the lock",
                 "有一个客户端在释放锁之前断了连接",
             ),
             Self::Clocks => {
                 Text::new("the clocks of P2 and P3 are one tick ahead of P1's", "P2 和 P3 的时钟比 P1 快一拍")
             }
             Self::Overrun => Text::new("the work takes longer than the lock lasts", "业务执行的时间超过了锁的过期时间"),
-            Self::Pause => Text::new(
-                "a process stands still for longer than the lock lasts",
-                "整个进程停顿的时间超过了锁的过期时间",
-            ),
+            Self::Pause => {
+                Text::new("a process is paused for longer than the lock lasts", "整个进程停顿的时间超过了锁的过期时间")
+            }
             Self::Failover => {
                 Text::new("the replica takes over before everything was copied", "数据还没同步完，从库就被提升为主库")
             }

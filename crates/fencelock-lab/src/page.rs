@@ -45,7 +45,7 @@ impl Page {
         let shown =
             verdict.chosen(None, None).and_then(|(property, faults)| Trace::of(verdict, property, faults, lang));
         if let Some(trace) = shown {
-            let file = format!("{id}{}.svg", lang.pick("", ".zh-CN"));
+            let file = format!("{id}.svg");
             let _ = write!(self.text, "\n**{}{period}**\n\n", trace.headline());
             for (number, row) in (1..).zip(&trace.rows) {
                 let _ = writeln!(self.text, "{number}. {}", row.sentence);
@@ -68,24 +68,24 @@ const fn heading(lang: Lang) -> &'static str {
             "\
 # Why naive locks break
 
-This page is written by `fencelock lab`: a search tries every order of the steps of two or three clients, with crashes and
-delays, and tells the shortest way to break each scheme. `fencelock lab SCHEME --url redis://HOST` does the same steps on a
-real server.
+`fencelock lab` generates this page. It searches every order of the steps of two or three clients, with crashes and delays, and
+prints the shortest way to break each scheme. `fencelock lab SCHEME --url redis://HOST` replays the same steps on a real server.
 
-A lock lasts two ticks, so `EX 2`. A number is the fewest steps that break a promise, after the fault that it takes;
-\"breaks\" takes none, \"several\" takes more than one.
+A lock lasts two ticks, hence `EX 2`. The number in a cell is the smallest number of steps that breaks the property, and the
+word in front of it is the fault that is needed. \"breaks\" means that no fault is needed, \"several\" that more than one is.
 
-- *one holder*: never are two clients at work at the same time
-- *own lock only*: nobody deletes, overwrites or shortens the living lock of another
-- *no dead lock*: when everybody has been gone for as long as a lock lasts, the next one to come gets it at once
-- *no late write*: no write is accepted after a later holder has begun
+- *one holder*: two clients never work at the same time
+- *own lock only*: no client deletes, overwrites or shortens a valid lock of another client
+- *no dead lock*: once all clients have been gone for one lifetime of the lock, the next client acquires it at once
+- *no late write*: no write is accepted after a later holder has started
 
-A search without faults has clients that finish in time. *crash*: one client dies. *lost release*: its connection breaks before
-it gives the lock back. *clocks*: they differ by a tick. *overrun*: the work outlasts the lock, while the process runs on.
-*pause*: the whole process stands still, its watchdog too. *failover*: a replica takes over that has not copied everything.
-*restart*: a server has forgotten everything. What \"holds\" was searched with each fault of the scheme and with all together.
+Without faults, clients finish in time. *crash*: one client dies. *lost release*: its connection breaks before it releases the
+lock. *clocks*: the clocks of the clients differ by a tick. *overrun*: the work takes longer than the lock lasts, while the
+process keeps running. *pause*: the whole process is paused, including its watchdog. *failover*: a replica that has not copied
+everything takes over. *restart*: a server has lost all data. A property that \"holds\" was searched with each fault of the scheme
+and with all of them together.
 
-The bounds: each client takes the lock at most once and asks at most twice; a search lasts six ticks; a command and its answer
+Bounds: each client acquires the lock at most once and tries at most twice; a search lasts six ticks; a command and its reply
 are one step.
 
 "
@@ -94,20 +94,16 @@ are one step.
             "\
 # 朴素的锁为什么会失效
 
-本页由 `fencelock lab` 自动生成：它穷举两三个客户端各步骤的所有先后次序，加上崩溃和延迟，给出打破每个方案的最短过程。
-`fencelock lab 方案 --url redis://主机 --lang zh` 会在真实服务器上照做一遍。
+本页由 `fencelock lab` 自动生成：它穷举两三个客户端各步骤的所有先后次序，加上崩溃和延迟，给出打破每个方案的最短过程。`fencelock lab 方案 --url redis://主机 --lang zh` 会在真实服务器上照做一遍。
 
-锁的过期时间是两拍，所以写作 `EX 2`。表中数字是打破该性质最少的步数，前面是需要发生的故障；“无故障”表示什么都不用坏，
-“多个故障”表示要同时发生几种。
+锁的过期时间是两拍，所以写作 `EX 2`。表中数字是打破该性质最少的步数，前面是需要发生的故障；“无故障”表示什么都不用坏，“多个故障”表示要同时发生几种。
 
 - *互斥*：任何时刻最多只有一个客户端在锁内执行
-- *不误删他锁*：谁都不能删除、覆盖或缩短别人仍然有效的锁
+- *不误删别人的锁*：谁都不能删除、覆盖或缩短别人仍然有效的锁
 - *不会死锁*：所有人都离开满一个过期时间之后，新来的客户端应当立刻拿到锁
-- *过期不再写*：后来者开始执行之后，过期持有者的写入不再被接受
+- *锁过期后不会再写入*：后来者开始执行之后，过期持有者的写入不再被接受
 
-没有故障时，客户端总能在过期之前做完。*崩溃*：有一个客户端退出。*释放失败*：释放锁之前断了连接。*时钟不一致*：相差一拍。
-*执行超时*：业务比锁的过期时间还长，但进程照常运行。*进程停顿*：整个进程停住，看门狗也跟着停。*主从切换*：没同步完的从库
-被提升为主库。*节点重启*：有一个节点的数据全部丢失。“成立”的性质，对该方案的每种故障以及全部故障同时发生都搜索过。
+没有故障时，客户端总能在过期之前做完。*崩溃*：有一个客户端退出。*释放失败*：释放锁之前断了连接。*时钟不一致*：相差一拍。*执行超时*：业务比锁的过期时间还长，但进程照常运行。*进程停顿*：整个进程停住，看门狗也跟着停。*主从切换*：没同步完的从库被提升为主库。*节点重启*：有一个节点的数据全部丢失。“成立”的性质，对该方案的每种故障以及全部故障同时发生都搜索过。
 
 搜索的边界：每个客户端最多加锁一次、最多尝试两次；最多六拍；一条命令和它的应答算一步。
 

@@ -33,9 +33,9 @@ impl Property {
     pub const fn label(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Exclusion => Text::new("one holder", "互斥"),
-            Self::OwnLockOnly => Text::new("own lock only", "不误删他锁"),
+            Self::OwnLockOnly => Text::new("own lock only", "不误删别人的锁"),
             Self::NoDeadLock => Text::new("no dead lock", "不会死锁"),
-            Self::NoLateWrite => Text::new("no late write", "过期不再写"),
+            Self::NoLateWrite => Text::new("no late write", "锁过期后不会再写入"),
         };
         text.get(lang)
     }
@@ -44,18 +44,18 @@ impl Property {
     pub const fn meaning(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Exclusion => {
-                Text::new("Never are two clients at work at the same time.", "任何时刻最多只有一个客户端在锁内执行。")
+                Text::new("Two clients never work at the same time.", "任何时刻最多只有一个客户端在锁内执行。")
             }
             Self::OwnLockOnly => Text::new(
-                "Nobody deletes, overwrites or shortens the living lock of another.",
+                "No client deletes, overwrites or shortens a valid lock of another client.",
                 "谁都不能删除、覆盖或缩短别人仍然有效的锁。",
             ),
             Self::NoDeadLock => Text::new(
-                "When everybody has been gone for as long as a lock lasts, the next one to come gets it at once.",
+                "Once all clients have been gone for one lifetime of the lock, the next client acquires it at once.",
                 "所有人都离开满一个过期时间之后，新来的客户端应当立刻拿到锁。",
             ),
             Self::NoLateWrite => Text::new(
-                "A holder whose lock has ended notices it, or its write is refused: no write is accepted after a later holder has begun.",
+                "A holder whose lock has expired detects it, or its write is rejected: no write is accepted after a later holder has started.",
                 "锁过期的持有者要么自己发现，要么写入被拒绝：后来者开始执行之后，旧的写入不再被接受。",
             ),
         };
@@ -65,15 +65,16 @@ impl Property {
     /// What has happened where it is broken.
     pub const fn breach(self, lang: Lang) -> &'static str {
         let text = match self {
-            Self::Exclusion => Text::new("two clients are at work at the same time", "两个客户端同时在锁内执行"),
+            Self::Exclusion => Text::new("two clients work at the same time", "两个客户端同时在锁内执行"),
             Self::OwnLockOnly => {
-                Text::new("the living lock of another was deleted or overwritten", "误删或改写了别人仍然有效的锁")
+                Text::new("a valid lock of another client was deleted or overwritten", "误删或改写了别人仍然有效的锁")
             }
-            Self::NoDeadLock => {
-                Text::new("the lock is refused although nobody has it any more", "已经没有人持有锁，却还是拿不到：死锁")
-            }
+            Self::NoDeadLock => Text::new(
+                "the lock is refused although no client holds it any more",
+                "已经没有人持有锁，却还是拿不到：死锁",
+            ),
             Self::NoLateWrite => Text::new(
-                "a write is accepted after a later holder has begun",
+                "a write is accepted after a later holder has started",
                 "后来者已经开始执行，过期持有者的写入却被接受",
             ),
         };

@@ -146,10 +146,8 @@ fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
         (Op::HasNoTtl, false) => lang.pick("sees that nothing is to be mended.", "发现没有需要修补的。"),
         (Op::GetIsMine, true) => lang.pick("sees its own value in the lock.", "看到锁里是自己的值。"),
         (Op::GetIsMine, false) => lang.pick("sees that the lock is not its own.", "看到锁不是自己的。"),
-        (Op::GetDeadline, _) if step.reply == Reply::Value(Value::Nil) => lang.pick(
-            "reads no deadline any more: nothing counts as long ago.",
-            "读到空值：锁已经没了，空值当作早已超时。",
-        ),
+        (Op::GetDeadline, _) if step.reply == Reply::Value(Value::Nil) => lang
+            .pick("reads no deadline: a missing value counts as expired.", "读到空值：锁已经没了，空值当作早已超时。"),
         (Op::GetDeadline, _) => lang.pick("reads the deadline in the lock.", "读出锁里的超时时间。"),
         (Op::HasPassed, true) => lang.pick("finds that the deadline has passed.", "判断锁已超时。"),
         (Op::HasPassed, false) => lang.pick("finds that the deadline lies ahead.", "判断锁还没有超时。"),
@@ -157,7 +155,7 @@ fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
             lang.pick("gets back what it had seen: the lock is its own.", "得到的旧值和先前看到的一致：加锁成功。")
         }
         (Op::GetSetIsSame, false) => lang.pick(
-            "gets back another deadline than it had seen: it has lost, and has overwritten the lock.",
+            "gets back a different deadline: it did not acquire the lock, but has overwritten it.",
             "得到的旧值和先前看到的不一致：抢锁失败，却已经改写了锁的值。",
         ),
         _ => of_rest(op, step, lang),
@@ -167,7 +165,7 @@ fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
 fn of_rest(op: Op, step: &Step, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::Del | Op::MultiDel | Op::ExpireNow, true) => {
-            lang.pick("deletes the key, whosever it is.", "删除 key，不管它是谁的。")
+            lang.pick("deletes the key without checking its owner.", "删除 key，不管它是谁的。")
         }
         (Op::Del | Op::MultiDel | Op::ExpireNow, false) => lang.pick("has nothing to delete.", "没有可以删除的 key。"),
         (Op::CompareDel | Op::DelNode(_), true) => lang.pick("gives its own lock back.", "释放了自己的锁。"),
@@ -177,7 +175,7 @@ fn of_rest(op: Op, step: &Step, lang: Lang) -> &'static str {
         (Op::Unlock, _) => lang.pick("gives the lock back.", "释放锁。"),
         (Op::Enter, true) => lang.pick("begins its work: it reads the stock.", "开始执行业务：读库存。"),
         (Op::Enter, false) => lang.pick("is refused: a greater token was here.", "被拒绝：已经出现过更大的令牌。"),
-        (Op::IsHeld, true) => lang.pick("looks at its lock: it is held.", "检查自己的锁：还在。"),
+        (Op::IsHeld, true) => lang.pick("checks its lock: it is held.", "检查自己的锁：还在。"),
         (Op::IsHeld, false) => {
             lang.pick("looks at its lock: it is lost, so it stops.", "检查自己的锁：已经丢失，于是停手。")
         }

@@ -1,4 +1,4 @@
-//! The numbers for operators, as a recorder of the `metrics` facade receives them, and as docs/metrics.md promises them.
+//! The numbers for operators, as a recorder of the `metrics` facade receives them, and as docs/en/metrics.md promises them.
 #![cfg(feature = "metrics")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-const PAGE: &str = include_str!("../../../docs/metrics.md");
+const PAGE: &str = include_str!("../../../docs/en/metrics.md");
 const DOCS: &str = include_str!("../src/telemetry/mod.rs");
 
 /// One series: its name and labels, and what the recorder knows of it.

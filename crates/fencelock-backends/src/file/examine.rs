@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_directory_for_a_group_is_as_the_documents_advise() {
-        let page = include_str!("../../../../docs/file.md");
+        let page = include_str!("../../../../docs/en/file.md");
         let (_, after) = page.split_once("install -d -m ").unwrap();
         let mode = u32::from_str_radix(after.split(' ').next().unwrap(), 8).unwrap();
         assert_ne!(mode & OTHERS_WRITE, 0, "several users write there");

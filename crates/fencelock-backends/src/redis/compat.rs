@@ -2,7 +2,7 @@ use fencelock_core::{Invalid, Key};
 
 const PREFIX_MAX: usize = 128;
 
-/// What one of the libraries that share their locks with us puts before a key. `docs/redis.md` tells what is safe with each.
+/// What one of the libraries that share their locks with us puts before a key. `docs/en/sharing-keys.md` says what is safe with each.
 ///
 /// Each of them keeps a lock as one string and builds its name by a prefix alone, so a prefix is all there is to a preset.
 pub(super) fn prefix_of(preset: &str) -> Result<String, Invalid> {

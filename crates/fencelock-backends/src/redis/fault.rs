@@ -66,8 +66,8 @@ const REMEDIES: [(&str, &str); 11] = [
 /// Raised by `lua/tokens.lua`.
 const LAST_TOKEN: &str = "the fencing token of this key has reached 2^53";
 const CLUSTER: &str = "this is a node of a Redis Cluster, which redis:// does not support yet";
-const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/redis.md lists them";
-const COMMANDS: &str = "the scripts need every command that docs/redis.md lists, under its own name";
+const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/en/operations.md lists them";
+const COMMANDS: &str = "the scripts need every command that docs/en/operations.md lists, under its own name";
 
 /// What kind of "could not tell" an error of the driver is.
 pub(crate) fn fault_of(error: &RedisError) -> Fault {

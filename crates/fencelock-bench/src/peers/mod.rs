@@ -3,7 +3,7 @@
 //! Each library is behind a small program, a *runner*, in `peers/`; `peers/README.md` says what it is told and what it tells.
 //! `scripts/bench-peers` gets them and starts this. A run first lets every library sell a stock under its lock: what does not
 //! exclude is measured, but told. Then all of them do one workload after the other, so that what is compared was measured close
-//! together. The run is kept in `docs/benchmarks/peers.json`; page and charts are drawn from there alone.
+//! together. The run is kept in `docs/en/benchmarks/peers.json`; page and charts are drawn from there alone.
 
 mod chart;
 mod figures;
@@ -85,12 +85,12 @@ fn measure(options: &Options) -> Result<(), crate::Failure> {
     Ok(())
 }
 
-/// The files that a run becomes: paths below `docs`, and what is in them.
+/// The files that a run becomes: paths below `docs/en`, and what is in them.
 ///
 /// # Errors
 /// If a chart cannot be drawn, or the page has no place for the tables.
 pub fn files(run: &Run, page: &str) -> Result<Vec<(&'static str, String)>, crate::Failure> {
-    let mut files = vec![("benchmarks.md", page::insert(page, &page::text(run))?)];
+    let mut files = vec![("performance.md", page::insert(page, &page::text(run))?)];
     for scene in scene::ALL {
         files.push((scene.file, chart::draw(&scene, run)?));
     }
@@ -99,15 +99,15 @@ pub fn files(run: &Run, page: &str) -> Result<Vec<(&'static str, String)>, crate
 
 fn render() -> Result<(), crate::Failure> {
     let run: Run = serde_json::from_str(&std::fs::read_to_string(docs().join("benchmarks/peers.json"))?)?;
-    let page = std::fs::read_to_string(docs().join("benchmarks.md"))?;
+    let page = std::fs::read_to_string(docs().join("performance.md"))?;
     for (name, text) in files(&run, &page)? {
         std::fs::write(docs().join(name), text)?;
-        println!("docs/{name}");
+        println!("docs/en/{name}");
     }
     Ok(())
 }
 
 /// The directory of the pages.
 pub fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/en")
 }

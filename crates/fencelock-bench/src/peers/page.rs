@@ -39,7 +39,7 @@ fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
     }
     let span = millis(run.effort.span_ms);
     writeln!(out, "Measured with {}, {}; {span} for each figure, after", run.machine, run.when)?;
-    writeln!(out, "{} of warming up (Redisson: 3 s more, for its compiler).\n", millis(run.effort.warm_up_ms))?;
+    writeln!(out, "{} of warm-up (Redisson: 3 s more, for its compiler).\n", millis(run.effort.warm_up_ms))?;
     who(out, run)?;
     for (file, what) in
         [("throughput", "grants per second"), ("p99", "99th percentile of the waits"), ("fairness", "fairness")]
@@ -48,7 +48,7 @@ fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
     }
     for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::HotKey && cell.everybody() > 1) {
         let title =
-            format!("One key, {} tasks in {} processes, nothing done under the lock", cell.everybody(), cell.processes);
+            format!("One key, {} tasks in {} processes, empty critical section", cell.everybody(), cell.processes);
         contended(out, run, cell, &title)?;
     }
     for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::ManyKeys) {
@@ -64,7 +64,7 @@ fn who(out: &mut String, run: &Run) -> std::fmt::Result {
         writeln!(out, "| {} | {} | {} | {} |", peer.title, present.version, peer.waiting, sale(present))?;
     }
     if !run.absent.is_empty() {
-        writeln!(out, "\nLeft out, because it could not be had where this was measured:\n")?;
+        writeln!(out, "\nLeft out, because it could not be installed where this was measured:\n")?;
         for absent in &run.absent {
             writeln!(out, "- {}: {}", title(&absent.name), absent.why)?;
         }
@@ -104,7 +104,7 @@ fn uncontended(out: &mut String, run: &Run) -> std::fmt::Result {
         } else {
             format!("{} tasks in {} processes", cell.everybody(), cell.processes)
         };
-        writeln!(out, "\n**A key that nobody else wants, {many}**\n")?;
+        writeln!(out, "\n**Uncontended keys, {many}**\n")?;
         writeln!(out, "| library | cycles/s | of fencelock's | acquire p50 | p99 |\n|---|---:|---:|---:|---:|")?;
         rows(out, run, cell, |figures, ratio| {
             format!("{:.0} | {ratio} | {} | {}", figures.per_s, micros(figures.p50_us), micros(figures.p99_us))

@@ -37,14 +37,14 @@ pub(crate) const ALL: [Scene; 3] = [
     Scene {
         file: "benchmarks/p99.svg",
         title: "One key: 99 of 100 grants came within",
-        note: "less is better; hollow: some tasks got nothing, which no grant tells of",
+        note: "less is better; hollow: some tasks got nothing, so they are in no percentile",
         scale: Scale::Micros,
         #[expect(clippy::cast_precision_loss, reason = "seconds in microseconds")]
         value: |figures| figures.p99_us.map(|micros| micros as f64),
     },
     Scene {
         file: "benchmarks/fairness.svg",
-        title: "One key: how equal the shares are (Jain's index)",
+        title: "One key: fairness (Jain's index)",
         note: "1: everybody got the same; hollow: some tasks got nothing",
         scale: Scale::Share,
         value: |figures| figures.jain,

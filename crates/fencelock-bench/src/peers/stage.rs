@@ -103,7 +103,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<Report, Failur
 
 /// What workers have to complain of is of interest only when one of them fails.
 fn complaints() -> io::Result<File> {
-    File::options().create(true).append(true).open(super::docs().join("../target/bench-peers.log"))
+    File::options().create(true).append(true).open(super::docs().join("../../target/bench-peers.log"))
 }
 
 /// What the one before left behind, for its workers end in the midst of their work.

@@ -1,4 +1,4 @@
-//! What docs/json.md says, and what the program writes.
+//! What docs/en/json.md says, and what the program writes.
 
 use crate::place::Place;
 use crate::running::wait_until;
@@ -6,7 +6,7 @@ use crate::test::{Output, Test};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-const PAGE: &str = include_str!("../../../../docs/json.md");
+const PAGE: &str = include_str!("../../../../docs/en/json.md");
 
 /// The cells of the tables below a heading, without their heads.
 fn rows(heading: &str) -> Vec<Vec<String>> {
@@ -30,7 +30,7 @@ fn types(heading: &str) -> BTreeMap<String, String> {
 
 /// What `command` answers, by the page.
 fn answer_of(command: &str) -> BTreeSet<String> {
-    let row = rows("## Answers").into_iter().find(|row| row[0] == format!("`{command}`")).expect(command);
+    let row = rows("## Results").into_iter().find(|row| row[0] == format!("`{command}`")).expect(command);
     let mut fields = quoted(&row[1]);
     if fields.remove("status") {
         fields.extend(answer_of("status"));
@@ -219,7 +219,7 @@ fn a_flag_of_the_command_is_not_ours() {
 
 #[test]
 fn every_field_of_the_page_stands_in_an_answer_or_an_event() {
-    let cells = rows("## Answers").into_iter().chain(rows("## Events")).map(|row| row[1].clone());
+    let cells = rows("## Results").into_iter().chain(rows("## Events")).map(|row| row[1].clone());
     let used: BTreeSet<_> = cells.flat_map(|cell| quoted(&cell)).chain(["event".to_owned()]).collect();
     for field in types_of("## Fields") {
         assert!(used.contains(&field), "{field}");

@@ -25,8 +25,8 @@ fn a_counterexample_is_shown_step_by_step() {
         "\"own lock only\" is broken in 3 steps, without any fault",
         "    tick  P1                        P2                         Redis\n",
         "  3 0                               DEL lock -> 1              no lock\n",
-        "  3. P2 deletes the key, whosever it is.\n",
-        "What went wrong: the living lock of another was deleted or overwritten.\n",
+        "  3. P2 deletes the key without checking its owner.\n",
+        "What went wrong: a valid lock of another client was deleted or overwritten.\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -35,7 +35,8 @@ fn a_counterexample_is_shown_step_by_step() {
 #[test]
 fn a_counterexample_is_told_in_chinese() {
     let text = Test::new(&Place::files(), "lab s3-2-try-finally --lang zh").output().stdout;
-    for part in ["“不误删他锁”在 3 步内被打破，无需任何故障", "  3. P2 删除 key，不管它是谁的。\n", "出了什么问题："]
+    for part in
+        ["“不误删别人的锁”在 3 步内被打破，无需任何故障", "  3. P2 删除 key，不管它是谁的。\n", "出了什么问题："]
     {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -78,7 +79,7 @@ fn a_picture_is_drawn_and_a_property_is_chosen() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["property"], &json["fault"]), (&"exclusion".into(), &"overrun".into()));
     let svg = std::fs::read_to_string(place.file("out.svg")).unwrap();
-    assert!(svg.starts_with("<svg ") && svg.contains("two clients are at work at the same time"), "{svg}");
+    assert!(svg.starts_with("<svg ") && svg.contains("two clients work at the same time"), "{svg}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod outage;
 mod pages;
 mod place;
 mod quarantine;
+mod reference;
 mod running;
 mod secrets;
 mod signals;

@@ -1,6 +1,7 @@
 //! The ratchet: what the style asks for and a machine can count.
 #![allow(missing_docs)]
 
+mod book;
 mod code;
 mod pages;
 mod tree;

@@ -4,7 +4,7 @@ use crate::tree::{Source, files, root};
 use std::fs;
 
 /// The lines of a page that are not in a block of code, with their numbers.
-fn prose(page: &Source) -> Vec<(usize, &str)> {
+pub(crate) fn prose(page: &Source) -> Vec<(usize, &str)> {
     let mut in_code = false;
     let mut lines = Vec::new();
     for (number, line) in page.text.lines().enumerate() {
@@ -18,7 +18,7 @@ fn prose(page: &Source) -> Vec<(usize, &str)> {
 }
 
 /// The targets of `[text](target)`.
-fn links(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 

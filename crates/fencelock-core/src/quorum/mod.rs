@@ -22,7 +22,7 @@
 //! Once held, a [`Tally`] counts what the nodes say to a renewal or a release, and an [`Inspection`] who they say has it.
 //!
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation. What was searched
-//! exhaustively over this code, and what was not: `docs/verification.md`.
+//! exhaustively over this code, and what was not: `docs/en/verification.md`.
 
 mod inspection;
 mod node_set;

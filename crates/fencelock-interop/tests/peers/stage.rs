@@ -15,7 +15,7 @@ pub(crate) const KEY: &str = "order:42";
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 /// For what must happen; a loaded machine may be slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
-/// For a waiter to be woken: within a second, says `docs/redis.md`, if all messages are lost; and long before a hold ends.
+/// For a waiter to be woken: within a second, says `docs/en/redis.md`, if all messages are lost; and long before a hold ends.
 pub(crate) const AWAKE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Stage {

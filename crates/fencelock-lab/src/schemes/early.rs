@@ -60,7 +60,7 @@ fn set_nx_px() -> Scheme {
                 "SET NX PX 加请求 id，用 Lua 比较后删除；拿不到就轮询等待",
             ),
             Text::new(
-                "Sound while the work ends within the expiry. Renew the lease, and check a fencing token where you write.",
+                "Correct as long as the work ends before the lock expires. Renew the lease, and check a fencing token where you write.",
                 "只要业务在过期时间内做完就是可靠的。要放开这个前提：续期，并在写入处检查令牌。",
             ),
             lines,

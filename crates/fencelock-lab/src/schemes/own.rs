@@ -17,7 +17,7 @@ pub(super) fn schemes() -> Vec<Scheme> {
                 "fencelock（单个 Redis），读写库存时都检查令牌",
             ),
             Text::new(
-                "A paused process cannot be kept from believing in its lock. Its write is refused all the same.",
+                "A paused process cannot know that it lost its lock. Its write is rejected all the same.",
                 "停顿的进程醒来仍会以为自己有锁，这一点谁也拦不住；但它的写入会被拒绝。",
             ),
         )
@@ -27,11 +27,11 @@ pub(super) fn schemes() -> Vec<Scheme> {
         ..own(
             "fencelock-unfenced",
             Text::new(
-                "fencelock on one Redis, but nobody looks at the token",
+                "fencelock on one Redis, but no receiver checks the token",
                 "fencelock（单个 Redis），但没有人检查令牌",
             ),
             Text::new(
-                "Between the last look at the lock and the write there is always a gap. Send the token along, and let the receiver refuse smaller ones.",
+                "There is always a gap between the last check of the lock and the write. Send the token with the write, and let the receiver reject smaller ones.",
                 "最后一次检查锁和写入之间总有空隙。写入时带上令牌，让接收方拒绝更小的令牌。",
             ),
         )

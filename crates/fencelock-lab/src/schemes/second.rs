@@ -82,7 +82,7 @@ fn deadline_value() -> Scheme {
                 "值为超时时间；发现已超时就先 DEL 再 SETNX",
             ),
             Text::new(
-                "Let Redis end the lock: SET NX EX. Whoever clears away an old lock must do so in one step with taking it.",
+                "Let Redis expire the lock: SET NX EX. Removing an old lock and taking it must be one atomic step.",
                 "让 Redis 自己让锁过期：SET NX EX。清除旧锁和拿到新锁必须是同一步。",
             ),
             vec![
@@ -112,7 +112,7 @@ fn getset() -> Scheme {
                 "值为超时时间；发现已超时就 GETSET，再和先前看到的值比较",
             ),
             Text::new(
-                "Let Redis end the lock: SET NX EX. Then no client's clock counts, and a loser writes nothing.",
+                "Let Redis expire the lock: SET NX EX. Then client clocks do not matter, and a client that fails to acquire writes nothing.",
                 "让 Redis 自己让锁过期：SET NX EX。这样不依赖各客户端的时钟，抢锁失败者也不会写任何东西。",
             ),
             vec![
@@ -137,7 +137,7 @@ fn set_nx_ex() -> Scheme {
             "s2-5-set-nx-ex",
             Text::new("SET NX EX, plain DEL", "SET NX EX 加锁，直接 DEL 释放"),
             Text::new(
-                "Write a value of your own, and delete only if it is still there, in one Lua script.",
+                "Store a unique value, and delete the key only if the value is unchanged, in one Lua script.",
                 "写入自己独有的值，释放时用一个 Lua 脚本确认值没变再删除。",
             ),
             vec![
@@ -162,7 +162,7 @@ fn token_lua() -> Scheme {
                 "SET NX EX 加密码，用 Lua 比较后删除（原文推荐）",
             ),
             Text::new(
-                "Sound while the work ends within the expiry. Renew the lease, and check a fencing token where you write.",
+                "Correct as long as the work ends before the lock expires. Renew the lease, and check a fencing token where you write.",
                 "只要业务在过期时间内做完就是可靠的。要放开这个前提：续期，并在写入处检查令牌。",
             ),
             vec![
@@ -180,7 +180,7 @@ fn token_lua() -> Scheme {
 /// Left open by the author, and built here: whoever frees the lock of a dead holder can see it die.
 fn system(id: &'static str, title: Text) -> Scheme {
     let advice = Text::new(
-        "Holds: the system sees its holder die, so no time limit is needed. It reaches no further than one machine.",
+        "Holds: the operating system detects the death of the holder, so no expiry is needed. It works on one machine only.",
         "成立：操作系统看得见持有者退出，不需要过期时间。但只在一台机器内有效。",
     );
     Scheme {

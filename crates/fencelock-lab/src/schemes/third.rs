@@ -41,11 +41,11 @@ fn try_finally() -> Scheme {
         ..on_redis(
             "s3-2-try-finally",
             Text::new(
-                "SET NX EX, DEL in finally, which also runs for those who were refused",
+                "SET NX EX, DEL in finally, which also runs for clients that failed to acquire",
                 "SET NX EX，在 finally 里 DEL；没抢到锁的请求也会执行 finally",
             ),
             Text::new(
-                "Only who has taken the lock may give it back: a value of its own, checked in the step that deletes.",
+                "Only the holder may release the lock: store a unique value, and check it in the step that deletes.",
                 "只有加锁的人才能解锁：写入自己独有的值，删除的同一步里检查。",
             ),
             vec![
@@ -68,7 +68,7 @@ fn client_id() -> Scheme {
             "s3-3-client-id",
             Text::new("SET NX EX with a client id; GET, compare, then DEL", "SET NX EX 加客户端 id；先 GET 比较再 DEL"),
             Text::new(
-                "The lock may end between GET and DEL. Compare and delete in one Lua script.",
+                "The lock may expire between GET and DEL. Compare and delete in one Lua script.",
                 "GET 和 DEL 之间锁可能正好过期。把比较和删除放进一个 Lua 脚本。",
             ),
             vec![
@@ -109,7 +109,7 @@ fn lua() -> Scheme {
                 "SET NX EX 加客户端 id，用 Lua 比较后删除",
             ),
             Text::new(
-                "Sound while the work ends within the expiry. Renew the lease, and check a fencing token where you write.",
+                "Correct as long as the work ends before the lock expires. Renew the lease, and check a fencing token where you write.",
                 "只要业务在过期时间内做完就是可靠的。要放开这个前提：续期，并在写入处检查令牌。",
             ),
             guarded(then(Op::CompareDel, 6)),
@@ -127,7 +127,7 @@ fn retry() -> Scheme {
                 "SET NX EX 加客户端 id，Lua 释放；没抢到就重试几次",
             ),
             Text::new(
-                "Retrying serves the patient, not safety. Renew the lease, and check a fencing token where you write.",
+                "Retries do not make the lock safer. Renew the lease, and check a fencing token where you write.",
                 "重试改善的是体验，不是安全。仍然要续期，并在写入处检查令牌。",
             ),
             guarded(line(Op::Retry, 0, 6)),
@@ -147,7 +147,7 @@ fn renewal() -> Scheme {
                 "SET NX EX 加客户端 id，Lua 释放，看门狗自动续期",
             ),
             Text::new(
-                "A watchdog stands still with its process. Only the receiver of the write can refuse it: check a fencing token there.",
+                "A watchdog is paused with its process. Only the receiver of the write can reject it: check a fencing token there.",
                 "进程停顿时看门狗也跟着停。只有接收写入的一方能拒绝它：在那里检查令牌。",
             ),
             guarded(then(Op::CompareDel, 6)),
@@ -168,7 +168,7 @@ fn replica_lag() -> Scheme {
                 "SET NX EX 加客户端 id，Lua 释放，Redis 为一主一从",
             ),
             Text::new(
-                "Copying is asynchronous. Use a majority of independent masters (redlock:), and check a fencing token where you write.",
+                "Replication is asynchronous. Use a majority of independent masters (redlock:), and check a fencing token where you write.",
                 "主从同步是异步的。改用多数派的独立主节点（redlock:），并在写入处检查令牌。",
             ),
             guarded(then(Op::CompareDel, 6)),
@@ -205,7 +205,7 @@ fn redlock() -> Scheme {
                 "依次在三个独立主节点上 SET NX PX，过半即成功",
             ),
             Text::new(
-                "Nothing renews it and nothing fences it; and a server that has forgotten must stay away for one TTL.",
+                "There is no renewal and no fencing, and a server that lost its data must stay out for one TTL.",
                 "没有续期，也没有令牌；丢了数据的节点要等满一个过期时间才能重新加入。",
             ),
             lines,

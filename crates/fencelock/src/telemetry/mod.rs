@@ -3,16 +3,16 @@
 //!
 //! | number | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
-//! | `fencelock_acquisitions_total` | counter | count | `place`, `outcome` | attempts to get a lock, by how they ended |
-//! | `fencelock_wait_seconds` | histogram | seconds | `place` | from asking for a lock to having it |
-//! | `fencelock_hold_seconds` | histogram | seconds | `place` | from having it to letting it go or losing it |
-//! | `fencelock_held` | gauge | count | `place` | locks held now |
-//! | `fencelock_waiters` | gauge | count | `place` | claims that wait at the place now; tasks that share a lease are one |
-//! | `fencelock_lost_total` | counter | count | `place`, `reason` | locks that were lost, not released |
+//! | `fencelock_acquisitions_total` | counter | count | `place`, `outcome` | attempts to acquire a lock, by outcome |
+//! | `fencelock_wait_seconds` | histogram | seconds | `place` | time from the request to the grant |
+//! | `fencelock_hold_seconds` | histogram | seconds | `place` | time from the grant to the release or the loss |
+//! | `fencelock_held` | gauge | count | `place` | locks that are held |
+//! | `fencelock_waiters` | gauge | count | `place` | claims that wait at the place; tasks that share a lease count as one |
+//! | `fencelock_lost_total` | counter | count | `place`, `reason` | locks that were lost |
 //! | `fencelock_renewal_seconds` | histogram | seconds | `place` | round trip of a renewal that was answered |
 //! | `fencelock_renewal_failures_total` | counter | count | `place`, `reason` | renewals that were not confirmed |
-//! | `fencelock_fallback_polls_total` | counter | count | `place` | times a waiter asked without having been woken |
-//! | `fencelock_wasted_wakeups_total` | counter | count | `place` | times a waiter asked again and the lock was still taken |
+//! | `fencelock_fallback_polls_total` | counter | count | `place` | polls by a waiter that was not woken |
+//! | `fencelock_wasted_wakeups_total` | counter | count | `place` | wake-ups after which the lock was still held by another client |
 //!
 //! - `place`: [`Client::name`](crate::Client::name), without secrets.
 //! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the place, `shared` by another task of the client,
@@ -23,7 +23,7 @@
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
 //!
 //! No label is a key or a holder, so there is a fixed number of series for each place that a program uses. All of them are
-//! there, with 0, as soon as a client starts: install the recorder before that. Clients of one place add up.
+//! there, with 0, as soon as a client starts: install the recorder before that. Clients of one place are added up.
 
 mod numbers;
 

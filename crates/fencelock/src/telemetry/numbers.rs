@@ -86,19 +86,18 @@ mod with_facade {
     }
 
     const DEFINITIONS: [Definition; 10] = [
-        define(Kind::Counter, "fencelock_acquisitions_total", Unit::Count, "Attempts to get a lock, by how they ended")
+        define(Kind::Counter, "fencelock_acquisitions_total", Unit::Count, "Attempts to acquire a lock, by outcome")
             .by("outcome", &OUTCOMES),
-        define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "From asking for a lock to having it"),
+        define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "Time from the request to the grant"),
         define(
             Kind::Histogram,
             "fencelock_hold_seconds",
             Unit::Seconds,
-            "From having a lock to letting it go or losing it",
+            "Time from the grant to the release or the loss",
         ),
-        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks held now"),
-        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place now"),
-        define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost, not released")
-            .by("reason", &LOSSES),
+        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held"),
+        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place"),
+        define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost").by("reason", &LOSSES),
         define(
             Kind::Histogram,
             "fencelock_renewal_seconds",
@@ -107,17 +106,12 @@ mod with_facade {
         ),
         define(Kind::Counter, "fencelock_renewal_failures_total", Unit::Count, "Renewals that were not confirmed")
             .by("reason", &FAULTS),
-        define(
-            Kind::Counter,
-            "fencelock_fallback_polls_total",
-            Unit::Count,
-            "Times a waiter asked without having been woken",
-        ),
+        define(Kind::Counter, "fencelock_fallback_polls_total", Unit::Count, "Polls by a waiter that was not woken"),
         define(
             Kind::Counter,
             "fencelock_wasted_wakeups_total",
             Unit::Count,
-            "Times a waiter asked again and the lock was still taken",
+            "Wake-ups after which the lock was still held by another client",
         ),
     ];
 

@@ -1,4 +1,4 @@
-//! Users with the rights that `docs/redis.md` names, one trying to harm the other.
+//! Users with the rights that `docs/en/operations.md` names, one trying to harm the other.
 
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, client, in_line, number, server, text, waiting};
@@ -7,7 +7,7 @@ use fencelock_conformance::{RedisServer, Reply, RespClient};
 
 /// The rights in the page's block of this name, for another prefix.
 fn rights(block: &str, prefix: &str) -> Vec<String> {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/redis.md");
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/en/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, rest) = page.split_once(&format!("```{block}\n")).unwrap_or_else(|| panic!("no block {block}"));
     let line = rest.lines().next().unwrap().replace("app:", prefix);
