@@ -1,11 +1,10 @@
 //! Four processes of 64 tasks each want one key, with nothing to do while they have it.
 
-use crate::crew::crew;
 use crate::job::{self, Job};
 use crate::report::{HotKey, percentile};
 use crate::scheme::Scheme;
 use crate::uncontended::rate;
-use crate::{Effort, Failure, bare};
+use crate::{Effort, Failure, bare, workers};
 use fencelock::backends::BootClock;
 use fencelock::{Clock as _, Moment};
 use futures_util::StreamExt as _;
@@ -26,7 +25,7 @@ pub(crate) struct Log(Vec<Vec<u32>>);
 pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKey, Failure> {
     let span = effort.span * 2;
     let job = Job::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
-    let logs: Vec<Log> = crew(&job, PROCESSES)?;
+    let logs: Vec<Log> = workers::run(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
     let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
     let mut waits: Vec<u64> = tasks.iter().flat_map(|waits| waits.iter().map(|wait| u64::from(*wait))).collect();
@@ -42,7 +41,7 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
         wait_p99_us: percentile(&mut waits, 99.0),
         wait_max_us: longest,
         max_over_median: longest / p50,
-        jain: fencelock_load::jain(&shares),
+        jain: fencelock_lab::load::jain(&shares),
     })
 }
 

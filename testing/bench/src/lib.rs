@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 mod bare;
-mod crew;
 mod handoff;
 mod hot_key;
 mod info;
@@ -27,7 +26,7 @@ mod report;
 mod scheme;
 mod server_time;
 mod uncontended;
-mod worker;
+mod workers;
 
 use fencelock_testkit::RedisServer;
 use report::Report;
@@ -57,7 +56,7 @@ impl Effort {
 
 /// Runs the workloads that the arguments name, all of them if none is named, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    if let Some(code) = worker::run_if_asked() {
+    if let Some(code) = workers::run_if_asked() {
         return code;
     }
     as_asked(measure)

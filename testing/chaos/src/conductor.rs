@@ -3,7 +3,6 @@
 use crate::Failure;
 use crate::checker::{Verdict, check};
 use crate::control::{self, Control};
-use crate::crew::Crew;
 use crate::dice::Dice;
 use crate::fault::Fault;
 use crate::foreign::Foreigner;
@@ -15,6 +14,7 @@ use crate::recorder::{self, Recorder, micros, now};
 use crate::resource;
 use crate::stage::Stage;
 use crate::worker::Job;
+use crate::workers::Workers;
 use fencelock::backends::init;
 use fencelock::blocking::Client;
 use std::path::{Path, PathBuf};
@@ -128,10 +128,10 @@ fn perform(
         recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
     }
     let foreign = nodes.all.iter().map(|node| node.door.clone()).collect();
-    let crew = Crew::hire(&settings.program, histories, job, settings.workers)?;
+    let workers = Workers::spawn(&settings.program, histories, job, settings.workers)?;
     let dice = Dice::new(settings.seed ^ 0xf0);
     let foreigner = Foreigner::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), dice);
-    let mut stage = Stage { form: settings.form, nodes, crew, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
+    let mut stage = Stage { form: settings.form, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
     let client = Client::connect(&url)?;
     let plan = Plan::new(settings.seed, settings.form, settings.workers);
     let (began, mut plan) = (now(), plan);
@@ -172,7 +172,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
 fn linger(settings: &Settings, stage: &Stage) -> Result<(), Failure> {
     let until = now() + micros(PATIENCE);
     for what in expected(settings) {
-        while !stage.crew.has_seen(what)? && now() < until {
+        while !stage.workers.has_seen(what)? && now() < until {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -222,8 +222,8 @@ fn probe(settings: &Settings, stage: &Stage, client: &Client, key: &str, bound: 
 
 /// Sends everybody home, and looks at what they have left.
 fn finish(settings: &Settings, stage: Stage, client: Client) -> Result<(), Failure> {
-    let Stage { nodes, crew, keys, recorder, .. } = stage;
-    crew.dismiss(DISMISSAL)?;
+    let Stage { nodes, workers, keys, recorder, .. } = stage;
+    workers.finish(DISMISSAL)?;
     // What it holds by now nobody wants any more.
     let _ = client.close(Duration::from_secs(1));
     let stopped = now();

@@ -12,7 +12,6 @@
 pub mod checker;
 mod conductor;
 mod control;
-mod crew;
 mod dice;
 mod fault;
 mod foreign;
@@ -29,6 +28,7 @@ pub mod sim;
 mod stage;
 mod standby;
 mod worker;
+mod workers;
 
 pub use conductor::{Run, Settings, run};
 pub use fault::Fault;

@@ -4,13 +4,13 @@ mod clients;
 mod servers;
 
 use crate::Failure;
-use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::form::Form;
 use crate::history::{Line, Op};
 use crate::nodes::Nodes;
 use crate::plan::Step;
 use crate::recorder::{Recorder, now};
+use crate::workers::Workers;
 use fencelock_testkit::Shift;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const SKEW: i64 = 5000;
 pub(crate) struct Stage {
     pub(crate) form: Form,
     pub(crate) nodes: Nodes,
-    pub(crate) crew: Crew,
+    pub(crate) workers: Workers,
     pub(crate) keys: Vec<String>,
     pub(crate) ttl: Duration,
     pub(crate) recorder: Arc<Recorder>,
@@ -73,7 +73,7 @@ impl Stage {
 
     fn victim(&self, step: &Step) -> String {
         match step.fault {
-            Fault::FreezeClient => format!("process {}", self.crew.pid(step.victim)),
+            Fault::FreezeClient => format!("process {}", self.workers.pid(step.victim)),
             Fault::KillClient => format!("worker {}", step.victim),
             Fault::ForeignDelete => "all nodes".to_owned(),
             _ => format!("node {}", step.victim),

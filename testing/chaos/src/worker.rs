@@ -7,9 +7,8 @@ use crate::Failure;
 use crate::dice::Dice;
 use crate::recorder::Recorder;
 use fencelock::Client;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use fencelock_lab::workers::{Harness, OnEof};
 use serde::{Deserialize, Serialize};
-use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use std::time::Duration;
 use task::Task;
 use tokio::sync::watch;
 
-/// What a worker is told, through its environment.
+/// Set in the environment of a worker.
 pub(crate) const VARIABLE: &str = "FENCELOCK_CHAOS_WORKER";
 
 /// A release that no server answers is left to the lease.
@@ -39,8 +38,8 @@ pub(crate) struct Job {
 
 /// In a worker, does its job; `None` in the main process.
 pub fn run_if_asked() -> Option<ExitCode> {
-    let job = std::env::var(VARIABLE).ok()?;
-    Some(match work(&job) {
+    std::env::var_os(VARIABLE)?;
+    Some(match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("worker: {error}");
@@ -49,15 +48,15 @@ pub fn run_if_asked() -> Option<ExitCode> {
     })
 }
 
-fn work(job: &str) -> Result<(), Failure> {
-    // A worker that is stopped cannot see that its input has ended.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let job: Job = serde_json::from_str(job)?;
+fn work() -> Result<(), Failure> {
+    let harness = Harness::attach(OnEof::Finish)?;
+    let job: Job = serde_json::from_str(&harness.receive().unwrap_or_default())?;
+    harness.ready()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
     std::thread::spawn(move || {
-        // Whatever ends the input, it is the end.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        // Nothing more is said until the end.
+        while harness.receive().is_some() {}
         let _ = stop.send(true);
     });
     runtime.block_on(crowd(job, stopped))

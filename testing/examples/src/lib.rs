@@ -17,9 +17,9 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
-pub mod crew;
 pub mod door;
 pub mod shop;
+pub mod workers;
 
 /// The code in the pages for people is compiled and run with the tests.
 #[cfg(doctest)]

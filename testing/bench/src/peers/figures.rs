@@ -1,4 +1,4 @@
-use fencelock_load::Report;
+use fencelock_lab::load::Report;
 use serde::{Deserialize, Serialize};
 
 /// What is kept of one measurement of one library.

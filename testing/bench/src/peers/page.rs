@@ -3,7 +3,7 @@ use super::known::{KNOWN, Peer};
 use super::plan::{CELLS, Cell};
 use super::run::{Present, Run};
 use crate::Failure;
-use fencelock_load::Workload;
+use fencelock_lab::load::Workload;
 use std::fmt::Write as _;
 
 const BEGIN: &str = "<!-- peers: begin; written by scripts/bench-peers -->";

@@ -1,4 +1,4 @@
-use fencelock_load::Workload;
+use fencelock_lab::load::Workload;
 use serde::{Deserialize, Serialize};
 
 /// For how long.

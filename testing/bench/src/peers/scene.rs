@@ -2,7 +2,7 @@ use super::figures::Figures;
 use super::known::KNOWN;
 use super::plan::{CELLS, Cell};
 use super::run::Run;
-use fencelock_load::Workload;
+use fencelock_lab::load::Workload;
 
 /// What a chart shows of the one key that everybody wants, against the number of those who want it.
 pub(crate) struct Scene {

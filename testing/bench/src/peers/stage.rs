@@ -7,7 +7,8 @@ use super::plan::{CELLS, Cell, Effort, SALE};
 use super::run::{Absent, Measured, Present, Run, Sale};
 use crate::Failure;
 use crate::report::Machine;
-use fencelock_load::{Crew, Plan, Report};
+use fencelock_lab::load::{Plan, Report};
+use fencelock_lab::workers::WorkerPool;
 use fencelock_testkit::RedisServer;
 use std::fs::File;
 use std::io;
@@ -98,7 +99,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<Report, Failur
         }
         Ok(worker)
     };
-    Ok(fencelock_load::measure(plan, &Crew::default(), &hire, &|_| ())?)
+    Ok(fencelock_lab::load::measure(plan, &WorkerPool::default(), &hire, &|_| ())?)
 }
 
 /// What workers have to complain of is of interest only when one of them fails.

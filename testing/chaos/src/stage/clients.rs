@@ -13,25 +13,25 @@ impl Stage {
     pub(super) fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
         let holds = self.until_it_holds(step.victim)?;
         if step.fault == Fault::KillClient {
-            self.crew.replace(step.victim)?;
+            self.workers.replace(step.victim)?;
             if holds {
                 self.recorder.seen("a holder that was killed");
             }
             return Ok(());
         }
         std::thread::sleep(self.ttl + step.lasts);
-        self.crew.thaw(step.victim)?;
+        self.workers.thaw(step.victim)?;
         // What it had may have been a hold that it had left to its lease, and then it loses nothing.
         for _ in 0..REPEATS {
             std::thread::sleep(SLICE);
             // Once is enough for a run, and reading all histories takes long in a long one.
-            if self.recorder.knows("lost by expiry") || self.crew.has_seen("lost by expiry")? {
+            if self.recorder.knows("lost by expiry") || self.workers.has_seen("lost by expiry")? {
                 self.recorder.seen("lost by expiry");
                 break;
             }
             self.until_it_holds(step.victim)?;
             std::thread::sleep(self.ttl + step.lasts);
-            self.crew.thaw(step.victim)?;
+            self.workers.thaw(step.victim)?;
         }
         Ok(())
     }
@@ -43,22 +43,22 @@ impl Stage {
         for _ in 0..LOOKS {
             let before = self.held_by(worker);
             if !before.is_empty() {
-                self.crew.freeze(worker)?;
+                self.workers.freeze(worker)?;
                 if self.held_by(worker).iter().any(|value| before.contains(value)) {
                     return Ok(true);
                 }
-                self.crew.thaw(worker)?;
+                self.workers.thaw(worker)?;
             }
             std::thread::sleep(Duration::from_millis(3));
         }
-        self.crew.freeze(worker)?;
+        self.workers.freeze(worker)?;
         Ok(false)
     }
 
     /// The values of the locks that a process has got not long ago. What a lost round of a quorum has left on a few nodes
     /// is none, and what is near its end has probably been left to it.
     fn held_by(&self, worker: usize) -> Vec<String> {
-        let mark = format!(":{} ", self.crew.pid(worker));
+        let mark = format!(":{} ", self.workers.pid(worker));
         let half = i64::try_from(self.ttl.as_millis() / 2).unwrap_or(i64::MAX);
         let held = self.keys.iter().filter_map(|key| {
             let mut its = self.nodes.look(key);

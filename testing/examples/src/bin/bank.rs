@@ -4,8 +4,8 @@
 use clap::Parser;
 use fencelock_examples::Failure;
 use fencelock_examples::account::{ACCOUNT, Account};
-use fencelock_examples::crew::{await_start, run_together};
 use fencelock_examples::door::{Door, default_url, leave};
+use fencelock_examples::workers::{await_start, run_together};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -5,9 +5,11 @@ use clap::Parser;
 use fencelock::Clock;
 use fencelock::backends::BootClock;
 use fencelock_examples::Failure;
-use fencelock_examples::crew::{Worker, await_start, run_together, stop_myself};
 use fencelock_examples::door::{Door, default_url, leave};
 use fencelock_examples::shop::{Books, ITEM, Sale, Shop};
+use fencelock_examples::workers::{await_start, finish, run_together, spawn};
+use fencelock_lab::workers::start;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,13 +125,16 @@ fn job(arguments: &Arguments, database: &Path, lock: &str, buyers: u32, name: &s
 fn overrun(job: &impl Fn(u32, &str) -> Vec<String>) -> Result<(), Failure> {
     let mut sleepy = job(1, "the sleeper");
     sleepy.push("--sleepy".into());
-    let mut sleeper = Worker::hire(&sleepy)?;
-    sleeper.wait_ready()?;
-    sleeper.start()?;
-    sleeper.wait_stopped()?;
+    let mut sleeper = spawn(&sleepy)?;
+    start(std::slice::from_mut(&mut sleeper))?;
+    let pid = Pid::from_raw(i32::try_from(sleeper.pid())?).ok_or("a process without a number")?;
+    match waitpid(Some(pid), WaitOptions::UNTRACED)? {
+        Some((_, status)) if status.stopped() => {}
+        _ => return Err("the sleeper ended before it could be stopped".into()),
+    }
     run_together(&[job(1, "the quick one")])?;
-    sleeper.wake()?;
-    sleeper.finish()
+    kill_process(pid, Signal::CONT)?;
+    finish(sleeper)
 }
 
 fn report(arguments: &Arguments, books: Books, took: Duration) {
@@ -191,7 +196,8 @@ impl Buyer {
             tokio::time::sleep(self.think).await;
             if self.sleepy {
                 eprintln!("  {} has the lock, sees {pieces} in stock, and falls asleep", self.name);
-                stop_myself()?;
+                // All threads with it: a stop of the world, a suspended laptop, a machine that swaps.
+                kill_process(getpid(), Signal::STOP)?;
             }
             let sale = self.shop.borrow_mut().sell(&self.name, pieces - 1, token)?;
             if self.sleepy || sale == Sale::Refused {

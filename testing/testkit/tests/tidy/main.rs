@@ -17,8 +17,8 @@ fn floor(name: &str) -> u8 {
         "fencelock-core" => 0,
         "fencelock-backends" | "fencelock-conformance" => 1,
         "fencelock" | "fencelock-testkit" => 2,
-        "fencelock-chaos" | "fencelock-examples" | "fencelock-interop" | "fencelock-lab" | "fencelock-load" => 3,
-        "fencelock-bench" | "fencelock-cli" => 4,
+        "fencelock-interop" | "fencelock-lab" => 3,
+        "fencelock-bench" | "fencelock-chaos" | "fencelock-cli" | "fencelock-examples" => 4,
         other => panic!("{other} has no floor: give it one here and in ARCHITECTURE.md"),
     }
 }

@@ -1,7 +1,7 @@
 //! One lock before the load.
 
-use crate::census::PATIENCE;
-use crate::plan::Plan;
+use crate::load::census::PATIENCE;
+use crate::load::plan::Plan;
 use fencelock::backends::servers;
 use fencelock::{Client, Error, Key};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What a worker counts while it works.
 
-use crate::protocol::{Log, Share};
-use crate::waits::Waits;
+use crate::load::protocol::{Log, Share};
+use crate::load::waits::Waits;
 use fencelock::Moment;
 use hdrhistogram::Histogram;
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-use crate::error::NotMeasured;
-use crate::protocol::{Job, Sharing, Workload};
+use crate::load::error::NotMeasured;
+use crate::load::protocol::{Job, Sharing, Workload};
 use fencelock::Key;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! What came of a load.
 
-use crate::plan::{Plan, millis};
-use crate::protocol::{Log, Workload};
-use crate::shop::Entries;
-use crate::waits::{Waits, three_digits};
+use crate::load::plan::{Plan, millis};
+use crate::load::protocol::{Log, Workload};
+use crate::load::shop::Entries;
+use crate::load::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -174,7 +174,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Word;
+    use crate::load::protocol::Word;
 
     fn logs(lines: &[&str]) -> Vec<Log> {
         let log = |line: &&str| match Word::parse(line) {

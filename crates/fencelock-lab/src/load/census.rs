@@ -1,6 +1,6 @@
 //! How many commands clients have sent to the servers.
 
-use crate::error::NotMeasured;
+use crate::load::error::NotMeasured;
 use fencelock::backends::Server;
 use redis::Connection;
 use std::time::Duration;

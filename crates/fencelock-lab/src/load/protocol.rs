@@ -27,14 +27,11 @@
 //! A grant counts if it was asked for after the warm-up and came before the end of the span. It counts once in `grants` of its
 //! task, and once in `waits`: from asking to having the lock, in microseconds, rounded to three significant digits.
 
-use crate::waits::Waits;
+use crate::load::waits::Waits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A worker's first line: it is connected.
-pub const READY: &str = "ready";
-/// The harness's second line: begin.
-pub const GO: &str = "go";
+pub use crate::workers::{GO, READY};
 /// What a line of progress begins with; all grants so far follow, those of the warm-up too.
 pub const TICK: &str = "tick ";
 

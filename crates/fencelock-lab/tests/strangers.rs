@@ -1,7 +1,8 @@
 //! Workers that are other programs, in another language, with and without manners.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_load::{Crew, NotMeasured, Plan, Report, Workload, measure};
+use fencelock_lab::load::{NotMeasured, Plan, Report, Workload, measure};
+use fencelock_lab::workers::WorkerPool;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,7 +17,7 @@ fn run(script: &str, watch: &dyn Fn(u64)) -> Result<Report, NotMeasured> {
         shell.args(["-c", script]);
         Ok(shell)
     };
-    measure(&plan, &Crew::default(), &shell, &|progress| watch(progress.grants))
+    measure(&plan, &WorkerPool::default(), &shell, &|progress| watch(progress.grants))
 }
 
 const LOG: &str =
@@ -54,7 +55,7 @@ fn a_worker_that_ends_before_its_work_or_talks_nonsense_ends_the_run() {
 
 #[test]
 fn a_run_that_is_stopped_has_no_report_and_no_worker() {
-    let crew = Crew::default();
+    let pool = WorkerPool::default();
     let mut plan = Plan::new("memory:", Workload::HotKey);
     (plan.processes, plan.span) = (1, Duration::from_hours(1));
     let shell = || {
@@ -63,9 +64,9 @@ fn a_run_that_is_stopped_has_no_report_and_no_worker() {
         Ok(shell)
     };
     // It is told of progress when all have begun.
-    let stopped = measure(&plan, &crew, &shell, &|_| crew.stop());
+    let stopped = measure(&plan, &pool, &shell, &|_| pool.stop());
     assert!(matches!(stopped, Err(NotMeasured::Stopped)), "{stopped:?}");
-    assert!(matches!(measure(&plan, &crew, &shell, &|_| ()), Err(NotMeasured::Stopped)), "stopped for good");
+    assert!(matches!(measure(&plan, &pool, &shell, &|_| ()), Err(NotMeasured::Stopped)), "stopped for good");
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn what_would_measure_nothing_is_refused() {
         plan.processes = 1;
         change(&mut plan);
         let never = || -> std::io::Result<Command> { panic!("nobody is to be hired") };
-        measure(&plan, &Crew::default(), &never, &|_| ()).unwrap_err()
+        measure(&plan, &WorkerPool::default(), &never, &|_| ()).unwrap_err()
     };
     assert!(matches!(refused(|plan| plan.processes = 2), NotMeasured::Plan(_)));
     assert!(matches!(refused(|plan| plan.span = Duration::ZERO), NotMeasured::Plan(_)));

@@ -1,15 +1,14 @@
-//! A worker: its tasks, and its end of the [protocol](crate::protocol).
+//! A worker: its tasks, and its end of the [protocol](crate::load::protocol).
 
-use crate::error::NotMeasured;
-use crate::plan::{millis, one_of_many, own};
-use crate::protocol::{GO, Job, Log, Word, Workload};
-use crate::shop::Shop;
-use crate::tally::Tally;
-use crate::wakeups::WakeUps;
+use crate::load::error::NotMeasured;
+use crate::load::plan::{millis, one_of_many, own};
+use crate::load::protocol::{Job, Log, Word, Workload};
+use crate::load::shop::Shop;
+use crate::load::tally::Tally;
+use crate::load::wakeups::WakeUps;
+use crate::workers::{Harness, OnEof};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock, Released};
-use rustix::process::{Signal, getpid, kill_process};
-use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -27,38 +26,16 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`NotMeasured`] if it could not begin. What goes wrong later is in the log.
 pub fn serve() -> Result<(), NotMeasured> {
-    let job = Job::parse(&heard()?).map_err(NotMeasured::Plan)?;
+    let harness = Arc::new(Harness::attach(OnEof::Kill).map_err(NotMeasured::system("attach to the harness"))?);
+    let job = Job::parse(&harness.receive().unwrap_or_default()).map_err(NotMeasured::Plan)?;
     // One thread for all tasks: the number of processes says how many cores are used.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(NotMeasured::system("start"))?;
     let staff = runtime.block_on(Staff::hire(&job))?;
-    say(&Word::Ready)?;
-    if heard()?.trim_end() != GO {
-        return Err(NotMeasured::Stopped);
-    }
-    std::thread::spawn(end_with_harness);
-    let log = runtime.block_on(runtime.spawn(staff.work(job)));
+    harness.ready().map_err(|_| NotMeasured::Stopped)?;
+    let log = runtime.block_on(runtime.spawn(staff.work(job, Arc::clone(&harness))));
     let log = log.map_err(|error| NotMeasured::Worker(format!("failed: {error}")))?;
-    say(&Word::Log(Box::new(log)))
-}
-
-/// The next line of stdin.
-fn heard() -> Result<String, NotMeasured> {
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(NotMeasured::system("read a line"))?;
-    Ok(line)
-}
-
-fn say(word: &Word) -> Result<(), NotMeasured> {
-    let mut out = io::stdout().lock();
-    let said = writeln!(out, "{}", word.line()).and_then(|()| out.flush());
-    said.map_err(NotMeasured::system("write a line"))
-}
-
-/// The harness has the other end of stdin, and nothing more to say.
-fn end_with_harness() {
-    let _ = io::stdin().lock().read_to_end(&mut Vec::new());
-    let _ = kill_process(getpid(), Signal::KILL);
+    harness.send(&Word::Log(Box::new(log)).line()).map_err(NotMeasured::system("write a line"))
 }
 
 /// What all tasks of a worker work with.
@@ -80,7 +57,7 @@ impl Staff {
         Ok(Self { client, wakeups: WakeUps::counted(), shop })
     }
 
-    async fn work(self, job: Job) -> Log {
+    async fn work(self, job: Job, harness: Arc<Harness>) -> Log {
         let (now, begun) = (BootClock.now(), Instant::now());
         let counted = now + job.warm_up();
         let tally = Arc::new(Tally::new(job.tasks, counted, counted + job.span()));
@@ -93,7 +70,7 @@ impl Staff {
                 tokio::spawn(task.work())
             })
             .collect();
-        let ticks = tokio::spawn(tick(Arc::clone(&tally)));
+        let ticks = tokio::spawn(tick(Arc::clone(&tally), harness));
         sleep_until(begun + job.warm_up()).await;
         let wasted = self.wakeups.wasted();
         let stoppers: Vec<_> = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
@@ -120,10 +97,10 @@ impl Staff {
 }
 
 /// Tells how far it is until it is stopped, or nobody listens.
-async fn tick(tally: Arc<Tally>) {
+async fn tick(tally: Arc<Tally>, harness: Arc<Harness>) {
     loop {
         sleep(TICK).await;
-        if say(&Word::Tick(tally.total())).is_err() {
+        if harness.send(&Word::Tick(tally.total()).line()).is_err() {
             return;
         }
     }

@@ -1,8 +1,8 @@
 //! A shop that sells what it has, as long as nobody else sells at the same time.
 
-use crate::census;
-use crate::error::NotMeasured;
-use crate::protocol::Job;
+use crate::load::census;
+use crate::load::error::NotMeasured;
+use crate::load::protocol::Job;
 use fencelock::backends::{Server, servers};
 use redis::aio::MultiplexedConnection;
 use std::fs;

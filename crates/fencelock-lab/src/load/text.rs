@@ -1,7 +1,7 @@
 //! A report for people, within 80 columns.
 
-use crate::protocol::Workload;
-use crate::report::{Report, Sale};
+use crate::load::protocol::Workload;
+use crate::load::report::{Report, Sale};
 use std::fmt::{self, Write};
 
 /// The bar of a whole.

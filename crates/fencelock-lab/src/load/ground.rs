@@ -1,10 +1,10 @@
 //! The place of one run: keys and files of its own, which are gone afterwards.
 
-use crate::census::connect;
-use crate::error::NotMeasured;
-use crate::plan::Plan;
-use crate::protocol::Workload;
-use crate::shop::{self, Books};
+use crate::load::census::connect;
+use crate::load::error::NotMeasured;
+use crate::load::plan::Plan;
+use crate::load::protocol::Workload;
+use crate::load::shop::{self, Books};
 use fencelock::backends::{BootClock, Server, servers};
 use fencelock::{Clock, Moment};
 use std::fs;

@@ -1,26 +1,14 @@
-//! The processes that work.
+//! A run of all workers, from the first that is started to the log of the last.
 
-use crate::error::NotMeasured;
-use crate::protocol::{GO, Job, Log, Word};
+use crate::load::error::NotMeasured;
+use crate::load::protocol::{GO, Job, Log, Word};
+use crate::workers::WorkerPool;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::process::{ChildStdout, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// All workers that live now. Nobody outlives the run, whatever happens: a worker ends when its stdin does, and
-/// [`Crew::stop`] kills them from another thread.
-#[derive(Debug, Default)]
-pub struct Crew(Mutex<Members>);
-
-#[derive(Debug, Default)]
-struct Members {
-    is_stopped: bool,
-    children: Vec<Child>,
-}
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,97 +39,60 @@ const ENDING: Duration = Duration::from_mins(1);
 /// How often progress is told.
 const TELLING: Duration = Duration::from_millis(100);
 
-impl Crew {
-    /// Kills everybody, now and from now on.
-    pub fn stop(&self) {
-        let mut members = self.members();
-        members.is_stopped = true;
-        for child in &mut members.children {
-            // It can only fail if it has ended already.
-            let _ = child.kill();
-        }
-    }
+/// Lets a worker do each job, all at the same time. No worker is left in the end.
+pub(crate) fn run(
+    pool: &WorkerPool,
+    jobs: &[Job],
+    spawn: &dyn Fn() -> io::Result<Command>,
+    watch: &dyn Fn(Progress),
+    at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
+) -> Result<Vec<Log>, NotMeasured> {
+    let done = together(pool, jobs, spawn, watch, at);
+    if pool.is_stopped() { Err(NotMeasured::Stopped) } else { done }
+}
 
-    /// Lets a worker do each job, all at the same time. Nobody is left in the end.
-    pub(crate) fn run(
-        &self,
-        jobs: &[Job],
-        hire: &dyn Fn() -> io::Result<Command>,
-        watch: &dyn Fn(Progress),
-        at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
-    ) -> Result<Vec<Log>, NotMeasured> {
-        let done = self.together(jobs, hire, watch, at);
-        let (children, is_stopped) = {
-            let mut members = self.members();
-            (std::mem::take(&mut members.children), members.is_stopped)
-        };
-        for mut child in children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        if is_stopped { Err(NotMeasured::Stopped) } else { done }
+fn together(
+    pool: &WorkerPool,
+    jobs: &[Job],
+    spawn: &dyn Fn() -> io::Result<Command>,
+    watch: &dyn Fn(Progress),
+    at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
+) -> Result<Vec<Log>, NotMeasured> {
+    let (sender, lines) = channel();
+    let mut workers = Vec::new();
+    for (number, job) in jobs.iter().enumerate() {
+        let mut worker =
+            spawn().and_then(|command| pool.spawn(command)).map_err(NotMeasured::system("start a worker"))?;
+        let (sender, stdout) = (sender.clone(), worker.take_stdout());
+        // It ends with the stream, and so with the worker.
+        std::thread::spawn(move || stdout.map(|stdout| listen(number, stdout, &sender)));
+        worker.send(&job.line()).map_err(NotMeasured::system("start a worker"))?;
+        workers.push(worker);
     }
-
-    fn together(
-        &self,
-        jobs: &[Job],
-        hire: &dyn Fn() -> io::Result<Command>,
-        watch: &dyn Fn(Progress),
-        at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
-    ) -> Result<Vec<Log>, NotMeasured> {
-        let (said, ear) = channel();
-        let mut mouths = Vec::new();
-        for (worker, job) in jobs.iter().enumerate() {
-            let (mouth, out) = self.hire(job, hire()).map_err(NotMeasured::system("start a worker"))?;
-            let said = said.clone();
-            // It ends with the stream, and so with the worker.
-            std::thread::spawn(move || listen(worker, out, &said));
-            mouths.push(mouth);
-        }
-        drop(said);
-        let mut shift = Shift::new(jobs, ear);
-        shift.assemble()?;
-        for mouth in &mut mouths {
-            writeln!(mouth, "{GO}").map_err(NotMeasured::system("tell a worker to begin"))?;
-        }
-        shift.work(watch, at)
+    drop(sender);
+    let mut session = Session::new(jobs, lines);
+    session.await_ready()?;
+    for worker in &mut workers {
+        worker.send(GO).map_err(NotMeasured::system("tell a worker to begin"))?;
     }
-
-    fn hire(&self, job: &Job, command: io::Result<Command>) -> io::Result<(ChildStdin, ChildStdout)> {
-        let mut command = command?;
-        let mut members = self.members();
-        if members.is_stopped {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        // A group of its own, so that nothing typed at a terminal ends it before its keys can be removed.
-        let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let streams = child.stdin.take().zip(child.stdout.take());
-        members.children.push(child);
-        let (mut mouth, ear) = streams.ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(mouth, "{}", job.line())?;
-        Ok((mouth, ear))
-    }
-
-    fn members(&self) -> MutexGuard<'_, Members> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    session.work(watch, at)
 }
 
 /// A line of a worker; `None` when there are no more.
 type Line = (usize, Option<String>);
 
-fn listen(worker: usize, out: ChildStdout, said: &Sender<Line>) {
-    for line in BufReader::new(out).lines().map_while(Result::ok) {
-        if said.send((worker, Some(line))).is_err() {
+fn listen(worker: usize, stdout: BufReader<ChildStdout>, sender: &Sender<Line>) {
+    for line in stdout.lines().map_while(Result::ok) {
+        if sender.send((worker, Some(line))).is_err() {
             return;
         }
     }
-    let _ = said.send((worker, None));
+    let _ = sender.send((worker, None));
 }
 
 /// What is known of all workers.
-struct Shift {
-    ear: Receiver<Line>,
+struct Session {
+    lines: Receiver<Line>,
     ready: usize,
     /// What each has told since all of them had.
     ticks: Vec<Option<u64>>,
@@ -150,18 +101,18 @@ struct Shift {
     span: Duration,
 }
 
-impl Shift {
-    fn new(jobs: &[Job], ear: Receiver<Line>) -> Self {
+impl Session {
+    fn new(jobs: &[Job], lines: Receiver<Line>) -> Self {
         let of_first = |span: fn(&Job) -> Duration| jobs.first().map(span).unwrap_or_default();
         let (warm_up, span) = (of_first(Job::warm_up), of_first(Job::span));
-        Self { ear, ready: 0, ticks: vec![None; jobs.len()], logs: vec![None; jobs.len()], warm_up, span }
+        Self { lines, ready: 0, ticks: vec![None; jobs.len()], logs: vec![None; jobs.len()], warm_up, span }
     }
 
     /// Waits until everybody is connected.
-    fn assemble(&mut self) -> Result<(), NotMeasured> {
+    fn await_ready(&mut self) -> Result<(), NotMeasured> {
         let deadline = BootClock.now() + STARTING;
         while self.ready < self.logs.len() {
-            self.hear(deadline)?;
+            self.receive(deadline)?;
             if BootClock.now() >= deadline {
                 return Err(NotMeasured::Worker(format!("was not ready within {} s", STARTING.as_secs())));
             }
@@ -193,7 +144,7 @@ impl Shift {
             }
             watch(progress);
             let next = marks.last().map_or(now + TELLING, |(moment, _)| (*moment).min(now + TELLING));
-            self.hear(next)?;
+            self.receive(next)?;
         }
         while let Some((_, mark)) = marks.pop() {
             at(mark)?;
@@ -202,8 +153,8 @@ impl Shift {
     }
 
     /// Takes one line, if it comes in time.
-    fn hear(&mut self, deadline: Moment) -> Result<(), NotMeasured> {
-        let (worker, line) = match self.ear.recv_timeout(deadline.since(BootClock.now())) {
+    fn receive(&mut self, deadline: Moment) -> Result<(), NotMeasured> {
+        let (worker, line) = match self.lines.recv_timeout(deadline.since(BootClock.now())) {
             Ok(said) => said,
             Err(RecvTimeoutError::Timeout) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => return Err(NotMeasured::Worker("ended before its work".to_owned())),

@@ -5,7 +5,8 @@
 //! calls [`serve`] where it is told to. Workers of other languages are programs of their own.
 //!
 //! ```no_run
-//! use fencelock_load::{Crew, Plan, Workload, measure, serve};
+//! use fencelock_lab::load::{Plan, Workload, measure, serve};
+//! use fencelock_lab::workers::WorkerPool;
 //! use std::process::Command;
 //!
 //! if std::env::args().nth(1).as_deref() == Some("worker") {
@@ -17,19 +18,18 @@
 //!     worker.arg("worker");
 //!     Ok(worker)
 //! };
-//! let report = measure(&plan, &Crew::default(), &worker, &|progress| eprintln!("{} grants", progress.grants)).unwrap();
+//! let report = measure(&plan, &WorkerPool::default(), &worker, &|progress| println!("{}", progress.grants)).unwrap();
 //! println!("{report}");
 //! ```
-#![forbid(unsafe_code)]
 
 mod census;
-mod crew;
 mod error;
 mod ground;
 mod measure;
 mod plan;
 pub mod protocol;
 mod report;
+mod run;
 mod serve;
 mod shop;
 mod tally;
@@ -38,12 +38,12 @@ mod trial;
 mod waits;
 mod wakeups;
 
-pub use crew::{Crew, Progress};
 pub use error::NotMeasured;
 pub use measure::measure;
 pub use plan::Plan;
 pub use protocol::{Sharing, Workload};
 pub use report::{Fairness, Report, Sale, Wait, jain};
+pub use run::Progress;
 pub use serve::serve;
 pub use trial::try_out;
 pub use waits::Waits;
