@@ -3,9 +3,6 @@ use fencelock_core::quarantine;
 use std::fmt;
 use std::time::Duration;
 
-/// A claim that goes unanswered for longer is given up: shorter than a lease.
-const TIMEOUT: &str = "timeout=400";
-
 /// What the locks of a run live on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -56,10 +53,11 @@ impl Form {
 
     /// The options of a URL under which it is, with leases up to this.
     pub(crate) fn options(self, max_ttl: Duration) -> String {
-        let max_ttl = max_ttl.as_millis();
+        // A claim that goes unanswered for longer is given up: shorter than a lease.
+        let (max_ttl, timeout) = (max_ttl.as_millis(), (max_ttl * 2 / 5).as_millis());
         match self {
-            Self::Single | Self::BareReplica => TIMEOUT.to_owned(),
-            Self::Replica => format!("{TIMEOUT}&quarantine=on&max_ttl={max_ttl}"),
+            Self::Single | Self::BareReplica => format!("timeout={timeout}"),
+            Self::Replica => format!("timeout={timeout}&quarantine=on&max_ttl={max_ttl}"),
             Self::Quorum(_) => format!("max_ttl={max_ttl}"),
         }
     }
@@ -67,7 +65,7 @@ impl Form {
     /// The options of a URL that trusts whoever has forgotten everything.
     pub(crate) const fn trusting(self) -> &'static str {
         match self {
-            Self::Single | Self::BareReplica => TIMEOUT,
+            Self::Single | Self::BareReplica => "timeout=400",
             Self::Replica => "timeout=400&quarantine=on&trust_empty=true",
             Self::Quorum(_) => "trust_empty=true",
         }

@@ -8,6 +8,7 @@ use fencelock_chaos::history::{Line, Op, Outcome};
 use fencelock_chaos::{Form, Plan, Run, Settings, run};
 use fencelock_testkit::redis_or_skip;
 use std::path::Path;
+use std::time::Duration;
 
 fn seed() -> u64 {
     std::env::var("FENCELOCK_CHAOS_SEED").map_or(1, |seed| seed.parse().expect("FENCELOCK_CHAOS_SEED is a number"))
@@ -17,6 +18,8 @@ fn seed() -> u64 {
 fn settings(form: Form) -> Settings {
     let mut settings = Settings::new(seed(), Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
     settings.form = form;
+    // Most of a run is waiting for leases to end. Half the usual TTL is still long beside what a request takes.
+    settings.ttl = Duration::from_millis(500);
     if form != Form::Single {
         (settings.workers, settings.tasks) = (2, 4);
     }
