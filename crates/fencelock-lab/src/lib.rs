@@ -40,7 +40,7 @@ mod replay;
 mod scheme;
 mod schemes;
 mod server;
-mod svg;
+pub mod svg;
 mod table;
 mod tell;
 mod trace;

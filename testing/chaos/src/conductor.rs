@@ -3,7 +3,6 @@
 use crate::Failure;
 use crate::checker::{Verdict, check};
 use crate::control::{self, Control};
-use crate::dice::Dice;
 use crate::fault::Fault;
 use crate::foreign::Foreigner;
 use crate::form::Form;
@@ -15,6 +14,7 @@ use crate::resource;
 use crate::stage::Stage;
 use crate::worker::Job;
 use crate::workers::Workers;
+use fastrand::Rng;
 use fencelock::backends::init;
 use fencelock::blocking::Client;
 use std::path::{Path, PathBuf};
@@ -129,8 +129,8 @@ fn perform(
     }
     let foreign = nodes.all.iter().map(|node| node.door.clone()).collect();
     let workers = Workers::spawn(&settings.program, histories, job, settings.workers)?;
-    let dice = Dice::new(settings.seed ^ 0xf0);
-    let foreigner = Foreigner::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), dice);
+    let rng = Rng::with_seed(settings.seed ^ 0xf0);
+    let foreigner = Foreigner::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
     let mut stage = Stage { form: settings.form, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
     let client = Client::connect(&url)?;
     let plan = Plan::new(settings.seed, settings.form, settings.workers);
@@ -168,7 +168,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     all.filter(|what| !settings.form.is_quorum() || *what != "unreachable").collect()
 }
 
-/// The clients decide by dice what they do. On a slow machine they may not have thrown everything yet.
+/// The clients decide by rng what they do. On a slow machine they may not have thrown everything yet.
 fn linger(settings: &Settings, stage: &Stage) -> Result<(), Failure> {
     let until = now() + micros(PATIENCE);
     for what in expected(settings) {

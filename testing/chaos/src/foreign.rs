@@ -1,9 +1,10 @@
 //! Another program that takes the same locks in the usual way: `SET key value NX PX`, and a delete after a comparison.
 
-use crate::dice::Dice;
 use crate::history::{Line, Op, Outcome};
+use crate::luck::Luck as _;
 use crate::nodes::Door;
 use crate::recorder::{Recorder, belief, micros, now};
+use fastrand::Rng;
 use fencelock_testkit::Reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,20 +26,14 @@ struct Work {
     keys: Vec<String>,
     ttl: Duration,
     recorder: Arc<Recorder>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Foreigner {
-    pub(crate) fn start(
-        nodes: Vec<Door>,
-        keys: Vec<String>,
-        ttl: Duration,
-        recorder: Arc<Recorder>,
-        dice: Dice,
-    ) -> Self {
+    pub(crate) fn start(nodes: Vec<Door>, keys: Vec<String>, ttl: Duration, recorder: Arc<Recorder>, rng: Rng) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let mut work = Work { nodes, keys, ttl, recorder, dice };
+        let mut work = Work { nodes, keys, ttl, recorder, rng };
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 work.turn();
@@ -61,9 +56,9 @@ impl Drop for Foreigner {
 impl Work {
     /// Tries one key, again and again for a while: such programs poll.
     fn turn(&mut self) {
-        let key = self.keys[self.dice.below(self.keys.len())].clone();
+        let key = self.keys[self.rng.usize(..self.keys.len())].clone();
         for _ in 0..40 {
-            let value = format!("foreign-{:016x}", self.dice.throw());
+            let value = format!("foreign-{:016x}", self.rng.u64(..));
             let (invoke_us, took) = (now(), self.take(&key, &value));
             let mut line = Line::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
             line.valid_until_us = Some(invoke_us + belief(micros(self.ttl)));
@@ -71,13 +66,13 @@ impl Work {
             if took {
                 self.recorder.note(&line);
                 self.recorder.seen("a foreign hold");
-                std::thread::sleep(self.dice.millis(5, 60));
+                std::thread::sleep(self.rng.millis(5, 60));
                 self.give_back(&key, &value);
                 break;
             }
-            std::thread::sleep(self.dice.millis(2, 12));
+            std::thread::sleep(self.rng.millis(2, 12));
         }
-        std::thread::sleep(self.dice.millis(20, 120));
+        std::thread::sleep(self.rng.millis(20, 120));
     }
 
     /// On most of the nodes, or on none.

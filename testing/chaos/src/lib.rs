@@ -12,11 +12,11 @@
 pub mod checker;
 mod conductor;
 mod control;
-mod dice;
 mod fault;
 mod foreign;
 mod form;
 pub mod history;
+mod luck;
 mod machine;
 mod nodes;
 mod plan;

@@ -1,6 +1,7 @@
-use crate::dice::Dice;
 use crate::fault::Fault;
 use crate::form::Form;
+use crate::luck::Luck as _;
+use fastrand::Rng;
 use std::time::Duration;
 
 /// One thing to do.
@@ -21,7 +22,7 @@ pub struct Step {
 /// Each round does every fault of the form once, in an order of its own.
 #[derive(Debug)]
 pub struct Plan {
-    dice: Dice,
+    rng: Rng,
     form: Form,
     workers: usize,
     left: Vec<Fault>,
@@ -30,12 +31,12 @@ pub struct Plan {
 impl Plan {
     /// The schedule of this seed.
     pub fn new(seed: u64, form: Form, workers: usize) -> Self {
-        Self { dice: Dice::new(seed), form, workers, left: Vec::new() }
+        Self { rng: Rng::with_seed(seed), form, workers, left: Vec::new() }
     }
 
     fn refill(&mut self) {
         self.left = self.form.faults();
-        self.dice.shuffle(&mut self.left);
+        self.rng.shuffle(&mut self.left);
     }
 }
 
@@ -55,16 +56,16 @@ impl Iterator for Plan {
             | Fault::ForeignDelete
             | Fault::KillClient => Duration::ZERO,
             // Longer than the client waits for an answer.
-            Fault::FreezeServer | Fault::PauseServer | Fault::Cut | Fault::BlackHole => self.dice.millis(500, 900),
+            Fault::FreezeServer | Fault::PauseServer | Fault::Cut | Fault::BlackHole => self.rng.millis(500, 900),
             // About as long as a lease.
-            Fault::ClockFast | Fault::ClockSlow => self.dice.millis(900, 1200),
+            Fault::ClockFast | Fault::ClockSlow => self.rng.millis(900, 1200),
             // On top of the lease.
-            Fault::FreezeClient => self.dice.millis(100, 400),
-            _ => self.dice.millis(400, 900),
+            Fault::FreezeClient => self.rng.millis(100, 400),
+            _ => self.rng.millis(400, 900),
         };
-        let peace = self.dice.millis(100, 400);
+        let peace = self.rng.millis(100, 400);
         let victims = if fault.is_for_clients() { self.workers } else { self.form.nodes() };
-        let victim = self.dice.below(victims);
+        let victim = self.rng.usize(..victims);
         Some(Step { fault, victim, lasts, peace })
     }
 }

@@ -4,8 +4,8 @@ mod grip;
 mod task;
 
 use crate::Failure;
-use crate::dice::Dice;
 use crate::recorder::Recorder;
+use fastrand::Rng;
 use fencelock::Client;
 use fencelock_lab::workers::{Harness, OnEof};
 use serde::{Deserialize, Serialize};
@@ -66,11 +66,11 @@ async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> 
     let recorder = Arc::new(Recorder::new(&job.history)?);
     let Some(client) = connect(&job, &stopped).await? else { return Ok(()) };
     let job = Arc::new(job);
-    let mut dice = Dice::new(job.seed);
+    let mut rng = Rng::with_seed(job.seed);
     let tasks: Vec<_> = (0..job.tasks)
         .map(|number| {
-            let dice = Dice::new(dice.throw());
-            let task = Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), dice);
+            let rng = Rng::with_seed(rng.u64(..));
+            let task = Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), rng);
             tokio::spawn(task.run(stopped.clone()))
         })
         .collect();

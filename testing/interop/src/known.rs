@@ -1,5 +1,6 @@
+use fencelock_testkit::programs::{check, installed, php, python};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use tokio::process::Command;
 
 /// How much of a key a library shares with fencelock.
@@ -104,31 +105,31 @@ impl Peer {
     pub fn command(&self) -> Result<Command, String> {
         match self.recipe {
             Recipe::Php(kind) => {
-                phpredis()?;
+                php()?;
                 Ok(with_args("php", [source("php/peer.php"), kind.into()]))
             }
-            Recipe::Python(kind) => Ok(with_args(&python("redis.lock")?, [source("python/peer.py"), kind.into()])),
-            Recipe::Pottery => Ok(with_args(&python("pottery")?, [source("python/peer.py"), "pottery".into()])),
+            Recipe::Python(kind) => Ok(with_args(python("redis.lock")?, [source("python/peer.py"), kind.into()])),
+            Recipe::Pottery => Ok(with_args(python("pottery")?, [source("python/peer.py"), "pottery".into()])),
             Recipe::Node(library) => {
-                let modules = installed(&format!("node/node_modules/{library}"), &format!("{library} of npm"))?;
-                check("node", &["--version"], "node")?;
+                let modules = installed(&format!("node/node_modules/{library}"))?;
+                check(Path::new("node"), &["--version"], "node")?;
                 let root = modules.parent().map(Path::to_path_buf).unwrap_or_default();
                 Ok(with_args("node", [source(&format!("node/{library}.mjs")), root]))
             }
-            Recipe::Rslock => Ok(Command::new(installed("rslock/debug/fencelock-peer-rslock", "rslock")?)),
+            Recipe::Rslock => Ok(Command::new(installed("rslock/debug/fencelock-peer-rslock")?)),
             Recipe::Symfony => {
-                let autoload = installed("symfony/autoload.php", "symfony/lock")?;
-                phpredis()?;
+                let autoload = installed("symfony/autoload.php")?;
+                php()?;
                 Ok(with_args("php", [source("php-symfony/peer.php"), autoload]))
             }
             Recipe::Laravel => {
-                let autoload = installed("laravel/autoload.php", "illuminate/cache")?;
-                phpredis()?;
+                let autoload = installed("laravel/autoload.php")?;
+                php()?;
                 Ok(with_args("php", [source("php-laravel/peer.php"), autoload]))
             }
             Recipe::Redisson => {
-                let classes = installed("redisson/classes", "redisson")?;
-                check("java", &["-version"], "java")?;
+                let classes = installed("redisson/classes")?;
+                check(Path::new("java"), &["-version"], "java")?;
                 let path = format!("{}:{}/*", classes.display(), classes.with_file_name("lib").display());
                 Ok(with_args("java", ["-cp".into(), path.into(), "Peer".into()]))
             }
@@ -136,7 +137,7 @@ impl Peer {
     }
 }
 
-fn with_args<const N: usize>(program: &str, args: [PathBuf; N]) -> Command {
+fn with_args<const N: usize>(program: impl AsRef<OsStr>, args: [PathBuf; N]) -> Command {
     let mut command = Command::new(program);
     command.args(args);
     command
@@ -144,32 +145,4 @@ fn with_args<const N: usize>(program: &str, args: [PathBuf; N]) -> Command {
 
 fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
-}
-
-/// Where `scripts/test-interop` puts what it gets.
-fn installed(path: &str, what: &str) -> Result<PathBuf, String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop").join(path);
-    if path.exists() { Ok(path) } else { Err(format!("{what} is not installed; scripts/test-interop does it")) }
-}
-
-/// The one of the system may be hidden behind another that has no redis-py.
-fn python(module: &str) -> Result<String, String> {
-    let own = installed("venv/bin/python", "").map(|path| path.display().to_string());
-    let known = own.into_iter().chain(["python3".to_owned(), "/usr/bin/python3".to_owned()]);
-    let usable = |python: &String| check(python, &["-c", &format!("import {module}")], "").is_ok();
-    known
-        .into_iter()
-        .find(usable)
-        .ok_or_else(|| format!("there is no python3 with {module}; scripts/test-interop gets one"))
-}
-
-fn phpredis() -> Result<(), String> {
-    check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")
-}
-
-fn check(program: &str, args: &[&str], what: &str) -> Result<(), String> {
-    let mut command = std::process::Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let there = command.status().is_ok_and(|status| status.success());
-    if there { Ok(()) } else { Err(format!("there is no {what}")) }
 }

@@ -6,12 +6,14 @@
 //! | what a network does to us | [`Proxy`] |
 //! | what a stopped process misses | [`freeze`], [`thaw`] |
 //! | what a hostile server sends us | [`ScriptedServer`] |
+//! | what other languages do | [`programs`] |
 //!
 //! Every server and process ends with the value that stands for it, also when a test panics.
 #![forbid(unsafe_code)]
 
 mod freezing;
 mod port;
+pub mod programs;
 mod proxy;
 mod redis;
 mod scripted;

@@ -1,3 +1,4 @@
+use fencelock_testkit::programs::{check, installed, php, python};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -94,12 +95,12 @@ impl Peer {
             Recipe::Node(library) => {
                 let module = installed(&format!("node/node_modules/{library}"))?;
                 let root = module.parent().map(Path::to_path_buf).unwrap_or_default();
-                check("node", &["--version"], "node")?;
+                check(Path::new("node"), &["--version"], "node")?;
                 Ok(vec!["node".into(), source("node/worker.mjs"), root, library.into()])
             }
             Recipe::Redisson(kind) => {
                 let classes = installed("redisson/bench-classes/Worker.class")?;
-                check("java", &["-version"], "java")?;
+                check(Path::new("java"), &["-version"], "java")?;
                 let classes = classes.parent().map(Path::to_path_buf).unwrap_or_default();
                 let path = format!("{}:{}/*", classes.display(), classes.with_file_name("lib").display());
                 Ok(vec!["java".into(), "-cp".into(), path.into(), "Worker".into(), kind.into()])
@@ -143,32 +144,6 @@ impl Peer {
 
 fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
-}
-
-/// Where `scripts/bench-peers` puts what it gets.
-fn installed(path: &str) -> Result<PathBuf, String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop").join(path);
-    if path.exists() { Ok(path) } else { Err("not installed; scripts/bench-peers does it if it can be had".into()) }
-}
-
-fn php() -> Result<(), String> {
-    check("php", &["-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php with its extension redis")
-}
-
-/// The one of the system may be hidden behind another that does not have the module.
-fn python(module: &str) -> Result<PathBuf, String> {
-    let own = installed("venv/bin/python").ok();
-    let known = own.into_iter().chain(["python3".into(), "/usr/bin/python3".into()]);
-    let usable =
-        |python: &PathBuf| check(&python.display().to_string(), &["-c", &format!("import {module}")], "").is_ok();
-    known.into_iter().find(usable).ok_or_else(|| format!("there is no python3 with the module {module}"))
-}
-
-fn check(program: &str, args: &[&str], what: &str) -> Result<(), String> {
-    let mut command = std::process::Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let there = command.status().is_ok_and(|status| status.success());
-    if there { Ok(()) } else { Err(format!("there is no {what}")) }
 }
 
 #[test]

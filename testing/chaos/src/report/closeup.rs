@@ -1,9 +1,9 @@
 //! One fault from near: who held what, who wrote, who was refused.
 
-use super::scale::{LEFT, Scale, WIDTH, float};
+use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
 use super::scene::{Scene, Span, colour};
-use super::svg::Svg;
 use crate::history::{Line, Outcome};
+use fencelock_lab::svg::Svg;
 
 const ROW: f64 = 18.0;
 const GAP: f64 = 12.0;
@@ -19,9 +19,9 @@ pub(super) fn draw(scene: &Scene<'_>, fault: &Line) -> String {
     };
     let lanes: Vec<_> = scene.holds.iter().map(|(key, spans)| (*key, stack(spans, scale))).collect();
     let height: f64 = lanes.iter().map(|(_, rows)| float(rows.len() as u64) * ROW + GAP).sum();
-    let mut svg = Svg::new(WIDTH);
+    let mut svg = Svg::new(STYLE, 1);
     let (x, end) = (scale.x(fault.invoke_us), scale.x(fault.return_us));
-    svg.rect((x, TOP - 8.0), ((end - x).max(2.0), height + 8.0), "fill=\"#fbe3cf\"", "");
+    svg.rect((x, TOP - 8.0), ((end - x).max(2.0), height + 8.0), "fill=\"#fbe3cf\"");
     svg.text((x, TOP - 12.0), "", fault.what.as_deref().unwrap_or_default());
     scale.draw(&mut svg, scene.begin, TOP - 8.0, TOP + height);
     let mut y = TOP;
@@ -35,7 +35,7 @@ pub(super) fn draw(scene: &Scene<'_>, fault: &Line) -> String {
         }
         y += GAP;
     }
-    svg.finish(TOP + height + 22.0)
+    svg.finish((WIDTH, TOP + height + 22.0))
 }
 
 /// Holds in as many rows as it takes to keep them apart; with exclusion that is one.
@@ -57,7 +57,7 @@ fn hold(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, span: Span<'_>, y: f64) 
     let token = line.fence.map_or("no token".to_owned(), |fence| format!("token {fence}"));
     let title =
         format!("{} held {} for {} ms under {token}", line.client, line.key, (span.until - line.return_us) / 1000);
-    svg.rect((x, y), (end - x, ROW - 4.0), &format!("rx=\"2\" fill=\"{}\"", colour(&line.client)), &title);
+    svg.titled_rect((x, y), (end - x, ROW - 4.0), &format!("rx=\"2\" fill=\"{}\"", colour(&line.client)), &title);
     // About six pixels for each character.
     let room = (end - x) / 5.6;
     let short = line.fence.map_or(String::new(), |fence| format!(" …{:07}", fence % 10_000_000));

@@ -4,11 +4,11 @@ mod closeup;
 mod overview;
 mod scale;
 mod scene;
-mod svg;
 mod tables;
 
 use crate::conductor::{Run, Settings};
 use crate::fault::Fault;
+use fencelock_lab::svg::escape;
 use scene::Scene;
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ pub fn html(settings: &Settings, run: &Run) -> String {
         let first = scene.faults.iter().find(|line| line.what.as_deref() == Some(fault.name()));
         if let Some(line) = first {
             // Writing to a string cannot fail.
-            let _ = writeln!(page, "<h3>{} ({})</h3>", fault.name(), svg::escape(&line.client));
+            let _ = writeln!(page, "<h3>{} ({})</h3>", fault.name(), escape(&line.client));
             page += &closeup::draw(&scene, line);
         }
     }

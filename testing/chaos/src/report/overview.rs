@@ -1,10 +1,10 @@
 //! The whole run in one picture.
 
-use super::scale::{LEFT, Scale, WIDTH, float};
+use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
 use super::scene::{Scene, Span, colour};
-use super::svg::Svg;
 use crate::fault::Fault;
 use crate::history::Outcome;
+use fencelock_lab::svg::Svg;
 
 const LANE: f64 = 15.0;
 const KEY: f64 = 20.0;
@@ -12,7 +12,7 @@ const GRANTS: f64 = 60.0;
 const TOKENS: f64 = 90.0;
 
 pub(super) fn draw(scene: &Scene<'_>) -> String {
-    let mut svg = Svg::new(WIDTH);
+    let mut svg = Svg::new(STYLE, 1);
     let scale = Scale { from: scene.begin, until: scene.end };
     let lanes = Fault::ALL.iter().filter(|fault| count(scene, **fault) > 0).count();
     let lanes = float(lanes as u64) * LANE;
@@ -24,7 +24,7 @@ pub(super) fn draw(scene: &Scene<'_>) -> String {
     grants(&mut svg, scene, scale, tops[1]);
     holders(&mut svg, scene, scale, tops[2]);
     fences(&mut svg, scene, scale, tokens);
-    svg.finish(tokens + TOKENS + 24.0)
+    svg.finish((WIDTH, tokens + TOKENS + 24.0))
 }
 
 fn count(scene: &Scene<'_>, fault: Fault) -> usize {
@@ -40,7 +40,7 @@ fn faults(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
             let x = scale.x(line.invoke_us);
             let width = (scale.x(line.return_us) - x).max(3.0);
             let fill = if line.excuses.is_empty() { "fill=\"#d9822b\"" } else { "fill=\"#c0392b\"" };
-            svg.rect((x, y + 1.0), (width, LANE - 4.0), fill, &format!("{} of {}", fault.name(), line.client));
+            svg.titled_rect((x, y + 1.0), (width, LANE - 4.0), fill, &format!("{} of {}", fault.name(), line.client));
         }
         y += LANE;
     }
@@ -65,7 +65,12 @@ fn grants(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     for (place, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let height = float(*count) / float(most) * (GRANTS - 14.0);
         let x = LEFT + float(place as u64) * width;
-        svg.rect((x, top + GRANTS - 14.0 - height), (width - 0.5, height), "fill=\"#9db8d2\"", &count.to_string());
+        svg.titled_rect(
+            (x, top + GRANTS - 14.0 - height),
+            (width - 0.5, height),
+            "fill=\"#9db8d2\"",
+            &count.to_string(),
+        );
     }
     let per_second = float(most) / (scale.span() / 200.0 / 1e6);
     svg.text((LEFT - 8.0, top + 10.0), "end", "grants");
@@ -91,7 +96,7 @@ fn holders(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     for (key, spans) in &scene.holds {
         svg.text((LEFT - 8.0, y + 12.0), "end", &format!("holders of {key}"));
         for (x, width, colour) in runs(spans, scale) {
-            svg.rect((x, y), (width, KEY - 5.0), &format!("fill=\"{colour}\""), "");
+            svg.rect((x, y), (width.max(0.8), KEY - 5.0), &format!("fill=\"{colour}\""));
         }
         y += KEY;
     }

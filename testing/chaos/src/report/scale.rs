@@ -1,9 +1,12 @@
-use super::svg::Svg;
+use fencelock_lab::svg::Svg;
 
 /// Left of it are the names, right of it is time.
 pub(super) const LEFT: f64 = 150.0;
 pub(super) const WIDTH: f64 = 1200.0;
 const RIGHT: f64 = 14.0;
+/// The style of all pictures.
+pub(super) const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#333}.end{text-anchor:end}.mid{text-anchor:middle}\
+.small{font-size:9px;fill:#fff}.faint{fill:#888}";
 
 /// Where a moment lies in a picture.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,9 @@
 //! The numbers of a run, as rows of HTML.
 
-use super::svg::escape;
 use crate::checker::{Check, Verdict, Violation};
 use crate::fault::Fault;
 use crate::history::{History, Op, Outcome};
+use fencelock_lab::svg::escape;
 use std::fmt::Write;
 
 fn row(cells: &[String]) -> String {

@@ -2,11 +2,11 @@
 
 use super::Mutant;
 use super::client::{Asking, Client, Phase, Timer};
-use super::luck::Luck;
 use super::message::{Answer, Ask, Reply, Request};
 use super::sight::Sight;
 use super::world::{World, holder_name};
 use crate::history::Op;
+use crate::luck::Luck as _;
 use fencelock_core::{Defeat, Expiry, FencingToken, Lease, NodeSet, Raise, RetryPlan, Round, Verdict, Vote};
 use std::mem;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl World<'_> {
         for node in 0..self.nodes.len() {
             self.ask(client, node, Ask::Claim { proposal });
         }
-        let limit = 4000 + self.dice.upto(60_000);
+        let limit = 4000 + self.rng.upto(60_000);
         self.after(limit, client, Timer::ClaimLimit);
     }
 
@@ -178,7 +178,7 @@ impl World<'_> {
         for node in nodes.iter() {
             self.ask(client, node, Ask::Raise { to });
         }
-        let limit = 4000 + self.dice.upto(60_000);
+        let limit = 4000 + self.rng.upto(60_000);
         self.after(limit, client, Timer::RaiseLimit);
     }
 
@@ -227,9 +227,9 @@ impl World<'_> {
         let expiry = busy_for.map_or(Expiry::Never, Expiry::In);
         let asked = self.clients[client].asked;
         self.clients[client].asked += 1;
-        let pause = RetryPlan::BLIND.pause(asked, expiry, self.dice.throw());
+        let pause = RetryPlan::BLIND.pause(asked, expiry, self.rng.u64(..));
         // Two that asked at once should not do so again.
-        let more = self.dice.upto(4000);
+        let more = self.rng.upto(4000);
         self.after(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX / 2) + more, client, Timer::Start);
     }
 

@@ -1,11 +1,11 @@
 //! What is broken, and how it is made whole.
 
 use super::client::{Phase, Timer};
-use super::luck::Luck;
 use super::node::Memory;
 use super::sight::Sight;
 use super::world::{Event, World};
 use crate::history::{Line, Op};
+use crate::luck::Luck as _;
 
 impl World<'_> {
     /// One throw for each kind of fault.
@@ -16,43 +16,43 @@ impl World<'_> {
         if self.scenario.pauses {
             self.maybe_pause();
         }
-        let node = self.dice.below(self.nodes.len());
-        if self.scenario.crashes && self.dice.chance(30_000) && self.nodes[node].up {
+        let node = self.rng.usize(..self.nodes.len());
+        if self.scenario.crashes && self.rng.chance(30_000) && self.nodes[node].up {
             self.lose(node);
         }
-        let node = self.dice.below(self.nodes.len());
-        if self.scenario.cuts && self.dice.chance(50_000) {
-            let until = self.now + 50_000 + self.dice.upto(850_000);
+        let node = self.rng.usize(..self.nodes.len());
+        if self.scenario.cuts && self.rng.chance(50_000) {
+            let until = self.now + 50_000 + self.rng.upto(850_000);
             self.nodes[node].cut_until = until.min(self.scenario.calm_us);
             self.sights.saw(Sight::Cut);
             self.tell(|| format!("n{node} is cut off until {until}"));
         }
-        let node = self.dice.below(self.nodes.len());
-        if self.scenario.jump_us > 0 && self.dice.chance(40_000) {
+        let node = self.rng.usize(..self.nodes.len());
+        if self.scenario.jump_us > 0 && self.rng.chance(40_000) {
             self.jump(node);
         }
-        let node = self.dice.below(self.nodes.len());
-        if self.dice.chance(200_000) {
+        let node = self.rng.usize(..self.nodes.len());
+        if self.rng.chance(200_000) {
             self.nodes[node].save();
         }
-        let pause = 20_000 + self.dice.upto(200_000);
+        let pause = 20_000 + self.rng.upto(200_000);
         self.queue.put(self.now + pause, Event::Breakage);
     }
 
     fn maybe_pause(&mut self) {
-        let client = self.dice.below(self.clients.len());
-        if self.dice.chance(350_000) {
-            let until = self.now + self.dice.upto(500_000);
+        let client = self.rng.usize(..self.clients.len());
+        if self.rng.chance(350_000) {
+            let until = self.now + self.rng.upto(500_000);
             self.clients[client].paused_until = until;
             self.tell(|| format!("c{client} sleeps until {until}"));
         }
-        let client = self.dice.below(self.clients.len());
-        if self.dice.chance(30_000) {
+        let client = self.rng.usize(..self.clients.len());
+        if self.rng.chance(30_000) {
             self.kill(client);
         }
-        let node = self.dice.below(self.nodes.len());
-        if self.dice.chance(60_000) {
-            let until = self.now + self.dice.upto(500_000);
+        let node = self.rng.usize(..self.nodes.len());
+        if self.rng.chance(60_000) {
+            let until = self.now + self.rng.upto(500_000);
             self.nodes[node].paused_until = until;
             self.tell(|| format!("n{node} stands still until {until}"));
         }
@@ -67,12 +67,12 @@ impl World<'_> {
         dead.phase = Phase::Idle;
         dead.seen = 0;
         dead.asked = 0;
-        let pause = 1000 + self.dice.upto(300_000);
+        let pause = 1000 + self.rng.upto(300_000);
         self.after(pause, client, Timer::Start);
     }
 
     fn lose(&mut self, node: usize) {
-        let (memory, sight) = match self.dice.below(10) {
+        let (memory, sight) = match self.rng.usize(..10) {
             0..2 => (Memory::All, Sight::Kept),
             2..5 => (Memory::Older, Sight::FellBack),
             5..9 => (Memory::Nothing, Sight::Forgot),
@@ -86,7 +86,7 @@ impl World<'_> {
         self.tell(|| format!("n{node} crashes"));
         self.sights.saw(sight);
         self.nodes[node].crash();
-        let down = 5000 + self.dice.upto(400_000);
+        let down = 5000 + self.rng.upto(400_000);
         self.queue.put(self.now + down, Event::Restart { node, memory });
     }
 
@@ -97,7 +97,7 @@ impl World<'_> {
 
     /// Leases end early on a node that jumps ahead, so two may hold; tokens must stay in order all the same.
     fn jump(&mut self, node: usize) {
-        let by_us = self.dice.around(self.scenario.jump_us);
+        let by_us = self.rng.around(self.scenario.jump_us);
         // Within bounds, forth and back: where nodes forget, the promise is for clocks that are off by a second at most.
         let jumped = &mut self.nodes[node].jumped_us;
         let by_us = if (*jumped + by_us).unsigned_abs() > self.scenario.jump_us { -*jumped } else { by_us };

@@ -2,11 +2,11 @@
 
 use super::Mutant;
 use super::client::{Client, Hold, Phase, Renewing, Timer};
-use super::luck::Luck;
 use super::message::Ask;
 use super::sight::Sight;
 use super::world::{World, holder_name};
 use crate::history::{Line, Op};
+use crate::luck::Luck as _;
 use fencelock_core::{Due, FencingToken, Lease, Moment, Outcome, RenewalPlan, Standing, Tally, jitter};
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ impl World<'_> {
     pub(super) fn hold(&mut self, client: usize, sent: Moment, lease: Lease, fence: FencingToken) {
         let ttl = self.scenario.ttl;
         let ttl_us = ttl.as_millis() * 1000;
-        let overruns = self.dice.chance(self.scenario.overrun_ppm);
+        let overruns = self.rng.chance(self.scenario.overrun_ppm);
         let lasts = if overruns {
-            ttl_us + self.dice.upto(50_000)
-        } else if self.now < self.scenario.calm_us && self.dice.chance(150_000) {
+            ttl_us + self.rng.upto(50_000)
+        } else if self.now < self.scenario.calm_us && self.rng.chance(150_000) {
             // Not far into the time of peace, in which others must get their turn.
-            self.dice.upto(4 * ttl_us).min(self.scenario.calm_us - self.now)
+            self.rng.upto(4 * ttl_us).min(self.scenario.calm_us - self.now)
         } else {
-            self.dice.upto(4000)
+            self.rng.upto(4000)
         };
-        let first = if overruns { Moment::NEVER } else { sent + jitter(ttl.get() / 3, self.dice.throw()) };
+        let first = if overruns { Moment::NEVER } else { sent + jitter(ttl.get() / 3, self.rng.u64(..)) };
         let plan = RenewalPlan::new(lease, ttl, self.scenario.drift(), first, Moment::NEVER);
         let revives_until = lease.until() + STUBBORN;
         self.clients[client].phase = Phase::Holding(Hold { plan, fence, renewing: None, revives_until });
         self.after(lasts, client, Timer::Done);
-        for _ in 0..self.dice.upto(3) {
+        for _ in 0..self.rng.upto(3) {
             // Sometimes after the end.
-            let pause = self.dice.upto(lasts + lasts / 8);
+            let pause = self.rng.upto(lasts + lasts / 8);
             self.write_after(pause, client, fence);
         }
         self.watch(client);
@@ -85,7 +85,7 @@ impl World<'_> {
         for node in 0..self.nodes.len() {
             self.ask(client, node, Ask::Renew { number });
         }
-        let limit = 4000 + self.dice.upto(60_000);
+        let limit = 4000 + self.rng.upto(60_000);
         self.after(limit, client, Timer::RenewLimit(number));
         if until > sent {
             self.watch_at(client, until);
@@ -119,9 +119,9 @@ impl World<'_> {
             }
             Outcome::Unknown => {
                 self.sights.saw(Sight::RenewalFailed);
-                let dice = self.dice.throw();
+                let rng = self.rng.u64(..);
                 if let Some((hold, now)) = self.holding(client) {
-                    hold.plan.failed(now, dice);
+                    hold.plan.failed(now, rng);
                 }
                 self.watch(client);
             }
@@ -130,13 +130,13 @@ impl World<'_> {
 
     fn renewed(&mut self, client: usize, renewing: &Renewing, now: Moment) {
         let (ttl, drift) = (self.scenario.ttl, self.scenario.drift());
-        let dice = self.dice.throw();
+        let rng = self.rng.u64(..);
         let stubborn = self.scenario.is(Mutant::LateExtendRevives);
         let Some((hold, _)) = self.holding(client) else { return };
         if stubborn && now >= hold.plan.until() {
             let lease = Lease::granted(renewing.sent, ttl.get(), drift);
             hold.plan = RenewalPlan::new(lease, ttl, drift, now + ttl.get() / 3, Moment::NEVER);
-        } else if hold.plan.renewed(renewing.sent, now, dice).is_err() {
+        } else if hold.plan.renewed(renewing.sent, now, rng).is_err() {
             self.sights.saw(Sight::LateRenewal);
             self.lose_hold(client, "its lease had run out when the renewal was confirmed");
             return;
@@ -182,7 +182,7 @@ impl World<'_> {
 
     fn end(&mut self, client: usize) {
         self.release_everywhere(client);
-        let pause = 200 + self.dice.upto(8000);
+        let pause = 200 + self.rng.upto(8000);
         self.after(pause, client, Timer::Start);
     }
 }

@@ -16,7 +16,6 @@ mod client;
 mod clock;
 mod command;
 mod holding;
-mod luck;
 mod message;
 mod mutant;
 mod node;

@@ -1,5 +1,5 @@
 use super::Mutant;
-use crate::dice::Dice;
+use fastrand::Rng;
 use fencelock_core::{Drift, Invalid, Quorum, Ttl, quarantine};
 use std::time::Duration;
 
@@ -58,10 +58,10 @@ impl Scenario {
     /// [`Invalid`] for a number of nodes that is none of a quorum.
     pub fn of(seed: u64, nodes: usize) -> Result<Self, Invalid> {
         Quorum::new(nodes)?;
-        let mut dice = Dice::new(seed ^ 0x51_u64.rotate_left(40));
-        let ttl = [150, 200, 300, 300, 600, 600, 2000, 5000][dice.below(8)];
-        let crashes = dice.below(4) > 0;
-        let jump_us = match (dice.below(4), crashes) {
+        let mut rng = Rng::with_seed(seed ^ 0x51_u64.rotate_left(40));
+        let ttl = [150, 200, 300, 300, 600, 600, 2000, 5000][rng.usize(..8)];
+        let crashes = rng.usize(..4) > 0;
+        let jump_us = match (rng.usize(..4), crashes) {
             (0, true) => 450_000,
             (0, false) => 3_000_000,
             _ => 0,
@@ -69,21 +69,21 @@ impl Scenario {
         Ok(Self {
             seed,
             nodes,
-            clients: 2 + dice.below(4),
-            keys: [1, 1, 1, 2][dice.below(4)],
+            clients: 2 + rng.usize(..4),
+            keys: [1, 1, 1, 2][rng.usize(..4)],
             ttl: Ttl::new(Duration::from_millis(ttl))?,
             length_us: 20_000_000,
             calm_us: 10_000_000,
-            node_skew_us: [500, 20_000, 400_000][dice.below(3)],
-            client_skew_us: [2000, 80_000, 5_000_000, 3_600_000_000][dice.below(4)],
-            rate_ppm: [0, 200, 4000][dice.below(3)],
+            node_skew_us: [500, 20_000, 400_000][rng.usize(..3)],
+            client_skew_us: [2000, 80_000, 5_000_000, 3_600_000_000][rng.usize(..4)],
+            rate_ppm: [0, 200, 4000][rng.usize(..3)],
             apart: false,
             loss_ppm: 15_000,
             twice_ppm: 20_000,
             tail_ppm: 15_000,
             crashes,
-            pauses: dice.below(4) > 0,
-            cuts: dice.below(2) > 0,
+            pauses: rng.usize(..4) > 0,
+            cuts: rng.usize(..2) > 0,
             jump_us,
             overrun_ppm: 100_000,
             mutant: None,

@@ -1,14 +1,14 @@
 use super::client::{Client, Phase, Timer};
 use super::clock::SimClock;
-use super::luck::Luck;
 use super::message::{Answer, Ask, Request};
 use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;
 use super::sight::{Sight, Sights};
 use super::{Simulated, Trace};
-use crate::dice::Dice;
 use crate::history::{History, Line, Op, Outcome};
+use crate::luck::Luck as _;
+use fastrand::Rng;
 use fencelock_core::{FenceGate, FencingToken, Quorum};
 
 /// Wall clocks begin here, in microseconds since 1970.
@@ -23,7 +23,7 @@ pub(super) struct World<'a> {
     pub(super) size: Quorum,
     pub(super) now: u64,
     pub(super) queue: Queue<Event>,
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
     pub(super) attempts: u64,
@@ -73,24 +73,24 @@ pub(super) struct Write {
 
 impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, trace: Trace) -> Self {
-        let mut dice = Dice::new(scenario.seed);
+        let mut rng = Rng::with_seed(scenario.seed);
         let size =
             Quorum::new(scenario.nodes).unwrap_or_else(|error| unreachable!("the scenario was checked: {error}"));
-        let rate = |dice: &mut Dice, apart: i64| {
-            if scenario.apart { apart * scenario.rate_ppm.cast_signed() } else { dice.around(scenario.rate_ppm) }
+        let rate = |rng: &mut Rng, apart: i64| {
+            if scenario.apart { apart * scenario.rate_ppm.cast_signed() } else { rng.around(scenario.rate_ppm) }
         };
         let nodes = (0..scenario.nodes)
             .map(|_| {
-                let start_us = WALL_US + dice.around(scenario.node_skew_us);
-                Node::new(SimClock { start_us, ppm: rate(&mut dice, 1) }, scenario)
+                let start_us = WALL_US + rng.around(scenario.node_skew_us);
+                Node::new(SimClock { start_us, ppm: rate(&mut rng, 1) }, scenario)
             })
             .collect();
         let clients = (0..scenario.clients)
             .map(|number| Client {
                 name: format!("c{number}"),
                 key: number % scenario.keys,
-                clock: SimClock { start_us: dice.upto(1_000_000_000).cast_signed(), ppm: rate(&mut dice, -1) },
-                wall: SimClock { start_us: WALL_US + dice.around(scenario.client_skew_us), ppm: 0 },
+                clock: SimClock { start_us: rng.upto(1_000_000_000).cast_signed(), ppm: rate(&mut rng, -1) },
+                wall: SimClock { start_us: WALL_US + rng.around(scenario.client_skew_us), ppm: 0 },
                 seen: 0,
                 paused_until: 0,
                 life: 0,
@@ -106,7 +106,7 @@ impl<'a> World<'a> {
             size,
             now: 0,
             queue: Queue::new(),
-            dice,
+            rng,
             nodes,
             clients,
             attempts: 0,
@@ -122,7 +122,7 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> Simulated {
         for client in 0..self.clients.len() {
-            let pause = self.dice.upto(5000);
+            let pause = self.rng.upto(5000);
             self.after(pause, client, Timer::Start);
         }
         self.queue.put(50_000, Event::Breakage);
@@ -207,13 +207,13 @@ impl<'a> World<'a> {
     }
 
     fn latency(&mut self) -> u64 {
-        let usual = 100 + self.dice.upto(1500);
-        let late = self.now < self.scenario.calm_us && self.dice.chance(self.scenario.tail_ppm);
-        if late { 20_000 + self.dice.upto(400_000) } else { usual }
+        let usual = 100 + self.rng.upto(1500);
+        let late = self.now < self.scenario.calm_us && self.rng.chance(self.scenario.tail_ppm);
+        if late { 20_000 + self.rng.upto(400_000) } else { usual }
     }
 
     fn happens(&mut self, ppm: u64) -> bool {
-        self.now < self.scenario.calm_us && self.dice.chance(ppm)
+        self.now < self.scenario.calm_us && self.rng.chance(ppm)
     }
 
     /// Asks a node, in the name of the present attempt.
@@ -231,7 +231,7 @@ impl<'a> World<'a> {
             self.queue.put(at, Event::AtNode { node, run, request });
         }
         if self.happens(self.scenario.twice_ppm) {
-            let at = self.now + self.latency() + self.dice.upto(250_000);
+            let at = self.now + self.latency() + self.rng.upto(250_000);
             self.queue.put(at, Event::AtNode { node, run, request });
         }
     }

@@ -53,9 +53,9 @@ impl Stage {
             }
             Fault::PauseServer => {
                 let millis = step.lasts.as_millis().to_string();
-                node.server().command(&["CLIENT", "PAUSE", &millis, "WRITE"]);
+                node.server().command(&["CLIENT", "PA", &millis, "WRITE"]);
                 wait();
-                node.server().command(&["CLIENT", "UNPAUSE"]);
+                node.server().command(&["CLIENT", "UNPA"]);
             }
             Fault::Demote => self.demote(node, step.lasts),
             Fault::Slow => {

@@ -1,10 +1,11 @@
 use super::Job;
 use super::grip::Grip;
 use crate::Failure;
-use crate::dice::Dice;
 use crate::history::{Line, Op, Outcome};
+use crate::luck::Luck as _;
 use crate::recorder::{Recorder, now};
 use crate::resource::Writer;
+use fastrand::Rng;
 use fencelock::{Client, Error, Guard};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(crate) struct Task {
     job: Arc<Job>,
     client: Client,
     recorder: Arc<Recorder>,
-    dice: Dice,
+    rng: Rng,
 }
 
 /// What it does with a lock that it has got.
@@ -37,8 +38,8 @@ enum Manner {
 }
 
 impl Task {
-    pub(crate) fn new(number: usize, job: Arc<Job>, client: Client, recorder: Arc<Recorder>, dice: Dice) -> Self {
-        Self { number, name: format!("{}.{number}", job.name), job, client, recorder, dice }
+    pub(crate) fn new(number: usize, job: Arc<Job>, client: Client, recorder: Arc<Recorder>, rng: Rng) -> Self {
+        Self { number, name: format!("{}.{number}", job.name), job, client, recorder, rng }
     }
 
     pub(crate) async fn run(mut self, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
@@ -48,7 +49,7 @@ impl Task {
             if let Some((guard, grip)) = self.acquire(&key, stopped.clone()).await {
                 self.hold(guard, grip, &mut writer).await?;
             }
-            tokio::time::sleep(self.dice.millis(2, 20)).await;
+            tokio::time::sleep(self.rng.millis(2, 20)).await;
         }
         Ok(())
     }
@@ -56,7 +57,7 @@ impl Task {
     /// Mostly its own, or all tasks would end up in the line of the one key that is stuck.
     fn choose(&mut self) -> String {
         let keys = &self.job.keys;
-        let place = if self.dice.below(20) == 0 { self.dice.below(keys.len()) } else { self.number % keys.len() };
+        let place = if self.rng.usize(..20) == 0 { self.rng.usize(..keys.len()) } else { self.number % keys.len() };
         keys[place].clone()
     }
 
@@ -68,13 +69,13 @@ impl Task {
         // A lease is passed on among those of one label only.
         let label = if self.job.shares { &self.job.name } else { &self.name };
         let lock = self.client.lock(key).ttl(self.ttl()).label(label);
-        let dice = self.dice.below(100);
-        let (wait, patience) = match dice {
+        let rng = self.rng.usize(..100);
+        let (wait, patience) = match rng {
             0..15 => (Duration::ZERO, Duration::MAX),
-            15..25 => (self.dice.millis(1, 200), Duration::MAX),
+            15..25 => (self.rng.millis(1, 200), Duration::MAX),
             // These lose patience, so that the attempt is dropped at any point.
-            25..30 => (Duration::from_secs(30), self.dice.millis(1, 100)),
-            _ => (self.dice.millis(2000, 8000), Duration::MAX),
+            25..30 => (Duration::from_secs(30), self.rng.millis(1, 100)),
+            _ => (self.rng.millis(2000, 8000), Duration::MAX),
         };
         let invoke_us = now();
         let answer = tokio::select! {
@@ -106,7 +107,7 @@ impl Task {
     }
 
     async fn hold(&mut self, guard: Guard, grip: Grip, writer: &mut Writer) -> Result<(), Failure> {
-        let manner = match self.dice.below(200) {
+        let manner = match self.rng.usize(..200) {
             0..2 => Manner::Overrun,
             2..6 => Manner::Long,
             6..12 => Manner::ByHand,
@@ -118,10 +119,10 @@ impl Task {
             Manner::Overrun => return self.overrun(guard, grip, writer).await,
             Manner::Long => return self.hold_long(guard, grip, writer).await,
             Manner::ByHand => {
-                tokio::time::sleep(self.dice.millis(1, 40)).await;
+                tokio::time::sleep(self.rng.millis(1, 40)).await;
                 grip.renew(&self.client).await;
             }
-            Manner::Short | Manner::Careless => tokio::time::sleep(self.dice.millis(1, 25)).await,
+            Manner::Short | Manner::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
         grip.write(writer).await?;
         if matches!(manner, Manner::Careless) {
@@ -136,13 +137,13 @@ impl Task {
         grip.look(&guard);
         guard.into_holder();
         let left = Duration::from_micros(grip.until_us.saturating_sub(now()));
-        tokio::time::sleep(left + self.dice.millis(20, 400)).await;
+        tokio::time::sleep(left + self.rng.millis(20, 400)).await;
         self.recorder.seen("a hold past its lease");
         grip.write(writer).await
     }
 
     async fn hold_long(&mut self, guard: Guard, mut grip: Grip, writer: &mut Writer) -> Result<(), Failure> {
-        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.dice.throw() % 10);
+        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
         while now() < ends {
             tokio::select! {
                 biased;
