@@ -16,9 +16,8 @@
 //! write, also stops one that does not.
 #![forbid(unsafe_code)]
 
-pub mod account;
 pub mod door;
-pub mod shop;
+pub mod ledger;
 pub mod workers;
 
 /// The code in the pages for people is compiled and run with the tests.

@@ -3,12 +3,18 @@
 
 use clap::Parser;
 use fencelock_examples::Failure;
-use fencelock_examples::account::{ACCOUNT, Account};
 use fencelock_examples::door::{Door, default_url, leave};
+use fencelock_examples::ledger::Ledger;
 use fencelock_examples::workers::{await_start, run_together};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Whose balance it is, which is also the name of the lock.
+const ACCOUNT: &str = "account:0001";
+
+/// A note of a clerk who has read the balance.
+const READ: &str = "read";
 
 /// A bank account: several clerks, each a process, take money from it at once.
 ///
@@ -56,7 +62,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("bank-").tempdir()?;
     let database = dir.path().join("bank.db");
     let lock = arguments.lock.clone().unwrap_or_else(|| default_url(dir.path()));
-    let account = Account::create(&database, arguments.balance)?;
+    let account = Ledger::create(&database, arguments.balance)?;
     let mut common = vec!["--lock".into(), lock, "--database".into(), database.display().to_string()];
     common.extend(["--patience".into(), arguments.patience.to_string()]);
     common.extend(arguments.spend.iter().map(|amount| format!("--spend={amount}")));
@@ -66,7 +72,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
     let amounts: Vec<_> = arguments.spend.iter().map(i64::to_string).collect();
     println!("an account of {}, of which {} are spent at once", arguments.balance, amounts.join(" and "));
     run_together(&jobs)?;
-    let (balance, expected) = (account.balance()?, arguments.balance - arguments.spend.iter().sum::<i64>());
+    let (balance, expected) = (account.number()?, arguments.balance - arguments.spend.iter().sum::<i64>());
     println!("  balance   {balance}");
     println!("  expected  {expected}");
     println!("  lost      {}", balance - expected);
@@ -77,16 +83,19 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
 fn work(arguments: &Arguments, clerk: usize) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let account = Account::open(arguments.database.as_deref().ok_or("a worker needs a database")?)?;
+        let mut account = Ledger::open(arguments.database.as_deref().ok_or("a worker needs a database")?)?;
         let amount = arguments.spend.get(clerk).ok_or("a worker needs an amount")?;
         let door = Door::of(arguments.lock.as_deref().unwrap_or_default()).await?;
         await_start()?;
 
         let guard = door.enter(ACCOUNT, Duration::from_secs(30)).await?;
-        let balance = account.balance()?;
-        account.note_reading(clerk)?;
+        let balance = account.number()?;
+        let name = clerk.to_string();
+        account.note(READ, &name)?;
         linger(&account, arguments).await?;
-        account.write(balance - amount, guard.as_ref().map(fencelock::Guard::fencing_token))?;
+        if !account.write(&name, balance - amount, guard.as_ref().map(fencelock::Guard::fencing_token))? {
+            return Err("the bank has seen a greater fencing token".into());
+        }
         match leave(guard).await? {
             None => Ok(()),
             Some(why) => Err(format!("the lock was lost on the way: {why}").into()),
@@ -95,9 +104,10 @@ fn work(arguments: &Arguments, clerk: usize) -> Result<(), Failure> {
 }
 
 /// Until all clerks have read the balance, or this one has had enough: behind a lock the others cannot.
-async fn linger(account: &Account, arguments: &Arguments) -> Result<(), Failure> {
+async fn linger(account: &Ledger, arguments: &Arguments) -> Result<(), Failure> {
     let all = async {
-        while account.readings()? < arguments.spend.len() {
+        let clerks = i64::try_from(arguments.spend.len())?;
+        while account.count(READ)? < clerks {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(())

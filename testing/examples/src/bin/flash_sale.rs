@@ -6,7 +6,7 @@ use fencelock::Clock;
 use fencelock::backends::BootClock;
 use fencelock_examples::Failure;
 use fencelock_examples::door::{Door, default_url, leave};
-use fencelock_examples::shop::{Books, ITEM, Sale, Shop};
+use fencelock_examples::ledger::{Ledger, REFUSED, WRITTEN};
 use fencelock_examples::workers::{await_start, finish, run_together, spawn};
 use fencelock_lab::workers::start;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
+
+/// The one thing that is sold, which is also the name of the lock.
+const ITEM: &str = "sku:0001";
 
 /// A flash sale: hundreds of buyers in several processes want the few pieces in stock, all at once.
 ///
@@ -87,7 +90,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("flash-sale-").tempdir()?;
     let database = dir.path().join("shop.db");
     let lock = arguments.lock.clone().unwrap_or_else(|| default_url(dir.path()));
-    let shop = Shop::create(&database, arguments.stock)?;
+    let shop = Ledger::create(&database, arguments.stock.into())?;
     let job = |buyers: u32, name: &str| job(arguments, &database, &lock, buyers, name);
 
     let begun = BootClock.now();
@@ -101,8 +104,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
         let jobs: Vec<_> = (0..processes).map(|i| job(share(i), &format!("process {i}"))).collect();
         run_together(&jobs)?;
     }
-    report(arguments, shop.books()?, BootClock.now().since(begun));
-    Ok(())
+    report(arguments, &shop, BootClock.now().since(begun))
 }
 
 /// The arguments of a process of buyers.
@@ -137,17 +139,19 @@ fn overrun(job: &impl Fn(u32, &str) -> Vec<String>) -> Result<(), Failure> {
     finish(sleeper)
 }
 
-fn report(arguments: &Arguments, books: Books, took: Duration) {
-    let oversold = (books.sold - i64::from(arguments.stock)).max(0);
-    println!("  sold            {}", books.sold);
-    println!("  stock left      {}", books.left);
+fn report(arguments: &Arguments, shop: &Ledger, took: Duration) -> Result<(), Failure> {
+    let sold = shop.count(WRITTEN)?;
+    let oversold = (sold - i64::from(arguments.stock)).max(0);
+    println!("  sold            {sold}");
+    println!("  stock left      {}", shop.number()?);
     println!("  oversold by     {oversold}");
-    println!("  refused writes  {}", books.refused);
+    println!("  refused writes  {}", shop.count(REFUSED)?);
     println!("  time            {:.2} s", took.as_secs_f64());
     match oversold {
         0 => println!("Nobody paid for a piece that is not there."),
         n => println!("{n} paid for a piece that is not there."),
     }
+    Ok(())
 }
 
 /// A process of buyers.
@@ -156,7 +160,7 @@ fn work(arguments: &Arguments, buyers: u32) -> Result<(), Failure> {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let database = arguments.database.as_deref().ok_or("a worker needs a database")?;
         let buyer = Rc::new(Buyer {
-            shop: RefCell::new(Shop::open(database)?),
+            shop: RefCell::new(Ledger::open(database)?),
             door: Door::of(arguments.lock.as_deref().unwrap_or_default()).await?,
             name: arguments.name.clone(),
             think: Duration::from_millis(arguments.think),
@@ -178,7 +182,7 @@ fn work(arguments: &Arguments, buyers: u32) -> Result<(), Failure> {
 
 /// What the buyers of a process have in common.
 struct Buyer {
-    shop: RefCell<Shop>,
+    shop: RefCell<Ledger>,
     door: Door,
     name: String,
     think: Duration,
@@ -191,7 +195,7 @@ impl Buyer {
     async fn buy(self: Rc<Self>) -> Result<(), Failure> {
         let guard = self.door.enter(ITEM, self.ttl).await?;
         let token = guard.as_ref().filter(|_| self.fenced).map(fencelock::Guard::fencing_token);
-        let pieces = self.shop.borrow().pieces()?;
+        let pieces = self.shop.borrow().number()?;
         if pieces > 0 {
             tokio::time::sleep(self.think).await;
             if self.sleepy {
@@ -199,21 +203,19 @@ impl Buyer {
                 // All threads with it: a stop of the world, a suspended laptop, a machine that swaps.
                 kill_process(getpid(), Signal::STOP)?;
             }
-            let sale = self.shop.borrow_mut().sell(&self.name, pieces - 1, token)?;
-            if self.sleepy || sale == Sale::Refused {
-                eprintln!("  {} wakes up and writes {}: {}", self.name, pieces - 1, verdict(sale));
+            let is_sold = self.shop.borrow_mut().write(&self.name, pieces - 1, token)?;
+            if self.sleepy || !is_sold {
+                let verdict = if is_sold {
+                    "the database takes it"
+                } else {
+                    "refused, the database has seen a greater fencing token"
+                };
+                eprintln!("  {} wakes up and writes {}: {}", self.name, pieces - 1, verdict);
             }
         }
         if let Some(why) = leave(guard).await? {
             eprintln!("  {} learns that {why}", self.name);
         }
         Ok(())
-    }
-}
-
-fn verdict(sale: Sale) -> &'static str {
-    match sale {
-        Sale::Sold => "the database takes it",
-        Sale::Refused => "refused, the database has seen a greater fencing token",
     }
 }
