@@ -50,7 +50,7 @@ of_python() {
     need python3 python3 python3-venv || return 1
     [ -x "$into/venv/bin/pip" ] || python3 -m venv "$into/venv" ||
         { apt_install python3-venv && python3 -m venv "$into/venv"; } || return 1
-    "$into/venv/bin/pip" install --quiet --no-deps -r crates/fencelock-interop/peers/python/requirements.txt
+    "$into/venv/bin/pip" install --quiet --no-deps -r testing/interop/peers/python/requirements.txt
 }
 
 # All at once: npm removes from the folder what it is not asked for.
@@ -77,7 +77,7 @@ symfony() {
 redisson_with() {
     need mvn maven && need javac default-jdk-headless || return 1
     mkdir -p "$into/redisson/$2"
-    mvn --quiet --batch-mode --file crates/fencelock-interop/peers/java-redisson/pom.xml dependency:copy-dependencies \
+    mvn --quiet --batch-mode --file testing/interop/peers/java-redisson/pom.xml dependency:copy-dependencies \
         -DoutputDirectory="$into/redisson/lib" || return 1
     javac -cp "$into/redisson/lib/*" -d "$into/redisson/$2" "$1"
 }

@@ -2,11 +2,11 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::connect;
-use fencelock_conformance::{RedisServer, Reply, Shift, WallClock, redis_or_skip};
 use fencelock_core::{
     Acquire, Backend, Claim, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
     Renewal, Ttl,
 };
+use fencelock_testkit::{RedisServer, Reply, Shift, WallClock, redis_or_skip};
 use std::sync::Arc;
 use std::time::Duration;
 

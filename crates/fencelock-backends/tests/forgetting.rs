@@ -3,10 +3,10 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::{File, Memory, connect};
-use fencelock_conformance::redis_or_skip;
 use fencelock_core::{
     Acquire, Backend, Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Release, TokenBlock, Ttl,
 };
+use fencelock_testkit::redis_or_skip;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 

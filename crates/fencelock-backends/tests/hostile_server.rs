@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
 
 use fencelock_backends::Redis;
-use fencelock_conformance::ScriptedServer;
 use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Renewal, Ttl};
+use fencelock_testkit::ScriptedServer;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

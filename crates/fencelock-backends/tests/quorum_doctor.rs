@@ -2,8 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::{connect, lazy};
-use fencelock_conformance::{RedisServer, Shift, WallClock, redis_or_skip};
 use fencelock_core::{Finding, Level};
+use fencelock_testkit::{RedisServer, Shift, WallClock, redis_or_skip};
 use std::time::Duration;
 
 fn url(servers: &[RedisServer]) -> String {

@@ -2,11 +2,11 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::{Redis, connect, init};
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 use fencelock_core::{
     Acquire, Backend, Claim, Event, Fault, Holder, HolderId, Intent, Key, Level, Owner, Release, Renew, Renewal, Sink,
     Ttl,
 };
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -2,11 +2,11 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::{BootClock, ConnectError, connect, init};
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 use fencelock_core::{
     Acquire, Backend, Claim, Clock, Event, FencingToken, Holder, HolderId, Intent, Key, Level, Moment, Owner, Release,
     Sink, Ttl,
 };
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

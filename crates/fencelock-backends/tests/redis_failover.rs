@@ -2,8 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::connect;
-use fencelock_conformance::{Proxy, RedisServer, Reply, redis_or_skip};
 use fencelock_core::{Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Key, Owner, Renew, Renewal, Sink, Ttl};
+use fencelock_testkit::{Proxy, RedisServer, Reply, redis_or_skip};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::time::sleep;

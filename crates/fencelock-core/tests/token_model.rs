@@ -7,8 +7,11 @@
 
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "a test")]
 
+#[path = "handoff_model/explorer.rs"]
+mod explorer;
+
+use explorer::{Explored, System, explore};
 use fencelock_core::{TokenBlock, next_block};
-use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
 
 /// How the next tokens are drawn, given the last one, the time, and how many are wanted.
@@ -30,6 +33,8 @@ struct State {
     /// Grants for which no microsecond of their own has passed yet.
     backlog: u64,
     grants: u8,
+    /// What the last step broke.
+    broken: Option<Broken>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +44,7 @@ enum Action {
     Forget,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Broken {
     /// A token is not greater than one before it.
     Order,
@@ -51,59 +56,80 @@ fn own(previous: u64, now: u64, wanted: u32) -> TokenBlock {
     next_block(previous, now, NonZeroU32::new(wanted).unwrap()).unwrap()
 }
 
-fn step(rule: Rule, state: State, action: Action) -> Result<Option<State>, Broken> {
-    Ok(match action {
-        Action::Tick if state.now < END => {
-            Some(State { now: state.now + 1, backlog: state.backlog.saturating_sub(1), ..state })
+/// A place that draws its tokens by a rule.
+struct Place(Rule);
+
+impl System for Place {
+    type State = State;
+    type Action = Action;
+
+    fn initial(&self) -> State {
+        State { now: START, fence: 0, greatest: 0, backlog: 0, grants: 0, broken: None }
+    }
+
+    fn actions(&self, state: &State, into: &mut Vec<Action>) {
+        if state.grants < MOST_GRANTS {
+            into.extend(SIZES.map(Action::Grant));
+        }
+        if state.now < END {
+            into.push(Action::Tick);
         }
         // The next grant after the loss is at a later microsecond than any that is spoken for.
-        Action::Forget if state.fence > 0 && state.now + state.backlog.max(1) <= END => {
-            Some(State { now: state.now + state.backlog.max(1), fence: 0, backlog: 0, ..state })
+        if state.fence > 0 && state.now + state.backlog.max(1) <= END {
+            into.push(Action::Forget);
         }
-        Action::Grant(wanted) if state.grants < MOST_GRANTS => {
-            let tokens = rule(state.fence, state.now, wanted);
-            if tokens.first().get() <= state.greatest {
-                return Err(Broken::Order);
-            }
-            if tokens.last().get() > state.now + state.backlog {
-                return Err(Broken::AheadOfTime);
-            }
-            let last = tokens.last().get();
-            Some(State { fence: last, greatest: last, backlog: state.backlog + 1, grants: state.grants + 1, ..state })
-        }
-        _ => None,
-    })
-}
+    }
 
-/// How many states there are, or the shortest way to break the rule.
-fn search(rule: Rule) -> Result<usize, (Broken, Vec<Action>)> {
-    let start = State { now: START, fence: 0, greatest: 0, backlog: 0, grants: 0 };
-    let mut seen = HashSet::from([start]);
-    let mut next = VecDeque::from([(start, Vec::new())]);
-    while let Some((state, path)) = next.pop_front() {
-        let actions = SIZES.map(Action::Grant).into_iter().chain([Action::Tick, Action::Forget]);
-        for action in actions {
-            let mut path = path.clone();
-            path.push(action);
-            match step(rule, state, action) {
-                Err(broken) => return Err((broken, path)),
-                Ok(Some(after)) if seen.insert(after) => next.push_back((after, path)),
-                Ok(_) => {}
+    fn next(&self, &state: &State, action: Action) -> State {
+        match action {
+            Action::Tick => State { now: state.now + 1, backlog: state.backlog.saturating_sub(1), ..state },
+            Action::Forget => State { now: state.now + state.backlog.max(1), fence: 0, backlog: 0, ..state },
+            Action::Grant(wanted) => {
+                let tokens = self.0(state.fence, state.now, wanted);
+                let last = tokens.last().get();
+                let broken = if tokens.first().get() <= state.greatest {
+                    Some(Broken::Order)
+                } else {
+                    (last > state.now + state.backlog).then_some(Broken::AheadOfTime)
+                };
+                let (backlog, grants) = (state.backlog + 1, state.grants + 1);
+                State { fence: last, greatest: last, backlog, grants, broken, ..state }
             }
         }
     }
-    Ok(seen.len())
+
+    fn landmarks(&self, _: &State, _: Action, _: &State) -> u32 {
+        0
+    }
+
+    fn describe(&self, _: &State, action: Action, after: &State) -> String {
+        format!("{action:?}: {after:?}")
+    }
 }
 
+/// Above what any search here needs.
+const LIMIT: usize = 1_000_000;
+
+fn search(rule: Rule, sought: impl Fn(&State) -> bool) -> Explored {
+    let found = explore(&Place(rule), LIMIT, sought);
+    println!("{} states, {} steps deep, landmarks {}", found.states, found.depth, found.landmarks);
+    found
+}
+
+/// The promise that is broken first, and the fewest steps to it.
 fn refuted(rule: Rule) -> (Broken, usize) {
-    let (broken, path) = search(rule).expect_err("the search finds the mistake");
-    (broken, path.len())
+    let found = [Broken::Order, Broken::AheadOfTime].map(|broken| {
+        let trace = search(rule, |state| state.broken == Some(broken)).trace;
+        trace.map(|trace| (broken, trace.len()))
+    });
+    found.into_iter().flatten().min_by_key(|(_, steps)| *steps).expect("the search finds the mistake")
 }
 
 #[test]
 fn tokens_are_never_ahead_of_the_time_and_never_fall_over_a_loss_of_memory() {
-    let states = search(own).expect("no order of events breaks the rule");
-    assert!(states > 1_000, "the search has looked at {states} states only");
+    let found = search(own, |state| state.broken.is_some());
+    assert_eq!(found.trace, None, "an order of events breaks the rule");
+    assert!(found.states > 1_000, "the search has looked at {} states only", found.states);
 }
 
 #[test]

@@ -1,4 +1,7 @@
-//! Well-known lock schemes as data, and a search for the shortest way to break each.
+//! Experiments with locks: schemes that are searched for the shortest way to break them, played on a real server, and load
+//! from many processes.
+//!
+//! # Schemes
 //!
 //! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`Verdict::of`] runs two or three clients of it over
 //! a model of Redis with time, tries every order of their steps and of the [`Fault`]s that may happen, and tells for every
@@ -16,6 +19,9 @@
 //! Two or three clients, each of which takes the lock at most once and asks at most twice; a lock lasts two ticks, a
 //! search six; of each fault at most one happens, but overruns, pauses and unequal clocks go on. A command and its reply are
 //! one step. Within these bounds a search is complete.
+//!
+//! # Load
+//! [`load`] measures throughput and fairness of a place where locks live, with [`workers`] in any language.
 #![forbid(unsafe_code)]
 // Clients, ticks and servers are counted in bytes, and there are never more than a few.
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
@@ -25,6 +31,7 @@ mod diagram;
 mod explore;
 mod fault;
 mod live;
+pub mod load;
 mod model;
 mod not_replayed;
 mod page;
@@ -33,7 +40,7 @@ mod replay;
 mod scheme;
 mod schemes;
 mod server;
-mod svg;
+pub mod svg;
 mod table;
 mod tell;
 mod trace;
@@ -41,6 +48,7 @@ mod trouble;
 mod verdict;
 mod wire;
 mod words;
+pub mod workers;
 
 pub use diagram::diagram;
 pub use fault::{Fault, Faults};

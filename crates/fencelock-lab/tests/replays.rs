@@ -1,8 +1,8 @@
 //! What breaks in the model breaks on a real server.
 #![allow(missing_docs)]
 
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 use fencelock_lab::{Fault, NotReplayed, Property, Site, Verdict, catalog, find, replay};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::atomic::AtomicBool;
 
 static GO_ON: AtomicBool = AtomicBool::new(false);

@@ -1,8 +1,8 @@
 //! The two stories on a real server, with threads in place of processes.
 #![allow(missing_docs)]
 
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 use fencelock_lab::{Entrance, Host, Load, NotRun, Round, Score, Story, work};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::io;
 use std::sync::Barrier;
 use std::time::Duration;

@@ -112,7 +112,7 @@ fn pattern(prefix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_conformance::ScriptedServer;
+    use fencelock_testkit::ScriptedServer;
 
     #[test]
     fn a_pattern_takes_the_prefix_as_it_is() {

@@ -1,7 +1,8 @@
 use crate::dead::Dead;
 use fencelock_backends::{ManualClock, Memory, Quorum};
-use fencelock_conformance::{Place, RedisServer, Site, StartError};
+use fencelock_conformance::{Place, Site};
 use fencelock_core::{Backend, BoxFuture, Drift};
+use fencelock_testkit::{RedisServer, StartError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 use fencelock_backends::Redis;
-use fencelock_conformance::{Foreign, Place, RedisForeign, RedisServer, Site, StartError};
+use fencelock_conformance::{Foreign, Place, Site};
 use fencelock_core::{Backend, BoxFuture};
+use fencelock_testkit::{RedisForeign, RedisServer, StartError};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One server for all cases of a site; each backend is a connection of its own. `options` go into the URL.

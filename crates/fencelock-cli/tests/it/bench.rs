@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::{children, is_alive, wait_until};
 use crate::test::Test;
-use fencelock_conformance::{Reply, redis_or_skip};
+use fencelock_testkit::{Reply, redis_or_skip};
 use serde_json::Value;
 
 /// Runs `bench` until something was granted within its span: a machine that does other things may need a longer one.

@@ -1,6 +1,6 @@
 use crate::place::Place;
 use crate::test::Test;
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 

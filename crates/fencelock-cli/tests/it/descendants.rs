@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::{Running, children, is_alive, send, wait_until};
 use crate::test::{BINARY, Test};
-use fencelock_conformance::Reply;
+use fencelock_testkit::Reply;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;

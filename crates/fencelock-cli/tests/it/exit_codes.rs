@@ -127,7 +127,7 @@ fn a_lock_that_no_replica_confirms_is_69_and_named() {
                 acks= in the URL says how many must confirm\n";
     assert!(output.stderr.starts_with("fencelock: the lock on k does not count: redis://"), "{}", output.stderr);
     assert!(output.stderr.ends_with(told), "{}", output.stderr);
-    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_conformance::Reply::Int(0), "it was given back");
+    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0), "it was given back");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::place::Place;
 use crate::test::{Output, Test};
-use fencelock_conformance::{ScriptedServer, redis_or_skip};
+use fencelock_testkit::{ScriptedServer, redis_or_skip};
 
 /// Clears a screen in two ways, and begins a line that looks like one of this program's.
 const HOSTILE: &str = "\x1b[2J\u{9b}2J\r\nfencelock: forged";

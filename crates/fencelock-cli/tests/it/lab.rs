@@ -89,7 +89,7 @@ fn a_real_server_does_the_same_and_is_left_clean() {
     let text = Test::new(&place, &format!("lab s2-3-deadline-value --url {url}")).output().stdout;
     assert!(text.contains("  9  P2    DEL lock -> 1  [no lock]\n"), "{text}");
     assert!(text.contains("The server gave every answer that the model gives"), "{text}");
-    assert_eq!(place.server().command(&["DBSIZE"]), fencelock_conformance::Reply::Int(0));
+    assert_eq!(place.server().command(&["DBSIZE"]), fencelock_testkit::Reply::Int(0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::{is_alive, send, wait_until};
 use crate::test::Test;
-use fencelock_conformance::Reply;
+use fencelock_testkit::Reply;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};

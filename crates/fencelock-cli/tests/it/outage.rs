@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::Running;
 use crate::test::Test;
-use fencelock_conformance::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

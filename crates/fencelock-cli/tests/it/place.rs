@@ -1,4 +1,4 @@
-use fencelock_conformance::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 

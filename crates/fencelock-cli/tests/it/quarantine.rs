@@ -1,7 +1,7 @@
 use crate::place::Place;
 use crate::running::wait_until;
 use crate::test::Test;
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
 fn servers(count: usize) -> Option<Vec<RedisServer>> {
     let mut servers = vec![redis_or_skip()?];

@@ -1,6 +1,6 @@
 use crate::place::Place;
 use crate::test::Test;
-use fencelock_conformance::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip};
 
 fn server() -> Option<RedisServer> {
     drop(redis_or_skip()?);

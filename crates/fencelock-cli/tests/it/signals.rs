@@ -36,7 +36,7 @@ fn a_signal_in_the_line_of_a_server_leaves_no_place_behind() {
     assert_eq!(waiters(&place), 0);
     holder.say("\n");
     assert_eq!(holder.end().status, 0);
-    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_conformance::Reply::Int(0));
+    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0));
     assert!(!fs::exists(place.file("started")).unwrap());
 }
 

@@ -1,7 +1,7 @@
 use crate::place::Place;
 use crate::running::{children, is_alive, is_stopped, wait_until};
 use crate::test::Test;
-use fencelock_conformance::Reply;
+use fencelock_testkit::Reply;
 use serde_json::Value;
 
 /// Runs a story with `--json`, and gives the row of its only scheme.

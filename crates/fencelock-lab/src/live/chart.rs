@@ -3,7 +3,7 @@
 use super::Story;
 use super::score::{Score, headline};
 use crate::columns::wrapped;
-use crate::svg::Svg;
+use crate::svg::{STYLE, Svg};
 use crate::words::Lang;
 
 const LEFT: f64 = 190.0;
@@ -23,7 +23,7 @@ const BAD: &str = "#b3261e";
 
 /// Draws the scores as an SVG picture.
 pub fn chart(scores: &[Score], lang: Lang) -> String {
-    let mut svg = Svg::default();
+    let mut svg = Svg::new(STYLE, 0);
     let Some(load) = scores.first().map(|score| score.load) else { return svg.finish((WIDTH, TOP)) };
     let is_bank = load.story == Story::Bank;
     let top = TOP + title(&mut svg, &headline(&load, lang));
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_long_title_is_broken_into_lines_that_fit() {
         let clause = "; each process stands still once, while it holds a lock";
-        let mut svg = Svg::default();
+        let mut svg = Svg::new(STYLE, 0);
         let height = title(&mut svg, &format!("Bank: 30 accounts{}", clause.repeat(4)));
         let picture = svg.finish((WIDTH, TOP));
         let texts: Vec<_> =
@@ -106,6 +106,6 @@ mod tests {
         assert_eq!((texts[0], texts.len()), ("Bank: 30 accounts", 3), "{picture}");
         assert!(texts.iter().all(|text| width(text) <= CELLS), "{picture}");
         assert!((height - 2.0 * LINE).abs() < f64::EPSILON, "{height}");
-        assert!(title(&mut Svg::default(), "Flash sale: 20 in stock").abs() < f64::EPSILON);
+        assert!(title(&mut Svg::new(STYLE, 0), "Flash sale: 20 in stock").abs() < f64::EPSILON);
     }
 }

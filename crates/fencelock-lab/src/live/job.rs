@@ -1,13 +1,13 @@
 //! What a process is told, and what it tells in the end. Both are one line of JSON.
 
-use super::{Load, NotRun, Story};
+use super::{Load, NotRun};
 use crate::server::Server;
 use redis::RedisResult;
-use serde_json::{Value, json};
-use std::time::Duration;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// The part of one process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub(super) url: String,
     /// Every key begins with it, or has it in its name.
@@ -18,7 +18,7 @@ pub struct Job {
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Requests that were answered: sold, or sold out.
     pub answered: u64,
@@ -40,15 +40,7 @@ impl Job {
 
     /// As one line.
     pub fn line(&self) -> String {
-        let load = &self.load;
-        json!({
-            "url": self.url, "prefix": self.prefix, "scheme": self.scheme, "process": self.process,
-            "story": match load.story { Story::Stock => "stock", Story::Bank => "bank" },
-            "processes": load.processes, "requests": load.requests, "stock": load.stock,
-            "work_ms": millis(load.work), "ttl_ms": millis(load.ttl), "sleep_ms": load.sleep.map(millis),
-            "crash": load.crash, "pause": load.pause,
-        })
-        .to_string()
+        line(self)
     }
 
     /// From such a line.
@@ -56,47 +48,14 @@ impl Job {
     /// # Errors
     /// [`NotRun::Job`] if it is none.
     pub fn parse(line: &str) -> Result<Self, NotRun> {
-        // The line may hold a password.
-        let value: Value = serde_json::from_str(line).map_err(|error| NotRun::Job(error.to_string()))?;
-        let missing = |name: &str| NotRun::Job(format!("no {name}"));
-        let text = |name: &str| value[name].as_str().map(str::to_owned).ok_or_else(|| missing(name));
-        let count =
-            |name: &str| value[name].as_u64().and_then(|count| u32::try_from(count).ok()).ok_or_else(|| missing(name));
-        let span = |name: &str| value[name].as_u64().map(Duration::from_millis);
-        let story = match text("story")?.as_str() {
-            "stock" => Story::Stock,
-            "bank" => Story::Bank,
-            _ => return Err(missing("story")),
-        };
-        let load = Load {
-            story,
-            processes: count("processes")?,
-            requests: count("requests")?,
-            stock: count("stock")?,
-            work: span("work_ms").ok_or_else(|| missing("work_ms"))?,
-            ttl: span("ttl_ms").ok_or_else(|| missing("ttl_ms"))?,
-            sleep: span("sleep_ms"),
-            crash: value["crash"] == true,
-            pause: value["pause"] == true,
-        };
-        Ok(Self {
-            url: text("url")?,
-            prefix: text("prefix")?,
-            scheme: text("scheme")?,
-            process: count("process")?,
-            load,
-        })
+        parse(line)
     }
 }
 
 impl Tally {
     /// As one line.
     pub fn line(&self) -> String {
-        json!({
-            "answered": self.answered, "busy": self.busy, "refused": self.refused, "given_up": self.given_up,
-            "stuck": self.stuck,
-        })
-        .to_string()
+        line(self)
     }
 
     /// From such a line.
@@ -104,15 +63,7 @@ impl Tally {
     /// # Errors
     /// [`NotRun::Job`] if it is none.
     pub fn parse(line: &str) -> Result<Self, NotRun> {
-        let value: Value = serde_json::from_str(line).map_err(|error| NotRun::Job(error.to_string()))?;
-        let count = |name: &str| value[name].as_u64().ok_or_else(|| NotRun::Job(format!("no {name}")));
-        Ok(Self {
-            answered: count("answered")?,
-            busy: count("busy")?,
-            refused: count("refused")?,
-            given_up: count("given_up")?,
-            stuck: count("stuck")?,
-        })
+        parse(line)
     }
 
     pub(super) fn add(&mut self, other: Self) {
@@ -124,13 +75,20 @@ impl Tally {
     }
 }
 
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+fn line(what: &impl Serialize) -> String {
+    // It has no maps with keys that are not strings, which is all that could fail.
+    serde_json::to_string(what).unwrap_or_default()
+}
+
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T, NotRun> {
+    serde_json::from_str(line).map_err(|error| NotRun::Job(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Story;
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_job_and_a_tally_arrive_as_they_were_sent() {

@@ -28,11 +28,12 @@ use crate::scheme::{Home, Scheme};
 use crate::schemes::{catalog, find};
 use crate::trouble::trouble;
 use crate::words::Lang;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// Which of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Story {
     /// A few pieces in stock, and thousands of requests for one.
     Stock,
@@ -41,7 +42,7 @@ pub enum Story {
 }
 
 /// What every scheme has to bear.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Which story.
     pub story: Story,

@@ -2,7 +2,7 @@
 
 use crate::program::{self, url};
 use fencelock::{Client, Guard, blocking};
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Runtime};
 

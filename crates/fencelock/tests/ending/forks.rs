@@ -2,7 +2,7 @@
 
 use crate::program::{self, url};
 use fencelock::{Client, Error, LossReason, Released, blocking};
-use fencelock_conformance::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

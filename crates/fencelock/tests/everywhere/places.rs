@@ -1,6 +1,6 @@
 use fencelock::backends::{BootClock, File, Memory, Quorum};
 use fencelock::{Backend, Builder, Client, Drift};
-use fencelock_conformance::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::sync::Arc;
 use tempfile::TempDir;
 

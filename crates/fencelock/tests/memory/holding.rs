@@ -7,14 +7,14 @@ use std::time::Duration;
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_held_for_a_day_on_a_lease_of_seconds() {
     let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(10)).await.unwrap();
+    let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     for _ in 0..24 {
         scene.pass(secs(3600)).await;
         assert!(guard.is_held());
         assert!(scene.holding("k").await.is_some());
     }
     let renewals = scene.net.calls(Verb::Renew);
-    let expected = 24 * 3600 * 3 / 10;
+    let expected = 24 * 3600 * 3 / 30;
     assert!((expected..expected * 12 / 10).contains(&renewals), "every third of the TTL, less a tenth: {renewals}");
 }
 

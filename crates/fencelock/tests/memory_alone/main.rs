@@ -1,4 +1,8 @@
 //! What `memory` tests, with clients whose tasks do not share leases: each task claims for itself.
+//!
+//! They run a second time because `sharing(false)` is another path through the client, from the claim to the release: the one
+//! that the command line takes, and every library that wraps a single lock. It must change none of these promises. The files
+//! that are only about sharing are not here.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 #[path = "../common/mod.rs"]

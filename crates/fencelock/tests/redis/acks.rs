@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, is_free, number, server, text, waiting};
 use fencelock::{Client, Error, Fault, Level};
-use fencelock_conformance::{Proxy, RedisServer};
+use fencelock_testkit::{Proxy, RedisServer};
 use tokio::time::Instant;
 
 /// A server, its replica, and the network between them.

@@ -49,11 +49,11 @@ impl Actor {
     }
 
     pub(crate) fn freeze(&self) {
-        fencelock_conformance::freeze(self.child.id()).unwrap();
+        fencelock_testkit::freeze(self.child.id()).unwrap();
     }
 
     pub(crate) fn thaw(&self) {
-        fencelock_conformance::thaw(self.child.id()).unwrap();
+        fencelock_testkit::thaw(self.child.id()).unwrap();
     }
 
     /// `SIGKILL`, and nothing of it is left.

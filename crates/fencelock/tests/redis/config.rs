@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{client, in_line, server, server_with, waiting};
 use fencelock::{Client, Error, Fault};
-use fencelock_conformance::{Proxy, RedisServer};
+use fencelock_testkit::{Proxy, RedisServer};
 use std::time::Duration;
 
 #[tokio::test]

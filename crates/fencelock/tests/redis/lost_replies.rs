@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{client, in_line, is_free, server, text};
 use fencelock::{Error, Released};
-use fencelock_conformance::{Proxy, Then};
+use fencelock_testkit::{Proxy, Then};
 
 const THEN: [Then; 2] = [Then::Close, Then::StaySilent];
 

@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, in_line, is_free, kill_connections, server, text, waiting};
 use fencelock::{Client, Error, Guard, Level, LossReason};
-use fencelock_conformance::{Proxy, Then};
+use fencelock_testkit::{Proxy, Then};
 
 #[tokio::test]
 async fn a_server_frozen_for_longer_than_the_lease_costs_it_before_the_server_lets_anybody_in() {

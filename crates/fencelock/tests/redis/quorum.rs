@@ -3,7 +3,7 @@
 use super::support::{client, is_free, server};
 use crate::common::{eventually, ms, secs};
 use fencelock::{Client, Error};
-use fencelock_conformance::{Proxy, RedisServer};
+use fencelock_testkit::{Proxy, RedisServer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

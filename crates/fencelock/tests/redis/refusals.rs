@@ -3,7 +3,7 @@
 use crate::common::{Counter, eventually, ms, secs};
 use crate::support::{ask, client, is_free, number, server, server_with, version, waiting};
 use fencelock::{Error, Fault};
-use fencelock_conformance::{RedisServer, Reply, say_skipped};
+use fencelock_testkit::{RedisServer, Reply, say_skipped};
 
 /// Why a single try could not tell.
 async fn fault(client: &fencelock::Client, key: &str) -> Fault {

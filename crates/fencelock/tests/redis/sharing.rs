@@ -4,7 +4,7 @@
 use crate::common::{eventually, ms};
 use crate::support::{ask, calls, in_line, keys, server};
 use fencelock::{Client, FencingToken, Released};
-use fencelock_conformance::RedisServer;
+use fencelock_testkit::RedisServer;
 use std::sync::{Arc, Mutex};
 
 /// So many tasks of each client take the key so often; the tokens in the order in which it was held.

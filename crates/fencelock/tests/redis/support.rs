@@ -1,10 +1,10 @@
 //! Servers, and what is asked of them behind the client's back.
 
 use fencelock::{Client, Guard, Lock};
-use fencelock_conformance::{RedisOptions, RedisServer, Reply, ServerVersion, start_or_skip};
+use fencelock_testkit::{RedisOptions, RedisServer, Reply, ServerVersion, start_or_skip};
 use tokio::task::JoinHandle;
 
-pub(crate) use fencelock_conformance::redis_or_skip as server;
+pub(crate) use fencelock_testkit::redis_or_skip as server;
 
 /// As [`server`], started in another way.
 pub(crate) fn server_with(options: RedisOptions) -> Option<RedisServer> {

@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, server, server_with, text};
 use fencelock::{Client, Error, Fault};
-use fencelock_conformance::{RedisOptions, RedisServer, Reply};
+use fencelock_testkit::{RedisOptions, RedisServer, Reply};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use tokio::time::Instant;

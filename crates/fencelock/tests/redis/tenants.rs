@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, client, in_line, number, server, text, waiting};
 use fencelock::{LossReason, Released};
-use fencelock_conformance::{RedisServer, Reply, RespClient};
+use fencelock_testkit::{RedisServer, Reply, RespClient};
 
 /// The rights in the page's block of this name, for another prefix.
 fn rights(block: &str, prefix: &str) -> Vec<String> {

@@ -7,11 +7,11 @@ use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::guard::{Guard, Pass};
 use crate::redis::script::{self, Call, Evicting};
-use fencelock_conformance::Reply;
 use fencelock_conformance::model::{
     self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Left, Look, Marker, Server, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
+use fencelock_testkit::Reply;
 use std::num::NonZeroU32;
 use std::time::Duration;
 

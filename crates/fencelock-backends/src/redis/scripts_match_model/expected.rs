@@ -1,7 +1,7 @@
 //! What must come back from the server.
 
 use fencelock_conformance::model;
-use fencelock_conformance::{Reply, ServerVersion};
+use fencelock_testkit::{Reply, ServerVersion};
 
 /// What the server must say.
 #[derive(Debug, PartialEq, Eq)]

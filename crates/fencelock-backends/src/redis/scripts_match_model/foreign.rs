@@ -3,9 +3,9 @@
 use super::expected::Expected;
 use super::sent::Sent;
 use super::step::Foreign;
-use fencelock_conformance::Reply;
 use fencelock_conformance::model::{Done, Entry, KeyModel, Kind, OnlyIfFree, Refused, Server};
 use fencelock_core::side_key;
+use fencelock_testkit::Reply;
 
 /// How programs without scripts of ours release a lock.
 const COMPARE_AND_DELETE: &str =

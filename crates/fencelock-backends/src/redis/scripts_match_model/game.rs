@@ -11,9 +11,9 @@ use super::sights::Sights;
 use super::step::{self, Around, Step};
 use crate::redis::guard::{Guard, Pass};
 use crate::redis::script::SIDE;
-use fencelock_conformance::Reply;
 use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server};
 use fencelock_core::{Ttl, side_key};
+use fencelock_testkit::Reply;
 
 /// When every story begins.
 pub(super) const START_US: u64 = 1_780_000_000_000_000;

@@ -2,9 +2,9 @@
 
 use super::dice::Dice;
 use crate::redis::guard::{ALONE, Guard};
-use fencelock_conformance::Reply;
 use fencelock_conformance::model::{Gate, Marker, Refusal, Server, Visitor};
 use fencelock_core::Ttl;
+use fencelock_testkit::Reply;
 use std::time::Duration;
 
 /// What a client takes the server for. Another epoch is what it would say after a restart.

@@ -2,7 +2,7 @@
 
 use super::sent::{Sent, write};
 use super::step::Around;
-use fencelock_conformance::{RedisServer, Reply, RespClient, ServerVersion, WallClock, redis_or_skip, say_skipped};
+use fencelock_testkit::{RedisServer, Reply, RespClient, ServerVersion, WallClock, redis_or_skip, say_skipped};
 
 /// All that is under a key and beside it. What has ended is deleted by looking at it.
 const LOOK: &str = "\

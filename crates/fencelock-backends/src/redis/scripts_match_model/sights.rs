@@ -2,8 +2,8 @@
 
 use super::expected::{Expected, refused_command};
 use super::step::Around;
-use fencelock_conformance::Reply;
 use fencelock_conformance::model::Heard;
+use fencelock_testkit::Reply;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use crate::span;
 use clap::{Args, Subcommand, ValueEnum};
-use fencelock_load::{Plan, Sharing, Workload};
+use fencelock_lab::load::{Plan, Sharing, Workload};
 use std::time::Duration;
 
 /// Put the place where locks live under load, and measure how it bears it.

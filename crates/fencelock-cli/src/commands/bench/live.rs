@@ -1,7 +1,7 @@
 //! How far a measurement is, for those who watch.
 
 use crate::report::Reporter;
-use fencelock_load::Progress;
+use fencelock_lab::load::Progress;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 

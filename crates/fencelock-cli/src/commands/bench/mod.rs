@@ -9,7 +9,8 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::text::plain;
 use args::{Bench, Role};
-use fencelock_load::{Crew, NotMeasured, Report, measure, serve, try_out};
+use fencelock_lab::load::{NotMeasured, Report, measure, serve, try_out};
+use fencelock_lab::workers::WorkerPool;
 use live::Live;
 use std::io;
 use std::process::Command;
@@ -27,18 +28,18 @@ pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Fail
         signal = signals.ending() => return Ok(signal.into()),
         name = try_out(&plan) => name?,
     };
-    let crew = Arc::new(Crew::default());
+    let pool = Arc::new(WorkerPool::default());
     let mut measured = {
-        let (crew, report) = (Arc::clone(&crew), context.report);
+        let (pool, report) = (Arc::clone(&pool), context.report);
         tokio::task::spawn_blocking(move || {
             let live = Live::new(report);
-            measure(&plan, &crew, &this_program, &|progress| live.tell(progress))
+            measure(&plan, &pool, &this_program, &|progress| live.tell(progress))
         })
     };
     let measured = tokio::select! {
         biased;
         signal = signals.ending() => {
-            crew.stop();
+            pool.stop();
             // It removes its keys first.
             let _ = measured.await;
             return Ok(signal.into());

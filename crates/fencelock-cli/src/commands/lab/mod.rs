@@ -1,11 +1,11 @@
 //! The schemes that break, and how; and what that means for a shop and a bank.
 
 pub(crate) mod args;
-mod crew;
 mod pauses;
 mod progress;
 mod protocol;
 mod replay;
+mod round;
 mod story;
 mod url;
 

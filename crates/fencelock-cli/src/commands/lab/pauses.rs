@@ -3,6 +3,7 @@
 use fencelock_lab::{Entrance, NotRun, Round, Successor};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::sync::Mutex;
 
 /// Who has stood still in one round. Each process does so once, one after the other, so that there is always one to come in.
@@ -23,7 +24,7 @@ impl Pauses {
     pub(super) fn offer(
         &self,
         number: u32,
-        pid: Pid,
+        pid: u32,
         holder: Entrance,
         is_over: impl Fn() -> bool,
         mut go: impl FnMut() -> Result<(), NotRun>,
@@ -40,6 +41,7 @@ impl Pauses {
     }
 }
 
-fn stand(pid: Pid, signal: Signal) -> Result<(), NotRun> {
+fn stand(pid: u32, signal: Signal) -> Result<(), NotRun> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(NotRun::Start(ErrorKind::InvalidInput.into()))?;
     kill_process(pid, signal).map_err(|error| NotRun::Start(error.into()))
 }

@@ -1,16 +1,17 @@
 //! A flash sale and a bank on a real server.
 
 use super::args::{ALL, Tale, Telling};
-use super::crew::Crew;
 use super::pauses::Pauses;
 use super::progress::{Counter, Progress};
 use super::protocol::Parent;
+use super::round::run;
 use super::url::url_of_command_line;
 use super::write;
 use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
+use fencelock_lab::workers::WorkerPool;
 use fencelock_lab::{
     Job, Lang, Load, NotRun, Round, Score, Story, Tally, chart, json_scores, schemes_of_stories, scores, work,
 };
@@ -31,18 +32,18 @@ pub(super) async fn tell(tale: &Tale, context: &Context) -> Result<Exit, Failure
     // The environment says where locks are kept, and not that anybody wants a load there.
     let url = url_of_command_line()?.ok_or_else(|| Failure::new(Exit::Usage, needs_url(lang)))?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
-    let crew = Arc::new(Crew::default());
+    let pool = Arc::new(WorkerPool::default());
     let schemes = chosen(&telling.scheme);
     let progress = Progress::of(schemes.len(), context.report);
     let mut told = {
-        let (crew, counter) = (Arc::clone(&crew), progress.counter());
-        tokio::task::spawn_blocking(move || each(&url, &schemes, load, &crew, &counter))
+        let (pool, counter) = (Arc::clone(&pool), progress.counter());
+        tokio::task::spawn_blocking(move || each(&url, &schemes, load, &pool, &counter))
     };
     let mut ended = None;
     let told = tokio::select! {
         biased;
         signal = signals.ending() => {
-            crew.stop();
+            pool.stop();
             ended = Some(signal);
             // It removes its keys first.
             (&mut told).await
@@ -93,12 +94,12 @@ fn chosen(scheme: &str) -> Vec<String> {
     vec![scheme.to_owned()]
 }
 
-fn each(url: &str, schemes: &[String], load: Load, crew: &Crew, counter: &Counter) -> Result<Vec<Score>, NotRun> {
+fn each(url: &str, schemes: &[String], load: Load, pool: &WorkerPool, counter: &Counter) -> Result<Vec<Score>, NotRun> {
     let turn = |scheme: &String| {
         counter.begins(scheme);
         let mut round = Round::open(url, scheme, load)?;
         let pauses = load.pause.then(|| Pauses::of(&round)).transpose()?;
-        let (tallies, took) = crew.run(&round.jobs(), load.crash, pauses.as_ref())?;
+        let (tallies, took) = run(pool, &round.jobs(), load.crash, pauses.as_ref())?;
         counter.is_done();
         round.score(&tallies, took)
     };
@@ -132,6 +133,6 @@ pub(super) fn hand() -> Result<Exit, Failure> {
 }
 
 fn part() -> Result<Tally, NotRun> {
-    let (parent, line) = Parent::hear().map_err(NotRun::Start)?;
+    let (parent, line) = Parent::attach().map_err(NotRun::Start)?;
     work(&Job::parse(&line)?, &parent)
 }

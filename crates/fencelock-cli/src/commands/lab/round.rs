@@ -1,0 +1,74 @@
+//! One round of a story: its processes, which are this very program.
+
+use super::pauses::Pauses;
+use super::protocol::BEFORE_WRITE;
+use fencelock::Clock;
+use fencelock::backends::BootClock;
+use fencelock_lab::workers::{GO, Worker, WorkerPool, start};
+use fencelock_lab::{Job, NotRun, Tally};
+use std::io;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The tallies of all workers, and how long they took.
+pub(super) type Told = (Vec<Tally>, Duration);
+
+/// Lets a worker do each job, all at the same time. With `may_die`, one of them may be killed meanwhile; with `pauses`, each
+/// is stopped for a while. No worker is left in the end, whatever happened.
+pub(super) fn run(pool: &WorkerPool, jobs: &[Job], may_die: bool, pauses: Option<&Pauses>) -> Result<Told, NotRun> {
+    let spawned = jobs.iter().map(|job| spawn(pool, job)).collect::<io::Result<Vec<_>>>();
+    let mut workers = spawned.map_err(NotRun::Start)?;
+    start(&mut workers).map_err(NotRun::Start)?;
+    let (begun, failed) = (BootClock.now(), AtomicBool::new(false));
+    let may_die = &AtomicBool::new(may_die);
+    let is_over = &|| failed.load(Ordering::Relaxed) || pool.is_stopped();
+    let tallies = std::thread::scope(|scope| {
+        let (sender, tallies) = mpsc::channel();
+        for (number, worker) in (0..).zip(workers) {
+            let sender = sender.clone();
+            scope.spawn(move || _ = sender.send(answer(number, worker, may_die, pauses, is_over)));
+        }
+        drop(sender);
+        let tallies: Result<Vec<_>, _> = tallies.into_iter().filter_map(Result::transpose).collect();
+        if tallies.is_err() {
+            // Or those who are still at work would be listened to until they are done.
+            failed.store(true, Ordering::Relaxed);
+            pool.stop();
+        }
+        tallies
+    });
+    Ok((tallies?, BootClock.now().since(begun)))
+}
+
+fn spawn(pool: &WorkerPool, job: &Job) -> io::Result<Worker> {
+    let mut command = Command::new(std::env::current_exe()?);
+    // Quiet: what its client warns of is what the table counts.
+    command.args(["-q", "lab", "hand"]).env_remove("FENCELOCK_URL").env_remove("FENCELOCK_PASSWORD");
+    let mut worker = pool.spawn(command)?;
+    worker.send(&job.line())?;
+    Ok(worker)
+}
+
+/// Answers a worker until it tells what came of it; `None` if it was killed and might be.
+fn answer(
+    number: u32,
+    mut worker: Worker,
+    may_die: &AtomicBool,
+    pauses: Option<&Pauses>,
+    is_over: &impl Fn() -> bool,
+) -> Result<Option<Tally>, NotRun> {
+    while let Some(line) = worker.receive().map_err(NotRun::Start)? {
+        let Some(holder) = line.strip_prefix(BEFORE_WRITE) else { return Tally::parse(&line).map(Some) };
+        let (holder, pid) = (holder.parse()?, worker.pid());
+        let mut go = || worker.send(GO).map_err(NotRun::Start);
+        match pauses {
+            // It reads its answer as soon as it goes on.
+            Some(pauses) => pauses.offer(number, pid, holder, is_over, go)?,
+            None => go()?,
+        }
+    }
+    let is_the_one = may_die.swap(false, Ordering::Relaxed);
+    if is_the_one { Ok(None) } else { Err(NotRun::Job("a process ended before its work".to_owned())) }
+}

@@ -1,0 +1,100 @@
+//! The place of one run: keys and files of its own, which are gone afterwards.
+
+use crate::load::census::connect;
+use crate::load::error::NotMeasured;
+use crate::load::plan::Plan;
+use crate::load::protocol::Workload;
+use crate::load::shop::{self, Books};
+use fencelock::backends::{BootClock, Server, servers};
+use fencelock::{Clock, Moment};
+use std::fs;
+use std::path::PathBuf;
+
+/// Dropping it removes everything. No worker may live then.
+pub(crate) struct Ground<'p> {
+    plan: &'p Plan,
+    /// What all keys begin with.
+    pub(crate) base: String,
+    /// For the workers.
+    pub(crate) url: String,
+    pub(crate) servers: Vec<Server>,
+    /// Of lock files, or of a shop, or of both.
+    directory: Option<PathBuf>,
+}
+
+/// Names in one command.
+const CHUNK: usize = 1000;
+
+impl<'p> Ground<'p> {
+    pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
+        let now = BootClock.now().since(Moment::default()).as_micros();
+        let base = format!("{}:{}-{now}", plan.key, std::process::id());
+        let mut ground =
+            Self { plan, url: plan.url.clone(), servers: servers(&plan.url)?, directory: None, base: base.clone() };
+        // What a key may not be is said before anything is begun.
+        plan.locks(&base)?;
+        let name = format!("fencelock-bench-{}-{now}", std::process::id());
+        if let Some(directory) = plan.url.strip_prefix("file:") {
+            // A lock file is never removed while anybody may use it, so they are in a directory that nobody else uses.
+            let directory = PathBuf::from(directory.strip_prefix("//").unwrap_or(directory)).join(name);
+            ground.url = format!("file:{}", directory.display());
+            ground.create(directory)?;
+        } else if plan.workload == Workload::FlashSale && ground.servers.len() != 1 {
+            ground.create(std::env::temp_dir().join(name))?;
+        }
+        if let Some(books) = ground.books() {
+            books.begin(plan.stock)?;
+        }
+        Ok(ground)
+    }
+
+    fn create(&mut self, directory: PathBuf) -> Result<(), NotMeasured> {
+        fs::create_dir_all(&directory).map_err(NotMeasured::system("make a directory"))?;
+        self.directory = Some(directory);
+        Ok(())
+    }
+
+    /// Where the workers sell, if not on the one Redis.
+    pub(crate) fn shop(&self) -> Option<&str> {
+        self.directory.as_deref().and_then(|directory| directory.to_str())
+    }
+
+    /// `None` if nothing is sold.
+    pub(crate) fn books(&self) -> Option<Books<'_>> {
+        if self.plan.workload != Workload::FlashSale {
+            return None;
+        }
+        match (&self.directory, self.servers.first()) {
+            (Some(directory), _) => Some(Books::Files(directory)),
+            (None, Some(server)) => Some(Books::Redis(server, self.base.clone())),
+            (None, None) => None,
+        }
+    }
+
+    fn clear(&self, server: &Server) -> redis::RedisResult<()> {
+        let mut connection = connect(server)?;
+        let mut names = vec![shop::stock(&self.base), shop::sold(&self.base)];
+        for key in self.plan.locks(&self.base).unwrap_or_default() {
+            names.extend(server.names(&key));
+        }
+        // Twice: what a worker sent before it was killed may be read after the first round, but not after the second.
+        for _ in 0..2 {
+            for chunk in names.chunks(CHUNK) {
+                redis::cmd("DEL").arg(chunk).exec(&mut connection)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ground<'_> {
+    fn drop(&mut self) {
+        for server in &self.servers {
+            // A server that is gone by now cannot be cleaned up; what is left there ends by itself.
+            let _ = self.clear(server);
+        }
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}

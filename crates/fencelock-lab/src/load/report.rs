@@ -1,0 +1,236 @@
+//! What came of a load.
+
+use crate::load::plan::{Plan, millis};
+use crate::load::protocol::{Log, Workload};
+use crate::load::shop::Entries;
+use crate::load::waits::{Waits, three_digits};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// What a run has shown. As JSON its fields have these names; there are no others.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Which load.
+    pub workload: Workload,
+    /// Worker processes.
+    pub processes: u32,
+    /// Tasks of each.
+    pub tasks: u32,
+    /// Different keys.
+    pub keys: u32,
+    /// How long nothing counted, in milliseconds.
+    pub warm_up_ms: u64,
+    /// How long it counted, in milliseconds: the span, or until all was sold.
+    pub span_ms: u64,
+    /// Grants that count.
+    pub grants: u64,
+    /// The same in a second.
+    pub grants_per_s: f64,
+    /// From asking to having the lock; `null` if nobody got one.
+    pub wait_us: Option<Wait>,
+    /// Whether all got the same; `null` if nobody got anything.
+    pub fairness: Option<Fairness>,
+    /// How often a waiter, woken or by itself, asked again and was told that the lock is still taken, for each grant.
+    pub wasted_wakeups_per_grant: f64,
+    /// What the lock's clients sent to all servers together, for each grant; `null` where there are no servers. The servers
+    /// count for everybody, so nobody else should use them.
+    pub commands_per_grant: Option<f64>,
+    /// How the sale went; `null` without one.
+    pub sale: Option<Sale>,
+    /// Attempts that ended otherwise than with a lock, and locks that were lost.
+    pub errors: u64,
+    /// The first of them in words.
+    pub first_error: Option<String>,
+    /// All waits: pairs of microseconds, rounded to three significant digits, and how often.
+    pub waits: Waits,
+}
+
+/// Waits in microseconds, to three significant digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// Half of all waits were no longer.
+    pub p50: u64,
+    /// Nine of ten.
+    pub p90: u64,
+    /// All but one of a hundred.
+    pub p99: u64,
+    /// All but one of a thousand.
+    #[serde(rename = "p99.9")]
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// How equal the shares were.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Fairness {
+    /// Jain's index over the grants of all tasks: 1 if all got the same, 1/n if one of n got everything.
+    pub jain_tasks: f64,
+    /// The same over the grants of processes.
+    pub jain_processes: f64,
+    /// The longest wait, in median waits.
+    pub longest_over_median: f64,
+    /// Tasks that got nothing.
+    pub empty_handed: u64,
+}
+
+/// What is in the books after a sale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Sale {
+    /// Pieces before it.
+    pub stock: u64,
+    /// Pieces that are left.
+    pub left: i64,
+    /// Sales.
+    pub sold: u64,
+    /// Sales that the stock does not know of: somebody read it while another one sold. It must be 0.
+    pub oversold: u64,
+    /// Sales under a fencing token that is not greater than the one before. It must be 0.
+    pub out_of_order: u64,
+}
+
+impl Sale {
+    pub(crate) fn of(stock: u64, entries: &Entries) -> Self {
+        let sold = entries.tokens.len() as u64;
+        let gone = u64::try_from(i128::from(stock) - i128::from(entries.left)).unwrap_or(0);
+        let out_of_order = entries.tokens.windows(2).filter(|pair| pair[1] <= pair[0]).count() as u64;
+        Self { stock, left: entries.left, sold, oversold: sold.abs_diff(gone), out_of_order }
+    }
+
+    /// Whether nobody was in while somebody else was.
+    pub const fn is_exact(&self) -> bool {
+        self.oversold == 0 && self.out_of_order == 0
+    }
+}
+
+impl Report {
+    pub(crate) fn of(plan: &Plan, logs: &[Log], commands: Option<u64>, sale: Option<Sale>) -> Self {
+        let Ok(mut all) = Histogram::new(3) else { unreachable!("three digits are allowed") };
+        for log in logs {
+            log.waits.add_to(&mut all);
+        }
+        let by_task: Vec<u64> = logs.iter().flat_map(|log| &log.tasks).map(|task| task.grants).collect();
+        let by_process: Vec<u64> = logs.iter().map(|log| log.tasks.iter().map(|task| task.grants).sum()).collect();
+        let grants: u64 = by_task.iter().sum();
+        let refused: u64 =
+            logs.iter().map(|log| log.refused + log.tasks.iter().map(|task| task.refused).sum::<u64>()).sum();
+        let span = millis(plan.span);
+        let span_ms = logs.iter().map(|log| log.took_ms.unwrap_or(span)).max().unwrap_or(span).max(1);
+        let wait_us = (!all.is_empty()).then(|| Wait::of(&all));
+        let fairness = wait_us.filter(|_| grants > 0).map(|wait| Fairness {
+            jain_tasks: jain(&by_task),
+            jain_processes: jain(&by_process),
+            longest_over_median: ratio(wait.max, wait.p50.max(1)),
+            empty_handed: by_task.iter().filter(|grants| **grants == 0).count() as u64,
+        });
+        Self {
+            workload: plan.workload,
+            processes: plan.processes,
+            tasks: plan.tasks,
+            keys: match plan.workload {
+                Workload::Uncontended => plan.processes * plan.tasks,
+                Workload::ManyKeys => plan.keys,
+                Workload::HotKey | Workload::FlashSale => 1,
+            },
+            warm_up_ms: millis(plan.warm_up()),
+            span_ms,
+            grants,
+            grants_per_s: ratio(grants, span_ms) * 1e3,
+            wait_us,
+            fairness,
+            wasted_wakeups_per_grant: ratio(refused, grants.max(1)),
+            commands_per_grant: commands.map(|commands| ratio(commands, grants.max(1))),
+            sale,
+            errors: logs.iter().map(|log| log.errors).sum(),
+            first_error: logs.iter().find_map(|log| log.first_error.clone()),
+            waits: Waits::from(&all),
+        }
+    }
+}
+
+impl Wait {
+    fn of(all: &Histogram<u64>) -> Self {
+        // Within a bucket of the histogram nobody knows where a value was; its middle is nearest to what was recorded.
+        let at = |quantile| three_digits(all.median_equivalent(all.value_at_quantile(quantile)));
+        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+/// Jain's index: 1 if all have the same, 1/n if one of n has everything, 0 if nobody has anything.
+///
+/// Source: Jain, Chiu and Hawe, "A quantitative measure of fairness", DEC TR-301, 1984.
+#[expect(clippy::cast_precision_loss, reason = "counts, far below 2^53")]
+pub fn jain(shares: &[u64]) -> f64 {
+    let (sum, squares) =
+        shares.iter().map(|share| *share as f64).fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and microseconds, far below 2^53")]
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::protocol::Word;
+
+    fn logs(lines: &[&str]) -> Vec<Log> {
+        let log = |line: &&str| match Word::parse(line) {
+            Ok(Word::Log(log)) => *log,
+            other => panic!("{other:?}"),
+        };
+        lines.iter().map(log).collect()
+    }
+
+    #[test]
+    fn fairness_is_one_for_equal_shares_and_a_quarter_for_one_of_four() {
+        assert!((jain(&[2; 4]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[8, 0, 0, 0]) - 0.25).abs() < 1e-9);
+        assert!(jain(&[0, 0]).abs() < 1e-9 && jain(&[]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn logs_add_up() {
+        let logs = logs(&[
+            r#"{"tasks":[{"grants":3,"refused":1},{"grants":1}],"waits":[[100,2],[200,2]],"refused":2,"errors":0,"first_error":null}"#,
+            r#"{"tasks":[{"grants":4},{"grants":0}],"waits":[[100,3],[90000,1]],"errors":2,"first_error":"no"}"#,
+        ]);
+        let mut plan = Plan::new("memory:", Workload::HotKey);
+        plan.tasks = 2;
+        let report = Report::of(&plan, &logs, Some(24), None);
+        assert_eq!((report.grants, report.errors, report.first_error.as_deref()), (8, 2, Some("no")));
+        assert_eq!(report.wait_us, Some(Wait { p50: 100, p90: 90_000, p99: 90_000, p999: 90_000, max: 90_000 }));
+        assert_eq!(report.waits.pairs(), [(100, 5), (200, 2), (90_000, 1)]);
+        let fairness = report.fairness.unwrap();
+        assert_eq!(fairness.empty_handed, 1);
+        for (found, expected) in [
+            (report.grants_per_s, 8.0 / 3.0),
+            (report.wasted_wakeups_per_grant, 3.0 / 8.0),
+            (report.commands_per_grant.unwrap(), 3.0),
+            (fairness.jain_processes, 1.0),
+            (fairness.jain_tasks, 64.0 / (4.0 * 26.0)),
+            (fairness.longest_over_median, 900.0),
+        ] {
+            assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_grant_has_no_waits_and_no_shares() {
+        let logs = logs(&[r#"{"tasks":[{"grants":0}],"waits":[],"errors":1,"first_error":"no"}"#]);
+        let report = Report::of(&Plan::new("memory:", Workload::HotKey), &logs, None, None);
+        assert_eq!((report.wait_us, report.fairness, report.grants), (None, None, 0));
+        assert!(report.to_string().contains("nobody got"), "{report}");
+    }
+
+    #[test]
+    fn a_sale_that_was_read_by_two_is_oversold_and_a_late_one_out_of_order() {
+        let sale = |left, tokens: &[u64]| Sale::of(3, &Entries { left, tokens: tokens.to_vec() });
+        assert!(sale(0, &[1, 5, 6]).is_exact() && sale(3, &[]).is_exact() && sale(1, &[7, 8]).is_exact());
+        assert_eq!(sale(1, &[1, 2, 3]).oversold, 1);
+        assert_eq!(sale(-1, &[1, 2, 3, 4]).oversold, 0);
+        assert_eq!(sale(0, &[1, 3, 2]).out_of_order, 1);
+    }
+}

@@ -1,0 +1,172 @@
+//! A run of all workers, from the first that is started to the log of the last.
+
+use crate::load::error::NotMeasured;
+use crate::load::protocol::{GO, Job, Log, Word};
+use crate::workers::WorkerPool;
+use fencelock::backends::BootClock;
+use fencelock::{Clock, Moment};
+use std::io::{self, BufRead, BufReader};
+use std::process::{ChildStdout, Command};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the word to begin.
+    pub elapsed: Duration,
+    /// The warm-up and the span together.
+    pub whole: Duration,
+    /// What all workers together had when they last told, those of the warm-up too,
+    pub grants: u64,
+    /// and when that was; zero if not all have told yet, as those that never do.
+    pub told: Duration,
+}
+
+/// A moment of a run at which the servers are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The warm-up is over.
+    Begin,
+    /// The span is over, or all workers have ended before.
+    End,
+}
+
+/// Workers of any language may have to start an interpreter and connect, on a machine that does other things too.
+const STARTING: Duration = Duration::from_mins(1);
+/// After the span they give up and write their log. Who takes longer hangs.
+const ENDING: Duration = Duration::from_mins(1);
+/// How often progress is told.
+const TELLING: Duration = Duration::from_millis(100);
+
+/// Lets a worker do each job, all at the same time. No worker is left in the end.
+pub(crate) fn run(
+    pool: &WorkerPool,
+    jobs: &[Job],
+    spawn: &dyn Fn() -> io::Result<Command>,
+    watch: &dyn Fn(Progress),
+    at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
+) -> Result<Vec<Log>, NotMeasured> {
+    let done = together(pool, jobs, spawn, watch, at);
+    if pool.is_stopped() { Err(NotMeasured::Stopped) } else { done }
+}
+
+fn together(
+    pool: &WorkerPool,
+    jobs: &[Job],
+    spawn: &dyn Fn() -> io::Result<Command>,
+    watch: &dyn Fn(Progress),
+    at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
+) -> Result<Vec<Log>, NotMeasured> {
+    let (sender, lines) = channel();
+    let mut workers = Vec::new();
+    for (number, job) in jobs.iter().enumerate() {
+        let mut worker =
+            spawn().and_then(|command| pool.spawn(command)).map_err(NotMeasured::system("start a worker"))?;
+        let (sender, stdout) = (sender.clone(), worker.take_stdout());
+        // It ends with the stream, and so with the worker.
+        std::thread::spawn(move || stdout.map(|stdout| listen(number, stdout, &sender)));
+        worker.send(&job.line()).map_err(NotMeasured::system("start a worker"))?;
+        workers.push(worker);
+    }
+    drop(sender);
+    let mut session = Session::new(jobs, lines);
+    session.await_ready()?;
+    for worker in &mut workers {
+        worker.send(GO).map_err(NotMeasured::system("tell a worker to begin"))?;
+    }
+    session.work(watch, at)
+}
+
+/// A line of a worker; `None` when there are no more.
+type Line = (usize, Option<String>);
+
+fn listen(worker: usize, stdout: BufReader<ChildStdout>, sender: &Sender<Line>) {
+    for line in stdout.lines().map_while(Result::ok) {
+        if sender.send((worker, Some(line))).is_err() {
+            return;
+        }
+    }
+    let _ = sender.send((worker, None));
+}
+
+/// What is known of all workers.
+struct Session {
+    lines: Receiver<Line>,
+    ready: usize,
+    /// What each has told since all of them had.
+    ticks: Vec<Option<u64>>,
+    logs: Vec<Option<Log>>,
+    warm_up: Duration,
+    span: Duration,
+}
+
+impl Session {
+    fn new(jobs: &[Job], lines: Receiver<Line>) -> Self {
+        let of_first = |span: fn(&Job) -> Duration| jobs.first().map(span).unwrap_or_default();
+        let (warm_up, span) = (of_first(Job::warm_up), of_first(Job::span));
+        Self { lines, ready: 0, ticks: vec![None; jobs.len()], logs: vec![None; jobs.len()], warm_up, span }
+    }
+
+    /// Waits until everybody is connected.
+    fn await_ready(&mut self) -> Result<(), NotMeasured> {
+        let deadline = BootClock.now() + STARTING;
+        while self.ready < self.logs.len() {
+            self.receive(deadline)?;
+            if BootClock.now() >= deadline {
+                return Err(NotMeasured::Worker(format!("was not ready within {} s", STARTING.as_secs())));
+            }
+        }
+        Ok(())
+    }
+
+    fn work(
+        mut self,
+        watch: &dyn Fn(Progress),
+        at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
+    ) -> Result<Vec<Log>, NotMeasured> {
+        let begun = BootClock.now();
+        let (warm, end) = (begun + self.warm_up, begun + self.warm_up + self.span);
+        let mut progress = Progress { whole: self.warm_up + self.span, ..Progress::default() };
+        let mut marks = vec![(end, Mark::End), (warm, Mark::Begin)];
+        while self.logs.iter().any(Option::is_none) {
+            while let Some((_, mark)) = marks.pop_if(|(moment, _)| BootClock.now() >= *moment) {
+                at(mark)?;
+            }
+            let now = BootClock.now();
+            if now >= end + ENDING {
+                return Err(NotMeasured::Worker("did not come to its end".to_owned()));
+            }
+            progress.elapsed = now.since(begun);
+            if let Some(ticks) = self.ticks.iter().copied().collect::<Option<Vec<u64>>>() {
+                (progress.grants, progress.told) = (ticks.iter().sum(), progress.elapsed);
+                self.ticks.fill(None);
+            }
+            watch(progress);
+            let next = marks.last().map_or(now + TELLING, |(moment, _)| (*moment).min(now + TELLING));
+            self.receive(next)?;
+        }
+        while let Some((_, mark)) = marks.pop() {
+            at(mark)?;
+        }
+        Ok(self.logs.into_iter().flatten().collect())
+    }
+
+    /// Takes one line, if it comes in time.
+    fn receive(&mut self, deadline: Moment) -> Result<(), NotMeasured> {
+        let (worker, line) = match self.lines.recv_timeout(deadline.since(BootClock.now())) {
+            Ok(said) => said,
+            Err(RecvTimeoutError::Timeout) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Err(NotMeasured::Worker("ended before its work".to_owned())),
+        };
+        match line.as_deref().map(Word::parse) {
+            None if self.logs[worker].is_some() => {}
+            None => return Err(NotMeasured::Worker("ended before its work".to_owned())),
+            Some(Err(told)) => return Err(NotMeasured::Worker(format!("said what is {told}"))),
+            Some(Ok(Word::Ready)) => self.ready += 1,
+            Some(Ok(Word::Tick(grants))) => self.ticks[worker] = Some(grants),
+            Some(Ok(Word::Log(log))) => self.logs[worker] = Some(*log),
+        }
+        Ok(())
+    }
+}

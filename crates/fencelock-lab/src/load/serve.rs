@@ -1,0 +1,178 @@
+//! A worker: its tasks, and its end of the [protocol](crate::load::protocol).
+
+use crate::load::error::NotMeasured;
+use crate::load::plan::{millis, one_of_many, own};
+use crate::load::protocol::{Job, Log, Word, Workload};
+use crate::load::shop::Shop;
+use crate::load::tally::Tally;
+use crate::load::wakeups::WakeUps;
+use crate::workers::{Harness, OnEof};
+use fencelock::backends::BootClock;
+use fencelock::{Client, Clock, Released};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How often it tells how far it is.
+const TICK: Duration = Duration::from_millis(200);
+/// After an error, so that a server that is away is not asked a million times.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Releases under way, and places in line, when the span is over.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// Does a worker's part: reads a job from stdin, waits for the word to begin, and writes a log to stdout. Blocks, and must not
+/// be called from async code. The process is killed if its stdin ends before its work.
+///
+/// # Errors
+/// [`NotMeasured`] if it could not begin. What goes wrong later is in the log.
+pub fn serve() -> Result<(), NotMeasured> {
+    let harness = Arc::new(Harness::attach(OnEof::Kill).map_err(NotMeasured::system("attach to the harness"))?);
+    let job = Job::parse(&harness.receive().unwrap_or_default()).map_err(NotMeasured::Plan)?;
+    // One thread for all tasks: the number of processes says how many cores are used.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(NotMeasured::system("start"))?;
+    let staff = runtime.block_on(Staff::hire(&job))?;
+    harness.ready().map_err(|_| NotMeasured::Stopped)?;
+    let log = runtime.block_on(runtime.spawn(staff.work(job, Arc::clone(&harness))));
+    let log = log.map_err(|error| NotMeasured::Worker(format!("failed: {error}")))?;
+    harness.send(&Word::Log(Box::new(log)).line()).map_err(NotMeasured::system("write a line"))
+}
+
+/// What all tasks of a worker work with.
+struct Staff {
+    client: Client,
+    wakeups: WakeUps,
+    shop: Option<Shop>,
+}
+
+impl Staff {
+    async fn hire(job: &Job) -> Result<Self, NotMeasured> {
+        let sharing = &job.sharing;
+        let mut builder = Client::builder().sharing(!sharing.off).linger(Duration::from_micros(sharing.linger_us));
+        if let Some((grants, span)) = sharing.batch {
+            builder = builder.batch(grants, Duration::from_millis(span));
+        }
+        let client = builder.connect(&job.url).await?;
+        let shop = if job.workload == Workload::FlashSale { Some(Shop::open(job).await?) } else { None };
+        Ok(Self { client, wakeups: WakeUps::counted(), shop })
+    }
+
+    async fn work(self, job: Job, harness: Arc<Harness>) -> Log {
+        let (now, begun) = (BootClock.now(), Instant::now());
+        let counted = now + job.warm_up();
+        let tally = Arc::new(Tally::new(job.tasks, counted, counted + job.span()));
+        let over = begun + job.warm_up() + job.span();
+        let job = Arc::new(job);
+        let tasks: Vec<_> = (0..job.tasks)
+            .map(|number| {
+                let (client, shop) = (self.client.clone(), self.shop.clone());
+                let task = Task { number, client, shop, job: Arc::clone(&job), tally: Arc::clone(&tally), over };
+                tokio::spawn(task.work())
+            })
+            .collect();
+        let ticks = tokio::spawn(tick(Arc::clone(&tally), harness));
+        sleep_until(begun + job.warm_up()).await;
+        let wasted = self.wakeups.wasted();
+        let stoppers: Vec<_> = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
+        let all = async {
+            for task in tasks {
+                if let Err(error) = task.await {
+                    tally.failed(&error);
+                }
+            }
+        };
+        let in_time = tokio::time::timeout_at(over + LEAVING, all).await;
+        let took = Instant::now().duration_since(begun + job.warm_up());
+        if in_time.is_err() {
+            tally.failed(&"a task did not come to its end");
+            stoppers.iter().for_each(tokio::task::AbortHandle::abort);
+        }
+        let wasted = self.wakeups.wasted() - wasted;
+        ticks.abort();
+        let _ = timeout(LEAVING, ticks).await;
+        // What is not confirmed by then ends with its lease, or is removed by the harness.
+        let _ = self.client.close(LEAVING).await;
+        tally.log(wasted, Some(millis(took)).filter(|took| *took < job.span_ms))
+    }
+}
+
+/// Tells how far it is until it is stopped, or nobody listens.
+async fn tick(tally: Arc<Tally>, harness: Arc<Harness>) {
+    loop {
+        sleep(TICK).await;
+        if harness.send(&Word::Tick(tally.total()).line()).is_err() {
+            return;
+        }
+    }
+}
+
+/// One of those who want locks.
+struct Task {
+    number: u32,
+    client: Client,
+    shop: Option<Shop>,
+    job: Arc<Job>,
+    tally: Arc<Tally>,
+    over: Instant,
+}
+
+impl Task {
+    async fn work(mut self) {
+        let job = Arc::clone(&self.job);
+        let over = sleep_until(self.over);
+        tokio::pin!(over);
+        let mut dice = fastrand::Rng::with_seed(u64::from(job.process) << 32 | u64::from(self.number));
+        let own = match job.workload {
+            Workload::Uncontended => own(&job.key, job.process, self.number),
+            _ => job.key.clone(),
+        };
+        while !over.is_elapsed() && Instant::now() < self.over {
+            let drawn;
+            let key = if job.workload == Workload::ManyKeys {
+                drawn = one_of_many(&job.key, dice.u32(0..job.keys));
+                &drawn
+            } else {
+                &own
+            };
+            let asked = BootClock.now();
+            let lock = self.client.lock(key).ttl(job.ttl()).acquire();
+            let guard = tokio::select! {
+                biased;
+                guard = lock => guard,
+                () = &mut over => return,
+            };
+            let done = match guard {
+                Ok(guard) => {
+                    self.tally.granted(self.number, asked, BootClock.now());
+                    self.hold(guard).await
+                }
+                Err(error) => Err(error.into()),
+            };
+            match done {
+                // Where nobody ever has to wait for an answer, as in memory, one task would keep the thread for itself.
+                Ok(true) => tokio::task::coop::consume_budget().await,
+                Ok(false) => return,
+                Err(error) => {
+                    self.tally.failed(&error);
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Does what is to be done with the lock, and lets it go; `false` if there is nothing to do any more.
+    async fn hold(&mut self, guard: fencelock::Guard) -> Result<bool, NotMeasured> {
+        if !self.client.capabilities().shared && self.job.workload != Workload::Uncontended {
+            // In memory nothing is waited for, so nobody else would ever come while a task holds the lock.
+            tokio::task::yield_now().await;
+        }
+        let goes_on = match &mut self.shop {
+            Some(shop) => shop.sell(guard.fencing_token().get()).await,
+            None => Ok(true),
+        };
+        match guard.release().await? {
+            Released::Released => goes_on,
+            Released::AlreadyLost { why } => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A shop that sells what it has, as long as nobody else sells at the same time.
+
+use crate::load::census;
+use crate::load::error::NotMeasured;
+use crate::load::protocol::Job;
+use fencelock::backends::{Server, servers};
+use redis::aio::MultiplexedConnection;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Where a worker sells.
+#[derive(Clone)]
+pub(crate) enum Shop {
+    Redis { connection: MultiplexedConnection, stock: String, sold: String },
+    Files(PathBuf),
+}
+
+impl Shop {
+    pub(crate) async fn open(job: &Job) -> Result<Self, NotMeasured> {
+        if let Some(directory) = &job.shop {
+            return Ok(Self::Files(directory.into()));
+        }
+        let server = servers(&job.url)?.into_iter().next();
+        let server =
+            server.ok_or_else(|| NotMeasured::Plan(format!("{} keeps no stock: name a directory", job.url)))?;
+        let connection = server.client().get_multiplexed_async_connection().await?;
+        Ok(Self::Redis { connection, stock: stock(&job.key), sold: sold(&job.key) })
+    }
+
+    /// Sells one piece; `false` if there is none. Two at the same time may sell the same one.
+    pub(crate) async fn sell(&mut self, token: u64) -> Result<bool, NotMeasured> {
+        match self {
+            Self::Redis { connection, stock, sold } => {
+                let left: i64 = redis::cmd("GET").arg(&*stock).query_async(connection).await?;
+                if left <= 0 {
+                    return Ok(false);
+                }
+                let mut sale = redis::pipe();
+                sale.set(&*stock, left - 1).ignore().rpush(&*sold, token).ignore();
+                sale.exec_async(connection).await?;
+                Ok(true)
+            }
+            Self::Files(directory) => sell_from(directory, token).map_err(NotMeasured::system("keep the stock")),
+        }
+    }
+}
+
+fn sell_from(directory: &Path, token: u64) -> io::Result<bool> {
+    let file = directory.join("stock");
+    let left: i64 = fs::read_to_string(&file)?.trim().parse().map_err(io::Error::other)?;
+    if left <= 0 {
+        return Ok(false);
+    }
+    fs::write(&file, (left - 1).to_string())?;
+    let mut sold = fs::File::options().create(true).append(true).open(directory.join("sold"))?;
+    writeln!(sold, "{token}")?;
+    Ok(true)
+}
+
+/// The same from the harness's side: what is there before the sale, and after.
+#[derive(Debug)]
+pub(crate) enum Books<'a> {
+    Redis(&'a Server, String),
+    Files(&'a Path),
+}
+
+/// What is in the books.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entries {
+    pub(crate) left: i64,
+    /// The token of each sale, in the order of the sales.
+    pub(crate) tokens: Vec<u64>,
+}
+
+impl Books<'_> {
+    pub(crate) fn begin(&self, pieces: u64) -> Result<(), NotMeasured> {
+        match self {
+            Self::Redis(server, base) => {
+                Ok(redis::cmd("SET").arg(stock(base)).arg(pieces).exec(&mut census::connect(server)?)?)
+            }
+            Self::Files(directory) => {
+                fs::write(directory.join("stock"), pieces.to_string()).map_err(NotMeasured::system("keep a stock"))
+            }
+        }
+    }
+
+    pub(crate) fn read(&self) -> Result<Entries, NotMeasured> {
+        match self {
+            Self::Redis(server, base) => {
+                let mut both = redis::pipe();
+                both.get(stock(base)).lrange(sold(base), 0, -1);
+                let (left, tokens) = both.query(&mut census::connect(server)?)?;
+                Ok(Entries { left, tokens })
+            }
+            Self::Files(directory) => read_from(directory).map_err(NotMeasured::system("read the books")),
+        }
+    }
+}
+
+fn read_from(directory: &Path) -> io::Result<Entries> {
+    let left = fs::read_to_string(directory.join("stock"))?.trim().parse().map_err(io::Error::other)?;
+    let sold = match fs::read_to_string(directory.join("sold")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        sold => sold?,
+    };
+    let tokens = sold.lines().map(|line| line.parse().map_err(io::Error::other)).collect::<Result<_, _>>()?;
+    Ok(Entries { left, tokens })
+}
+
+pub(crate) fn stock(base: &str) -> String {
+    format!("{base}:stock")
+}
+
+pub(crate) fn sold(base: &str) -> String {
+    format!("{base}:sold")
+}

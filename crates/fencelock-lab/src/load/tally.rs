@@ -1,0 +1,95 @@
+//! What a worker counts while it works.
+
+use crate::load::protocol::{Log, Share};
+use crate::load::waits::Waits;
+use fencelock::Moment;
+use hdrhistogram::Histogram;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Of a whole worker. Its tasks run on one thread, so nobody waits for the books of another.
+pub(crate) struct Tally {
+    counted: Moment,
+    end: Moment,
+    /// All grants, also those that do not count.
+    total: AtomicU64,
+    shares: Vec<AtomicU64>,
+    books: Mutex<Books>,
+}
+
+struct Books {
+    waits: Histogram<u64>,
+    errors: u64,
+    first_error: Option<String>,
+}
+
+impl Tally {
+    pub(crate) fn new(tasks: u32, counted: Moment, end: Moment) -> Self {
+        let Ok(waits) = Histogram::new(3) else { unreachable!("three digits are allowed") };
+        let books = Mutex::new(Books { waits, errors: 0, first_error: None });
+        let shares = (0..tasks).map(|_| AtomicU64::new(0)).collect();
+        Self { counted, end, total: AtomicU64::new(0), shares, books }
+    }
+
+    pub(crate) fn granted(&self, task: u32, asked: Moment, had: Moment) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        if asked < self.counted || had >= self.end {
+            return;
+        }
+        if let Some(share) = self.shares.get(task as usize) {
+            share.fetch_add(1, Ordering::Relaxed);
+        }
+        let micros = u64::try_from(had.since(asked).as_micros()).unwrap_or(u64::MAX);
+        // It grows with what is recorded.
+        let _ = self.books().waits.record(micros);
+    }
+
+    pub(crate) fn failed(&self, error: &impl Display) {
+        let mut books = self.books();
+        books.errors += 1;
+        books.first_error.get_or_insert_with(|| format!("{error:#}"));
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn log(&self, refused: u64, took_ms: Option<u64>) -> Log {
+        let books = self.books();
+        let share = |grants: &AtomicU64| Share { grants: grants.load(Ordering::Relaxed), refused: 0 };
+        Log {
+            tasks: self.shares.iter().map(share).collect(),
+            waits: Waits::from(&books.waits),
+            refused,
+            errors: books.errors,
+            first_error: books.first_error.clone(),
+            took_ms,
+        }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn only_what_was_asked_after_the_warm_up_and_came_before_the_end_counts() {
+        let at = |ms| Moment::default() + Duration::from_millis(ms);
+        let tally = Tally::new(2, at(100), at(200));
+        for (task, asked, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
+            tally.granted(task, at(asked), at(had));
+        }
+        tally.failed(&"first");
+        tally.failed(&"second");
+        let log = tally.log(3, None);
+        assert_eq!(log.tasks.iter().map(|task| task.grants).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(log.waits.pairs(), [(49_000, 1), (50_000, 1)]);
+        assert_eq!((tally.total(), log.refused, log.errors, log.first_error.as_deref()), (4, 3, 2, Some("first")));
+    }
+}

@@ -1,0 +1,191 @@
+use super::{GO, READY};
+use fencelock::Clock;
+use fencelock::backends::BootClock;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// How often a worker that should end is looked at.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The workers that run now. Another thread can end all of them.
+#[derive(Debug, Default)]
+pub struct WorkerPool(Mutex<Members>);
+
+#[derive(Debug, Default)]
+struct Members {
+    is_stopped: bool,
+    children: Vec<Weak<Mutex<Child>>>,
+}
+
+impl WorkerPool {
+    /// Kills all workers, now and from now on.
+    pub fn stop(&self) {
+        let mut members = lock(&self.0);
+        members.is_stopped = true;
+        for child in members.children.iter().filter_map(Weak::upgrade) {
+            // It fails only if the process has ended.
+            let _ = lock(&child).kill();
+        }
+    }
+
+    /// Whether [`WorkerPool::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        lock(&self.0).is_stopped
+    }
+
+    /// Starts a worker.
+    ///
+    /// # Errors
+    /// Those of the operating system, and [`io::ErrorKind::Interrupted`] after [`WorkerPool::stop`].
+    pub fn spawn(&self, mut command: Command) -> io::Result<Worker> {
+        let mut members = lock(&self.0);
+        if members.is_stopped {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        // A group of its own: Ctrl-C at a terminal reaches the harness alone, which removes its keys before it ends.
+        let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        let worker = Worker { pid: child.id(), child: Arc::new(Mutex::new(child)), stdin, stdout };
+        members.children.retain(|child| child.strong_count() > 0);
+        members.children.push(Arc::downgrade(&worker.child));
+        Ok(worker)
+    }
+}
+
+/// A worker process. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Worker {
+    pid: u32,
+    child: Arc<Mutex<Child>>,
+    stdin: Option<ChildStdin>,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// The process id.
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Writes a line to its stdin.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn send(&mut self, line: &str) -> io::Result<()> {
+        writeln!(self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?, "{line}")
+    }
+
+    /// The next line of its stdout; `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn receive(&mut self) -> io::Result<Option<String>> {
+        let mut line = String::new();
+        let length = self.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_line(&mut line)?;
+        Ok((length > 0).then(|| line.trim_end().to_owned()))
+    }
+
+    /// Its stdout, for a thread that reads it; [`Worker::receive`] fails from then on.
+    pub const fn take_stdout(&mut self) -> Option<BufReader<ChildStdout>> {
+        self.stdout.take()
+    }
+
+    /// Closes its stdin: with [`OnEof::Finish`](super::OnEof::Finish), the order to finish.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits until it exits by itself.
+    ///
+    /// # Errors
+    /// If it does not within `patience`, or fails.
+    pub fn finish(self, patience: Duration) -> io::Result<()> {
+        let deadline = BootClock.now() + patience;
+        loop {
+            match lock(&self.child).try_wait()? {
+                Some(status) => return succeeded(status),
+                None if BootClock.now() >= deadline => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not end"));
+                }
+                None => {}
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let mut child = lock(&self.child);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Waits until all workers are ready, and then lets all of them go.
+///
+/// # Errors
+/// If one of them ends or says something else instead.
+pub fn start(workers: &mut [Worker]) -> io::Result<()> {
+    for worker in &mut *workers {
+        if worker.receive()?.as_deref() != Some(READY) {
+            return Err(io::Error::other("a worker could not begin"));
+        }
+    }
+    workers.iter_mut().try_for_each(|worker| worker.send(GO))
+}
+
+fn succeeded(status: ExitStatus) -> io::Result<()> {
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("a worker failed: {status}"))) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn shell(pool: &WorkerPool, script: &str) -> Worker {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        pool.spawn(command).unwrap()
+    }
+
+    #[test]
+    fn workers_begin_together_and_finish() {
+        let pool = WorkerPool::default();
+        let mut workers = ["a", "b"].map(|name| shell(&pool, &format!("echo ready; read go; echo {name} $go")));
+        start(&mut workers).unwrap();
+        let said = workers.each_mut().map(|worker| worker.receive().unwrap());
+        assert_eq!(said, [Some("a go".to_owned()), Some("b go".to_owned())]);
+        for worker in workers {
+            worker.finish(PATIENCE).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_worker_that_fails_or_hangs_is_an_error() {
+        let pool = WorkerPool::default();
+        assert!(start(&mut [shell(&pool, "exit 3")]).is_err());
+        assert!(shell(&pool, "exit 3").finish(PATIENCE).unwrap_err().to_string().contains("failed"));
+        assert_eq!(shell(&pool, "read go").finish(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_stopped_pool_has_no_workers_and_starts_none() {
+        let pool = WorkerPool::default();
+        let mut worker = shell(&pool, "echo ready; read go");
+        pool.stop();
+        assert_eq!(worker.receive().unwrap().as_deref().unwrap_or(READY), READY);
+        assert!(worker.finish(PATIENCE).is_err(), "it was killed");
+        assert_eq!(pool.spawn(Command::new("true")).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+}

@@ -1,0 +1,106 @@
+//! The bare client, sending what fencelock sends and nothing else.
+
+use crate::Failure;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
+
+/// The scripts of the product, so that the server has the same work.
+const LOCK: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/lock.lua");
+const REFUSAL: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/refusal.lua");
+const TOKENS: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/tokens.lua");
+const LINE: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/line.lua");
+const ACQUIRE: [&str; 6] = [
+    LOCK,
+    REFUSAL,
+    TOKENS,
+    LINE,
+    include_str!("../../../crates/fencelock-backends/src/redis/lua/purge.lua"),
+    include_str!("../../../crates/fencelock-backends/src/redis/lua/acquire.lua"),
+];
+const RELEASE: [&str; 5] =
+    [LOCK, REFUSAL, TOKENS, LINE, include_str!("../../../crates/fencelock-backends/src/redis/lua/release.lua")];
+const RENEW: [&str; 3] = [
+    LOCK,
+    include_str!("../../../crates/fencelock-backends/src/redis/lua/living.lua"),
+    include_str!("../../../crates/fencelock-backends/src/redis/lua/renew.lua"),
+];
+
+/// Where those who wait in line are told that it is their turn.
+pub(crate) const CHANNEL: &str = "fencelock:bench";
+
+/// The names and digests for one key, made once: what is measured is the sending.
+pub(crate) struct BareLock {
+    keys: [String; 5],
+    acquire: String,
+    renew: String,
+    release: String,
+}
+
+impl BareLock {
+    pub(crate) fn new(key: &str) -> Self {
+        let side = |what: &str| format!("fencelock:{{{key}}}:{what}");
+        let [release, acquire, renew] = Self::scripts().map(|script| script.get_hash().to_owned());
+        Self {
+            keys: [key.to_owned(), side("fence"), side("line"), side("waiters"), side("alive")],
+            acquire,
+            renew,
+            release,
+        }
+    }
+
+    pub(crate) async fn cycle(&self, connection: &mut MultiplexedConnection, holder: &str) -> Result<(), Failure> {
+        let answer: (String, String, u64) = self.acquire("try", holder).query_async(connection).await?;
+        if answer.0 != "granted" {
+            return Err(format!("the key of one task was {}", answer.0).into());
+        }
+        self.release(holder).exec_async(connection).await?;
+        Ok(())
+    }
+
+    /// `intent` is "try" or "enqueue"; who waits is woken as the product's clients are.
+    pub(crate) fn acquire(&self, intent: &str, holder: &str) -> Cmd {
+        let channel = if intent == "try" { "-" } else { CHANNEL };
+        let mut acquire = self.command(&self.acquire);
+        acquire.arg(intent).arg(holder).arg(format!("{holder} bench:1")).arg(30_000).arg(1_700_000_000_000_000_u64);
+        acquire.arg(3000).arg(3000).arg(channel).arg(1).arg("own").arg("-");
+        acquire
+    }
+
+    pub(crate) fn renew(&self, holder: &str) -> Cmd {
+        let mut renew = self.command(&self.renew);
+        renew.arg(holder).arg(30_000).arg(30_000);
+        renew
+    }
+
+    pub(crate) fn release(&self, holder: &str) -> Cmd {
+        let mut release = self.command(&self.release);
+        release.arg(holder).arg(1_700_000_000_000_000_u64).arg(3000).arg("-");
+        release
+    }
+
+    /// All its scripts, for a server that does not know them yet.
+    pub(crate) fn scripts() -> [Script; 3] {
+        [&RELEASE[..], &ACQUIRE, &RENEW].map(|parts| Script::new(&parts.concat()))
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        &self.keys[0]
+    }
+
+    /// A script by its digest, with the keys of this lock.
+    pub(crate) fn command(&self, digest: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(digest).arg(self.keys.len()).arg(&self.keys);
+        command
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
+    let info = format!("{url}?protocol=resp3").into_connection_info()?;
+    // As the product sets it: without, the kernel holds small requests back while others are under way, which on one
+    // machine is a little cheaper for many tasks, and between machines costs each of them a round trip.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let client = redis::Client::open(info.set_tcp_settings(tcp))?;
+    let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(4096);
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}

@@ -1,0 +1,162 @@
+//! Four processes of 64 tasks each want one key, with nothing to do while they have it.
+
+use crate::job::{self, Job};
+use crate::report::{HotKey, percentile};
+use crate::scheme::Scheme;
+use crate::uncontended::rate;
+use crate::{Effort, Failure, bare, workers};
+use fencelock::backends::BootClock;
+use fencelock::{Clock as _, Moment};
+use futures_util::StreamExt as _;
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 64;
+
+/// Waits in microseconds, task by task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Log(Vec<Vec<u32>>);
+
+pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKey, Failure> {
+    let span = effort.span * 2;
+    let job = Job::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
+    let logs: Vec<Log> = workers::run(&job, PROCESSES)?;
+    let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
+    let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
+    let mut waits: Vec<u64> = tasks.iter().flat_map(|waits| waits.iter().map(|wait| u64::from(*wait))).collect();
+    if waits.is_empty() {
+        return Err(format!("{}: nobody got the lock", scheme.words()).into());
+    }
+    let p50 = percentile(&mut waits, 50.0);
+    let longest = percentile(&mut waits, 100.0);
+    Ok(HotKey {
+        scheme: scheme.words(),
+        grants_per_s: rate(waits.len() as u64, span),
+        wait_p50_us: p50,
+        wait_p99_us: percentile(&mut waits, 99.0),
+        wait_max_us: longest,
+        max_over_median: longest / p50,
+        jain: fencelock_lab::load::jain(&shares),
+    })
+}
+
+pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
+    // All processes begin and end together, as far as that matters: half the span passes before anything is counted.
+    let end = BootClock.now() + job.span + job.span / 2;
+    let counted = BootClock.now() + job.span / 2;
+    let stint = Stint { counted, end };
+    let tasks = match job.scheme {
+        Scheme::Fencelock => {
+            let client = fencelock::Client::connect(&job.url).await?;
+            (0..TASKS).map(|_| tokio::spawn(ours(client.clone(), stint))).collect::<Vec<_>>()
+        }
+        scheme => {
+            let connection = bare::connect(&job.url).await?;
+            let bell = if scheme == Scheme::Polling { Arc::default() } else { listen(&job.url, scheme).await? };
+            (0..TASKS)
+                .map(|task| {
+                    let holder = format!("{}-{task}", std::process::id());
+                    tokio::spawn(theirs(connection.clone(), Arc::clone(&bell), scheme, holder, stint))
+                })
+                .collect()
+        }
+    };
+    let mut log = Vec::new();
+    for task in tasks {
+        log.push(task.await??);
+    }
+    Ok(Log(log))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stint {
+    counted: Moment,
+    end: Moment,
+}
+
+impl Stint {
+    fn note(self, waits: &mut Vec<u32>, asked: Moment) {
+        if asked >= self.counted {
+            waits.push(u32::try_from(BootClock.now().since(asked).as_micros()).unwrap_or(u32::MAX));
+        }
+    }
+
+    fn goes_on(self) -> bool {
+        BootClock.now() < self.end
+    }
+}
+
+async fn ours(client: fencelock::Client, stint: Stint) -> Result<Vec<u32>, Failure> {
+    let mut waits = Vec::new();
+    while stint.goes_on() {
+        let asked = BootClock.now();
+        let guard = client.lock("hot").await?;
+        stint.note(&mut waits, asked);
+        guard.release().await?;
+    }
+    Ok(waits)
+}
+
+const KEY: &str = "hot-plain";
+const CHANNEL: &str = "hot-plain-freed";
+
+/// `SET NX PX`; on refusal waits for the bell, or for the time that polling takes.
+async fn theirs(
+    mut connection: MultiplexedConnection,
+    bell: Arc<Notify>,
+    scheme: Scheme,
+    holder: String,
+    stint: Stint,
+) -> Result<Vec<u32>, Failure> {
+    let release = Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]); \
+         if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], '') end end",
+    );
+    let channel = if scheme == Scheme::Polling { "" } else { CHANNEL };
+    let (mut waits, mut dice) = (Vec::new(), std::process::id());
+    while stint.goes_on() {
+        let asked = BootClock.now();
+        loop {
+            let freed = bell.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let mut set = redis::cmd("SET");
+            set.arg(KEY).arg(&holder).arg("NX").arg("PX").arg(30_000);
+            if set.query_async::<Option<String>>(&mut connection).await?.is_some() {
+                break;
+            }
+            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let pause = match scheme {
+                Scheme::Polling => Duration::from_millis(100 + u64::from(dice >> 16) % 100),
+                // A lost message must not hang a waiter.
+                _ => Duration::from_secs(1),
+            };
+            let _ = tokio::time::timeout(pause, freed).await;
+            if !stint.goes_on() {
+                return Ok(waits);
+            }
+        }
+        stint.note(&mut waits, asked);
+        release.key(KEY).arg(&holder).arg(channel).invoke_async::<()>(&mut connection).await?;
+    }
+    Ok(waits)
+}
+
+async fn listen(url: &str, scheme: Scheme) -> Result<Arc<Notify>, Failure> {
+    let bell = Arc::new(Notify::new());
+    let mut pubsub = redis::Client::open(url)?.get_async_pubsub().await?;
+    pubsub.subscribe(CHANNEL).await?;
+    let ring = Arc::clone(&bell);
+    tokio::spawn(async move {
+        let mut messages = pubsub.into_on_message();
+        while messages.next().await.is_some() {
+            if scheme == Scheme::Everybody { ring.notify_waiters() } else { ring.notify_one() }
+        }
+    });
+    Ok(bell)
+}

@@ -1,0 +1,117 @@
+//! Measures fencelock on one Redis, in [`quorum`] on several, in [`leases`] what very many cost to keep, and
+//! in [`peers`] beside other libraries: each figure is a ratio of two things measured in turn, in one run, on
+//! one machine.
+//!
+//! | workload | against |
+//! |---|---|
+//! | `uncontended` | the same two scripts sent with the bare `redis` client |
+//! | `handoff` | the round trip of a `PING` |
+//! | `server_time` | a script that does nothing |
+//! | `local` | the same tasks, each claiming for itself |
+//! | `hot_key` | two ways of waking waiters by pub/sub, and polling |
+//!
+//! The server is started for the run on a free port, without persistence, and ended with it.
+#![forbid(unsafe_code)]
+
+mod bare;
+mod handoff;
+mod hot_key;
+mod info;
+mod job;
+pub mod leases;
+mod local;
+pub mod peers;
+pub mod quorum;
+mod report;
+mod scheme;
+mod server_time;
+mod uncontended;
+mod workers;
+
+use fencelock_testkit::RedisServer;
+use report::Report;
+use scheme::Scheme;
+use serde::Serialize;
+use std::fmt::Display;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    /// One measurement.
+    span: Duration,
+    /// Pairs of measurements, of which the median counts.
+    pairs: usize,
+}
+
+impl Effort {
+    const FULL: Self = Self { span: Duration::from_secs(3), pairs: 5 };
+    const QUICK: Self = Self { span: Duration::from_millis(500), pairs: 3 };
+
+    fn is_quick(self) -> bool {
+        self.pairs == Self::QUICK.pairs
+    }
+}
+
+/// Runs the workloads that the arguments name, all of them if none is named, and prints a table or JSON.
+pub fn main() -> ExitCode {
+    if let Some(code) = workers::run_if_asked() {
+        return code;
+    }
+    as_asked(measure)
+}
+
+/// Measures as the arguments say, and prints a table or JSON.
+fn as_asked<R: Serialize + Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
+    match effort_of_arguments() {
+        Ok((effort, json)) => finish(measure(effort), json),
+        Err(code) => code,
+    }
+}
+
+/// `--quick` and `--json`.
+fn effort_of_arguments() -> Result<(Effort, bool), ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
+    if let Some(unknown) = arguments.iter().find(|a| !["--json", "--quick"].contains(&a.as_str())) {
+        eprintln!("{unknown} is not known; there are --json and --quick");
+        return Err(ExitCode::from(64));
+    }
+    Ok((if has("--quick") { Effort::QUICK } else { Effort::FULL }, has("--json")))
+}
+
+/// Prints a table or JSON.
+fn finish(report: Result<impl Serialize + Display, Failure>, json: bool) -> ExitCode {
+    match report {
+        Ok(report) if json => println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default()),
+        Ok(report) => print!("{report}"),
+        Err(error) => {
+            eprintln!("the measurement failed: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn measure(effort: Effort) -> Result<Report, Failure> {
+    let server = RedisServer::start()?;
+    let url = server.url();
+    let mut report = Report::of_this_machine(&server);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        for tasks in [1, 256] {
+            report.uncontended.push(uncontended::measure(&url, tasks, effort).await?);
+        }
+        report.server_time = server_time::measure(&url).await?;
+        report.local = local::measure(&url, effort).await?;
+        Ok::<_, Failure>(())
+    })?;
+    report.handoff = Some(handoff::measure(&url, effort)?);
+    for scheme in Scheme::ALL {
+        report.hot_key.push(hot_key::measure(&url, scheme, effort)?);
+    }
+    Ok(report)
+}

@@ -1,0 +1,43 @@
+//! 256 tasks of one process want one key, with nothing to do while they have it: leases that are shared, and not.
+
+use crate::report::{Local, median};
+use crate::uncontended::per_second;
+use crate::{Effort, Failure};
+use fencelock::Client;
+use fencelock_testkit::RedisServer;
+
+const TASKS: usize = 256;
+const NODES: usize = 5;
+
+pub(crate) async fn measure(url: &str, effort: Effort) -> Result<Vec<Local>, Failure> {
+    let nodes = (0..NODES).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let quorum = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    Ok(vec![
+        compare("one Redis", url, effort).await?,
+        compare("a quorum of 5", &quorum, effort).await?,
+        compare("memory", "memory:", effort).await?,
+    ])
+}
+
+async fn compare(place: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
+    let shared = Client::connect(url).await?;
+    let alone = Client::builder().sharing(false).connect(url).await?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..effort.pairs {
+        for (client, rates) in [(&shared, &mut with), (&alone, &mut without)] {
+            let rate = per_second(TASKS, effort.span, |_, stint| {
+                let client = client.clone();
+                async move {
+                    while stint.goes_on() {
+                        client.lock("local").await?.release().await?;
+                        stint.count();
+                    }
+                    Ok(())
+                }
+            });
+            rates.push(rate.await?);
+        }
+    }
+    Ok(Local { place, tasks: TASKS, shared_per_s: median(with), alone_per_s: median(without) })
+}

@@ -1,0 +1,170 @@
+use fencelock_testkit::programs::{check, installed, php, python};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// A lock library, or one way to use it.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// For the command line and the run's file.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// How its waiters wait, as the library has it unless it says otherwise.
+    pub waiting: &'static str,
+    /// A runtime that compiles while it runs gets as much more time to warm up.
+    pub warm_up_ms: u64,
+    /// Whether a process is one task, as in PHP.
+    pub single: bool,
+    /// Whether it needs nothing but packages that `scripts/test` gets, so that a test without it is a gap.
+    pub plain: bool,
+    recipe: Recipe,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Recipe {
+    /// This program again; whether its tasks share leases.
+    Ours {
+        sharing: bool,
+    },
+    Rust(&'static str),
+    Go,
+    /// Of Debian, or newer.
+    RedisPy,
+    Python(&'static str),
+    Node(&'static str),
+    Redisson(&'static str),
+    Php(&'static str),
+    Symfony,
+}
+
+const fn peer(name: &'static str, title: &'static str, waiting: &'static str, recipe: Recipe) -> Peer {
+    let warm_up_ms = if matches!(recipe, Recipe::Redisson(_)) { 3000 } else { 0 };
+    let single = matches!(recipe, Recipe::Php(_) | Recipe::Symfony);
+    Peer { name, title, waiting, warm_up_ms, single, plain: matches!(recipe, Recipe::Php(_) | Recipe::RedisPy), recipe }
+}
+
+/// All of them, whether they are installed or not.
+pub const KNOWN: [Peer; 15] = [
+    peer(
+        "fencelock",
+        "fencelock",
+        "queue on the server; tasks of a process share a lease",
+        Recipe::Ours { sharing: true },
+    ),
+    peer(
+        "fencelock-alone",
+        "fencelock, unshared",
+        "queue on the server, each task for itself",
+        Recipe::Ours { sharing: false },
+    ),
+    peer(
+        "redis",
+        "bare `redis` client",
+        "polls every 100 ms; the pause is chosen by this harness",
+        Recipe::Rust("bare"),
+    ),
+    peer("rslock", "rslock", "polls three times, with pauses of 0-200 ms, in a loop", Recipe::Rust("rslock")),
+    peer("redsync", "go-redsync", "polls every 50-250 ms; 32 tries by default, here no limit", Recipe::Go),
+    peer("redis-py", "redis-py", "polls every 100 ms", Recipe::RedisPy),
+    peer("python-redis-lock", "python-redis-lock", "`BLPOP` of a signal", Recipe::Python("python-redis-lock")),
+    peer("pottery", "pottery", "polls every 0-200 ms", Recipe::Python("pottery")),
+    peer(
+        "node-redlock",
+        "node-redlock",
+        "polls every 100-300 ms; 10 tries by default, here no limit",
+        Recipe::Node("redlock"),
+    ),
+    peer(
+        "redis-semaphore",
+        "redis-semaphore",
+        "polls every 10 ms; for 10 s by default",
+        Recipe::Node("redis-semaphore"),
+    ),
+    peer("redisson", "Redisson", "a message wakes one waiter of each process", Recipe::Redisson("lock")),
+    peer("redisson-fair", "Redisson, fair", "a queue, and a message to the next waiter", Recipe::Redisson("fair-lock")),
+    peer("symfony", "Symfony Lock", "polls every 90-110 ms", Recipe::Symfony),
+    peer("php-way-six", "PHP, by hand", "`SET NX PX`, polls every 5 ms", Recipe::Php("way6")),
+    peer(
+        "php-redlock",
+        "PHP, Redlock by hand",
+        "polls every 100-200 ms; 3 tries as published, here no limit",
+        Recipe::Php("redlock"),
+    ),
+];
+
+impl Peer {
+    /// The program and its arguments.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub fn command(&self) -> Result<Vec<PathBuf>, String> {
+        match self.recipe {
+            Recipe::Ours { .. } => Ok(vec![std::env::current_exe().map_err(|error| error.to_string())?]),
+            Recipe::Rust(program) => Ok(vec![installed(&format!("bench/rust/release/{program}"))?]),
+            Recipe::Go => Ok(vec![installed("bench/redsync")?]),
+            Recipe::RedisPy => Ok(vec![python("redis.lock")?, source("python/worker.py"), "redis-py".into()]),
+            Recipe::Python("python-redis-lock") => {
+                Ok(vec![python("redis_lock")?, source("python/worker.py"), "python-redis-lock".into()])
+            }
+            Recipe::Python(library) => Ok(vec![python(library)?, source("python/worker.py"), library.into()]),
+            Recipe::Node(library) => {
+                let module = installed(&format!("node/node_modules/{library}"))?;
+                let root = module.parent().map(Path::to_path_buf).unwrap_or_default();
+                check(Path::new("node"), &["--version"], "node")?;
+                Ok(vec!["node".into(), source("node/worker.mjs"), root, library.into()])
+            }
+            Recipe::Redisson(kind) => {
+                let classes = installed("redisson/bench-classes/Worker.class")?;
+                check(Path::new("java"), &["-version"], "java")?;
+                let classes = classes.parent().map(Path::to_path_buf).unwrap_or_default();
+                let path = format!("{}:{}/*", classes.display(), classes.with_file_name("lib").display());
+                Ok(vec!["java".into(), "-cp".into(), path.into(), "Worker".into(), kind.into()])
+            }
+            Recipe::Php(kind) => {
+                php()?;
+                Ok(vec!["php".into(), source("php/worker.php"), kind.into()])
+            }
+            Recipe::Symfony => {
+                php()?;
+                Ok(vec!["php".into(), source("php/worker.php"), "symfony".into(), installed("symfony/autoload.php")?])
+            }
+        }
+    }
+
+    /// Whether it is fencelock itself, and then whether its tasks share leases.
+    pub const fn ours(&self) -> Option<bool> {
+        if let Recipe::Ours { sharing } = self.recipe { Some(sharing) } else { None }
+    }
+
+    /// What is installed, in its own words.
+    ///
+    /// # Errors
+    /// What is missing here, or that it does not run.
+    pub fn version(&self) -> Result<String, String> {
+        if self.ours().is_some() {
+            return Ok(format!("fencelock {}", env!("CARGO_PKG_VERSION")));
+        }
+        let command = self.command()?;
+        let mut process = std::process::Command::new(&command[0]);
+        let output = process.args(&command[1..]).arg("version").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{}: {error}", command[0].display()))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        }
+        let words =
+            String::from_utf8_lossy(&output.stderr).trim().lines().last().unwrap_or("it does not run").to_owned();
+        Err(words)
+    }
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
+}
+
+#[test]
+fn names_are_unique() {
+    let mut names: Vec<_> = KNOWN.iter().map(|peer| peer.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), KNOWN.len());
+}

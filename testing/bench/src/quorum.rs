@@ -1,0 +1,167 @@
+//! What a majority costs, and what it costs when nodes are away: one Redis, quorums of three and five, and a quorum of
+//! five of which two are frozen, in turn.
+
+use crate::report::{Machine, median, percentile};
+use crate::uncontended::{ours_while, per_second};
+use crate::{Effort, Failure, as_asked, info};
+use fencelock::backends::BootClock;
+use fencelock::{Client, Clock as _};
+use fencelock_testkit::RedisServer;
+use serde::Serialize;
+use std::fmt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Tasks of the measurement of throughput.
+const MANY: usize = 64;
+/// Long enough for the driver to learn that a node is frozen.
+const LEARNING: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: Machine,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    place: &'static str,
+    nodes: usize,
+    frozen: usize,
+    p50_us: f64,
+    p99_us: f64,
+    /// Of the median, to that of one Redis.
+    ratio: f64,
+    /// Of all nodes together, for one acquire and release.
+    scripts_per_cycle: f64,
+    many_per_s: f64,
+}
+
+struct Place {
+    name: &'static str,
+    nodes: usize,
+    frozen: usize,
+    client: Client,
+    cycles: Vec<u64>,
+    scripts: f64,
+    many_per_s: Vec<f64>,
+}
+
+/// Measures, and prints a table or JSON.
+pub fn main() -> ExitCode {
+    as_asked(measure)
+}
+
+fn measure(effort: Effort) -> Result<Report, Failure> {
+    let servers = (0..5).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
+    let machine = Machine::this_one(&servers[0]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let rows = runtime.block_on(async {
+        let mut places = Vec::new();
+        for (name, nodes, frozen) in
+            [("one Redis", 1, 0), ("quorum", 3, 0), ("quorum", 5, 0), ("quorum, two frozen", 5, 2)]
+        {
+            places.push(Place::new(name, &servers[..nodes], frozen).await?);
+        }
+        for _ in 0..effort.pairs {
+            for place in &mut places {
+                place.measure(&servers, effort).await?;
+            }
+        }
+        Ok::<_, Failure>(places)
+    })?;
+    let one = rows.first().map_or(f64::NAN, |one| percentile(&mut one.cycles.clone(), 50.0));
+    Ok(Report { machine, rows: rows.into_iter().map(|place| place.row(one)).collect() })
+}
+
+impl Place {
+    async fn new(name: &'static str, servers: &[RedisServer], frozen: usize) -> Result<Self, Failure> {
+        let url = match servers {
+            [one] => one.url(),
+            several => {
+                let hosts: Vec<_> = several.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+                // Each number of nodes is a set of its own, on servers that have just been started.
+                format!("redlock://{}?trust_empty=true&prefix={}-", hosts.join(","), several.len())
+            }
+        };
+        let client = Client::connect(&url).await?;
+        client.lock("warm-up").await?.release().await?;
+        let nodes = servers.len();
+        Ok(Self { name, nodes, frozen, client, cycles: Vec::new(), scripts: f64::NAN, many_per_s: Vec::new() })
+    }
+
+    async fn measure(&mut self, servers: &[RedisServer], effort: Effort) -> Result<(), Failure> {
+        let frozen = &servers[self.nodes - self.frozen..self.nodes];
+        frozen.iter().for_each(RedisServer::freeze);
+        let measured = self.measure_now(&servers[..self.nodes - self.frozen], effort).await;
+        frozen.iter().for_each(RedisServer::thaw);
+        measured
+    }
+
+    async fn measure_now(&mut self, awake: &[RedisServer], effort: Effort) -> Result<(), Failure> {
+        if self.frozen > 0 {
+            self.cycle_for(LEARNING).await?;
+        }
+        let before = scripts(awake)?;
+        let cycles = self.cycle_for(effort.span).await?;
+        self.scripts = crate::uncontended::rate(scripts(awake)? - before, Duration::from_secs(cycles.len() as u64));
+        self.cycles.extend(cycles);
+        let (client, nodes) = (&self.client, self.nodes);
+        let work = |task, stint| ours_while(client.clone(), format!("many-{nodes}-{task}"), stint);
+        self.many_per_s.push(per_second(MANY, effort.span, work).await?);
+        Ok(())
+    }
+
+    /// Microseconds of each cycle.
+    async fn cycle_for(&self, span: Duration) -> Result<Vec<u64>, Failure> {
+        let end = BootClock.now() + span;
+        let mut cycles = Vec::new();
+        loop {
+            let begun = BootClock.now();
+            if begun >= end {
+                return Ok(cycles);
+            }
+            self.client.lock("one").await?.release().await?;
+            cycles.push(u64::try_from(BootClock.now().since(begun).as_micros())?);
+        }
+    }
+
+    fn row(mut self, one: f64) -> Row {
+        let p50_us = percentile(&mut self.cycles, 50.0);
+        Row {
+            place: self.name,
+            nodes: self.nodes,
+            frozen: self.frozen,
+            p50_us,
+            p99_us: percentile(&mut self.cycles, 99.0),
+            ratio: p50_us / one,
+            scripts_per_cycle: self.scripts,
+            many_per_s: median(self.many_per_s),
+        }
+    }
+}
+
+/// How many scripts these servers have run.
+fn scripts(servers: &[RedisServer]) -> Result<u64, Failure> {
+    servers.iter().map(|server| info::calls(server, "evalsha")).sum()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.machine)?;
+        writeln!(f, "Acquire + release, nobody else wants the key")?;
+        writeln!(
+            f,
+            "| place | nodes | p50, us | p99, us | p50 / one Redis | scripts, all nodes | {MANY} tasks, cycles/s |"
+        )?;
+        writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
+        for row in &self.rows {
+            writeln!(
+                f,
+                "| {} | {} | {:.0} | {:.0} | {:.2} | {:.1} | {:.0} |",
+                row.place, row.nodes, row.p50_us, row.p99_us, row.ratio, row.scripts_per_cycle, row.many_per_s
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+use crate::info;
+use crate::server_time::ServerTime;
+use fencelock_testkit::RedisServer;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// All figures of one run.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    machine: Machine,
+    pub(crate) uncontended: Vec<Uncontended>,
+    pub(crate) server_time: Vec<ServerTime>,
+    pub(crate) handoff: Option<HandOff>,
+    pub(crate) local: Vec<Local>,
+    pub(crate) hot_key: Vec<HotKey>,
+}
+
+/// Where a run took place.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    redis: String,
+    fencelock: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Uncontended {
+    pub(crate) tasks: usize,
+    pub(crate) fencelock_per_s: f64,
+    pub(crate) bare_per_s: f64,
+    pub(crate) ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct HandOff {
+    pub(crate) handoffs: usize,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) ping_p50_us: f64,
+    pub(crate) ping_p99_us: f64,
+    pub(crate) ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Local {
+    pub(crate) place: &'static str,
+    pub(crate) tasks: usize,
+    pub(crate) shared_per_s: f64,
+    pub(crate) alone_per_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct HotKey {
+    pub(crate) scheme: &'static str,
+    pub(crate) grants_per_s: f64,
+    pub(crate) wait_p50_us: f64,
+    pub(crate) wait_p99_us: f64,
+    pub(crate) wait_max_us: f64,
+    pub(crate) max_over_median: f64,
+    pub(crate) jain: f64,
+}
+
+impl Report {
+    pub(crate) fn of_this_machine(server: &RedisServer) -> Self {
+        Self { machine: Machine::this_one(server), ..Self::default() }
+    }
+}
+
+impl Machine {
+    pub(crate) fn this_one(server: &RedisServer) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let cpu = read("/proc/cpuinfo");
+        let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let redis = info::field(server, "server", "redis_version:");
+        Self {
+            cpu: cpu.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned()),
+            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            redis: redis.unwrap_or_else(|| "unknown".into()),
+            fencelock: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, kernel, redis, fencelock } = self;
+        write!(f, "fencelock {fencelock}, Redis {redis}, {cores} cores ({cpu}), Linux {kernel}")
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.machine)?;
+        writeln!(f, "Acquire + release, nobody else wants the key, cycles per second")?;
+        writeln!(f, "| tasks | fencelock | bare client, same scripts | ratio |\n|---:|---:|---:|---:|")?;
+        for row in &self.uncontended {
+            writeln!(f, "| {} | {:.0} | {:.0} | {:.2} |", row.tasks, row.fencelock_per_s, row.bare_per_s, row.ratio)?;
+        }
+        writeln!(f, "\nWhat the server itself is busy with a command, by its own count")?;
+        writeln!(f, "| command | us | times the empty script |\n|---|---:|---:|")?;
+        for row in &self.server_time {
+            writeln!(f, "| {} | {:.1} | {:.1} |", row.what, row.us, row.times_empty)?;
+        }
+        if let Some(row) = &self.handoff {
+            writeln!(f, "\nHand-off between two processes, {} times", row.handoffs)?;
+            writeln!(f, "| | p50, us | p99, us |\n|---|---:|---:|")?;
+            writeln!(f, "| release called -> lock returned | {:.0} | {:.0} |", row.p50_us, row.p99_us)?;
+            writeln!(f, "| PING | {:.0} | {:.0} |", row.ping_p50_us, row.ping_p99_us)?;
+            writeln!(f, "| ratio of the p50 | {:.2} | |", row.ratio)?;
+        }
+        writeln!(f, "\nOne key, one process, nothing done under the lock, grants per second")?;
+        writeln!(f, "| place | tasks | leases are shared | each claims for itself |\n|---|---:|---:|---:|")?;
+        for row in &self.local {
+            writeln!(f, "| {} | {} | {:.0} | {:.0} |", row.place, row.tasks, row.shared_per_s, row.alone_per_s)?;
+        }
+        writeln!(f, "\nOne key, 4 processes x 64 tasks, nothing done under the lock")?;
+        writeln!(f, "| waiting | grants/s | wait p50, ms | p99, ms | longest, ms | longest / p50 | Jain fairness |")?;
+        writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
+        for row in &self.hot_key {
+            writeln!(
+                f,
+                "| {} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.3} |",
+                row.scheme,
+                row.grants_per_s,
+                row.wait_p50_us / 1e3,
+                row.wait_p99_us / 1e3,
+                row.wait_max_us / 1e3,
+                row.max_over_median,
+                row.jain
+            )?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The value that `percent` of the values do not exceed.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "microseconds and counts, far below 2^53"
+)]
+pub(crate) fn percentile(values: &mut [u64], percent: f64) -> f64 {
+    values.sort_unstable();
+    let rank = ((values.len() as f64) * percent / 100.0).ceil() as usize;
+    values.get(rank.clamp(1, values.len().max(1)) - 1).map_or(f64::NAN, |value| *value as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let mut values: Vec<u64> = (1..=100).rev().collect();
+        for (percent, expected) in [(50.0, 50.0), (99.0, 99.0), (100.0, 100.0), (0.0, 1.0)] {
+            assert!((percentile(&mut values, percent) - expected).abs() < 1e-9);
+        }
+    }
+}

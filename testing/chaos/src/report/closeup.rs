@@ -1,0 +1,87 @@
+//! One fault from near: who held what, who wrote, who was refused.
+
+use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
+use super::scene::{Scene, Span, colour};
+use crate::history::{Line, Outcome};
+use fencelock_lab::svg::Svg;
+
+const ROW: f64 = 18.0;
+const GAP: f64 = 12.0;
+const TOP: f64 = 26.0;
+/// Before the fault and after it.
+const BEFORE_US: u64 = 500_000;
+const AFTER_US: u64 = 1_500_000;
+
+pub(super) fn draw(scene: &Scene<'_>, fault: &Line) -> String {
+    let scale = Scale {
+        from: fault.invoke_us.saturating_sub(BEFORE_US).max(scene.begin),
+        until: (fault.return_us + AFTER_US).min(scene.end),
+    };
+    let lanes: Vec<_> = scene.holds.iter().map(|(key, spans)| (*key, stack(spans, scale))).collect();
+    let height: f64 = lanes.iter().map(|(_, rows)| float(rows.len() as u64) * ROW + GAP).sum();
+    let mut svg = Svg::new(STYLE, 1);
+    let (x, end) = (scale.x(fault.invoke_us), scale.x(fault.return_us));
+    svg.rect((x, TOP - 8.0), ((end - x).max(2.0), height + 8.0), "fill=\"#fbe3cf\"");
+    svg.text((x, TOP - 12.0), "", fault.what.as_deref().unwrap_or_default());
+    scale.draw(&mut svg, scene.begin, TOP - 8.0, TOP + height);
+    let mut y = TOP;
+    for (key, rows) in lanes {
+        svg.text((LEFT - 8.0, y + 13.0), "end", key);
+        for row in rows {
+            for span in row {
+                hold(&mut svg, scene, scale, span, y);
+            }
+            y += ROW;
+        }
+        y += GAP;
+    }
+    svg.finish((WIDTH, TOP + height + 22.0))
+}
+
+/// Holds in as many rows as it takes to keep them apart; with exclusion that is one.
+fn stack<'a>(spans: &[Span<'a>], scale: Scale) -> Vec<Vec<Span<'a>>> {
+    let mut rows: Vec<Vec<Span<'a>>> = vec![Vec::new()];
+    for span in spans.iter().filter(|span| scale.shows(span.acquire.return_us, span.until)) {
+        let is_free = |row: &Vec<Span<'_>>| row.last().is_none_or(|last| last.until <= span.acquire.return_us);
+        match rows.iter().position(is_free) {
+            Some(row) => rows[row].push(*span),
+            None => rows.push(vec![*span]),
+        }
+    }
+    rows
+}
+
+fn hold(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, span: Span<'_>, y: f64) {
+    let line = span.acquire;
+    let (x, end) = (scale.x(line.return_us), scale.x(span.until));
+    let token = line.fence.map_or("no token".to_owned(), |fence| format!("token {fence}"));
+    let title =
+        format!("{} held {} for {} ms under {token}", line.client, line.key, (span.until - line.return_us) / 1000);
+    svg.titled_rect((x, y), (end - x, ROW - 4.0), &format!("rx=\"2\" fill=\"{}\"", colour(&line.client)), &title);
+    // About six pixels for each character.
+    let room = (end - x) / 5.6;
+    let short = line.fence.map_or(String::new(), |fence| format!(" …{:07}", fence % 10_000_000));
+    for text in [format!("{}{short}", line.client), line.client.clone()] {
+        if float(text.chars().count() as u64) < room {
+            svg.text((x + 3.0, y + 10.0), "small", &text);
+            break;
+        }
+    }
+    let mine = |other: &&&Line| other.holder == line.holder && scale.shows(other.return_us, other.return_us);
+    for write in scene.writes.iter().filter(mine) {
+        let look = if write.result == Outcome::Fail {
+            "stroke=\"#c0392b\" stroke-width=\"2.5\""
+        } else {
+            "stroke=\"#111\" stroke-width=\"1\""
+        };
+        let x = scale.x(write.return_us);
+        svg.line((x, y + ROW - 6.0), (x, y + ROW), look);
+        if write.result == Outcome::Fail {
+            svg.text((x + 3.0, y + ROW + 2.0), "", "refused");
+        }
+    }
+    for lost in scene.losses.iter().filter(mine) {
+        let x = scale.x(lost.return_us);
+        svg.line((x, y - 4.0), (x, y + ROW - 2.0), "stroke=\"#c0392b\" stroke-width=\"2\"");
+    }
+}

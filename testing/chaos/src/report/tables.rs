@@ -1,0 +1,84 @@
+//! The numbers of a run, as rows of HTML.
+
+use crate::checker::{Check, Verdict, Violation};
+use crate::fault::Fault;
+use crate::history::{History, Op, Outcome};
+use fencelock_lab::svg::escape;
+use std::fmt::Write;
+
+fn row(cells: &[String]) -> String {
+    format!("<tr><td>{}</td></tr>\n", cells.join("</td><td>"))
+}
+
+fn table(head: &[&str], rows: &str) -> String {
+    format!("<table><tr><th>{}</th></tr>\n{rows}</table>\n", head.join("</th><th>"))
+}
+
+pub(super) fn operations(history: &History) -> String {
+    let mut rows = String::new();
+    for op in [Op::Acquire, Op::Renew, Op::Release, Op::Lost, Op::Write] {
+        let mine: Vec<_> = history.lines.iter().filter(|line| line.op == op).collect();
+        let count = |result| mine.iter().filter(|line| line.result == result).count().to_string();
+        let mut took: Vec<u64> = mine
+            .iter()
+            .filter(|line| line.result == Outcome::Ok)
+            .map(|line| line.return_us.saturating_sub(line.invoke_us))
+            .collect();
+        took.sort_unstable();
+        let at = |percent: usize| {
+            let place = (took.len() * percent / 100).min(took.len().saturating_sub(1));
+            took.get(place).map_or(String::new(), |us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
+        };
+        // A watchdog's renewal is seen late, and a loss takes no time.
+        let times = if matches!(op, Op::Renew | Op::Lost) { [String::new(), String::new()] } else { [at(50), at(99)] };
+        let [p50, p99] = times;
+        rows += &row(&[
+            format!("{op:?}").to_lowercase(),
+            count(Outcome::Ok),
+            count(Outcome::Fail),
+            count(Outcome::Info),
+            p50,
+            p99,
+        ]);
+    }
+    table(&["operation", "done", "not done", "unknown", "p50", "p99"], &rows)
+}
+
+pub(super) fn faults(history: &History) -> String {
+    let mut rows = String::new();
+    for fault in Fault::ALL {
+        let mine =
+            history.lines.iter().filter(|line| line.op == Op::Fault && line.what.as_deref() == Some(fault.name()));
+        let mine: Vec<_> = mine.collect();
+        let Some(first) = mine.first() else { continue };
+        let excuses = first.excuses.join(", ");
+        rows += &row(&[fault.name().to_owned(), mine.len().to_string(), excuses]);
+    }
+    table(&["fault", "times", "may break"], &rows)
+}
+
+pub(super) fn checks(verdict: &Verdict) -> String {
+    let mut rows = String::new();
+    for check in Check::ALL {
+        let count = |of: &[Violation]| match of.iter().filter(|violation| violation.check == check).count() {
+            0 => String::new(),
+            count => count.to_string(),
+        };
+        let broken = verdict.broken_of(check);
+        let mark = if broken == 0 { "<b class=\"good\">kept</b>" } else { "<b class=\"bad\">broken</b>" };
+        rows += &row(&[
+            check.to_string(),
+            check.promise().to_owned(),
+            mark.to_owned(),
+            count(&verdict.broken),
+            count(&verdict.excused),
+            count(&verdict.wanted),
+        ]);
+    }
+    let head = ["check", "promise", "", "broken", "excused by a fault", "wanted by a control"];
+    let mut text = table(&head, &rows);
+    for violation in verdict.broken.iter().take(50) {
+        let _ = writeln!(text, "<p class=\"bad\">{}</p>", escape(&violation.to_string()));
+    }
+    text
+}

@@ -1,0 +1,131 @@
+//! What is broken, and how it is made whole.
+
+use super::client::{Phase, Timer};
+use super::node::Memory;
+use super::sight::Sight;
+use super::world::{Event, World};
+use crate::history::{Line, Op};
+use crate::luck::Luck as _;
+
+impl World<'_> {
+    /// One throw for each kind of fault.
+    pub(super) fn break_something(&mut self) {
+        if self.now >= self.scenario.calm_us {
+            return;
+        }
+        if self.scenario.pauses {
+            self.maybe_pause();
+        }
+        let node = self.rng.usize(..self.nodes.len());
+        if self.scenario.crashes && self.rng.chance(30_000) && self.nodes[node].up {
+            self.lose(node);
+        }
+        let node = self.rng.usize(..self.nodes.len());
+        if self.scenario.cuts && self.rng.chance(50_000) {
+            let until = self.now + 50_000 + self.rng.upto(850_000);
+            self.nodes[node].cut_until = until.min(self.scenario.calm_us);
+            self.sights.saw(Sight::Cut);
+            self.tell(|| format!("n{node} is cut off until {until}"));
+        }
+        let node = self.rng.usize(..self.nodes.len());
+        if self.scenario.jump_us > 0 && self.rng.chance(40_000) {
+            self.jump(node);
+        }
+        let node = self.rng.usize(..self.nodes.len());
+        if self.rng.chance(200_000) {
+            self.nodes[node].save();
+        }
+        let pause = 20_000 + self.rng.upto(200_000);
+        self.queue.put(self.now + pause, Event::Breakage);
+    }
+
+    fn maybe_pause(&mut self) {
+        let client = self.rng.usize(..self.clients.len());
+        if self.rng.chance(350_000) {
+            let until = self.now + self.rng.upto(500_000);
+            self.clients[client].paused_until = until;
+            self.tell(|| format!("c{client} sleeps until {until}"));
+        }
+        let client = self.rng.usize(..self.clients.len());
+        if self.rng.chance(30_000) {
+            self.kill(client);
+        }
+        let node = self.rng.usize(..self.nodes.len());
+        if self.rng.chance(60_000) {
+            let until = self.now + self.rng.upto(500_000);
+            self.nodes[node].paused_until = until;
+            self.tell(|| format!("n{node} stands still until {until}"));
+        }
+    }
+
+    /// It leaves everything as it is, and begins anew without any memory.
+    fn kill(&mut self, client: usize) {
+        self.tell(|| format!("c{client} dies"));
+        self.sights.saw(Sight::ClientDied);
+        let dead = &mut self.clients[client];
+        dead.life += 1;
+        dead.phase = Phase::Idle;
+        dead.seen = 0;
+        dead.asked = 0;
+        let pause = 1000 + self.rng.upto(300_000);
+        self.after(pause, client, Timer::Start);
+    }
+
+    fn lose(&mut self, node: usize) {
+        let (memory, sight) = match self.rng.usize(..10) {
+            0..2 => (Memory::All, Sight::Kept),
+            2..5 => (Memory::Older, Sight::FellBack),
+            5..9 => (Memory::Nothing, Sight::Forgot),
+            _ => {
+                self.tell(|| format!("n{node} is flushed"));
+                self.sights.saw(Sight::Forgot);
+                self.nodes[node].flush();
+                return;
+            }
+        };
+        self.tell(|| format!("n{node} crashes"));
+        self.sights.saw(sight);
+        self.nodes[node].crash();
+        let down = 5000 + self.rng.upto(400_000);
+        self.queue.put(self.now + down, Event::Restart { node, memory });
+    }
+
+    pub(super) fn restart(&mut self, node: usize, memory: Memory) {
+        self.tell(|| format!("n{node} is back, with memory of: {memory:?}"));
+        self.nodes[node].restart(memory);
+    }
+
+    /// Leases end early on a node that jumps ahead, so two may hold; tokens must stay in order all the same.
+    fn jump(&mut self, node: usize) {
+        let by_us = self.rng.around(self.scenario.jump_us);
+        // Within bounds, forth and back: where nodes forget, the promise is for clocks that are off by a second at most.
+        let jumped = &mut self.nodes[node].jumped_us;
+        let by_us = if (*jumped + by_us).unsigned_abs() > self.scenario.jump_us { -*jumped } else { by_us };
+        *jumped += by_us;
+        self.nodes[node].clock.jump(by_us);
+        self.sights.saw(Sight::Jump);
+        self.tell(|| format!("the clock of n{node} is set by {by_us} us"));
+        let mut line = Line::new("", "", Op::Fault, self.now, self.now).what(format!("clock of n{node} by {by_us} us"));
+        if by_us > 0 {
+            line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
+        }
+        self.lines.push(line);
+    }
+
+    /// Says so as soon as everything is whole.
+    pub(super) fn heal(&mut self) {
+        let now = self.now;
+        let awake = self.clients.iter().all(|client| client.paused_until <= now);
+        // All are asked, for that is where a node notices that it may have forgotten.
+        let whole: Vec<bool> = self.nodes.iter_mut().map(|node| node.is_whole(now)).collect();
+        if !awake || whole.contains(&false) {
+            self.queue.put(now + 10_000, Event::Heal);
+            return;
+        }
+        self.tell(|| "everything is whole".to_owned());
+        let mut line = Line::new("", "", Op::Heal, now, now);
+        // A lock that was taken just before, an orphan after it, and a clock that was set back under one of them.
+        line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + self.scenario.jump_us);
+        self.lines.push(line);
+    }
+}

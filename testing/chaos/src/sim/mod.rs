@@ -1,0 +1,60 @@
+//! The production core in a simulated world: clients, nodes, network and clocks, all out of one seed.
+//!
+//! Clients are state machines around the decisions of `fencelock_core` (`Round`, `Tally`, `Lease`, `RenewalPlan`,
+//! `RetryPlan`, `FenceGate`), the same code that production runs. Nodes are the model of the scripts that
+//! `fencelock_conformance::model` keeps, behind a quarantine. Messages are late, lost, doubled and overtaken; processes
+//! sleep and die; nodes forget; clocks are off, run apart, and jump. The history of every seed goes through the same
+//! [checker](crate::checker) as that of a run with real servers.
+//!
+//! One thread, one queue of events, no clock, no random number but the seed's: a seed gives the same history byte for
+//! byte, so whatever is found once is found again.
+
+mod acquiring;
+mod batch;
+mod breakage;
+mod client;
+mod clock;
+mod command;
+mod holding;
+mod message;
+mod mutant;
+mod node;
+mod queue;
+mod scenario;
+mod sight;
+mod world;
+
+pub use batch::{Batch, Finding, batch};
+pub use command::{Arguments, command};
+pub use mutant::Mutant;
+pub use scenario::Scenario;
+pub use sight::{Sight, Sights};
+
+use crate::history::History;
+
+/// What came of one seed.
+#[derive(Debug)]
+pub struct Simulated {
+    /// For the checker.
+    pub history: History,
+    /// What was come across.
+    pub sights: Sights,
+    /// Events that were handled.
+    pub events: u64,
+    /// Everything that happened, in words, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Whether to put everything that happens into words, which takes its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trace {
+    /// No.
+    Off,
+    /// Yes.
+    On,
+}
+
+/// Runs one world to its end.
+pub fn simulate(scenario: &Scenario, trace: Trace) -> Simulated {
+    world::World::new(scenario, trace).run()
+}

@@ -1,0 +1,328 @@
+use super::client::{Client, Phase, Timer};
+use super::clock::SimClock;
+use super::message::{Answer, Ask, Request};
+use super::node::{Memory, Node};
+use super::queue::Queue;
+use super::scenario::Scenario;
+use super::sight::{Sight, Sights};
+use super::{Simulated, Trace};
+use crate::history::{History, Line, Op, Outcome};
+use crate::luck::Luck as _;
+use fastrand::Rng;
+use fencelock_core::{FenceGate, FencingToken, Quorum};
+
+/// Wall clocks begin here, in microseconds since 1970.
+const WALL_US: i64 = 1_790_000_000_000_000;
+/// How long after the last client the keys are looked at, beyond the TTL.
+const LAST_LOOK_US: u64 = 1_000_001;
+
+/// Everything there is. Time is the true one, in microseconds since the start; nobody in the world can read it.
+#[derive(Debug)]
+pub(super) struct World<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) size: Quorum,
+    pub(super) now: u64,
+    pub(super) queue: Queue<Event>,
+    pub(super) rng: Rng,
+    pub(super) nodes: Vec<Node>,
+    pub(super) clients: Vec<Client>,
+    pub(super) attempts: u64,
+    pub(super) key_names: Vec<String>,
+    gates: Vec<FenceGate>,
+    written: u64,
+    pub(super) lines: Vec<Line>,
+    pub(super) sights: Sights,
+    pub(super) stopped: bool,
+    trace: Option<Vec<String>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A request arrives; `run` is that of the server it was sent to.
+    AtNode { node: usize, run: u32, request: Request },
+    /// An answer arrives.
+    AtClient(Answer),
+    /// A client's time has come.
+    Timer { client: usize, life: u32, attempt: u64, timer: Timer },
+    /// A client sends a write, whether it holds or not.
+    Write(Write),
+    /// It arrives.
+    AtResource(Write),
+    /// Its answer arrives: its place in the order of the resource, or the token that was greater.
+    Written(Write, Result<u64, FencingToken>),
+    /// The next fault.
+    Breakage,
+    /// A node comes back.
+    Restart { node: usize, memory: Memory },
+    /// Is everything whole?
+    Heal,
+    /// The clients end.
+    Stop,
+    /// Somebody looks at the keys.
+    Look,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Write {
+    client: usize,
+    life: u32,
+    holder: u128,
+    fence: FencingToken,
+    invoked: u64,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(scenario: &'a Scenario, trace: Trace) -> Self {
+        let mut rng = Rng::with_seed(scenario.seed);
+        let size =
+            Quorum::new(scenario.nodes).unwrap_or_else(|error| unreachable!("the scenario was checked: {error}"));
+        let rate = |rng: &mut Rng, apart: i64| {
+            if scenario.apart { apart * scenario.rate_ppm.cast_signed() } else { rng.around(scenario.rate_ppm) }
+        };
+        let nodes = (0..scenario.nodes)
+            .map(|_| {
+                let start_us = WALL_US + rng.around(scenario.node_skew_us);
+                Node::new(SimClock { start_us, ppm: rate(&mut rng, 1) }, scenario)
+            })
+            .collect();
+        let clients = (0..scenario.clients)
+            .map(|number| Client {
+                name: format!("c{number}"),
+                key: number % scenario.keys,
+                clock: SimClock { start_us: rng.upto(1_000_000_000).cast_signed(), ppm: rate(&mut rng, -1) },
+                wall: SimClock { start_us: WALL_US + rng.around(scenario.client_skew_us), ppm: 0 },
+                seen: 0,
+                paused_until: 0,
+                life: 0,
+                attempt: 0,
+                holder: 0,
+                invoked: 0,
+                asked: 0,
+                phase: Phase::Idle,
+            })
+            .collect();
+        Self {
+            scenario,
+            size,
+            now: 0,
+            queue: Queue::new(),
+            rng,
+            nodes,
+            clients,
+            attempts: 0,
+            key_names: (0..scenario.keys).map(|number| format!("k{number}")).collect(),
+            gates: vec![FenceGate::default(); scenario.keys],
+            written: 0,
+            lines: Vec::new(),
+            sights: Sights::default(),
+            stopped: false,
+            trace: (trace == Trace::On).then(Vec::new),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Simulated {
+        for client in 0..self.clients.len() {
+            let pause = self.rng.upto(5000);
+            self.after(pause, client, Timer::Start);
+        }
+        self.queue.put(50_000, Event::Breakage);
+        self.queue.put(self.scenario.calm_us, Event::Heal);
+        self.queue.put(self.scenario.length_us, Event::Stop);
+        let mut events = 0;
+        while let Some((at, event)) = self.queue.next() {
+            self.now = at;
+            events += 1;
+            self.handle(event);
+        }
+        Simulated {
+            history: History { lines: self.lines },
+            sights: self.sights,
+            events,
+            trace: self.trace.unwrap_or_default(),
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        // Whoever sleeps meets everything on waking, in the order in which it came.
+        if let Some(until) = self.asleep_until(&event) {
+            self.queue.put(until, event);
+            return;
+        }
+        match event {
+            Event::AtNode { node, run, request } => self.serve(node, run, &request),
+            Event::AtClient(answer) => {
+                if self.clients[answer.asked.client].life == answer.asked.life && !self.stopped {
+                    self.tell(|| format!("c{} hears of n{}: {:?}", answer.asked.client, answer.node, answer.reply));
+                    self.hear(&answer);
+                }
+            }
+            Event::Timer { client, life, attempt, timer } => {
+                if self.clients[client].life == life && self.clients[client].attempt == attempt && !self.stopped {
+                    self.ring(client, timer);
+                }
+            }
+            Event::Write(write) => self.send_write(write),
+            Event::AtResource(write) => self.admit(write),
+            Event::Written(write, answer) => self.note_write(write, answer),
+            Event::Breakage => self.break_something(),
+            Event::Restart { node, memory } => self.restart(node, memory),
+            Event::Heal => self.heal(),
+            Event::Stop => self.stop(),
+            Event::Look => self.look(),
+        }
+    }
+
+    fn asleep_until(&self, event: &Event) -> Option<u64> {
+        let until = match event {
+            Event::AtNode { node, .. } => self.nodes[*node].paused_until,
+            Event::AtClient(answer) => self.clients[answer.asked.client].paused_until,
+            Event::Timer { client, .. } | Event::Write(Write { client, .. }) => self.clients[*client].paused_until,
+            _ => 0,
+        };
+        (until > self.now).then_some(until)
+    }
+
+    fn ring(&mut self, client: usize, timer: Timer) {
+        match timer {
+            Timer::Start => self.start(client),
+            Timer::ClaimLimit => self.claim_limit(client),
+            Timer::Grace => self.grace_over(client),
+            Timer::RaiseLimit => self.raise_limit(client),
+            Timer::Watch => self.watch(client),
+            Timer::RenewLimit(number) => self.renew_limit(client, number),
+            Timer::Done => self.done(client),
+        }
+    }
+
+    pub(super) fn tell(&mut self, words: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>10} us  {}", self.now, words()));
+        }
+    }
+
+    /// A timer of the client's present attempt.
+    pub(super) fn after(&mut self, pause_us: u64, client: usize, timer: Timer) {
+        let Client { life, attempt, .. } = self.clients[client];
+        self.queue.put(self.now + pause_us, Event::Timer { client, life, attempt, timer });
+    }
+
+    fn latency(&mut self) -> u64 {
+        let usual = 100 + self.rng.upto(1500);
+        let late = self.now < self.scenario.calm_us && self.rng.chance(self.scenario.tail_ppm);
+        if late { 20_000 + self.rng.upto(400_000) } else { usual }
+    }
+
+    fn happens(&mut self, ppm: u64) -> bool {
+        self.now < self.scenario.calm_us && self.rng.chance(ppm)
+    }
+
+    /// Asks a node, in the name of the present attempt.
+    pub(super) fn ask(&mut self, client: usize, node: usize, ask: Ask) {
+        let Client { life, key, attempt, holder, .. } = self.clients[client];
+        self.send(node, Request { client, life, key, attempt, holder, ask });
+    }
+
+    pub(super) fn send(&mut self, node: usize, request: Request) {
+        let run = self.nodes[node].run;
+        if self.happens(self.scenario.loss_ppm) {
+            self.tell(|| format!("c{} asks n{node}, and it is lost: {:?}", request.client, request.ask));
+        } else {
+            let at = self.now + self.latency();
+            self.queue.put(at, Event::AtNode { node, run, request });
+        }
+        if self.happens(self.scenario.twice_ppm) {
+            let at = self.now + self.latency() + self.rng.upto(250_000);
+            self.queue.put(at, Event::AtNode { node, run, request });
+        }
+    }
+
+    fn serve(&mut self, node: usize, run: u32, request: &Request) {
+        let now = self.now;
+        let server = &mut self.nodes[node];
+        if !server.up || server.run != run || server.cut_until > now {
+            return;
+        }
+        let reply = server.serve(now, request);
+        self.tell(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.attempt, request.ask));
+        self.notice(&reply);
+        if !self.happens(self.scenario.loss_ppm) {
+            let at = now + self.latency();
+            self.queue.put(at, Event::AtClient(Answer { node, asked: *request, reply }));
+        }
+    }
+
+    pub(super) fn line(&self, client: usize, op: Op, invoked: u64) -> Line {
+        let Client { name, key, .. } = &self.clients[client];
+        Line::new(name, &self.key_names[*key], op, invoked, self.now)
+    }
+
+    /// A write is sent when this much time has passed, and nobody asks whether the lock is still held.
+    pub(super) fn write_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
+        let Client { life, holder, .. } = self.clients[client];
+        self.queue.put(self.now + pause_us, Event::Write(Write { client, life, holder, fence, invoked: 0 }));
+    }
+
+    fn send_write(&mut self, write: Write) {
+        if self.clients[write.client].life == write.life && !self.stopped {
+            let at = self.now + self.latency();
+            self.queue.put(at, Event::AtResource(Write { invoked: self.now, ..write }));
+        }
+    }
+
+    fn admit(&mut self, write: Write) {
+        let answer = match self.gates[self.clients[write.client].key].admit(write.fence) {
+            Ok(()) => {
+                self.written += 1;
+                Ok(self.written)
+            }
+            Err(superseded) => Err(superseded.greatest),
+        };
+        let at = self.now + self.latency();
+        self.queue.put(at, Event::Written(write, answer));
+    }
+
+    fn note_write(&mut self, write: Write, answer: Result<u64, FencingToken>) {
+        self.tell(|| format!("c{} wrote with {}: {answer:?}", write.client, write.fence));
+        let line = self.line(write.client, Op::Write, write.invoked);
+        let mut line = line.hold(&holder_name(write.holder), Some(write.fence.get()));
+        match answer {
+            Ok(seq) => line.seq = Some(seq),
+            Err(greatest) => {
+                line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
+                self.sights.saw(Sight::GateRefusal);
+            }
+        }
+        self.lines.push(line);
+    }
+
+    /// All clients end; what they have sent is still on its way.
+    fn stop(&mut self) {
+        for client in 0..self.clients.len() {
+            self.quit(client);
+        }
+        self.stopped = true;
+        self.tell(|| "all clients end".to_owned());
+        self.lines.push(Line::new("", "", Op::Stop, self.now, self.now));
+        let ttl_us = self.scenario.ttl.as_millis() * 1000;
+        for pause in [0, 1_000_000, LAST_LOOK_US + ttl_us] {
+            self.queue.put(self.now + pause, Event::Look);
+        }
+    }
+
+    fn look(&mut self) {
+        for node in 0..self.nodes.len() {
+            for key in 0..self.scenario.keys {
+                let mut line = Line::new("", &self.key_names[key], Op::Look, self.now, self.now);
+                if let Some((holder, left)) = self.nodes[node].look(self.now, key) {
+                    line.holder = Some(format!("{} on n{node}", holder_name(holder)));
+                    line.valid_until_us = Some(self.now + u64::try_from(left.as_micros()).unwrap_or(u64::MAX / 2));
+                }
+                self.lines.push(line);
+            }
+        }
+    }
+}
+
+pub(super) fn holder_name(holder: u128) -> String {
+    format!("{holder:x}")
+}

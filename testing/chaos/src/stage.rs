@@ -1,0 +1,111 @@
+//! Doing a fault, and undoing it.
+
+mod clients;
+mod servers;
+
+use crate::Failure;
+use crate::fault::Fault;
+use crate::form::Form;
+use crate::history::{Line, Op};
+use crate::nodes::Nodes;
+use crate::plan::Step;
+use crate::recorder::{Recorder, now};
+use crate::workers::Workers;
+use fencelock_testkit::Shift;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a victim is looked at until it is in the right moment.
+const LOOKS: u32 = 2000;
+/// Between two of many small faults.
+const SLICE: Duration = Duration::from_millis(100);
+/// By how many millionths a clock runs too fast or too slow. The bound for drift is twice that.
+const SKEW: i64 = 5000;
+
+/// Everything that can be broken.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) form: Form,
+    pub(crate) nodes: Nodes,
+    pub(crate) workers: Workers,
+    pub(crate) keys: Vec<String>,
+    pub(crate) ttl: Duration,
+    pub(crate) recorder: Arc<Recorder>,
+    /// When all quarantines are over.
+    pub(crate) whole_at_us: u64,
+}
+
+impl Stage {
+    /// By how much clocks are set wrong: over the end of every lease.
+    pub(crate) fn jump(&self) -> Duration {
+        self.ttl * 3 / 2
+    }
+
+    /// For how long a server that may have forgotten grants nothing.
+    pub(super) fn quarantine(&self) -> Duration {
+        self.form.quarantine(self.ttl)
+    }
+
+    /// Breaks something for a while. When it returns, all is whole.
+    pub(crate) fn play(&mut self, step: &Step) -> Result<(), Failure> {
+        let began = now();
+        let outcome = match step.fault {
+            Fault::FreezeClient | Fault::KillClient => self.with_client(step),
+            Fault::ClockForward => self.with_clock(step, Shift::Forward(self.jump())),
+            Fault::ClockBack => self.with_clock(step, Shift::Back(self.jump())),
+            Fault::ClockFast => self.with_clock(step, Shift::Rate(SKEW)),
+            Fault::ClockSlow => self.with_clock(step, Shift::Rate(-SKEW)),
+            Fault::ForeignDelete => {
+                self.delete();
+                Ok(())
+            }
+            Fault::RestartEmpty | Fault::RestartFromDisk => self.restart(step),
+            Fault::Failover => self.fail_over(step),
+            Fault::Switchover => self.switch_over(step),
+            _ => self.with_node(step),
+        };
+        let excuses = step.fault.excuses(self.form);
+        let mut line = Line::new(&self.victim(step), "", Op::Fault, began, now()).what(step.fault.name());
+        line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
+        self.recorder.note(&line);
+        outcome
+    }
+
+    fn victim(&self, step: &Step) -> String {
+        match step.fault {
+            Fault::FreezeClient => format!("process {}", self.workers.pid(step.victim)),
+            Fault::KillClient => format!("worker {}", step.victim),
+            Fault::ForeignDelete => "all nodes".to_owned(),
+            _ => format!("node {}", step.victim),
+        }
+    }
+
+    fn with_clock(&self, step: &Step, shift: Shift) -> Result<(), Failure> {
+        let clock = &self.nodes.all[step.victim].machine.clock;
+        clock.set(shift)?;
+        std::thread::sleep(step.lasts);
+        Ok(clock.set(Shift::None)?)
+    }
+
+    fn delete(&self) {
+        for _ in 0..LOOKS {
+            let held = self.keys.iter().find(|key| self.nodes.look(key).len() >= self.nodes.quorum());
+            if let Some(key) = held {
+                let gone =
+                    self.nodes.all.iter().filter(|node| node.server().command(&["DEL", key]) == reply(1)).count();
+                if gone >= self.nodes.quorum() {
+                    self.recorder.seen("a held key that was deleted");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn slices(lasts: Duration) -> u128 {
+    lasts.as_millis().div_ceil(SLICE.as_millis())
+}
+
+const fn reply(number: i64) -> fencelock_testkit::Reply {
+    fencelock_testkit::Reply::Int(number)
+}

@@ -1,0 +1,70 @@
+//! What is done to clients.
+
+use super::{LOOKS, SLICE, Stage};
+use crate::Failure;
+use crate::fault::Fault;
+use crate::plan::Step;
+use std::time::Duration;
+
+/// How often a client is stopped again until it has lost a lock by that.
+const REPEATS: u32 = 5;
+
+impl Stage {
+    pub(super) fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
+        let holds = self.until_it_holds(step.victim)?;
+        if step.fault == Fault::KillClient {
+            self.workers.replace(step.victim)?;
+            if holds {
+                self.recorder.seen("a holder that was killed");
+            }
+            return Ok(());
+        }
+        std::thread::sleep(self.ttl + step.lasts);
+        self.workers.thaw(step.victim)?;
+        // What it had may have been a hold that it had left to its lease, and then it loses nothing.
+        for _ in 0..REPEATS {
+            std::thread::sleep(SLICE);
+            // Once is enough for a run, and reading all histories takes long in a long one.
+            if self.recorder.knows("lost by expiry") || self.workers.has_seen("lost by expiry")? {
+                self.recorder.seen("lost by expiry");
+                break;
+            }
+            self.until_it_holds(step.victim)?;
+            std::thread::sleep(self.ttl + step.lasts);
+            self.workers.thaw(step.victim)?;
+        }
+        Ok(())
+    }
+
+    /// Stops the process at a moment when it has a lock; says whether there was one.
+    ///
+    /// It must have had it before as well: what is handed to a process that is stopped already it does not know of.
+    fn until_it_holds(&self, worker: usize) -> Result<bool, Failure> {
+        for _ in 0..LOOKS {
+            let before = self.held_by(worker);
+            if !before.is_empty() {
+                self.workers.freeze(worker)?;
+                if self.held_by(worker).iter().any(|value| before.contains(value)) {
+                    return Ok(true);
+                }
+                self.workers.thaw(worker)?;
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        self.workers.freeze(worker)?;
+        Ok(false)
+    }
+
+    /// The values of the locks that a process has got not long ago. What a lost round of a quorum has left on a few nodes
+    /// is none, and what is near its end has probably been left to it.
+    fn held_by(&self, worker: usize) -> Vec<String> {
+        let mark = format!(":{} ", self.workers.pid(worker));
+        let half = i64::try_from(self.ttl.as_millis() / 2).unwrap_or(i64::MAX);
+        let held = self.keys.iter().filter_map(|key| {
+            let mut its = self.nodes.look(key);
+            its.retain(|(value, left)| value.contains(&mark) && *left > half);
+            (its.len() >= self.nodes.quorum()).then(|| its.swap_remove(0).0)
+        });
+        held.collect()
+    }
+}

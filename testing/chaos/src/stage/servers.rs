@@ -1,0 +1,173 @@
+//! What is done to servers, and to the networks and clocks before them.
+
+use super::{LOOKS, SLICE, Stage, reply, slices};
+use crate::Failure;
+use crate::fault::Fault;
+use crate::nodes::Node;
+use crate::plan::Step;
+use crate::recorder::{micros, now};
+use fencelock_testkit::Then;
+use std::time::Duration;
+
+impl Stage {
+    pub(super) fn restart(&mut self, step: &Step) -> Result<(), Failure> {
+        let quarantine = self.quarantine();
+        let node = &mut self.nodes.all[step.victim];
+        // Written by nobody else, so that it tells about the memory and not about the clients.
+        node.server().command(&["SET", "chaos:memory", "1"]);
+        if step.fault == Fault::RestartEmpty {
+            node.forget(quarantine, |node| Ok(node.machine.server.restart_empty()?))?;
+        } else {
+            node.machine.server.restart()?;
+        }
+        let kept = node.server().command(&["EXISTS", "chaos:memory"]) == reply(1);
+        node.server().command(&["DEL", "chaos:memory"]);
+        self.recorder.seen(if kept { "a memory that was kept" } else { "a memory that was lost" });
+        self.watch_quarantine(step);
+        Ok(())
+    }
+
+    /// Clients come at once, and the first of them begins the quarantine.
+    fn watch_quarantine(&mut self, step: &Step) {
+        if !self.form.has_quarantine() {
+            return;
+        }
+        for _ in 0..slices(Duration::from_secs(2)) {
+            if self.nodes.all[step.victim].is_in_quarantine() {
+                self.recorder.seen("quarantine hit");
+                break;
+            }
+            std::thread::sleep(SLICE);
+        }
+        self.whole_at_us = now() + micros(self.quarantine());
+    }
+
+    pub(super) fn with_node(&self, step: &Step) -> Result<(), Failure> {
+        let node = &self.nodes.all[step.victim];
+        let wait = || std::thread::sleep(step.lasts);
+        match step.fault {
+            Fault::FreezeServer => {
+                node.server().freeze();
+                wait();
+                node.server().thaw();
+            }
+            Fault::PauseServer => {
+                let millis = step.lasts.as_millis().to_string();
+                node.server().command(&["CLIENT", "PA", &millis, "WRITE"]);
+                wait();
+                node.server().command(&["CLIENT", "UNPA"]);
+            }
+            Fault::Demote => self.demote(node, step.lasts),
+            Fault::Slow => {
+                node.proxy.delay(Duration::from_millis(30), Duration::from_millis(60));
+                wait();
+                node.proxy.delay(Duration::ZERO, Duration::ZERO);
+            }
+            Fault::Cut => node.proxy.cut(),
+            Fault::BlackHole => node.proxy.black_hole(),
+            Fault::Stall => node.proxy.hold(),
+            Fault::SwallowReplies => self.swallow(node, step.lasts),
+            Fault::Repeat => self.repeat(node, step.lasts),
+            Fault::FlushScripts => self.flush(node, step.lasts),
+            Fault::OutOfMemory => self.fill(node, step.lasts),
+            other => return Err(format!("{} is not done to a node", other.name()).into()),
+        }
+        if matches!(step.fault, Fault::Cut | Fault::BlackHole | Fault::Stall) {
+            wait();
+            node.proxy.forward();
+        }
+        Ok(())
+    }
+
+    fn swallow(&self, node: &Node, lasts: Duration) {
+        let before = node.proxy.swallowed();
+        for turn in 0..slices(lasts) {
+            node.proxy.swallow_next_reply(if turn % 2 == 0 { Then::Close } else { Then::StaySilent });
+            std::thread::sleep(SLICE);
+        }
+        // What is armed and did not spring yet springs at the next request, in peace.
+        if node.proxy.swallowed() > before {
+            self.recorder.seen("a reply that was swallowed");
+        }
+    }
+
+    fn flush(&self, node: &Node, lasts: Duration) {
+        node.server().command(&["CONFIG", "RESETSTAT"]);
+        for _ in 0..slices(lasts) {
+            node.server().command(&["SCRIPT", "FLUSH"]);
+            std::thread::sleep(SLICE);
+        }
+        if node.machine.errors("NOSCRIPT") > 0 {
+            self.recorder.seen("NOSCRIPT");
+        }
+    }
+
+    fn fill(&self, node: &Node, lasts: Duration) {
+        node.server().command(&["CONFIG", "RESETSTAT"]);
+        node.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
+        std::thread::sleep(lasts);
+        node.server().command(&["CONFIG", "SET", "maxmemory", "0"]);
+        if node.machine.errors("OOM") > 0 {
+            self.recorder.seen("OOM");
+        }
+    }
+
+    fn repeat(&self, node: &Node, lasts: Duration) {
+        let before = node.proxy.repeated();
+        for turn in 0..slices(lasts) * 4 {
+            // Soon enough to meet its own attempt, and late enough to come after it.
+            node.proxy.repeat_last("EVALSHA", Duration::from_millis(if turn % 2 == 0 { 1 } else { 120 }));
+            std::thread::sleep(SLICE / 4);
+        }
+        if node.proxy.repeated() > before {
+            self.recorder.seen("a request that was repeated");
+        }
+    }
+
+    fn demote(&self, node: &Node, lasts: Duration) {
+        node.server().command(&["CONFIG", "RESETSTAT"]);
+        node.make_read_only();
+        std::thread::sleep(lasts);
+        if node.machine.errors("READONLY") > 0 {
+            self.recorder.seen("READONLY");
+        }
+        node.server().command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// Kills a master at a moment when somebody has a lock of which the replica knows nothing.
+    pub(super) fn fail_over(&mut self, step: &Step) -> Result<(), Failure> {
+        let quarantine = self.quarantine();
+        let node = &mut self.nodes.all[step.victim];
+        let standby = node.standby.as_ref().ok_or("there is no replica")?;
+        standby.until_linked()?;
+        standby.lag();
+        let is_unknown = |key: &String| {
+            let held = node.server().command(&["GET", key]);
+            held.text().is_some_and(|value| !standby.has(key, value))
+        };
+        if (0..LOOKS).any(|_| self.keys.iter().any(is_unknown)) {
+            self.recorder.seen("a promotion that lost a lock");
+        }
+        node.forget(quarantine, Node::fail_over)?;
+        self.watch_quarantine(step);
+        Ok(())
+    }
+
+    /// Its clients must notice by what they are told.
+    pub(super) fn switch_over(&mut self, step: &Step) -> Result<(), Failure> {
+        let quarantine = self.quarantine();
+        let node = &mut self.nodes.all[step.victim];
+        node.server().command(&["CONFIG", "RESETSTAT"]);
+        node.forget(quarantine, Node::switch_over)?;
+        let refused = || node.standby.as_ref().is_some_and(|standby| standby.errors("READONLY") > 0);
+        for _ in 0..slices(Duration::from_secs(2)) {
+            if refused() {
+                self.recorder.seen("a client that stayed with a replica");
+                break;
+            }
+            std::thread::sleep(SLICE);
+        }
+        self.watch_quarantine(step);
+        Ok(())
+    }
+}

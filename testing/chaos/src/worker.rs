@@ -1,0 +1,95 @@
+//! One process with many tasks that take locks, write under them, and put down what happened.
+
+mod grip;
+mod task;
+
+use crate::Failure;
+use crate::recorder::Recorder;
+use fastrand::Rng;
+use fencelock::Client;
+use fencelock_lab::workers::{Harness, OnEof};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use task::Task;
+use tokio::sync::watch;
+
+/// Set in the environment of a worker.
+pub(crate) const VARIABLE: &str = "FENCELOCK_CHAOS_WORKER";
+
+/// A release that no server answers is left to the lease.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) keys: Vec<String>,
+    pub(crate) tasks: usize,
+    pub(crate) ttl_ms: u64,
+    pub(crate) seed: u64,
+    /// Whether its tasks pass leases on among themselves.
+    pub(crate) shares: bool,
+    pub(crate) resource: u16,
+    pub(crate) history: PathBuf,
+}
+
+/// In a worker, does its job; `None` in the main process.
+pub fn run_if_asked() -> Option<ExitCode> {
+    std::env::var_os(VARIABLE)?;
+    Some(match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("worker: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn work() -> Result<(), Failure> {
+    let harness = Harness::attach(OnEof::Finish)?;
+    let job: Job = serde_json::from_str(&harness.receive().unwrap_or_default())?;
+    harness.ready()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (stop, stopped) = watch::channel(false);
+    std::thread::spawn(move || {
+        // Nothing more is said until the end.
+        while harness.receive().is_some() {}
+        let _ = stop.send(true);
+    });
+    runtime.block_on(crowd(job, stopped))
+}
+
+async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
+    let recorder = Arc::new(Recorder::new(&job.history)?);
+    let Some(client) = connect(&job, &stopped).await? else { return Ok(()) };
+    let job = Arc::new(job);
+    let mut rng = Rng::with_seed(job.seed);
+    let tasks: Vec<_> = (0..job.tasks)
+        .map(|number| {
+            let rng = Rng::with_seed(rng.u64(..));
+            let task = Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), rng);
+            tokio::spawn(task.run(stopped.clone()))
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    // What could not be given back ends by itself; the looks after the end of the run would tell if it did not.
+    let _ = client.close(LAST_WORDS).await;
+    Ok(())
+}
+
+/// Until a server answers, for a worker may be born into a fault; `None` if the run ends before.
+async fn connect(job: &Job, stopped: &watch::Receiver<bool>) -> Result<Option<Client>, Failure> {
+    loop {
+        match Client::builder().sharing(job.shares).connect(&job.url).await {
+            Ok(client) => return Ok(Some(client)),
+            Err(error @ fencelock::Error::Config(_)) => return Err(error.into()),
+            Err(_) if *stopped.borrow() => return Ok(None),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the pages tell people to copy does what the pages say.
+#![allow(missing_docs)]
+
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use rusqlite::{Connection, named_params};
+use std::path::Path;
+use std::process::Command;
+
+/// The blocks of this language in a page, in their order.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+    let text = std::fs::read_to_string(path).expect("a page");
+    let begin = format!("```{language}\n");
+    text.split(&begin).skip(1).filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()
+}
+
+/// The block that has these words in it.
+fn block(page: &str, language: &str, words: &str) -> String {
+    let found = blocks(page, language).into_iter().find(|block| block.contains(words));
+    found.unwrap_or_else(|| panic!("no block of {language} with {words:?} in {page}"))
+}
+
+fn stock() -> Connection {
+    let db = Connection::open_in_memory().expect("a database");
+    db.execute_batch("CREATE TABLE stock (item TEXT PRIMARY KEY, pieces INTEGER); INSERT INTO stock VALUES ('a', 9);")
+        .expect("a table");
+    db.execute_batch(&block("docs/en/fencing.md", "sql", "ALTER TABLE")).expect("the page's SQL");
+    db
+}
+
+#[test]
+fn the_sql_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
+    for page in ["docs/en/fencing.md", "docs/zh-CN/concepts.md"] {
+        let db = stock();
+        let sql = block(page, "sql", "UPDATE stock");
+        let write = |token: i64| {
+            let values = named_params! { ":pieces": 1, ":token": token, ":item": "a" };
+            db.execute(&sql, values).expect("the page's SQL")
+        };
+        assert_eq!([write(7), write(7), write(6), write(8), write(7)], [1, 1, 0, 1, 0], "{page}");
+    }
+}
+
+fn eval(server: &RedisServer, script: &str, arguments: &[&str]) -> Reply {
+    server.command(&[&["EVAL", script, "1", "stock:a"], arguments].concat())
+}
+
+#[test]
+fn the_lua_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
+    for (page, arguments) in [("docs/en/fencing.md", &["pieces", "1"][..]), ("docs/zh-CN/concepts.md", &["1"])] {
+        let Some(server) = redis_or_skip() else { return };
+        let script = block(page, "lua", "HSET");
+        let write = |token: &str| eval(&server, &script, &[&[token], arguments].concat());
+        let answers = ["1795178623084345", "1795178623084345", "1795178623084344", "1795178623084346"].map(write);
+        assert_eq!(answers, [Reply::Int(1), Reply::Int(1), Reply::Int(0), Reply::Int(1)], "{page}");
+        assert_eq!(server.command(&["HGET", "stock:a", "pieces"]), Reply::Text("1".into()), "{page}");
+    }
+}
+
+#[test]
+fn the_permissions_in_the_page_suffice() {
+    let rules = block("docs/en/operations.md", "acl", "+evalsha");
+    // The shop's lock has its own name.
+    let rules = rules.replace("app:", "sku:");
+    let Some(server) = redis_or_skip() else { return };
+    let user: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules.split_whitespace()).collect();
+    assert_eq!(server.command(&user), Reply::Simple("OK".into()));
+    let url = format!("redis://locks:secret@127.0.0.1:{}?prefix=sku:", server.port());
+    let sale = Command::new(env!("CARGO_BIN_EXE_flash_sale")).args(["--buyers", "40", "--lock", &url]).output();
+    let sale = sale.expect("a program that can be started");
+    assert!(sale.status.success(), "{}", String::from_utf8_lossy(&sale.stderr));
+    assert_eq!(server.command(&["ACL", "LOG"]), Reply::Array(vec![]), "nothing was denied");
+}

@@ -1,0 +1,148 @@
+use fencelock_testkit::programs::{check, installed, php, python};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use tokio::process::Command;
+
+/// How much of a key a library shares with fencelock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shares {
+    /// The same value type and the same rule of release: exclusion, wake-ups and losses, in both directions.
+    Locks,
+    /// Another type under the same name: each refuses while the other holds, and no more.
+    Exclusion,
+}
+
+/// On how many servers a library keeps one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// One.
+    One,
+    /// A majority of five.
+    Five,
+}
+
+/// A library that puts something before each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// What fencelock is told in the URL, as `compat=`.
+    pub compat: &'static str,
+    /// What the library was seen to put there.
+    pub prefix: &'static str,
+}
+
+/// A lock library of another language.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// For the names of tests.
+    pub name: &'static str,
+    /// What is shared with it.
+    pub shares: Shares,
+    /// Where its locks are.
+    pub places: Places,
+    /// Whether it needs nothing but packages of Debian, so that a test without it is a gap.
+    pub plain: bool,
+    /// `None` if its keys are on the server as they are.
+    pub preset: Option<Preset>,
+    recipe: Recipe,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Recipe {
+    Php(&'static str),
+    Python(&'static str),
+    Pottery,
+    Node(&'static str),
+    Rslock,
+    Symfony,
+    Laravel,
+    Redisson,
+}
+
+const fn peer(name: &'static str, places: Places, shares: Shares, recipe: Recipe) -> Peer {
+    let plain = matches!(recipe, Recipe::Php(_) | Recipe::Python(_));
+    Peer { name, shares, places, plain, preset: None, recipe }
+}
+
+const fn with_preset(peer: Peer, compat: &'static str, prefix: &'static str) -> Peer {
+    Peer { preset: Some(Preset { compat, prefix }), ..peer }
+}
+
+const fn pottery(name: &'static str, places: Places) -> Peer {
+    with_preset(peer(name, places, Shares::Locks, Recipe::Pottery), "pottery", "redlock:")
+}
+
+const fn redis_semaphore(name: &'static str, places: Places) -> Peer {
+    with_preset(peer(name, places, Shares::Locks, Recipe::Node("redis-semaphore")), "redis-semaphore", "mutex:")
+}
+
+/// What `php-laravel/peer.php` configures: the prefix of its connection, and that of its cache.
+const LARAVEL: (&str, &str) = ("laravel:shop_database_shop_cache%3A", "shop_database_shop_cache:");
+
+/// All of them, whether they are installed or not.
+pub const KNOWN: [Peer; 15] = [
+    peer("php_way_six", Places::One, Shares::Locks, Recipe::Php("way6")),
+    peer("php_redlock", Places::Five, Shares::Locks, Recipe::Php("redlock")),
+    peer("redis_py", Places::One, Shares::Locks, Recipe::Python("lock")),
+    peer("redis_py_redlock", Places::Five, Shares::Locks, Recipe::Python("redlock")),
+    peer("node_redlock", Places::One, Shares::Locks, Recipe::Node("redlock")),
+    peer("node_redlock_five", Places::Five, Shares::Locks, Recipe::Node("redlock")),
+    peer("rslock", Places::One, Shares::Locks, Recipe::Rslock),
+    peer("rslock_five", Places::Five, Shares::Locks, Recipe::Rslock),
+    pottery("pottery", Places::One),
+    pottery("pottery_five", Places::Five),
+    redis_semaphore("redis_semaphore", Places::One),
+    redis_semaphore("redis_semaphore_five", Places::Five),
+    with_preset(peer("laravel", Places::One, Shares::Locks, Recipe::Laravel), LARAVEL.0, LARAVEL.1),
+    peer("symfony", Places::One, Shares::Exclusion, Recipe::Symfony),
+    peer("redisson", Places::One, Shares::Exclusion, Recipe::Redisson),
+];
+
+impl Peer {
+    /// How to start it; without the ports, which follow.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub fn command(&self) -> Result<Command, String> {
+        match self.recipe {
+            Recipe::Php(kind) => {
+                php()?;
+                Ok(with_args("php", [source("php/peer.php"), kind.into()]))
+            }
+            Recipe::Python(kind) => Ok(with_args(python("redis.lock")?, [source("python/peer.py"), kind.into()])),
+            Recipe::Pottery => Ok(with_args(python("pottery")?, [source("python/peer.py"), "pottery".into()])),
+            Recipe::Node(library) => {
+                let modules = installed(&format!("node/node_modules/{library}"))?;
+                check(Path::new("node"), &["--version"], "node")?;
+                let root = modules.parent().map(Path::to_path_buf).unwrap_or_default();
+                Ok(with_args("node", [source(&format!("node/{library}.mjs")), root]))
+            }
+            Recipe::Rslock => Ok(Command::new(installed("rslock/debug/fencelock-peer-rslock")?)),
+            Recipe::Symfony => {
+                let autoload = installed("symfony/autoload.php")?;
+                php()?;
+                Ok(with_args("php", [source("php-symfony/peer.php"), autoload]))
+            }
+            Recipe::Laravel => {
+                let autoload = installed("laravel/autoload.php")?;
+                php()?;
+                Ok(with_args("php", [source("php-laravel/peer.php"), autoload]))
+            }
+            Recipe::Redisson => {
+                let classes = installed("redisson/classes")?;
+                check(Path::new("java"), &["-version"], "java")?;
+                let path = format!("{}:{}/*", classes.display(), classes.with_file_name("lib").display());
+                Ok(with_args("java", ["-cp".into(), path.into(), "Peer".into()]))
+            }
+        }
+    }
+}
+
+fn with_args<const N: usize>(program: impl AsRef<OsStr>, args: [PathBuf; N]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
+}

@@ -1,0 +1,65 @@
+use super::resp::RespClient;
+use crate::Reply;
+use fencelock_conformance::{Foreign, ForeignTry};
+use fencelock_core::{BoxFuture, Key};
+use std::time::Duration;
+
+/// The way other lock libraries use a Redis server: `SET NX PX` of a value of their own.
+#[derive(Debug, Clone)]
+pub struct RedisForeign {
+    port: u16,
+    password: Option<String>,
+}
+
+impl RedisForeign {
+    pub(super) const fn new(port: u16, password: Option<String>) -> Self {
+        Self { port, password }
+    }
+
+    /// One command on a connection of its own.
+    pub fn command(&self, words: &[&str]) -> Reply {
+        let mut client = match RespClient::connect(self.port) {
+            Ok(client) => client,
+            Err(error) => return Reply::NoAnswer(error.to_string()),
+        };
+        if let Some(password) = &self.password
+            && let refused @ (Reply::Error(_) | Reply::NoAnswer(_)) = client.command(&["AUTH", password])
+        {
+            return refused;
+        }
+        client.command(words)
+    }
+
+    fn must(&self, words: &[&str]) -> Reply {
+        match self.command(words) {
+            Reply::Error(why) | Reply::NoAnswer(why) => panic!("{words:?}: {why}"),
+            reply => reply,
+        }
+    }
+}
+
+impl Foreign for RedisForeign {
+    fn take<'a>(&'a self, key: &'a Key, value: &'a str, ttl: Option<Duration>) -> BoxFuture<'a, ForeignTry> {
+        Box::pin(async move {
+            let millis = ttl.unwrap_or_default().as_millis().to_string();
+            let mut words = vec!["SET", key.as_str(), value, "NX"];
+            if ttl.is_some() {
+                words.extend(["PX", &millis]);
+            }
+            if self.must(&words) == Reply::Nil { ForeignTry::Busy } else { ForeignTry::Took }
+        })
+    }
+
+    fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.must(&["DEL", key.as_str()]);
+            self.must(&["HSET", key.as_str(), "owner", "somebody", "count", "1"]);
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.must(&["DEL", key.as_str()]);
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! A proxy does to a connection what it was told, and nothing else.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use fencelock_testkit::{Proxy, RedisServer, Reply, RespClient, Then, redis_or_skip};
+use std::time::{Duration, Instant};
+
+fn connect(proxy: &Proxy) -> RespClient {
+    RespClient::connect(proxy.port()).unwrap()
+}
+
+fn pair() -> Option<(RedisServer, Proxy)> {
+    let server = redis_or_skip()?;
+    let proxy = Proxy::to(server.port()).unwrap();
+    Some((server, proxy))
+}
+
+fn pong() -> Reply {
+    Reply::Simple("PONG".into())
+}
+
+fn text(text: &str) -> Reply {
+    Reply::Text(text.to_owned())
+}
+
+fn eventually(fact: impl Fn() -> bool) -> bool {
+    (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        fact()
+    })
+}
+
+#[test]
+fn it_forwards_both_ways() {
+    let Some((server, proxy)) = pair() else { return };
+    let long = "x".repeat(1 << 20);
+    let mut client = connect(&proxy);
+    client.command(&["SET", "k", &long]);
+    assert_eq!(server.command(&["STRLEN", "k"]), Reply::Int(1 << 20));
+    assert_eq!(client.command(&["GET", "k"]), text(&long));
+    assert_eq!(proxy.url(), format!("redis://127.0.0.1:{}", proxy.port()));
+}
+
+#[test]
+fn a_cut_closes_what_is_open_and_refuses_what_is_new() {
+    let Some((_server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert_eq!(client.command(&["PING"]), pong());
+    proxy.cut();
+    assert_eq!(proxy.connections(), 0);
+    assert!(matches!(client.command(&["PING"]), Reply::NoAnswer(_)));
+    assert!(RespClient::connect(proxy.port()).is_err());
+    proxy.forward();
+    assert_eq!(connect(&proxy).command(&["PING"]), pong(), "on the same port");
+}
+
+#[test]
+fn a_black_hole_takes_requests_and_gives_nothing() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut old = connect(&proxy);
+    assert_eq!(old.command(&["SET", "k", "before"]), Reply::Simple("OK".into()));
+    proxy.black_hole();
+    let mut new = connect(&proxy);
+    for client in [&mut old, &mut new] {
+        client.set_patience(Duration::from_millis(200)).unwrap();
+        assert!(matches!(client.command(&["SET", "k", "during"]), Reply::NoAnswer(_)));
+    }
+    assert_eq!(server.command(&["GET", "k"]), text("before"));
+    proxy.forward();
+    assert!(eventually(|| proxy.connections() == 0), "connections that lost bytes are closed");
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("before"), "it is lost for good");
+}
+
+#[test]
+fn a_black_hole_of_old_connections_lets_new_ones_pass() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut old = connect(&proxy);
+    assert_eq!(old.command(&["SET", "k", "before"]), Reply::Simple("OK".into()));
+    proxy.black_hole_open();
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("before"));
+    old.set_patience(Duration::from_millis(200)).unwrap();
+    assert!(matches!(old.command(&["SET", "k", "lost"]), Reply::NoAnswer(_)));
+    assert_eq!(server.command(&["GET", "k"]), text("before"));
+    proxy.forward();
+    assert!(eventually(|| proxy.connections() == 0), "connections that lost bytes are closed");
+}
+
+#[test]
+fn what_is_held_arrives_later() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert_eq!(client.command(&["PING"]), pong());
+    proxy.hold();
+    client.send(&["SET", "k", "v"]).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(server.command(&["GET", "k"]), Reply::Nil);
+    proxy.forward();
+    assert_eq!(client.receive(), Reply::Simple("OK".into()));
+    assert_eq!(server.command(&["GET", "k"]), text("v"));
+}
+
+#[test]
+fn a_delay_lengthens_the_way_and_does_not_narrow_it() {
+    let Some((_server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert_eq!(client.command(&["PING"]), pong());
+    proxy.delay(Duration::from_millis(150), Duration::from_millis(150));
+    #[expect(clippy::disallowed_methods, reason = "no lock here")]
+    let begun = Instant::now();
+    for _ in 0..100 {
+        client.send(&["PING"]).unwrap();
+    }
+    for _ in 0..100 {
+        assert_eq!(client.receive(), pong());
+    }
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}: one after the other they would take 30 s");
+}
+
+#[test]
+fn a_swallowed_reply_belongs_to_a_request_that_arrived() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert_eq!(client.command(&["PING"]), pong());
+    proxy.swallow_next_reply(Then::Close);
+    assert!(matches!(client.command(&["SET", "k", "v"]), Reply::NoAnswer(_)));
+    assert_eq!(proxy.swallowed(), 1);
+    assert_eq!(server.command(&["GET", "k"]), text("v"));
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("v"), "only one reply is swallowed");
+}
+
+#[test]
+fn a_silent_connection_still_carries_requests() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    client.set_patience(Duration::from_millis(200)).unwrap();
+    proxy.swallow_next_reply(Then::StaySilent);
+    assert!(matches!(client.command(&["SET", "k", "1"]), Reply::NoAnswer(_)));
+    assert!(matches!(client.command(&["SET", "k", "2"]), Reply::NoAnswer(_)));
+    assert!(eventually(|| server.command(&["GET", "k"]) == text("2")));
+    assert_eq!(proxy.connections(), 1);
+    assert_eq!(connect(&proxy).command(&["PING"]), pong(), "another connection is not silent");
+}
+
+#[test]
+fn only_the_reply_to_the_named_request_is_swallowed() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    proxy.swallow_reply_to("the-one", Then::Close);
+    assert_eq!(client.command(&["SET", "other", "v"]), Reply::Simple("OK".into()));
+    assert_eq!(proxy.swallowed(), 0);
+    assert!(matches!(client.command(&["SET", "the-one", "v"]), Reply::NoAnswer(_)));
+    let waiting = proxy.until_swallowed(1);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(waiting);
+    assert_eq!(server.command(&["GET", "the-one"]), text("v"));
+}
+
+#[test]
+fn a_repeated_request_is_carried_out_once_more() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert!(!proxy.repeat_last("EVALSHA", Duration::ZERO), "nothing has passed yet");
+    let digest = client.command(&["SCRIPT", "LOAD", "return redis.call('INCR', KEYS[1])"]);
+    assert_eq!(client.command(&["EVALSHA", digest.text().unwrap(), "1", "n"]), Reply::Int(1));
+    assert_eq!(client.command(&["GET", "n"]), text("1"));
+    assert!(proxy.repeat_last("EVALSHA", Duration::from_millis(20)));
+    assert!(eventually(|| proxy.repeated() == 1));
+    assert_eq!(server.command(&["GET", "n"]), text("2"));
+    assert_eq!(client.command(&["GET", "n"]), text("2"), "its reply went to nobody");
+}
+
+#[test]
+fn a_request_of_a_batch_is_repeated_by_itself() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    client.send(&["INCR", "a"]).unwrap();
+    client.send(&["INCR", "b"]).unwrap();
+    assert_eq!([client.receive(), client.receive()], [Reply::Int(1), Reply::Int(1)]);
+    assert!(proxy.repeat_last("a\r\n", Duration::ZERO));
+    assert!(eventually(|| proxy.repeated() == 1));
+    assert_eq!([server.command(&["GET", "a"]), server.command(&["GET", "b"])], [text("2"), text("1")]);
+}
+
+#[test]
+fn new_connections_lead_where_they_are_told() {
+    let Some((_server, proxy)) = pair() else { return };
+    let Some(other) = redis_or_skip() else { return };
+    let mut old = connect(&proxy);
+    assert_eq!(old.command(&["SET", "k", "first"]), Reply::Simple("OK".into()));
+    other.command(&["SET", "k", "second"]);
+    proxy.lead_to(other.port());
+    assert_eq!(old.command(&["GET", "k"]), text("first"));
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("second"));
+}
+
+#[test]
+fn a_dead_server_closes_the_connection() {
+    let Some((mut server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    assert_eq!(client.command(&["PING"]), pong());
+    server.kill();
+    assert!(matches!(client.command(&["PING"]), Reply::NoAnswer(_)));
+    server.restart().unwrap();
+    assert_eq!(connect(&proxy).command(&["PING"]), pong());
+}
+
+#[test]
+fn it_can_be_dropped_inside_a_runtime() {
+    let Some((_server, proxy)) = pair() else { return };
+    let port = proxy.port();
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { drop(proxy) });
+    assert!(eventually(|| RespClient::connect(port).is_err()));
+}
