@@ -12,6 +12,9 @@ pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 /// A waiter shows signs of life every second; after three without one it is passed over.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
+/// The version of the wire, as the scripts write it.
+pub(crate) const WIRE: &str = "1";
+
 /// What a lock has beside its key.
 pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
 
@@ -54,6 +57,7 @@ impl Lua {
 }
 
 const LOCK: &str = include_str!("lua/lock.lua");
+const VERSION: &str = include_str!("lua/version.lua");
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
@@ -61,17 +65,19 @@ const PURGE: &str = include_str!("lua/purge.lua");
 const LIVING: &str = include_str!("lua/living.lua");
 
 pub(crate) static ACQUIRE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
+    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
 pub(crate) static RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
+    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
 pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[LIVING], include_str!("lua/renew.lua")));
-pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
+pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[VERSION, REFUSAL], include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));
+    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, LIVING], include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
-pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
-pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
+    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
+pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[VERSION], include_str!("lua/unread.lua")));
+pub(crate) static HANDSHAKE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::alone([VERSION, include_str!("lua/handshake.lua")].concat()));
+pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone([VERSION, include_str!("lua/init.lua")].concat()));
 
 /// A call of a script, to be sent by digest first and in full if the server does not know it.
 #[derive(Debug)]
@@ -192,6 +198,11 @@ pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, pass: Pass<
 /// With a mark, a server that may have forgotten calls nothing free.
 pub(crate) fn inspect(wire: &str, pass: Pass<'_>) -> Call {
     Call::guarded(&INSPECT, wire, pass).pass(pass)
+}
+
+/// To be answered to [`super::unread::Unread`].
+pub(crate) fn unread(wire: &str) -> Call {
+    Call::new(&UNREAD, wire)
 }
 
 /// What a hold is taken for that is to be ended.

@@ -4,7 +4,8 @@
 -- KEYS  1 lock      string: "<holder id> <owner>", or whatever another program put there
 --       2 fence     string: the greatest fencing token given, microseconds; the last of a block
 --       3 line      zset: holder ids of waiters by ticket
---       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>"
+--       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "<version>" and what a later
+--                   version adds. The value is the one that a grant writes under the key.
 --       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count without another poll
 --       6 marker    only for clients that ask for a quarantine, see handshake.lua
 --

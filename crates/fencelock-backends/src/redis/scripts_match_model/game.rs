@@ -12,7 +12,7 @@ use super::step::{self, Around, Step};
 use crate::redis::guard::{Guard, Pass};
 use crate::redis::script::SIDE;
 use fencelock_conformance::Reply;
-use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server};
+use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server, VERSION};
 use fencelock_core::{Ttl, side_key};
 
 /// When every story begins.
@@ -120,7 +120,7 @@ impl<'a> Game<'a> {
             if model != server {
                 return differ(key, format!("what is there afterwards\n  model  {model:?}\n  server {server:?}"));
             }
-            let of_this = |(_, text): &&(String, String)| text.ends_with(&format!(" {}", self.names[key][0]));
+            let of_this = |(_, text): &&(String, String)| text.ends_with(&format!("\t{}", self.names[key][0]));
             let model: Vec<_> = told.iter().filter(of_this).collect();
             let server: Vec<_> = outcome.messages.iter().filter(of_this).collect();
             if model != server {
@@ -142,7 +142,8 @@ fn heard(around: &Around, message: &HandOff) -> Heard {
 }
 
 fn text(message: &HandOff, run_id: &str, name: &str) -> String {
-    format!("{} {} {} {} {run_id} {name}", message.to.text(), message.fence, message.count, message.lease_ms)
+    let (to, lease_ms) = (message.to.text(), message.lease_ms);
+    format!("{VERSION} {run_id} {to} {} {} {lease_ms}\t{name}", message.fence, message.count)
 }
 
 /// The model's side of what the server is asked after each step.
@@ -161,7 +162,7 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
     };
     let fence = key.fence.map(|fence| fence.token.to_string()).unwrap_or_default();
     let line = key.line.members.iter().flat_map(|(ticket, name)| [name.text(), ticket.to_string()]);
-    let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry_text(entry)]);
+    let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry.text()]);
     let alive = key.lives.until_ms.iter().flat_map(|(name, until_ms)| [name.text(), until_ms.to_string()]);
     in_order(Reply::Array(vec![
         text(kind),
@@ -178,17 +179,6 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
         Reply::Array(guest::fields(marker)),
         pttl(marker.written.is_some(), None),
     ]))
-}
-
-fn entry_text(entry: &fencelock_conformance::model::Entry) -> String {
-    use fencelock_conformance::model::Entry;
-    match entry {
-        Entry::Garbage(text) => text.to_string(),
-        Entry::Waiter(waiter) => {
-            let channel = waiter.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
-            format!("{} {} {channel} {}", waiter.ttl_ms, waiter.wanted, waiter.value)
-        }
-    }
 }
 
 /// A hash has no order; it is compared by name. So are those alive.
