@@ -6,21 +6,19 @@ use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
 
 /// The scripts of the product, so that the server has the same work.
 const LOCK: &str = include_str!("../../fencelock-backends/src/redis/lua/lock.lua");
-const VERSION: &str = include_str!("../../fencelock-backends/src/redis/lua/version.lua");
 const REFUSAL: &str = include_str!("../../fencelock-backends/src/redis/lua/refusal.lua");
 const TOKENS: &str = include_str!("../../fencelock-backends/src/redis/lua/tokens.lua");
 const LINE: &str = include_str!("../../fencelock-backends/src/redis/lua/line.lua");
-const ACQUIRE: [&str; 7] = [
+const ACQUIRE: [&str; 6] = [
     LOCK,
-    VERSION,
     REFUSAL,
     TOKENS,
     LINE,
     include_str!("../../fencelock-backends/src/redis/lua/purge.lua"),
     include_str!("../../fencelock-backends/src/redis/lua/acquire.lua"),
 ];
-const RELEASE: [&str; 6] =
-    [LOCK, VERSION, REFUSAL, TOKENS, LINE, include_str!("../../fencelock-backends/src/redis/lua/release.lua")];
+const RELEASE: [&str; 5] =
+    [LOCK, REFUSAL, TOKENS, LINE, include_str!("../../fencelock-backends/src/redis/lua/release.lua")];
 const RENEW: [&str; 3] = [
     LOCK,
     include_str!("../../fencelock-backends/src/redis/lua/living.lua"),

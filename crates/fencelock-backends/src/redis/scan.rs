@@ -28,11 +28,9 @@ struct Found {
 pub(super) async fn examine(redis: &Redis, session: &Session) -> Finding {
     match Found::on(redis, session).await {
         Ok(found) => found.finding(),
-        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::new(
-            Level::Note,
+        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(
             SUBJECT,
-            "SCAN is refused, so what a later version may have written cannot be looked for",
-            "allow SCAN to this user, or ask an operator to run doctor",
+            "this user may not SCAN: doctor as an operator looks for what this version cannot read",
         ),
         Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "look at the server"),
     }
@@ -86,32 +84,28 @@ impl Found {
 
     fn finding(self) -> Finding {
         let looked =
-            if self.more { format!(" of the {} locks that were looked at", self.seen.len()) } else { String::new() };
-        let mut told = Vec::new();
-        let mut advice = String::new();
+            if self.more { format!(" (of {} that were looked at)", locks(self.seen.len())) } else { String::new() };
+        let (mut told, mut advice) = (Vec::new(), Vec::new());
         if let Some((wire, unread)) = self.waiters.first_key_value() {
-            advice = Unread::advice(wire);
-            told.push(format!(
-                "{} locks with waiters that cannot be read: {}",
-                self.waiters.len(),
-                unread.describe(wire)
-            ));
+            let many = locks(self.waiters.len());
+            told.push(format!("{many}{looked} with waiters whose entries cannot be read: {}", unread.describe(wire)));
+            advice.push(Unread::advice(wire));
         }
         if let Some((wire, value)) = self.values.first_key_value() {
-            if advice.is_empty() {
-                "use a later fencelock here".clone_into(&mut advice);
-            }
-            let many = self.values.len();
+            let many = locks(self.values.len());
             told.push(format!(
-                "{many} keys with values that cannot be read, which count as busy: {wire:?} has {value}"
+                "{many}{looked} with values that cannot be read, which count as held: {wire:?} is {value}"
             ));
+            advice.push("use a later fencelock here".to_owned());
         }
         if told.is_empty() {
-            return Finding::fine(
-                SUBJECT,
-                format!("all{looked} can be read by this program, which writes version {WIRE}"),
-            );
+            let text = format!("no lock{looked} has anything that this version, {WIRE}, cannot read");
+            return Finding::fine(SUBJECT, text);
         }
-        Finding::new(Level::Warning, SUBJECT, format!("{}{looked}", told.join("; ")), advice)
+        Finding::new(Level::Warning, SUBJECT, told.join("; "), advice.join("; "))
     }
+}
+
+fn locks(many: usize) -> String {
+    if many == 1 { "1 lock".to_owned() } else { format!("{many} locks") }
 }

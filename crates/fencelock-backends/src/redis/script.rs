@@ -57,7 +57,6 @@ impl Lua {
 }
 
 const LOCK: &str = include_str!("lua/lock.lua");
-const VERSION: &str = include_str!("lua/version.lua");
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
@@ -65,19 +64,18 @@ const PURGE: &str = include_str!("lua/purge.lua");
 const LIVING: &str = include_str!("lua/living.lua");
 
 pub(crate) static ACQUIRE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
 pub(crate) static RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
 pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[LIVING], include_str!("lua/renew.lua")));
-pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[VERSION, REFUSAL], include_str!("lua/raise.lua")));
+pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, LIVING], include_str!("lua/inspect.lua")));
+    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[VERSION, REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
-pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[VERSION], include_str!("lua/unread.lua")));
-pub(crate) static HANDSHAKE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::alone([VERSION, include_str!("lua/handshake.lua")].concat()));
-pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone([VERSION, include_str!("lua/init.lua")].concat()));
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
+pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include_str!("lua/unread.lua")));
+pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
+pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 
 /// A call of a script, to be sent by digest first and in full if the server does not know it.
 #[derive(Debug)]

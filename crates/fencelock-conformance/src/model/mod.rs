@@ -18,6 +18,7 @@ mod foreign;
 mod key;
 mod line;
 mod marker;
+mod message;
 mod server;
 mod tokens;
 mod value;
@@ -28,6 +29,7 @@ pub use foreign::{Done, OnlyIfFree};
 pub use key::{Claim, Fence, Intent, KeyModel, Lock, Seen};
 pub use line::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Unread, Waiter, Waiters};
 pub use marker::{Found, Gate, Handshake, Later, Marker, Refusal, Visitor, Written};
+pub use message::Message;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use value::{Kind, Value};
 

@@ -68,7 +68,7 @@ if not ahead then
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms + ARGV[6]), id)
-redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s\t%s', ttl, ARGV[9], ARGV[8], mine, VERSION))
+redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s\t1', ttl, ARGV[9], ARGV[8], mine))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)
   redis.call('PEXPIRE', KEYS[4], LINE_TTL)

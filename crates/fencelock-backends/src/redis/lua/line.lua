@@ -1,7 +1,6 @@
 -- How the line moves on.
 
 local CAP = 32               -- waiters that one call looks at
-local SHOWN = 16             -- bytes of an unreadable entry that are reported
 
 -- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. A waiter whose
 -- channel nobody reads has no process any more. Whoever is passed over is out of the line, with one exception: a waiter that is
@@ -17,29 +16,35 @@ local function advance(me, client_time, claim_ttl, run_id)
   local waiting = tolerant('ZCARD', KEYS[3])
   if not waiting or waiting == 0 then return 'nobody' end
   local now, exact = clock(client_time)
+  -- What every version writes. What follows the first tab a later one has added: it asks for less than the whole lock, so an
+  -- exclusive grant is right for it too.
+  local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'
+  local SHOWN = 16           -- bytes of an unreadable entry that are reported
   local kept, unread = 0
   for _ = 1, CAP do
     local id = redis.call('ZRANGE', KEYS[3], kept, kept)[1]
     if not id then return 'nobody', unread end
     -- These may be no hash and no sorted set; then nothing is known of the waiter.
-    local entry, alive = tolerant('HGET', KEYS[4], id), tonumber(tolerant('ZSCORE', KEYS[5], id))
-    alive = alive and alive * 1000 > now
-    local ttl, wanted, channel, value = string.match(entry or '', ENTRY)
-    if alive and id ~= me and not is_holder(value, id) then
+    local alive, entry, ttl, wanted, channel, value = tonumber(tolerant('ZSCORE', KEYS[5], id))
+    if alive and alive * 1000 > now then
+      entry = tolerant('HGET', KEYS[4], id) or ''
+      ttl, wanted, channel, value = string.match(entry, COMMON)
+    end
+    if entry and id ~= me and not is_holder(value, id) then
       kept = kept + 1
-      unread = unread or {id, entry and #entry or 0, string.sub(entry or '', 1, SHOWN)}
+      unread = unread or {id, #entry, string.sub(entry, 1, SHOWN)}
     else
       redis.call('ZREM', KEYS[3], id)
       tolerant('HDEL', KEYS[4], id)
       tolerant('ZREM', KEYS[5], id)
       if id == me then return 'mine', unread end
-      if alive then
+      if entry then
         local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
         local last, count = next_block(client_time, wanted, false, now, exact)
         local readers = 1
         if channel ~= '-' then
-          local words = {VERSION, run_id, id, last, count, lease}
-          readers = redis.pcall('PUBLISH', channel, table.concat(words, ' ') .. '\t' .. KEYS[1])
+          local message = '1 ' .. run_id .. ' ' .. id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. '\t' .. KEYS[1]
+          readers = redis.pcall('PUBLISH', channel, message)
         end
         if type(readers) == 'table' or readers > 0 then
           redis.call('SET', KEYS[1], value, 'PX', lease)

@@ -12,7 +12,7 @@ use super::step::{self, Around, Step};
 use crate::redis::guard::{Guard, Pass};
 use crate::redis::script::SIDE;
 use fencelock_conformance::Reply;
-use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server, VERSION};
+use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server};
 use fencelock_core::{Ttl, side_key};
 
 /// When every story begins.
@@ -70,7 +70,7 @@ impl<'a> Game<'a> {
                 let heard = heard(around, &message);
                 sights.hand_off(heard);
                 if heard == Heard::BySome {
-                    told.push((format!("c{}", message.channel.0), text(&message, run_id, name)));
+                    told.push((format!("c{}", message.channel.0), message.text(run_id, name)));
                 }
                 heard
             };
@@ -139,11 +139,6 @@ fn heard(around: &Around, message: &HandOff) -> Heard {
         (false, true) => Heard::BySome,
         (false, false) => Heard::ByNone,
     }
-}
-
-fn text(message: &HandOff, run_id: &str, name: &str) -> String {
-    let (to, lease_ms) = (message.to.text(), message.lease_ms);
-    format!("{VERSION} {run_id} {to} {} {} {lease_ms}\t{name}", message.fence, message.count)
 }
 
 /// The model's side of what the server is asked after each step.
