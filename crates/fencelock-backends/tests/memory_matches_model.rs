@@ -138,8 +138,8 @@ impl Pair {
                     answer = model.acquire(server, &claim, open, tell).unwrap();
                 }
                 match answer {
-                    model::Acquire::Granted { fence, count } => Said::Granted { last: fence, count },
-                    model::Acquire::Queued { ahead, occupied: model::Occupied { last_fence, ttl_ms, by }, .. } => {
+                    model::Acquire::Granted { fence, count, .. } => Said::Granted { last: fence, count },
+                    model::Acquire::Queued { ahead, occupied: model::Occupied { last_fence, ttl_ms, by, .. }, .. } => {
                         Said::Queued { ahead, last_fence, by: by.holder().unwrap(), ttl_ms: ttl_ms.unwrap() }
                     }
                     model::Acquire::Busy(by) => Said::Busy { by: by.by.holder().unwrap(), ttl_ms: by.ttl_ms.unwrap() },

@@ -5,6 +5,7 @@ use super::acks::Acks;
 use super::fault::fault_of;
 use super::guard::{Guard, NOT_BEGUN, Pass, State};
 use super::product::{mode, product};
+use super::scan;
 use super::session::Session;
 use super::vitals::{self, fields};
 use fencelock_core::{Fault, Finding, Level, Unknown};
@@ -28,6 +29,7 @@ pub(crate) async fn examine(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings.extend(mode(&info));
     findings.extend(quarantine(redis, session).await);
     findings.push(scripts(redis, session).await);
+    findings.push(scan::examine(redis, session).await);
     findings.push(wake_ups(session));
     findings.push(tracking(session));
     findings.push(clock(redis, session).await);
@@ -104,6 +106,7 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
                 Some(Fault::Misconfigured) => {
                     "use the URL that the others use; or, if the change was on purpose: fencelock init"
                 }
+                Some(Fault::Unsupported) => "use a later fencelock",
                 Some(Fault::Denied) => "allow this user INFO, EVAL, EVALSHA, HMGET, HSET and TIME",
                 _ => "look at the server",
             };

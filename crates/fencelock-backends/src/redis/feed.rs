@@ -1,7 +1,8 @@
 use super::guard::NOBODY;
+use super::message::{Grant, Message};
 use super::target::Target;
 use crate::sinks::Sinks;
-use fencelock_core::{Event, FencingToken, HolderId, Key, TokenBlock};
+use fencelock_core::{Event, Key};
 use redis::{PushInfo, PushKind, Value};
 use std::time::Duration;
 
@@ -40,10 +41,10 @@ impl Feed {
 
     /// A message on the channel of this client.
     pub(crate) fn message(&self, payload: &[u8], server: &str) {
-        if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.handed(text, server)) {
+        if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.told(text, server)) {
             self.sinks.send(&event);
         } else {
-            tracing::debug!(payload = %String::from_utf8_lossy(payload), "message not understood");
+            tracing::debug!(payload = %String::from_utf8_lossy(payload), "no message of any version");
         }
     }
 
@@ -55,20 +56,23 @@ impl Feed {
         self.sinks.send(&Event::Changed { key: key.clone() });
     }
 
-    /// `<holder id> <last token> <how many> <lease, ms> <run id> <wire key>`, as `advance` in the scripts writes it.
+    /// What a message tells the waiters of this client; `None` if it is of no use to anybody here.
     ///
     /// Only the server that this client waits at can grant it anything. After a switch of roles a client of the old master
     /// hears what the new one publishes, for replicas pass messages on; then, and where no run id is known, it must ask.
-    fn handed(&self, text: &str, server: &str) -> Option<Event> {
-        let mut words = text.splitn(6, ' ');
-        let holder: HolderId = words.next()?.parse().ok()?;
-        let last: FencingToken = words.next()?.parse().ok()?;
-        let tokens = TokenBlock::ending(last, words.next()?.parse().ok()?);
-        let lease = Duration::from_millis(words.next()?.parse().ok()?);
-        let from_here = words.next()? == server && server != NOBODY;
-        let claim_ttl = if self.must_ask || !from_here { Duration::ZERO } else { lease };
-        let key = self.key(words.next()?)?;
-        Some(Event::Handed { key, holder, tokens, claim_ttl })
+    fn told(&self, text: &str, server: &str) -> Option<Event> {
+        match Message::read(text) {
+            Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
+                let from_here = from == server && server != NOBODY;
+                let claim_ttl = if self.must_ask || !from_here { Duration::ZERO } else { lease };
+                Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
+            }
+            Message::Hint { key } => {
+                tracing::debug!(key, "a message of another version: asking");
+                Some(Event::Changed { key: self.key(key)? })
+            }
+            Message::Garbage => None,
+        }
     }
 
     fn invalidated(&self, key: &Value) {
@@ -92,52 +96,47 @@ mod tests {
         Feed { sinks: Sinks::default(), prefix: prefix.into(), must_ask: false }
     }
 
+    fn message(server: &str) -> String {
+        format!("1 {server} {} 1780000000000001 64 3000\tp:k", "ab".repeat(16))
+    }
+
+    fn claim_ttl(event: Option<Event>) -> Duration {
+        let Some(Event::Handed { key, claim_ttl, .. }) = event else { panic!("{event:?}") };
+        assert_eq!(key.as_str(), "k");
+        claim_ttl
+    }
+
     #[test]
-    fn a_hand_off_message_is_read_with_spaces_in_its_key() {
-        let id = "ab".repeat(16);
-        let event = feed("p:").handed(&format!("{id} 1780000000000001 64 3000 5e4f p:nightly report"), "5e4f");
-        let expected = Event::Handed {
-            key: Key::new("nightly report").unwrap(),
-            holder: id.parse().unwrap(),
-            tokens: TokenBlock::ending(
-                FencingToken::new(1_780_000_000_000_001).unwrap(),
-                std::num::NonZeroU32::new(64).unwrap(),
-            ),
-            claim_ttl: Duration::from_secs(3),
-        };
-        assert_eq!(event, Some(expected));
+    fn a_hand_off_of_this_server_gives_its_lease() {
+        assert_eq!(claim_ttl(feed("p:").told(&message("5e4f"), "5e4f")), Duration::from_secs(3));
     }
 
     #[test]
     fn a_hand_off_that_replicas_must_confirm_proves_nothing() {
-        let feed = Feed { must_ask: true, ..feed("") };
-        let event = feed.handed(&format!("{} 1780000000000001 1 3000 5e4f k", "ab".repeat(16)), "5e4f");
-        assert!(matches!(event, Some(Event::Handed { claim_ttl: Duration::ZERO, .. })), "{event:?}");
+        let feed = Feed { must_ask: true, ..feed("p:") };
+        assert_eq!(claim_ttl(feed.told(&message("5e4f"), "5e4f")), Duration::ZERO);
     }
 
     #[test]
     fn a_hand_off_of_another_server_proves_nothing() {
-        let message = |server| format!("{} 1780000000000001 1 3000 {server} k", "ab".repeat(16));
         for (said, heard_at) in [("5e4f", "77aa"), ("5e4f", NOBODY), (NOBODY, NOBODY)] {
-            let event = feed("").handed(&message(said), heard_at);
-            assert!(
-                matches!(event, Some(Event::Handed { claim_ttl: Duration::ZERO, .. })),
-                "{said} {heard_at} {event:?}"
-            );
+            assert_eq!(claim_ttl(feed("p:").told(&message(said), heard_at)), Duration::ZERO, "{said} {heard_at}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_another_version_makes_the_waiters_of_its_key_ask() {
+        let asks = Event::Changed { key: Key::new("k").unwrap() };
+        let id = "ab".repeat(16);
+        for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {
+            assert_eq!(feed("p:").told(&text, "5e4f"), Some(asks.clone()), "{text}");
         }
     }
 
     #[test]
     fn anything_else_on_the_channel_is_ignored() {
-        let id = "ab".repeat(16);
-        for rest in
-            ["", "0 1 1 s p:k", "1 0 1 s p:k", "1 1 p:k", "1 1 1 p:k", "1 1 1 s k", "9007199254740992 1 1 s p:k"]
-        {
-            let text = format!("{id} {rest}");
-            assert_eq!(feed("p:").handed(&text, "s"), None, "{text}");
-        }
-        for text in ["", "hello", "zz 1 1 2 s p:k"] {
-            assert_eq!(feed("p:").handed(text, "s"), None, "{text}");
+        for text in ["", "hello", "2 a b\tk", "2 a b\tp:", &message("5e4f").replace("p:k", "k")] {
+            assert_eq!(feed("p:").told(text, "5e4f"), None, "{text}");
         }
     }
 }

@@ -6,6 +6,7 @@
 //! granted: until every lease that may have been forgotten is over.
 
 use super::reply::Reply;
+use super::script::WIRE;
 use fencelock_core::{Drift, Fault, Invalid, NodeFault, Span, Ttl, Unknown, quarantine};
 use redis::Value;
 use sha2::{Digest, Sha256};
@@ -86,6 +87,28 @@ impl Guard {
             .map_err(|invalid: Invalid| Unknown::new(node, Fault::Misconfigured, invalid.to_string()))
     }
 
+    /// An answer about a marker that this version reads.
+    pub(crate) fn understood(&self, node: &str, answer: Value) -> Result<Value, Unknown> {
+        let Value::Array(words) = &answer else { return Ok(answer) };
+        match &words[..] {
+            [Value::BulkString(word), Value::BulkString(version)] if word == b"version" => {
+                Err(self.later(node, &String::from_utf8_lossy(version)))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// Whoever wrote the marker of a later version knows what it promises; this version does not.
+    fn later(&self, node: &str, version: &str) -> Unknown {
+        let detail = format!(
+            "its marker {:?} is of version {:?} of the wire, and this program reads version {WIRE}: use a later fencelock; or, if none is \
+             in use any more, delete the marker and run `fencelock init`",
+            self.marker,
+            whose(version)
+        );
+        Unknown::new(node, Fault::Unsupported, detail)
+    }
+
     /// In what the set of a server differs from ours.
     fn difference(&self, quorum: &str, nodes: &str) -> String {
         let max =
@@ -148,6 +171,7 @@ pub(crate) enum State {
 impl State {
     /// The answer of `handshake.lua`. A server of another set is an error.
     pub(crate) fn read(node: &str, guard: &Guard, answer: Value) -> Result<Self, Unknown> {
+        let answer = guard.understood(node, answer)?;
         let mut reply = Reply::new(node, answer)?;
         let rest = reply.millis()?;
         let (quorum, nodes) = (reply.text()?, reply.text()?);
@@ -159,7 +183,10 @@ impl State {
 
     /// What a marker tells whoever only looks at it. A server of another set is an error.
     pub(crate) fn seen(node: &str, guard: &Guard, run_id: &str, marker: &Marker, now_ms: u64) -> Result<Self, Unknown> {
-        let Marker { epoch, until, quorum, nodes } = marker;
+        let Marker { epoch, until, quorum, nodes, version } = marker;
+        if let Some(version) = version.as_ref().filter(|version| *version != WIRE) {
+            return Err(guard.later(node, version));
+        }
         let Some(quorum) = quorum else { return Ok(Self::Unmarked) };
         if *quorum != guard.quorum {
             let difference = guard.difference(quorum, nodes.as_deref().unwrap_or_default());
@@ -181,6 +208,8 @@ pub(crate) struct Marker {
     pub(crate) until: Option<String>,
     pub(crate) quorum: Option<String>,
     pub(crate) nodes: Option<String>,
+    /// None in version 0.
+    pub(crate) version: Option<String>,
 }
 
 /// A claim that was not carried out, or a look that tells nothing.
@@ -202,13 +231,14 @@ impl Refusal {
             _ => return Ok(None),
         };
         // A lock may have any value, and comes with more beside it.
-        if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset") {
+        if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset" | b"version") {
             return Ok(None);
         }
         let mut reply = Reply::new(node, answer.clone())?;
         Ok(Some(match reply.text()?.as_str() {
             "handshake" => Self::Handshake,
             "quarantined" => Self::Told(quarantined(node, reply.millis()?)),
+            "version" => Self::Told(guard.later(node, &reply.text()?)),
             _ => Self::Told(Unknown::new(node, Fault::Misconfigured, guard.difference(&reply.text()?, &reply.text()?))),
         }))
     }

@@ -5,10 +5,11 @@ use super::script::{self, Call};
 use super::session::Session;
 use super::siblings::Siblings;
 use super::target::Target;
+use super::unread::Unread;
 use fencelock_core::{Fault, Moment, Unknown};
 use redis::{RedisError, Value};
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Keeps one session alive, on demand: the next request after a break dials again.
@@ -23,6 +24,8 @@ pub(crate) struct Link {
     /// The servers of its list, itself included; none where it stands alone.
     pub(crate) siblings: OnceLock<Arc<Siblings>>,
     channel: String,
+    /// Whether the log says already that an entry could not be read.
+    told_of_unread: AtomicBool,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// Whether the log says what the server cannot do.
@@ -51,7 +54,8 @@ impl Link {
         }
         let feed = Arc::new(Feed::new(&target));
         let (siblings, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
-        Ok(Self { target, feed, siblings, channel, live, dial, tells })
+        let told_of_unread = AtomicBool::new(false);
+        Ok(Self { target, feed, siblings, channel, told_of_unread, live, dial, tells })
     }
 
     /// One of a server that was met before.
@@ -116,16 +120,17 @@ impl Link {
             return Err(no_run_id(node, session));
         }
         let mut look = redis::pipe();
-        look.cmd("HMGET").arg(&guard.marker).arg(&["epoch", "until", "quorum", "nodes"]).cmd("TIME");
+        look.cmd("HMGET").arg(&guard.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
         let answers = session.send_all(&look).await;
         self.check(session);
         let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| unknown(node, &error));
         let read = |error: redis::ParsingError| unknown(node, &error.into());
-        let [epoch, until, quorum, nodes]: [Option<String>; 4] = redis::from_redis_value(next()?).map_err(read)?;
+        let [epoch, until, quorum, nodes, version]: [Option<String>; 5] =
+            redis::from_redis_value(next()?).map_err(read)?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(next()?).map_err(read)?;
         let now_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
-        State::seen(node, guard, run_id, &Marker { epoch, until, quorum, nodes }, now_ms)
+        State::seen(node, guard, run_id, &Marker { epoch, until, quorum, nodes, version }, now_ms)
     }
 
     /// For a claim that met a server without a marker of this run: begins its quarantine, and says in the log if it does not
@@ -157,6 +162,16 @@ impl Link {
         if !session.told_of_quarantine.swap(true, Ordering::Relaxed) {
             tracing::warn!(node = self.target.name.as_str(), "in quarantine: {why}");
         }
+    }
+
+    /// Says in the log, once, if a script came upon a waiter whose entry it could not read. `doctor` names each.
+    pub(crate) fn note_unread(&self, wire: &str, answer: &Value) -> Option<Unread> {
+        let unread = Unread::of(answer)?;
+        if !self.told_of_unread.swap(true, Ordering::Relaxed) {
+            let advice = Unread::advice(wire);
+            tracing::warn!(node = self.target.name.as_str(), "{}; {advice}", unread.describe(wire));
+        }
+        Some(unread)
     }
 
     /// Asks the marker whether the server of this session may grant, and writes it if it is not of this server. It is

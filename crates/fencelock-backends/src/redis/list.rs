@@ -34,7 +34,7 @@ impl Redis {
         // `SCAN` may name a key more than once.
         let (mut held, mut cursor) = (BTreeMap::new(), 0);
         for _ in 0..bounds.pages {
-            let (next, names) = self.page(&session, cursor).await?;
+            let (next, names) = self.page(&session, cursor, "fence").await?;
             for names in names.chunks(SCAN_COUNT as usize) {
                 self.look_at_all(&session, names, &mut held).await?;
                 if held.len() > bounds.locks {
@@ -49,9 +49,15 @@ impl Redis {
         Err(self.too_many(&format!("SCAN has not ended after {} answers", bounds.pages)))
     }
 
-    async fn page(&self, session: &Session, cursor: u64) -> Result<(u64, Vec<Vec<u8>>), Unknown> {
+    /// Names of side keys of that kind, any if it is "*", and where to go on; 0 if that was all.
+    pub(super) async fn page(
+        &self,
+        session: &Session,
+        cursor: u64,
+        what: &str,
+    ) -> Result<(u64, Vec<Vec<u8>>), Unknown> {
         let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern(&self.link.target.prefix)).arg("COUNT").arg(SCAN_COUNT);
+        scan.arg(cursor).arg("MATCH").arg(pattern(&self.link.target.prefix, what)).arg("COUNT").arg(SCAN_COUNT);
         let answer = session.send(&scan).await;
         self.link.check(session);
         answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| self.unknown(&error))
@@ -63,7 +69,7 @@ impl Redis {
         fences: &[Vec<u8>],
         held: &mut BTreeMap<Key, Holding>,
     ) -> Result<(), Unknown> {
-        let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name)).collect();
+        let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name, "fence")).collect();
         let calls = keys
             .iter()
             .map(|key| script::inspect(&self.link.target.wire(key), Pass::free(&session.facts.run_id)))
@@ -84,17 +90,17 @@ impl Redis {
         Unknown::new(self.link.node(), Fault::Other, detail)
     }
 
-    fn key_of(&self, fence: &[u8]) -> Option<Key> {
-        let wire = key_of_side_key(std::str::from_utf8(fence).ok()?, "fence")?;
+    pub(super) fn key_of(&self, name: &[u8], what: &str) -> Option<Key> {
+        let wire = key_of_side_key(std::str::from_utf8(name).ok()?, what)?;
         Key::new(wire.strip_prefix(self.link.target.prefix.as_str())?).ok()
     }
 }
 
-/// What the names of fences look like. The server leaves out what lacks the prefix, where that stands in the name as it is; what it
+/// What the names of side keys look like. The server leaves out what lacks the prefix, where that stands in the name as it is; what it
 /// sends is looked at all the same.
-fn pattern(prefix: &str) -> String {
+fn pattern(prefix: &str, what: &str) -> String {
     if prefix.contains(['{', '}', '%']) {
-        return "fencelock:*:fence".to_owned();
+        return format!("fencelock:*:{what}");
     }
     let mut pattern = String::from("fencelock:*");
     for c in prefix.chars() {
@@ -106,7 +112,7 @@ fn pattern(prefix: &str) -> String {
     if !prefix.is_empty() {
         pattern.push('*');
     }
-    pattern + ":fence"
+    pattern + ":" + what
 }
 
 #[cfg(test)]
@@ -116,10 +122,10 @@ mod tests {
 
     #[test]
     fn a_pattern_takes_the_prefix_as_it_is() {
-        assert_eq!(pattern(""), "fencelock:*:fence");
-        assert_eq!(pattern("app:"), "fencelock:*app:*:fence");
-        assert_eq!(pattern("a*b["), "fencelock:*a\\*b\\[*:fence");
-        assert_eq!(pattern("a{b"), "fencelock:*:fence");
+        assert_eq!(pattern("", "fence"), "fencelock:*:fence");
+        assert_eq!(pattern("app:", "fence"), "fencelock:*app:*:fence");
+        assert_eq!(pattern("a*b[", "fence"), "fencelock:*a\\*b\\[*:fence");
+        assert_eq!(pattern("a{b", "fence"), "fencelock:*:fence");
     }
 
     /// Each answer to `SCAN` names three other locks, and never is the last.

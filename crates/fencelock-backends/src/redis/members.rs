@@ -166,7 +166,7 @@ impl Recruit {
         let node = self.link.node();
         let call = script::init(&self.guard, &self.session.facts.run_id, trust || self.guard.trust, joins);
         let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;
-        let mut reply = Reply::new(node, answer)?;
+        let mut reply = Reply::new(node, self.guard.understood(node, answer)?)?;
         let change = match reply.text()?.as_str() {
             "new" => Change::New,
             "changed" => Change::Moved,

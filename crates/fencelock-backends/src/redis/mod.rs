@@ -20,10 +20,12 @@ mod guard;
 mod link;
 mod list;
 mod members;
+mod message;
 mod product;
 mod protocol;
 mod renewing;
 mod reply;
+mod scan;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
@@ -33,6 +35,7 @@ mod session;
 mod siblings;
 mod silence;
 mod target;
+mod unread;
 mod vitals;
 
 use crate::clock::BootClock;
@@ -160,7 +163,9 @@ impl Redis {
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
         let release = || self.call(|pass| script::release(&wire, holder, now, pass));
-        let (answer, mut left) = reply::read_release(self.link.node(), release().await?)?;
+        let released = release().await?;
+        self.link.note_unread(&wire, &released);
+        let (answer, mut left) = reply::read_release(self.link.node(), released)?;
         for _ in 0..MOST_STEPS {
             if left == Left::Nobody {
                 break;
@@ -199,16 +204,18 @@ impl Redis {
 
     /// `None` if the key is the holder's already and a poll must confirm it.
     async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
-        let node = self.link.node();
+        let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
         if let Some(guard) = self.guard() {
             guard.check(node, claim.ttl)?;
         }
         for _ in 0..MOST_STEPS {
             let answer = self.ask_guarded(session, claim).await?;
+            let unread = self.link.note_unread(&wire, &answer);
             match reply::read_acquire(node, answer, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
                 Claimed::Yours => return Ok(None),
                 Claimed::More => {}
+                Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
             }
         }
         Err(Unknown::new(node, Fault::Busy, "very many dead waiters stand in line; they are removed step by step"))
@@ -293,12 +300,7 @@ impl Redis {
         Ok(answer)
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let free = |pass: Pass<'_>| script::inspect(&self.link.target.wire(key), Pass { mark: None, ..pass });
-        reply::read_inspect(self.link.node(), self.call(free).await?)
-    }
-
-    /// The same, and a server that may have forgotten calls nothing free.
+    /// A server that may have forgotten calls nothing free.
     async fn look_guarded(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
         let answer = self.call(|pass| script::inspect(&self.link.target.wire(key), pass)).await?;
         match Refusal::read(self.link.node(), self.guard(), &answer)? {

@@ -1,6 +1,7 @@
 //! What the scripts answer, read into the words of the contract.
 
 use super::script::Evicting;
+use super::unread;
 use fencelock_core::{
     Acquire, Expiry, Fault, FencingToken, Foreign, Holding, Key, Occupant, Occupied, Raise, Release, Renew, TokenBlock,
     Unknown,
@@ -24,6 +25,11 @@ impl Seen {
         occupant(&self.value, &self.kind)
     }
 
+    /// Whether a later version has it, in a way that this one does not know.
+    pub(crate) fn is_later(&self) -> bool {
+        unread::later_value(&String::from_utf8_lossy(&self.value)).is_some()
+    }
+
     /// Whether it ends by itself.
     pub(crate) const fn expires(&self) -> bool {
         self.expiry.span().is_some()
@@ -34,7 +40,7 @@ impl Seen {
         match (self.occupant(), self.expiry) {
             // One of ours without a fence is another program's that looks like it.
             (Occupant::Holder(_), _) if self.fence.is_some() => Some(Evicting::Ours),
-            _ if !self.kind.is_empty() => None,
+            _ if !self.kind.is_empty() || self.is_later() => None,
             (_, Expiry::In(_)) => Some(Evicting::Foreign),
             (_, Expiry::Never) => Some(Evicting::Endless),
         }
@@ -85,7 +91,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    fn count(&mut self) -> Result<u32, Unknown> {
+    pub(crate) fn count(&mut self) -> Result<u32, Unknown> {
         Ok(u32::try_from(self.number()?).unwrap_or(0))
     }
 
@@ -142,7 +148,12 @@ fn occupant(value: &[u8], kind: &str) -> Occupant {
     if !kind.is_empty() {
         return Occupant::Foreign(Foreign::other(format!("a value of type {kind}")));
     }
-    Occupant::from_wire(&String::from_utf8_lossy(value))
+    let value = String::from_utf8_lossy(value);
+    match unread::later_value(&value) {
+        Some(shown) => Occupant::Foreign(Foreign::other(shown)),
+        // Version 0 hands over with all of an entry, also what follows the tab.
+        None => Occupant::from_wire(value.split('\t').next().unwrap_or_default()),
+    }
 }
 
 fn not_understood(node: &str, value: &Value) -> Unknown {
@@ -158,6 +169,8 @@ pub(crate) enum Claimed {
     Yours,
     /// There are more dead waiters than one call passes over: it must be asked again.
     More,
+    /// First in line stand as many waiters as one call looks at, and none of their entries can be read.
+    Unreadable,
 }
 
 pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Claimed, Unknown> {
@@ -178,6 +191,7 @@ pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result
         "gone" => Acquire::Gone,
         "yours" => return Ok(Claimed::Yours),
         "more" => return Ok(Claimed::More),
+        "unreadable" => return Ok(Claimed::Unreadable),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     }))
 }

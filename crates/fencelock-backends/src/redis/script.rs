@@ -12,6 +12,9 @@ pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 /// A waiter shows signs of life every second; after three without one it is passed over.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
+/// The version of the wire, as the scripts write it.
+pub(crate) const WIRE: &str = "1";
+
 /// What a lock has beside its key.
 pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
 
@@ -70,6 +73,7 @@ pub(crate) static INSPECT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
+pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include_str!("lua/unread.lua")));
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 
@@ -192,6 +196,11 @@ pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, pass: Pass<
 /// With a mark, a server that may have forgotten calls nothing free.
 pub(crate) fn inspect(wire: &str, pass: Pass<'_>) -> Call {
     Call::guarded(&INSPECT, wire, pass).pass(pass)
+}
+
+/// To be answered to [`super::unread::Unread`].
+pub(crate) fn unread(wire: &str) -> Call {
+    Call::new(&UNREAD, wire)
 }
 
 /// What a hold is taken for that is to be ended.

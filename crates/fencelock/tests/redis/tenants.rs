@@ -92,7 +92,7 @@ async fn a_hostile_tenant_can_do_nothing_to_the_locks_of_another() {
     let Reply::Array(entries) = entry else { panic!("{entry:?}") };
     let channel = entries[0].text().unwrap().split(' ').nth(2).unwrap().to_owned();
     assert!(channel.starts_with("fencelock:wake:b:"), "{channel}");
-    let forged = format!("{} 9007199254740991 1 30000 x b:k", "0".repeat(32));
+    let forged = format!("1 x {} 9007199254740991 1 30000\tb:k", "0".repeat(32));
     let mut hostile = login(&server, "a");
     let poison = "return redis.call('SET', 'fencelock:{b:k}:fence', '9007199254740991')";
     for attack in [
@@ -154,7 +154,7 @@ async fn a_forged_message_gives_no_token_beyond_the_servers_time() {
     let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
     let far = held.fencing_token().get() + 3_600_000_000;
     for token in [9_007_199_254_740_991, far] {
-        let heard = ask(&server, &["PUBLISH", channel, &format!("{id} {token} 1 3000 {run_id} k")]);
+        let heard = ask(&server, &["PUBLISH", channel, &format!("1 {run_id} {id} {token} 1 3000\tk")]);
         assert_eq!(heard, Reply::Int(1), "the waiter hears it");
     }
     // It asks after each message that it does not believe; an answer shows that it has heard them.

@@ -112,7 +112,7 @@ impl Node {
                 let left = occupied.ttl_ms.map(Duration::from_millis);
                 Reply::Vote(Vote::Busy { last_fence: occupied.last_fence }, left)
             }
-            Ok(Acquire::Gone | Acquire::More | Acquire::Refused(_))
+            Ok(Acquire::Gone | Acquire::More(_) | Acquire::Unreadable(_) | Acquire::Refused(_))
             | Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => Reply::Vote(Vote::Unknown, None),
         }
     }

@@ -1,4 +1,4 @@
-use super::{Refusal, Value};
+use super::{Refusal, Unread, Value};
 
 /// Why a script ended in an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +20,8 @@ pub struct Occupied {
     pub ttl_ms: Option<u64>,
     /// What stands there.
     pub by: Value,
+    /// The first in line that could not be read, if the line was offered the lock.
+    pub unread: Option<Unread>,
 }
 
 /// The answer of `acquire`.
@@ -31,6 +33,8 @@ pub enum Acquire {
         fence: u64,
         /// How many tokens end with it.
         count: u64,
+        /// The first in line that could not be read.
+        unread: Option<Unread>,
     },
     /// It was so before; the time left is not known to suffice. A poll confirms.
     Yours,
@@ -48,7 +52,9 @@ pub enum Acquire {
     /// A poll by one who has neither the lock nor a place in line.
     Gone,
     /// The lock is free, and there are more dead waiters than one call passes over.
-    More,
+    More(Option<Unread>),
+    /// The lock is free, and as many waiters as one call looks at stand first in line and cannot be read.
+    Unreadable(Option<Unread>),
     /// The server may not grant.
     Refused(Refusal),
 }
@@ -112,7 +118,7 @@ pub struct Inspect {
 }
 
 /// The answer of `evict`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Evict {
     /// The hold that was seen is over.
     Evicted(Left),
@@ -120,11 +126,16 @@ pub enum Evict {
     AnotherByNow,
 }
 
-/// Whether a script that gave a lock up has looked at all waiters that it had to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Left {
-    /// The lock has a holder, or nobody waits.
-    Nobody,
-    /// There are more dead waiters than one call passes over.
-    More,
+/// What a script that gave a lock up found in line.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Left {
+    /// Whether there are more dead waiters than one call passes over.
+    pub more: bool,
+    /// The first that could not be read.
+    pub unread: Option<Unread>,
+}
+
+impl Left {
+    /// The line was not looked at.
+    pub(super) const NOBODY: Self = Self { more: false, unread: None };
 }

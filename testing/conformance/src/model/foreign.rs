@@ -92,6 +92,20 @@ impl KeyModel {
         Ok(())
     }
 
+    /// What a client of any version writes to stand in line.
+    pub fn put_waiter(
+        &mut self,
+        server: &Server,
+        ticket: u64,
+        name: &Name,
+        alive_until_ms: u64,
+        entry: Entry,
+    ) -> Result<(), Refused> {
+        self.put_in_line(server, ticket, name.clone())?;
+        self.lives.until_ms.insert(name.clone(), alive_until_ms);
+        self.put_entry(server, name.clone(), entry)
+    }
+
     /// `HDEL waiters name`.
     pub fn drop_entry(&mut self, server: &Server, name: &Name) {
         self.expire(server);

@@ -1,5 +1,5 @@
 use super::answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
-use super::line::{Channel, HandOff, Heard, Line, Lives, Name, Waiters};
+use super::line::{Channel, HandOff, Heard, Line, Lives, Name, Unread, Waiters};
 use super::marker::Gate;
 use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
 use super::tokens::Tokens;
@@ -139,11 +139,12 @@ pub(super) enum Turn {
     Given,
     Nobody,
     More,
+    Unreadable,
 }
 
-impl From<Turn> for Left {
-    fn from(turn: Turn) -> Self {
-        if turn == Turn::More { Self::More } else { Self::Nobody }
+impl From<(Turn, Option<Unread>)> for Left {
+    fn from((turn, unread): (Turn, Option<Unread>)) -> Self {
+        Self { more: turn == Turn::More, unread }
     }
 }
 
@@ -189,27 +190,32 @@ impl KeyModel {
                 Some(fence) => fence.token,
                 None => self.draw(server, &claim.tokens(1), &mut wrote)?.0,
             };
-            return Ok(Acquire::Granted { fence, count: 1 });
+            return Ok(Acquire::Granted { fence, count: 1, unread: None });
         }
+        let mut found = None;
         if self.lock.is_none() {
             let me = Name::Holder(claim.holder);
-            let turn = self.advance(server, Some(&me), claim.proposal, claim.hand_off_ms, &mut wrote, publish)?;
+            let (turn, unread) =
+                self.advance(server, Some(&me), claim.proposal, claim.hand_off_ms, &mut wrote, publish)?;
             if turn != Turn::Given {
-                if turn == Turn::More {
-                    return Ok(Acquire::More);
+                match turn {
+                    Turn::More => return Ok(Acquire::More(unread)),
+                    Turn::Unreadable => return Ok(Acquire::Unreadable(unread)),
+                    _ => {}
                 }
                 if turn != Turn::Mine && claim.intent == Intent::Poll {
                     return Ok(Acquire::Gone);
                 }
                 let (fence, count) = self.draw(server, &claim.tokens(claim.wanted), &mut wrote)?;
                 self.lock = Some(Lock { value: claim.value(), expires_ms: Some(server.now_ms() + claim.ttl_ms) });
-                return Ok(Acquire::Granted { fence, count });
+                return Ok(Acquire::Granted { fence, count, unread });
             }
+            found = unread;
         }
         if claim.intent == Intent::Try {
-            return Ok(Acquire::Busy(self.occupied(server)));
+            return Ok(Acquire::Busy(Occupied { unread: found, ..self.occupied(server) }));
         }
-        self.wait(server, claim, wrote)
+        self.wait(server, claim, wrote, found)
     }
 
     /// `raise.lua`: the fence of a held lock becomes this one, unless it is beyond.
@@ -262,7 +268,7 @@ impl KeyModel {
                 return Ok(Release::Taken(lock.value.clone()));
             }
         }
-        let mut left = Left::Nobody;
+        let mut left = Left::NOBODY;
         if gate.refusal()?.is_none() {
             left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
         }
@@ -287,11 +293,11 @@ impl KeyModel {
             Seen::Foreign => lock.expires_ms.is_some(),
             Seen::Endless => lock.expires_ms.is_none(),
         };
-        if !is_string || !is_so {
+        if !is_string || !is_so || seen.is_later() {
             return Ok(Evict::AnotherByNow);
         }
         self.lock = None;
-        let mut left = Left::Nobody;
+        let mut left = Left::NOBODY;
         if gate.refusal()?.is_none() {
             left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
         }
@@ -340,7 +346,7 @@ impl KeyModel {
     pub(super) fn occupied(&self, server: &Server) -> Occupied {
         let lock = self.lock.as_ref().unwrap_or_else(|| unreachable!("only of a lock that is not free"));
         let last_fence = self.fence.map_or(0, |fence| fence.token);
-        Occupied { last_fence, ttl_ms: lock.ttl_ms(server), by: lock.value.clone() }
+        Occupied { last_fence, ttl_ms: lock.ttl_ms(server), by: lock.value.clone(), unread: None }
     }
 
     /// The next fence, and how many tokens end with it.

@@ -3,6 +3,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Bytes of an entry that are reported if it cannot be read.
+const SHOWN: usize = 16;
+
 /// A channel that a client listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel(pub u32);
@@ -63,13 +66,8 @@ impl Line {
         self.members.iter().position(|(_, member)| member == name)
     }
 
-    pub(super) fn pop(&mut self) -> Option<Name> {
-        if self.members.is_empty() {
-            return None;
-        }
-        let (_, name) = self.members.remove(0);
-        self.vanish_if_empty();
-        Some(name)
+    pub(super) fn at(&self, rank: usize) -> Option<&Name> {
+        self.members.get(rank).map(|(_, name)| name)
     }
 
     pub(super) fn remove(&mut self, rank: usize) {
@@ -132,15 +130,50 @@ impl Waiters {
         }
         entry
     }
+
+    /// What can be read of one who stands in line.
+    pub(super) fn read(&self, name: &Name) -> Option<&Waiter> {
+        self.entries.get(name)?.waiter(name)
+    }
+
+    /// What is reported of one that cannot be read.
+    pub(super) fn unread(&self, name: &Name) -> Unread {
+        let text = self.entries.get(name).map(Entry::text).unwrap_or_default();
+        Unread { name: name.clone(), bytes: text.len(), begins: text.chars().take(SHOWN).collect() }
+    }
 }
 
 /// What stands in the hash of waiters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// Written by a claim.
+    /// Written by a claim, of whatever version.
     Waiter(Waiter),
-    /// Anything else. Its waiter counts as dead.
+    /// Anything else. Its waiter is not served, and keeps its place while it is alive.
     Garbage(Arc<str>),
+}
+
+impl Entry {
+    /// The waiter, if this is the entry of that name.
+    fn waiter(&self, of: &Name) -> Option<&Waiter> {
+        match self {
+            Self::Waiter(waiter) => {
+                Some(waiter).filter(|waiter| waiter.value.holder().map(Name::Holder).as_ref() == Some(of))
+            }
+            Self::Garbage(_) => None,
+        }
+    }
+
+    /// As it stands on the server.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Garbage(text) => text.to_string(),
+            Self::Waiter(Waiter { ttl_ms, wanted, channel, value, version }) => {
+                let channel = channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
+                let version = version.as_ref().map(|version| format!("\t{version}")).unwrap_or_default();
+                format!("{ttl_ms} {wanted} {channel} {value}{version}")
+            }
+        }
+    }
 }
 
 /// One who waits.
@@ -154,6 +187,19 @@ pub struct Waiter {
     pub channel: Option<Channel>,
     /// What it wants written.
     pub value: Value,
+    /// The version of the wire that its client writes, and what that version adds. `None`: version 0.
+    pub version: Option<Arc<str>>,
+}
+
+/// A waiter that is alive and whose entry cannot be read: what the answer says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Unread {
+    /// Who.
+    pub name: Name,
+    /// How long the entry is; 0 if there is none.
+    pub bytes: usize,
+    /// What it begins with.
+    pub begins: String,
 }
 
 /// A lock was handed to a waiter: the message on its channel.

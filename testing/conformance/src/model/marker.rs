@@ -1,4 +1,4 @@
-use super::{Refused, Server};
+use super::{Done, Refused, Server, VERSION};
 use std::sync::Arc;
 
 /// The marker of a server: what it has promised to remember, and for which set of nodes.
@@ -11,6 +11,8 @@ pub struct Marker {
 /// What stands in a marker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Written {
+    /// The version of the wire; `None` in version 0.
+    pub version: Option<Arc<str>>,
     /// The run of the server that promised.
     pub epoch: Arc<str>,
     /// When its quarantine ends, or 0.
@@ -40,13 +42,23 @@ pub struct Visitor {
 
 impl Visitor {
     fn written(&self, until_ms: u64, span_ms: u64) -> Written {
-        Written { epoch: self.epoch.clone(), until_ms, span_ms, quorum: self.quorum.clone(), nodes: self.nodes.clone() }
+        let version = Some(VERSION.into());
+        Written {
+            version,
+            epoch: self.epoch.clone(),
+            until_ms,
+            span_ms,
+            quorum: self.quorum.clone(),
+            nodes: self.nodes.clone(),
+        }
     }
 }
 
 /// What keeps a server from granting, as the answer to a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Refusal {
+    /// The marker is of a version that is not understood.
+    Version(Arc<str>),
     /// The marker is another run's, or there is none.
     Handshake,
     /// The server belongs to another set.
@@ -96,6 +108,10 @@ pub struct Handshake {
     pub nodes: Arc<str>,
 }
 
+/// The answer about a marker of a version that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Later(pub Arc<str>);
+
 /// What `init` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Found {
@@ -108,8 +124,16 @@ pub enum Found {
 }
 
 impl Marker {
+    /// The version, if it is one that is not understood. Nothing else is read then, and nothing written.
+    fn unknown_version(&self) -> Option<Arc<str>> {
+        self.written.as_ref()?.version.clone().filter(|version| **version != *VERSION)
+    }
+
     /// What a claim that was sent to this run, for this set, comes upon.
     pub fn gate(&self, server: &Server, epoch: &str, quorum: &str) -> Gate {
+        if let Some(version) = self.unknown_version() {
+            return Gate::Shut(Refusal::Version(version));
+        }
         let Some(written) = self.written.as_ref().filter(|written| *written.epoch == *epoch) else {
             return Gate::Shut(Refusal::Handshake);
         };
@@ -128,8 +152,18 @@ impl Marker {
         }
     }
 
+    /// Another program has changed the version of the marker, if there is one.
+    pub fn foreign_version(&mut self, version: Option<&str>) -> Done {
+        let Some(written) = &mut self.written else { return Done::No };
+        written.version = version.map(Into::into);
+        Done::Yes
+    }
+
     /// `handshake.lua`: an unknown run is kept out for a while. A marker of another set is left as it is.
-    pub fn handshake(&mut self, server: &Server, visitor: &Visitor) -> Result<Handshake, Refused> {
+    pub fn handshake(&mut self, server: &Server, visitor: &Visitor) -> Result<Result<Handshake, Later>, Refused> {
+        if let Some(version) = self.unknown_version() {
+            return Ok(Err(Later(version)));
+        }
         let now_ms = ceiling_ms(server)?;
         let begins = self
             .written
@@ -141,13 +175,21 @@ impl Marker {
         }
         let written = self.written.as_ref().unwrap_or_else(|| unreachable!("there was one, or it was just written"));
         let rest_ms = written.until_ms.saturating_sub(now_ms);
-        Ok(Handshake { rest_ms, quorum: written.quorum.clone(), nodes: written.nodes.clone() })
+        Ok(Ok(Handshake { rest_ms, quorum: written.quorum.clone(), nodes: written.nodes.clone() }))
     }
 
     /// `init.lua`: the server belongs to this set from now on. Says what was there, and the rest of the quarantine.
     ///
     /// `joins`: other servers of the set come from a set that this one was not in.
-    pub fn init(&mut self, server: &Server, visitor: &Visitor, joins: bool) -> Result<(Found, u64), Refused> {
+    pub fn init(
+        &mut self,
+        server: &Server,
+        visitor: &Visitor,
+        joins: bool,
+    ) -> Result<Result<(Found, u64), Later>, Refused> {
+        if let Some(version) = self.unknown_version() {
+            return Ok(Err(Later(version)));
+        }
         let now_ms = ceiling_ms(server)?;
         let (before_ms, span_ms) = self.written.as_ref().map_or((0, 0), |written| (written.until_ms, written.span_ms));
         let wanted_ms = span_ms.max(visitor.span_ms);
@@ -166,7 +208,7 @@ impl Marker {
             0
         };
         self.write(server, visitor.written(until_ms, wanted_ms))?;
-        Ok((found, until_ms.saturating_sub(now_ms)))
+        Ok(Ok((found, until_ms.saturating_sub(now_ms))))
     }
 
     fn write(&mut self, server: &Server, written: Written) -> Result<(), Refused> {

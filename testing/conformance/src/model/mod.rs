@@ -10,7 +10,7 @@
 //! let mut key = KeyModel::default();
 //! let claim = Claim::try_for(7, 30_000, server.now_us);
 //! let granted = key.acquire(&server, &claim, &Gate::Open, &mut |_| Heard::BySome).unwrap();
-//! assert_eq!(granted, Acquire::Granted { fence: server.now_us, count: 1 });
+//! assert_eq!(granted, Acquire::Granted { fence: server.now_us, count: 1, unread: None });
 //! ```
 
 mod answer;
@@ -18,6 +18,7 @@ mod foreign;
 mod key;
 mod line;
 mod marker;
+mod message;
 mod server;
 mod tokens;
 mod value;
@@ -26,9 +27,10 @@ mod waiting;
 pub use answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
 pub use foreign::{Done, OnlyIfFree};
 pub use key::{Claim, Fence, Intent, KeyModel, Lock, Seen};
-pub use line::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Waiter, Waiters};
-pub use marker::{Found, Gate, Handshake, Marker, Refusal, Visitor, Written};
-pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server};
+pub use line::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Unread, Waiter, Waiters};
+pub use marker::{Found, Gate, Handshake, Later, Marker, Refusal, Visitor, Written};
+pub use message::Message;
+pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use value::{Kind, Value};
 
 use std::collections::BTreeMap;

@@ -7,7 +7,10 @@ pub const CLAMP_US: u64 = 1_000_000;
 /// The greatest fencing token: doubles count up to here without a gap.
 pub const FENCE_MAX: u64 = (1 << 53) - 1;
 
-/// Waiters that one script passes over.
+/// The version of the wire that the scripts write.
+pub const VERSION: &str = "1";
+
+/// Waiters that one script looks at.
 pub const CAP: usize = 32;
 
 /// What every script sees of the server it runs on.
@@ -19,7 +22,7 @@ pub struct Server {
     pub time_refused: bool,
     /// The memory is full: what needs more of it is refused, unless the script has already begun to write.
     pub full: bool,
-    /// How many waiters one script passes over: [`CAP`], or fewer to see more of it.
+    /// How many waiters one script looks at: [`CAP`], or fewer to see more of it.
     pub cap: usize,
 }
 

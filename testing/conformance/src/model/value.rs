@@ -71,6 +71,11 @@ impl Value {
         }
     }
 
+    /// Whether it is a lock of a later version, in a form that this one does not know.
+    pub fn is_later(&self) -> bool {
+        matches!(self, Self::Foreign(text) if text.starts_with("fencelock:"))
+    }
+
     /// The type as scripts answer it: nothing for a string.
     pub const fn kind(&self) -> &'static str {
         match self {

@@ -11,9 +11,14 @@
 --       {"gone"}                                a poll by somebody who has neither lock nor place
 --       {"more"}                                the lock is free, and there are more dead waiters than one call passes over:
 --                                               ask again
+--       {"unreadable"}                          the lock is free, and as many waiters as one call looks at stand first in line,
+--                                               alive, with entries that cannot be read
+--       {"version", version}                    with a marker: it is of a version that is not understood
 --       {"handshake"}                           with a marker: it is not of this server, or there is none
 --       {"nodeset", quorum, nodes}              with a marker: the server belongs to these
 --       {"quarantined", rest in ms}             with a marker: the server may have forgotten what it granted
+--
+-- A reply to a claim that found an unreadable entry in line ends with {holder id, length of the entry, beginning of the entry}.
 --
 -- A poll is refused too: what a server remembers of a grant may be older than what it forgot.
 
@@ -25,6 +30,7 @@ if refused then return refused end
 local intent, id, mine, ttl, client_time = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local proposed = ARGV[10] == 'proposed'
 local value, kind = occupant()
+local unread
 
 if is_holder(value, id) then
   -- Only a poll changes the time: an enqueue that arrives twice must not stretch a lease that nobody wants any more.
@@ -35,20 +41,21 @@ if is_holder(value, id) then
 end
 
 if not value then
-  local turn = advance(id, client_time, ARGV[7], ARGV[11])
+  local turn
+  turn, unread = advance(id, client_time, ARGV[7], ARGV[11])
   if turn == 'given' then
     value = redis.call('GET', KEYS[1])
   else
-    if turn == 'more' then return {'more'} end
+    if turn == 'more' or turn == 'unreadable' then return {turn, unread} end
     if turn ~= 'mine' and intent == 'poll' then return {'gone'} end
     local last, count = next_block(client_time, ARGV[9], proposed)
     redis.call('SET', KEYS[1], mine, 'PX', ttl)
-    return {'granted', last, count}
+    return {'granted', last, count, unread}
   end
 end
 
 local last = string.format('%.0f', fence())
-if intent == 'try' then return {'busy', last, redis.call('PTTL', KEYS[1]), value, kind or ''} end
+if intent == 'try' then return {'busy', last, redis.call('PTTL', KEYS[1]), value, kind or '', unread} end
 
 local ahead = redis.call('ZRANK', KEYS[3], id)
 if not ahead and intent == 'poll' then return {'gone'} end
@@ -61,11 +68,11 @@ if not ahead then
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms + ARGV[6]), id)
-redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s', ttl, ARGV[9], ARGV[8], mine))
+redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s\t1', ttl, ARGV[9], ARGV[8], mine))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)
   redis.call('PEXPIRE', KEYS[4], LINE_TTL)
   redis.call('PEXPIRE', KEYS[5], LINE_TTL)
 end
 local time = exact and string.format('%.0f', now) or '-1'
-return {'queued', ahead, last, time, redis.call('PTTL', KEYS[1]), value, kind or ''}
+return {'queued', ahead, last, time, redis.call('PTTL', KEYS[1]), value, kind or '', unread}

@@ -4,7 +4,8 @@
 -- KEYS  1 lock      string: "<holder id> <owner>", or whatever another program put there
 --       2 fence     string: the greatest fencing token given, microseconds; the last of a block
 --       3 line      zset: holder ids of waiters by ticket
---       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>"
+--       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "<version>" and what a later
+--                   version adds. The value is the one that a grant writes under the key.
 --       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count without another poll
 --       6 marker    only for clients that ask for a quarantine, see handshake.lua
 --
@@ -15,7 +16,6 @@
 -- gone through in one call: what is left is told with "more", and whoever asks again goes on with it.
 
 local FENCE_TTL = 86400000   -- 24 h idle. The fence follows the time, so forgetting it then cannot lower it.
-local CUT = 300              -- bytes of a value that are read: no lock is longer
 
 -- As redis.call, but what another program has put there, of another type, is as if it was not there.
 local function tolerant(...)
@@ -29,6 +29,7 @@ end
 -- The value of the lock, or nil; the value "" and the type where it is no string; the beginning and "string <length>" where it
 -- is longer than any lock.
 local function occupant()
+  local CUT = 300            -- bytes that are read: no lock is longer
   local value = tolerant('GETRANGE', KEYS[1], 0, CUT)
   if not value then return '', redis.call('TYPE', KEYS[1]).ok end
   if value == '' and redis.call('EXISTS', KEYS[1]) == 0 then return nil end

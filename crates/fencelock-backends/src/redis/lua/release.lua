@@ -2,6 +2,7 @@
 --
 -- ARGV  1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
 -- Reply {"released" | "absent", 1 if there are more dead waiters than one call passes over, else 0} | {"taken", value, type}
+-- An answer after an unreadable entry was found in line ends with {holder id, length of the entry, beginning of the entry}.
 --
 -- A server that may not grant hands nothing over either: its line may be from before it forgot. Whoever hears of more sends
 -- the same again, or leaves the rest to whoever asks next.
@@ -18,5 +19,6 @@ else
   end
   if value then return {'taken', value, kind or ''} end
 end
-local more = not refusal(ARGV[4], ARGV[5]) and advance(nil, ARGV[2], ARGV[3], ARGV[4]) == 'more'
-return {answer, more and 1 or 0}
+local turn, unread
+if not refusal(ARGV[4], ARGV[5]) then turn, unread = advance(nil, ARGV[2], ARGV[3], ARGV[4]) end
+return {answer, turn == 'more' and 1 or 0, unread}

@@ -1,8 +1,5 @@
 -- How the next fencing tokens are drawn.
 
-local CLAMP = 1000000        -- on a node of a quorum, a proposal may lie 1 s off the server's clock
-local FENCE_MAX = 9007199254740991
-
 -- Microseconds by the server's clock, and true; where TIME is refused, by the client's, and false.
 local function clock(client_time)
   local time = redis.pcall('TIME')
@@ -14,6 +11,8 @@ end
 -- above the fence where that is not behind it, and reach down to the fence: it is never ahead of its time, so that it
 -- may forget. One that remembers no token gives one. `now` and `exact` are what clock() has told, if it has.
 local function next_block(client_time, wanted, proposed, now, exact)
+  local CLAMP = 1000000      -- on a node of a quorum, a proposal may lie 1 s off the server's clock
+  local FENCE_MAX = 9007199254740991
   if not now then now, exact = clock(client_time) end
   wanted = tonumber(wanted)
   local previous = fence()

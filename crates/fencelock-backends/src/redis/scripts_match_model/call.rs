@@ -8,7 +8,7 @@ use super::step::{Command, Token};
 use crate::redis::guard::{Guard, Pass};
 use crate::redis::script::{self, Call, Evicting};
 use fencelock_conformance::model::{
-    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Left, Look, Marker, Server, Value,
+    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Later, Left, Look, Marker, Server, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
 use fencelock_testkit::Reply;
@@ -31,34 +31,43 @@ fn occupied(occupied: &model::Occupied) -> [Reply; 4] {
     [text(&occupied.last_fence), pttl(occupied.ttl_ms), text(&occupied.by), text(occupied.by.kind())]
 }
 
+/// Only where there is one: a reply without is as long as ever.
+fn unread(unread: Option<model::Unread>) -> Option<Reply> {
+    let model::Unread { name, bytes, begins } = unread?;
+    Some(Reply::Array(vec![text(&name.text()), int(bytes as u64), text(&begins)]))
+}
+
 fn acquired(answer: Acquire) -> Reply {
-    Reply::Array(match answer {
-        Acquire::Granted { fence, count } => vec![text("granted"), text(&fence), int(count)],
-        Acquire::Yours => vec![text("yours")],
+    let (mut words, found) = match answer {
+        Acquire::Granted { fence, count, unread } => (vec![text("granted"), text(&fence), int(count)], unread),
+        Acquire::Yours => (vec![text("yours")], None),
         Acquire::Queued { ahead, now_us, occupied: by } => {
             let time = text(&now_us.map_or("-1".to_owned(), |now_us| now_us.to_string()));
             let [last, rest @ ..] = occupied(&by);
-            [text("queued"), int(ahead), last, time].into_iter().chain(rest).collect()
+            ([text("queued"), int(ahead), last, time].into_iter().chain(rest).collect(), by.unread)
         }
-        Acquire::Busy(by) => [text("busy")].into_iter().chain(occupied(&by)).collect(),
-        Acquire::Gone => vec![text("gone")],
-        Acquire::More => vec![text("more")],
-        Acquire::Refused(refusal) => guest::refused(&refusal),
-    })
+        Acquire::Busy(by) => ([text("busy")].into_iter().chain(occupied(&by)).collect(), by.unread),
+        Acquire::Gone => (vec![text("gone")], None),
+        Acquire::More(unread) => (vec![text("more")], unread),
+        Acquire::Unreadable(unread) => (vec![text("unreadable")], unread),
+        Acquire::Refused(refusal) => (guest::refused(&refusal), None),
+    };
+    words.extend(unread(found));
+    Reply::Array(words)
 }
 
 fn taken(by: &Value) -> Reply {
     Reply::Array(vec![text("taken"), text(by), text(by.kind())])
 }
 
-fn more(left: Left) -> Reply {
-    int(u64::from(left == Left::More))
+fn left(word: Reply, left: Left) -> Reply {
+    Reply::Array([word, int(u64::from(left.more))].into_iter().chain(unread(left.unread)).collect())
 }
 
 fn released(answer: model::Release) -> Reply {
     match answer {
-        model::Release::Released(left) => Reply::Array(vec![text("released"), more(left)]),
-        model::Release::Absent(left) => Reply::Array(vec![text("absent"), more(left)]),
+        model::Release::Released(found) => left(text("released"), found),
+        model::Release::Absent(found) => left(text("absent"), found),
         model::Release::Taken(by) => taken(&by),
     }
 }
@@ -73,7 +82,7 @@ fn evicting(seen: model::Seen) -> Evicting {
 
 fn evicted(answer: model::Evict) -> Reply {
     match answer {
-        model::Evict::Evicted(left) => Reply::Array(vec![int(1), more(left)]),
+        model::Evict::Evicted(found) => left(int(1), found),
         model::Evict::AnotherByNow => Reply::Array(vec![int(0), int(0)]),
     }
 }
@@ -94,6 +103,10 @@ fn inspected(answer: Look) -> Reply {
     };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
     Reply::Array(vec![text(&seen.by), text(seen.by.kind()), pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
+}
+
+fn version(Later(version): &Later) -> Reply {
+    Reply::Array(vec![text("version"), text(&**version)])
 }
 
 impl Token {
@@ -188,6 +201,7 @@ impl Both<'_> {
                 let words = ["DEL", &Guard::alone(name, Ttl::default(), false).marker];
                 (Sent::plain(&words), Expected::Reply(int(u64::from(there))))
             }
+            Command::MarkerVersion(version) => marker_version(name, marker, *version),
             Command::Visit(_) => unreachable!("only guests visit"),
             Command::Foreign(foreign) => foreign.run(name, server, key),
         }
@@ -203,8 +217,11 @@ impl Both<'_> {
                 let answer = marker.handshake(server, &visitor);
                 (
                     Sent::script(script::handshake(&guard, guest.epoch()), changes),
-                    Expected::or_refused(answer, |Handshake { rest_ms, quorum, nodes }| {
-                        Reply::Array(vec![rest(rest_ms), text(&quorum), text(&nodes)])
+                    Expected::or_refused(answer, |answer| match answer {
+                        Ok(Handshake { rest_ms, quorum, nodes }) => {
+                            Reply::Array(vec![rest(rest_ms), text(&quorum), text(&nodes)])
+                        }
+                        Err(later) => version(&later),
                     }),
                 )
             }
@@ -217,13 +234,24 @@ impl Both<'_> {
                 };
                 (
                     Sent::script(script::init(&guard, guest.epoch(), guest.trust(), joins), changes),
-                    Expected::or_refused(answer, |(found, rest_ms)| {
-                        Reply::Array(vec![text(word(found)), rest(rest_ms)])
+                    Expected::or_refused(answer, |answer| match answer {
+                        Ok((found, rest_ms)) => Reply::Array(vec![text(word(found)), rest(rest_ms)]),
+                        Err(later) => version(&later),
                     }),
                 )
             }
         }
     }
+}
+
+/// A client of another version has written the marker, if there is one.
+fn marker_version(name: &str, marker: &mut Marker, version: Option<&str>) -> (Sent, Expected) {
+    const SET: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end redis.call('HDEL', KEYS[1], 'version') \
+        if ARGV[1] then redis.call('HSET', KEYS[1], 'version', ARGV[1]) end return 1";
+    let done = marker.foreign_version(version);
+    let key = Guard::alone(name, Ttl::default(), false).marker;
+    let words: Vec<&str> = ["EVAL", SET, "1", &key].into_iter().chain(version).collect();
+    (Sent::plain(&words), Expected::Reply(int(u64::from(done == model::Done::Yes))))
 }
 
 fn acquire(name: &str, claim: &model::Claim, pass: Pass<'_>) -> Call {

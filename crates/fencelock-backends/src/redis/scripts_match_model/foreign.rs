@@ -3,13 +3,17 @@
 use super::expected::Expected;
 use super::sent::Sent;
 use super::step::Foreign;
-use fencelock_conformance::model::{Done, Entry, KeyModel, Kind, OnlyIfFree, Refused, Server};
+use fencelock_conformance::model::{Done, KeyModel, Kind, OnlyIfFree, Refused, Server};
 use fencelock_core::side_key;
 use fencelock_testkit::Reply;
 
 /// How programs without scripts of ours release a lock.
 const COMPARE_AND_DELETE: &str =
     "if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// What a client of any version writes to stand in line.
+const JOIN: &str = "redis.call('ZADD', KEYS[1], ARGV[1], ARGV[3]) redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3]) \
+    return redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])";
 
 fn ok() -> Reply {
     Reply::Simple("OK".to_owned())
@@ -61,9 +65,21 @@ impl Foreign {
                 let words = ["ZADD", &side_key(name, "line"), &ticket.to_string(), &who.text()];
                 (Sent::plain(&words), success(answer))
             }
-            Self::PutGarbage { name: who, text } => {
-                let answer = key.put_entry(server, who.clone(), Entry::Garbage((*text).into()));
-                (Sent::plain(&["HSET", &side_key(name, "waiters"), &who.text(), text]), success(answer))
+            Self::PutEntry { name: who, entry } => {
+                let words = ["HSET", &side_key(name, "waiters"), &who.text(), &entry.text()];
+                let sent = Sent::plain(&words);
+                (sent, success(key.put_entry(server, who.clone(), entry.clone())))
+            }
+            Self::Join { ticket, name: who, life_ms, entry } => {
+                let alive_until_ms = server.now_us / 1000 + life_ms;
+                let answer = key.put_waiter(server, *ticket, who, alive_until_ms, entry.clone());
+                let [line, alive, waiters] = ["line", "alive", "waiters"].map(|what| side_key(name, what));
+                let (ticket, until) = (ticket.to_string(), alive_until_ms.to_string());
+                let (id, text) = (who.text(), entry.text());
+                (
+                    Sent::plain(&["EVAL", JOIN, "3", &line, &alive, &waiters, &ticket, &until, &id, &text]),
+                    success(answer),
+                )
             }
             Self::DropEntry(who) => {
                 key.drop_entry(server, who);

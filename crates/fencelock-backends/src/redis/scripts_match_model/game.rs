@@ -70,7 +70,7 @@ impl<'a> Game<'a> {
                 let heard = heard(around, &message);
                 sights.hand_off(heard);
                 if heard == Heard::BySome {
-                    told.push((format!("c{}", message.channel.0), text(&message, run_id, name)));
+                    told.push((format!("c{}", message.channel.0), message.text(run_id, name)));
                 }
                 heard
             };
@@ -120,7 +120,7 @@ impl<'a> Game<'a> {
             if model != server {
                 return differ(key, format!("what is there afterwards\n  model  {model:?}\n  server {server:?}"));
             }
-            let of_this = |(_, text): &&(String, String)| text.ends_with(&format!(" {}", self.names[key][0]));
+            let of_this = |(_, text): &&(String, String)| text.ends_with(&format!("\t{}", self.names[key][0]));
             let model: Vec<_> = told.iter().filter(of_this).collect();
             let server: Vec<_> = outcome.messages.iter().filter(of_this).collect();
             if model != server {
@@ -141,10 +141,6 @@ fn heard(around: &Around, message: &HandOff) -> Heard {
     }
 }
 
-fn text(message: &HandOff, run_id: &str, name: &str) -> String {
-    format!("{} {} {} {} {run_id} {name}", message.to.text(), message.fence, message.count, message.lease_ms)
-}
-
 /// The model's side of what the server is asked after each step.
 fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
     let text = |text: &str| Reply::Text(text.to_owned());
@@ -161,7 +157,7 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
     };
     let fence = key.fence.map(|fence| fence.token.to_string()).unwrap_or_default();
     let line = key.line.members.iter().flat_map(|(ticket, name)| [name.text(), ticket.to_string()]);
-    let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry_text(entry)]);
+    let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry.text()]);
     let alive = key.lives.until_ms.iter().flat_map(|(name, until_ms)| [name.text(), until_ms.to_string()]);
     in_order(Reply::Array(vec![
         text(kind),
@@ -178,17 +174,6 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
         Reply::Array(guest::fields(marker)),
         pttl(marker.written.is_some(), None),
     ]))
-}
-
-fn entry_text(entry: &fencelock_conformance::model::Entry) -> String {
-    use fencelock_conformance::model::Entry;
-    match entry {
-        Entry::Garbage(text) => text.to_string(),
-        Entry::Waiter(waiter) => {
-            let channel = waiter.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
-            format!("{} {} {channel} {}", waiter.ttl_ms, waiter.wanted, waiter.value)
-        }
-    }
 }
 
 /// A hash has no order; it is compared by name. So are those alive.

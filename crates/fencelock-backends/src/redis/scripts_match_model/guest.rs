@@ -94,6 +94,7 @@ pub(super) fn rest(ms: u64) -> Reply {
 /// As `acquire` answers it.
 pub(super) fn refused(refusal: &Refusal) -> Vec<Reply> {
     match refusal {
+        Refusal::Version(version) => vec![text("version"), text(version)],
         Refusal::Handshake => vec![text("handshake")],
         Refusal::Nodeset { quorum, nodes } => vec![text("nodeset"), text(quorum), text(nodes)],
         Refusal::Quarantined { rest_ms } => vec![text("quarantined"), rest(*rest_ms)],
@@ -104,14 +105,13 @@ pub(super) fn refused(refusal: &Refusal) -> Vec<Reply> {
 pub(super) fn fields(marker: &Marker) -> Vec<Reply> {
     let Some(written) = &marker.written else { return Vec::new() };
     let (until, span) = (written.until_ms.to_string(), written.span_ms.to_string());
-    [
+    let fields = [
         ("epoch", &*written.epoch),
         ("nodes", &*written.nodes),
         ("quorum", &*written.quorum),
         ("span", &span),
         ("until", &until),
-    ]
-    .into_iter()
-    .flat_map(|(name, value)| [text(name), text(value)])
-    .collect()
+    ];
+    let version = written.version.as_ref().map(|version| ("version", &**version));
+    fields.into_iter().chain(version).flat_map(|(name, value)| [text(name), text(value)]).collect()
 }

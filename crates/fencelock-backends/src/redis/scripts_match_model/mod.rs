@@ -14,6 +14,7 @@ mod expected;
 mod foreign;
 mod game;
 mod guest;
+mod messages;
 mod mutants;
 mod real;
 mod sent;

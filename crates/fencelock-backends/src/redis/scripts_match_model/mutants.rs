@@ -8,7 +8,7 @@ use super::sights::Sights;
 
 /// A batch of so many sequences, so many times at most.
 const SIZE: (usize, usize) = (50, 30);
-const BATCHES: u64 = 10;
+const BATCHES: u64 = 20;
 
 const MUTANTS: &[(&str, Mutant)] = &[
     (
@@ -48,10 +48,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "any value that begins like the holder is the holder's",
         Mutant { from: " and (#value == 32 or string.sub(value, 33, 33) == ' ')", to: "" },
     ),
-    (
-        "a dead waiter gets the lock",
-        Mutant { from: "if ttl and alive and alive * 1000 > now then", to: "if ttl and alive then" },
-    ),
+    ("a dead waiter gets the lock", Mutant { from: "if alive and alive * 1000 > now then", to: "if alive then" }),
     ("a waiter lives to the microsecond of its end", Mutant { from: "alive * 1000 > now", to: "alive * 1000 >= now" }),
     ("a waiter that nobody wakes gets the lock", Mutant { from: "or readers > 0 then", to: "or readers >= 0 then" }),
     (
@@ -60,21 +57,21 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "an advance leaves what is known of the waiter",
-        Mutant { from: "tolerant('HDEL', KEYS[4], id)\n    tolerant", to: "tolerant" },
+        Mutant { from: "tolerant('HDEL', KEYS[4], id)\n      tolerant", to: "tolerant" },
     ),
-    ("an advance passes over who asks for it", Mutant { from: "if id == me then return 'mine' end", to: "" }),
+    ("an advance passes over who asks for it", Mutant { from: "if id == me then return 'mine', unread end", to: "" }),
     (
         "an advance leaves until when the waiter is alive",
-        Mutant { from: "tolerant('ZREM', KEYS[5], id)\n    if id", to: "if id" },
+        Mutant { from: "tolerant('ZREM', KEYS[5], id)\n      if id", to: "if id" },
     ),
     (
         "an advance says not that there are more",
-        Mutant { from: "and 'more' or 'nobody'", to: "and 'nobody' or 'nobody'" },
+        Mutant { from: "> kept and 'more' or 'nobody'", to: "> kept and 'nobody' or 'nobody'" },
     ),
     ("an advance passes over one waiter too many", Mutant { from: "for _ = 1, CAP do", to: "for _ = 0, CAP do" }),
     (
         "a claim takes a lock although dead waiters are left",
-        Mutant { from: "if turn == 'more' then return {'more'} end", to: "" },
+        Mutant { from: "if turn == 'more' or turn == 'unreadable' then", to: "if turn == 'unreadable' then" },
     ),
     ("a poll purges who asks", Mutant { from: "if dead[i] == me then table.remove(dead, i) end", to: "" }),
     (
@@ -98,10 +95,6 @@ const MUTANTS: &[(&str, Mutant)] = &[
     (
         "a claim barges past the line",
         Mutant { from: "if turn == 'given' then", to: "if redis.call('GET', KEYS[1]) and false then" },
-    ),
-    (
-        "an empty line makes a full server take a lock",
-        Mutant { from: "if not waiting or waiting == 0 then return 'nobody' end", to: "" },
     ),
     (
         "a claim that arrives twice gets more time",
@@ -144,10 +137,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "a release serves nobody",
-        Mutant {
-            from: "not refusal(ARGV[4], ARGV[5]) and advance(nil, ARGV[2], ARGV[3], ARGV[4]) == 'more'",
-            to: "false",
-        },
+        Mutant { from: "turn, unread = advance(nil, ARGV[2], ARGV[3], ARGV[4]) end", to: "end" },
     ),
     (
         "who gives up stays in line",
@@ -162,17 +152,11 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "an eviction hits whoever is there",
-        Mutant {
-            from: "if value ~= ARGV[1] or kind then return {0, 0} end",
-            to: "if not value or kind then return {0, 0} end",
-        },
+        Mutant { from: "if value ~= ARGV[1] or kind or", to: "if not value or kind or" },
     ),
     (
         "an eviction hits what is no string",
-        Mutant {
-            from: "if value ~= ARGV[1] or kind then return {0, 0} end",
-            to: "if value ~= ARGV[1] then return {0, 0} end",
-        },
+        Mutant { from: "if value ~= ARGV[1] or kind or", to: "if value ~= ARGV[1] or" },
     ),
     ("an eviction takes what has no fence for ours", Mutant { from: "if fence() == 0 then return {0, 0} end", to: "" }),
     (
@@ -186,11 +170,11 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "a release hands over during a quarantine",
-        Mutant { from: "not refusal(ARGV[4], ARGV[5]) and advance", to: "advance" },
+        Mutant { from: "if not refusal(ARGV[4], ARGV[5]) then", to: "if true then" },
     ),
     (
         "an eviction hands over during a quarantine",
-        Mutant { from: "not refusal(ARGV[5], ARGV[6]) and advance", to: "advance" },
+        Mutant { from: "if not refusal(ARGV[5], ARGV[6]) then", to: "if true then" },
     ),
     (
         "a quarantine ends a millisecond early",
@@ -238,6 +222,64 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "redis.call('PEXPIRE', KEYS[4], LINE_TTL)", to: "" },
     ),
     ("a line lives longer than those in it", Mutant { from: "redis.call('PEXPIRE', KEYS[5], LINE_TTL)", to: "" }),
+    (
+        "an entry that cannot be read is dropped",
+        Mutant {
+            from: "if entry and id ~= me and not is_holder(value, id) then",
+            to: "entry = is_holder(value, id) and entry if false then",
+        },
+    ),
+    (
+        "an entry that cannot be read stops the line",
+        Mutant { from: "kept = kept + 1", to: "if true then return 'unreadable', unread end" },
+    ),
+    ("an entry that cannot be read is not reported", Mutant { from: "unread = unread or {id,", to: "local _ = {id," }),
+    (
+        "a client with an unreadable entry is passed over when it asks",
+        Mutant { from: "and id ~= me and not", to: "and not" },
+    ),
+    (
+        "a call that looks at unreadable entries alone says that there are more",
+        Mutant { from: "if kept == CAP then return 'unreadable', unread end", to: "" },
+    ),
+    (
+        "a claim takes a lock past a line that it cannot read",
+        Mutant { from: "if turn == 'more' or turn == 'unreadable' then", to: "if turn == 'more' then" },
+    ),
+    ("what a later version adds to an entry is written into the key", Mutant { from: "([^\\t]*)'", to: "(.*)'" }),
+    (
+        "an entry is granted to another holder than its own",
+        Mutant { from: "not is_holder(value, id) then", to: "not value then" },
+    ),
+    ("an entry asks for nothing", Mutant { from: "'^([1-9]%d*) ", to: "'^(%d+) " }),
+    ("an entry asks for no token", Mutant { from: " ([1-9]%d*) (%S+)", to: " (%d+) (%S+)" }),
+    ("an entry names no version", Mutant { from: "'%s %s %s %s\\t1', ttl", to: "'%s %s %s %s', ttl" }),
+    ("a message names no version", Mutant { from: "'1 ' .. run_id ..", to: "run_id .." }),
+    ("the key of a message follows no tab", Mutant { from: "'\\t' .. KEYS[1]", to: "' ' .. KEYS[1]" }),
+    (
+        "an eviction ends what a later version has",
+        Mutant { from: " or string.sub(value, 1, 10) == 'fencelock:'", to: "" },
+    ),
+    (
+        "a claim goes by a marker that it cannot read",
+        Mutant { from: "if marker[4] and marker[4] ~= '1' then", to: "if false then" },
+    ),
+    ("a claim refuses a marker of version 0", Mutant { from: "if marker[4] and marker[4] ~=", to: "if marker[4] ~=" }),
+    (
+        "a handshake overwrites a marker that it cannot read",
+        Mutant {
+            from: "if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end\nlocal epoch, till, quorum, nodes",
+            to: "local epoch, till, quorum, nodes",
+        },
+    ),
+    (
+        "an init overwrites a marker that it cannot read",
+        Mutant {
+            from: "if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end\nlocal epoch, till, span",
+            to: "local epoch, till, span",
+        },
+    ),
+    ("a marker is written without its version", Mutant { from: "'version', '1', ", to: "" }),
 ];
 
 #[test]

@@ -20,7 +20,10 @@ impl Sights {
 
     pub(super) fn answer(&mut self, answer: &Expected) {
         match answer {
-            Expected::Reply(Reply::Array(words)) => self.see(words[0].text().unwrap_or_default(), 1),
+            Expected::Reply(Reply::Array(words)) => {
+                self.see(words[0].text().unwrap_or_default(), 1);
+                self.see("an entry that cannot be read", usize::from(matches!(words.last(), Some(Reply::Array(_)))));
+            }
             Expected::Reply(Reply::Int(number)) => self.see(&number.to_string(), 1),
             Expected::Error(word) => self.see(word, 1),
             Expected::Reply(_) | Expected::Success => {}
@@ -38,11 +41,25 @@ impl Sights {
     /// # Panics
     /// If something was not seen at all.
     pub(super) fn must_be_complete(&self) {
-        let answers =
-            ["granted", "yours", "queued", "busy", "gone", "more", "renewed", "released", "absent", "taken", "0", "1"];
-        let guarded = ["handshake", "nodeset", "quarantined", "new", "changed", "unchanged", refused_command()];
+        let answers = [
+            "granted",
+            "yours",
+            "queued",
+            "busy",
+            "gone",
+            "more",
+            "unreadable",
+            "renewed",
+            "released",
+            "absent",
+            "taken",
+            "0",
+            "1",
+        ];
+        let guarded =
+            ["handshake", "nodeset", "quarantined", "version", "new", "changed", "unchanged", refused_command()];
         let errors = ["the fencing token of this key has reached 2^53", "OOM", "WRONGTYPE", "NOSCRIPT"];
-        let messages = ["hand-off BySome", "hand-off ByNone", "hand-off Refused"];
+        let messages = ["an entry that cannot be read", "hand-off BySome", "hand-off ByNone", "hand-off Refused"];
         let around = ["restart", "time refused", "clock set back", "flush"];
         for what in answers.iter().chain(&errors).chain(&messages).chain(&around).chain(&guarded) {
             assert!(self.0.get(*what).is_some_and(|times| *times > 0), "{what} never happened: {:#?}", self.0);

@@ -3,7 +3,7 @@
 use super::dice::Dice;
 use super::guest::{Guest, Visit};
 use fencelock_conformance::model::{
-    Channel, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Seen, Value,
+    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Seen, Value, Waiter,
 };
 
 /// One moment of a key's story: first the server changes, then a command runs.
@@ -90,19 +90,41 @@ pub(super) enum Command {
     /// Only of guests.
     Visit(Visit),
     DeleteMarker,
+    /// A client of another version has written the marker.
+    MarkerVersion(Option<&'static str>),
 }
 
 /// What is done by plain commands.
 #[derive(Debug, Clone)]
 pub(super) enum Foreign {
-    Set { value: Value, ttl_ms: Option<u64>, nx: bool },
+    Set {
+        value: Value,
+        ttl_ms: Option<u64>,
+        nx: bool,
+    },
     Delete,
     CompareAndDelete(Value),
     Persist,
     Put(Kind),
-    PutFence { token: Token, ttl_ms: u64 },
-    PutInLine { ticket: u64, name: Name },
-    PutGarbage { name: Name, text: &'static str },
+    PutFence {
+        token: Token,
+        ttl_ms: u64,
+    },
+    PutInLine {
+        ticket: u64,
+        name: Name,
+    },
+    PutEntry {
+        name: Name,
+        entry: Entry,
+    },
+    /// A client of another version stands in line, and is alive for so long.
+    Join {
+        ticket: u64,
+        name: Name,
+        life_ms: u64,
+        entry: Entry,
+    },
     DropEntry(Name),
 }
 
@@ -147,11 +169,24 @@ const SPANS_US: [i64; 20] = [
 const OFFSETS_US: [i64; 11] =
     [0, 1, -1, 500_000, 999_999, 1_000_000, 1_000_001, -999_999, -1_000_000, -1_000_001, 10_000_000];
 const KINDS: [Kind; 5] = [Kind::Hash, Kind::List, Kind::Set, Kind::Zset, Kind::Stream];
-const GARBAGE: [&str; 5] = ["", "soon", "12 x - y", "99999999999999999", "1780000000000 5"];
+/// `ID` is the holder that it is the entry of.
+const GARBAGE: [&str; 9] = [
+    "",
+    "soon",
+    "12 x - y",
+    "99999999999999999",
+    "1780000000000 5",
+    "0 1 - ID host:1",
+    "30000 0 - ID host:1\t1",
+    "2 30000 1 - ID host:1",
+    "30000 1 - 22222222222222222222222222222222 host:1\t2",
+];
+/// What follows the common part of an entry: nothing in version 0.
+const VERSIONS: [Option<&str>; 6] = [None, Some("1 r 1 4"), Some("2"), Some("2 s 3 10"), Some(""), Some("x\ty")];
 
 fn value(dice: &mut Dice) -> Value {
     let hex = format!("{:032x}", dice.pick(&HOLDERS));
-    Value::parse(&match dice.below(10) {
+    Value::parse(&match dice.below(13) {
         0 => hex,
         1 => format!("{hex} "),
         2 => format!("{hex} host:1"),
@@ -161,6 +196,7 @@ fn value(dice: &mut Dice) -> Value {
         6 => hex[..31].to_owned(),
         7 => format!(" {hex}"),
         8 => String::new(),
+        9..=11 => "fencelock:2:r:4:1780000000000000".to_owned(),
         _ => "another program's".to_owned(),
     })
 }
@@ -182,8 +218,23 @@ fn name(dice: &mut Dice) -> Name {
     }
 }
 
+/// What another version, or another program, may have written of somebody.
+fn named_entry(dice: &mut Dice) -> (Name, Entry) {
+    if dice.percent(50) {
+        let name = name(dice);
+        let text = dice.pick(&GARBAGE).replace("ID", &name.text());
+        return (name, Entry::Garbage(text.into()));
+    }
+    let holder = dice.pick(&HOLDERS);
+    let value = Value::Ours { holder, owner: Some(dice.pick(&OWNERS).into()) };
+    let (ttl_ms, wanted) = (dice.pick(&TTLS), dice.pick(&WANTED).into());
+    let channel = dice.pick(&[None, Some(Channel(0)), Some(Channel(1))]);
+    let version = dice.pick(&VERSIONS).map(Into::into);
+    (Name::Holder(holder), Entry::Waiter(Waiter { ttl_ms, wanted, channel, value, version }))
+}
+
 fn foreign(dice: &mut Dice) -> Foreign {
-    match dice.below(16) {
+    match dice.below(23) {
         0..=3 => {
             let ttl_ms = if dice.percent(70) { Some(dice.pick(&FOREIGN_TTLS)) } else { None };
             Foreign::Set { value: value(dice), ttl_ms, nx: dice.percent(50) }
@@ -203,7 +254,14 @@ fn foreign(dice: &mut Dice) -> Foreign {
             Foreign::PutFence { token, ttl_ms: dice.pick(&FOREIGN_TTLS) }
         }
         12 => Foreign::PutInLine { ticket: dice.below(3), name: name(dice) },
-        13 => Foreign::PutGarbage { name: name(dice), text: dice.pick(&GARBAGE) },
+        13..=15 => {
+            let (name, entry) = named_entry(dice);
+            Foreign::PutEntry { name, entry }
+        }
+        16..=20 => {
+            let (name, entry) = named_entry(dice);
+            Foreign::Join { ticket: dice.below(3), name, life_ms: dice.pick(&[1, 1000, 3000, 60_000]), entry }
+        }
         _ => Foreign::DropEntry(name(dice)),
     }
 }
@@ -213,7 +271,8 @@ pub(super) fn of_guest(dice: &mut Dice) -> Command {
     match dice.below(40) {
         0..=6 => Command::Visit(Visit::Handshake),
         7..=9 => Command::Visit(Visit::Init { joins: dice.percent(40) }),
-        10 => Command::DeleteMarker,
+        10 if dice.percent(60) => Command::DeleteMarker,
+        10 => Command::MarkerVersion(dice.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
         // Of whoever has the key: what a guard keeps from being handed over.
         11..=13 => Command::Evict { seen: None, kind: dice.pick(&KINDS_SEEN), proposal: proposal(dice) },
         _ => command(dice),
@@ -243,7 +302,7 @@ pub(super) fn command(dice: &mut Dice) -> Command {
                 _ => Token::Exactly(dice.pick(&[1, FENCE_MAX - 1, FENCE_MAX])),
             },
         },
-        17 if dice.percent(60) => {
+        17 if dice.percent(80) => {
             let seen = if dice.percent(70) { None } else { Some(value(dice)) };
             Command::Evict { seen, kind: dice.pick(&KINDS_SEEN), proposal: proposal(dice) }
         }

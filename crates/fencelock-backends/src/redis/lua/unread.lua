@@ -1,0 +1,24 @@
+-- What of a lock this version cannot read, for doctor. It writes nothing.
+--
+-- Reply {value of the lock or "", entries that cannot be read, {holder id, length of the entry, beginning of the entry} of the first}
+--
+-- Only the first in line are looked at: a waiter that is kept in line comes to stand there.
+
+local MOST = 100             -- waiters
+local SHOWN = 16             -- bytes of an entry
+local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'      -- as in line.lua
+
+local value, kind = occupant()
+local time = redis.pcall('TIME')
+-- Where it is refused, nobody's life is over.
+local now_ms = time.err and 0 or time[1] * 1000 + math.floor(time[2] / 1000)
+local found, first = 0
+for _, id in ipairs(tolerant('ZRANGE', KEYS[3], 0, MOST - 1) or {}) do
+  local entry, alive = tolerant('HGET', KEYS[4], id), tonumber(tolerant('ZSCORE', KEYS[5], id))
+  local _, _, _, written = string.match(entry or '', COMMON)
+  if alive and alive > now_ms and not is_holder(written, id) then
+    found = found + 1
+    first = first or {id, entry and #entry or 0, string.sub(entry or '', 1, SHOWN)}
+  end
+end
+return {not kind and value or '', found, first}

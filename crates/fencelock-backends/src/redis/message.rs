@@ -1,0 +1,115 @@
+//! The message on the channel of a waiter's client.
+
+use super::script::WIRE;
+use fencelock_core::{FencingToken, HolderId, TokenBlock};
+use std::time::Duration;
+
+/// What a message tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message<'a> {
+    /// A key was handed over.
+    Grant(Grant<'a>),
+    /// It cannot be read, so it proves nothing: whoever waits for this key must ask.
+    Hint { key: &'a str },
+    /// It is no message of any version.
+    Garbage,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grant<'a> {
+    /// The run id of the server that handed over.
+    pub(crate) server: &'a str,
+    pub(crate) holder: HolderId,
+    pub(crate) tokens: TokenBlock,
+    pub(crate) lease: Duration,
+    /// As it is on the wire.
+    pub(crate) key: &'a str,
+}
+
+impl<'a> Message<'a> {
+    /// `<version> <run id> <holder id> <last token> <how many> <lease, ms>`, a tab and the key, as `advance` in the scripts writes it.
+    /// The key follows a tab in every version from 1 on. In version 0 it is the sixth word.
+    pub(crate) fn read(text: &'a str) -> Self {
+        let (words, key) = match text.split_once('\t') {
+            Some((words, key)) => (words, Some(key)),
+            None => ("", text.splitn(6, ' ').nth(5)),
+        };
+        let Some(key) = key else { return Self::Garbage };
+        Grant::read(words, key).map_or(Self::Hint { key }, Self::Grant)
+    }
+}
+
+impl<'a> Grant<'a> {
+    fn read(words: &'a str, key: &'a str) -> Option<Self> {
+        let mut words = words.split(' ');
+        if words.next()? != WIRE {
+            return None;
+        }
+        let server = words.next()?;
+        let holder = words.next()?.parse().ok()?;
+        let last: FencingToken = words.next()?.parse().ok()?;
+        let tokens = TokenBlock::ending(last, words.next()?.parse().ok()?);
+        let lease = Duration::from_millis(words.next()?.parse().ok()?);
+        // More than these words is of a later version, whatever the first says.
+        words.next().is_none().then_some(Self { server, holder, tokens, lease, key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    fn id() -> String {
+        "ab".repeat(16)
+    }
+
+    #[test]
+    fn a_hand_off_is_read_with_spaces_in_its_key() {
+        let text = format!("1 5e4f {} 1780000000000001 64 3000\tp:nightly report", id());
+        let grant = Grant {
+            server: "5e4f",
+            holder: id().parse().unwrap(),
+            tokens: TokenBlock::ending(FencingToken::new(1_780_000_000_000_001).unwrap(), NonZeroU32::new(64).unwrap()),
+            lease: Duration::from_secs(3),
+            key: "p:nightly report",
+        };
+        assert_eq!(Message::read(&text), Message::Grant(grant));
+    }
+
+    #[test]
+    fn a_message_of_another_version_is_a_hint_about_its_key() {
+        let id = id();
+        for text in [
+            format!("2 5e4f {id} 1780000000000001 1 3000\tk y"),
+            format!("1 5e4f {id} 1780000000000001 1 3000 r\tk y"),
+            format!("1 5e4f {id} 1780000000000001 1 3000 {id} 1780000000000002 1 3000\tk y"),
+            format!("01 5e4f {id} 1780000000000001 1 3000\tk y"),
+            "9 whatever it says\tk y".to_owned(),
+            "\tk y".to_owned(),
+            // Version 0.
+            format!("{id} 1780000000000001 1 3000 5e4f k y"),
+        ] {
+            assert_eq!(Message::read(&text), Message::Hint { key: "k y" }, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_no_grant() {
+        let id = id();
+        for words in
+            ["s 0 1 1", "s 1 0 1", "s 1 1", "s 1 1 -1", "s 9007199254740992 1 1"].map(|rest| rest.split_once(' '))
+        {
+            let (server, numbers) = words.unwrap();
+            let text = format!("1 {server} {id} {numbers}\tk");
+            assert_eq!(Message::read(&text), Message::Hint { key: "k" }, "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_garbage() {
+        for text in ["", "hello", "zz 1 1 2 s", "1 5e4f"] {
+            assert_eq!(Message::read(text), Message::Garbage, "{text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Looks on a server for what this version cannot read.
+
+use super::Redis;
+use super::batch::send_batch;
+use super::script;
+use super::session::Session;
+use super::unread::{Unread, later_value};
+use super::{reply::Reply, script::WIRE};
+use fencelock_core::{Fault, Finding, Key, Level, Unknown};
+use redis::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where the search ends: doctor answers in a few seconds, whatever the database holds.
+const PAGES: usize = 1000;
+const LOCKS: usize = 10_000;
+const SUBJECT: &str = "wire";
+
+/// What is on a server and cannot be read, by lock.
+#[derive(Debug, Default)]
+struct Found {
+    seen: BTreeSet<Key>,
+    waiters: BTreeMap<String, Unread>,
+    values: BTreeMap<String, String>,
+    /// Whether there is more than was looked at.
+    more: bool,
+}
+
+pub(super) async fn examine(redis: &Redis, session: &Session) -> Finding {
+    match Found::on(redis, session).await {
+        Ok(found) => found.finding(),
+        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(
+            SUBJECT,
+            "this user may not SCAN: doctor as an operator looks for what this version cannot read",
+        ),
+        Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "look at the server"),
+    }
+}
+
+impl Found {
+    async fn on(redis: &Redis, session: &Session) -> Result<Self, Unknown> {
+        let (mut found, mut cursor) = (Self::default(), 0);
+        for _ in 0..PAGES {
+            let (next, names) = redis.page(session, cursor, "*").await?;
+            // A lock with a line may have no fence yet, and one with a fence has mostly no line.
+            let key = |name: &Vec<u8>| redis.key_of(name, "line").or_else(|| redis.key_of(name, "fence"));
+            let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
+            found.look(redis, session, &new).await?;
+            found.seen.extend(new);
+            if next == 0 {
+                return Ok(found);
+            }
+            if found.seen.len() >= LOCKS {
+                break;
+            }
+            cursor = next;
+        }
+        found.more = true;
+        Ok(found)
+    }
+
+    async fn look(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
+        let wires: Vec<String> = keys.iter().map(|key| redis.link.target.wire(key).into_owned()).collect();
+        if wires.is_empty() {
+            return Ok(());
+        }
+        let calls = wires.iter().map(|wire| script::unread(wire)).collect();
+        let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
+        for (wire, answer) in wires.into_iter().zip(batch.answers) {
+            self.note(redis.link.node(), wire, answer.map_err(|error| redis.unknown(&error))?)?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, node: &str, wire: String, answer: Value) -> Result<(), Unknown> {
+        let unread = Unread::of(&answer);
+        if let Some(value) = later_value(&Reply::new(node, answer)?.text()?) {
+            self.values.insert(wire.clone(), value);
+        }
+        if let Some(unread) = unread {
+            self.waiters.insert(wire, unread);
+        }
+        Ok(())
+    }
+
+    fn finding(self) -> Finding {
+        let looked =
+            if self.more { format!(" (of {} that were looked at)", locks(self.seen.len())) } else { String::new() };
+        let (mut told, mut advice) = (Vec::new(), Vec::new());
+        if let Some((wire, unread)) = self.waiters.first_key_value() {
+            let many = locks(self.waiters.len());
+            told.push(format!("{many}{looked} with waiters whose entries cannot be read: {}", unread.describe(wire)));
+            advice.push(Unread::advice(wire));
+        }
+        if let Some((wire, value)) = self.values.first_key_value() {
+            let many = locks(self.values.len());
+            told.push(format!(
+                "{many}{looked} with values that cannot be read, which count as held: {wire:?} is {value}"
+            ));
+            advice.push("use a later fencelock here".to_owned());
+        }
+        if told.is_empty() {
+            let text = format!("no lock{looked} has anything that this version, {WIRE}, cannot read");
+            return Finding::fine(SUBJECT, text);
+        }
+        Finding::new(Level::Warning, SUBJECT, told.join("; "), advice.join("; "))
+    }
+}
+
+fn locks(many: usize) -> String {
+    if many == 1 { "1 lock".to_owned() } else { format!("{many} locks") }
+}

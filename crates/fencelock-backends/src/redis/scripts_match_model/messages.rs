@@ -1,0 +1,93 @@
+//! The reader of messages against its specification, with messages of this version, of others, and nearly of this one.
+
+use super::dice::Dice;
+use crate::redis::message::{Grant, Message};
+use fencelock_conformance::model::{self, Channel, HandOff, Name};
+
+const MESSAGES: usize = 20_000;
+const WORDS: [&str; 12] =
+    ["0", "1", "2", "01", "", "r", "x", "-1", "9007199254740991", "9007199254740992", "4294967296", "\t"];
+const KEYS: [&str; 3] = ["k", "nightly report", "a b c d e f g"];
+
+/// As the scripts write it, with up to two words changed, added or left out. A tenth are of version 0.
+fn message(dice: &mut Dice) -> String {
+    let to = Name::Holder(u128::from(dice.roll()) << 64 | u128::from(dice.roll()));
+    let fence = 1_780_000_000_000_000 + dice.below(1_000_000);
+    let hand_off = HandOff { channel: Channel(0), to, fence, count: 1 + dice.below(64), lease_ms: dice.below(3001) };
+    let key = dice.pick(&KEYS);
+    if dice.percent(10) {
+        let HandOff { to, fence, count, lease_ms, .. } = hand_off;
+        return format!("{} {fence} {count} {lease_ms} 5e4f {key}", to.text());
+    }
+    let text = hand_off.text("5e4f", key);
+    let (words, key) = text.split_once('\t').unwrap();
+    let mut words: Vec<&str> = words.split(' ').collect();
+    for _ in 0..dice.below(3) {
+        let place = usize::try_from(dice.below(words.len() as u64)).unwrap();
+        match dice.below(4) {
+            0 => words.insert(place, dice.pick(&WORDS)),
+            1 => words.push(dice.pick(&WORDS)),
+            2 if words.len() > 1 => drop(words.remove(place)),
+            _ => words[place] = dice.pick(&WORDS),
+        }
+    }
+    format!("{}\t{key}", words.join(" "))
+}
+
+fn read(text: &str) -> model::Message {
+    match Message::read(text) {
+        Message::Grant(Grant { server, holder, tokens, lease, key }) => model::Message::Grant {
+            run_id: server.to_owned(),
+            holder: holder.to_string(),
+            numbers: [tokens.last().get(), tokens.count().get().into(), u64::try_from(lease.as_millis()).unwrap()],
+            key: key.to_owned(),
+        },
+        Message::Hint { key } => model::Message::Hint { key: key.to_owned() },
+        Message::Garbage => model::Message::Garbage,
+    }
+}
+
+/// What a reader that is wrong in one thing takes a message for.
+type Wrong = fn(&str) -> String;
+
+const WRONG: [(&str, Wrong); 4] = [
+    ("a message of an unknown version is believed", |text| match text.split_once(' ') {
+        Some((_, rest)) if text.contains('\t') => format!("1 {rest}"),
+        _ => text.to_owned(),
+    }),
+    ("what a later version adds is ignored", |text| match text.split_once('\t') {
+        Some((words, key)) => format!("{}\t{key}", words.split(' ').take(6).collect::<Vec<_>>().join(" ")),
+        None => text.to_owned(),
+    }),
+    ("a message of version 0 is believed", |text| match text.splitn(6, ' ').collect::<Vec<_>>()[..] {
+        [id, last, count, lease, server, key] if !text.contains('\t') => {
+            format!("1 {server} {id} {last} {count} {lease}\t{key}")
+        }
+        _ => text.to_owned(),
+    }),
+    ("a message that cannot be read is dropped", |text| match model::Message::read(text) {
+        model::Message::Hint { .. } => String::new(),
+        _ => text.to_owned(),
+    }),
+];
+
+#[test]
+fn messages_are_read_as_the_model_says() {
+    let mut dice = Dice::new(1);
+    for _ in 0..MESSAGES {
+        let text = message(&mut dice);
+        assert_eq!(read(&text), model::Message::read(&text), "{text:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_is_wrong_in_one_thing_is_found() {
+    for (name, wrong) in WRONG {
+        let mut dice = Dice::new(1);
+        let found = (0..MESSAGES).any(|_| {
+            let text = message(&mut dice);
+            read(&wrong(&text)) != model::Message::read(&text)
+        });
+        assert!(found, "{name}");
+    }
+}

@@ -1,0 +1,98 @@
+//! What stands on the server and cannot be read by this version: an entry in the line, a value under the key.
+
+use super::reply::Reply;
+use super::script::WIRE;
+use fencelock_core::{Fault, Key, Unknown, side_key};
+use redis::Value;
+
+/// A waiter that is alive and whose entry in the line cannot be read. It keeps its place; others are served before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unread {
+    holder: String,
+    bytes: u64,
+    begins: String,
+}
+
+impl Unread {
+    /// The last word of a reply, where a script came upon one. No other word of a reply is an array.
+    pub(crate) fn of(answer: &Value) -> Option<Self> {
+        let Value::Array(words) = answer else { return None };
+        let Some(last @ Value::Array(_)) = words.last() else { return None };
+        let mut reply = Reply::new("", last.clone()).ok()?;
+        let (holder, bytes, begins) = (reply.text().ok()?, reply.count().ok()?, reply.text().ok()?);
+        Some(Self { holder, bytes: bytes.into(), begins })
+    }
+
+    /// The id proves a hold, so no more than its beginning is shown.
+    pub(crate) fn describe(&self, wire: &str) -> String {
+        let holder: String = self.holder.chars().take(8).collect();
+        let Self { bytes, begins, .. } = self;
+        let entry = if *bytes == 0 { "no entry".to_owned() } else { format!("{begins:?}... of {bytes} bytes") };
+        format!(
+            "in the line for {wire:?} the waiter {holder:?}... has an entry that version {WIRE} cannot read: {entry}. It keeps its \
+             place, and others are served before it, until its client writes the entry anew or says nothing for 3 s"
+        )
+    }
+
+    /// What to do if it does not pass by itself.
+    pub(crate) fn advice(wire: &str) -> String {
+        format!(
+            "use a later fencelock here if one writes such entries; else look at them with HGETALL {:?} and remove the \
+             waiter with ZREM {:?}",
+            side_key(wire, "waiters"),
+            side_key(wire, "line")
+        )
+    }
+}
+
+/// For a claim of a free key whose line begins with such waiters only, as many as one call looks at.
+pub(crate) fn stuck(node: &str, wire: &str, unread: Option<&Unread>) -> Unknown {
+    let first = unread.map_or_else(String::new, |unread| unread.describe(wire));
+    let detail = format!("too many waiters whose entries cannot be read: {first}; {}", Unread::advice(wire));
+    Unknown::new(node, Fault::Busy, detail)
+}
+
+/// What the value of a lock begins with that a later version has written. It has a version of its own.
+const LATER: &str = "fencelock:";
+
+/// What is shown of it, if the value under a key is of a later version.
+pub(crate) fn later_value(value: &str) -> Option<String> {
+    const SHOWN: usize = 24;
+    value.starts_with(LATER).then(|| {
+        let shown: String = value.chars().take(SHOWN).collect();
+        format!("a lock of a later version of fencelock, {shown:?}...")
+    })
+}
+
+/// For whoever asks for the end of one.
+pub(crate) fn not_ended(key: &Key) -> String {
+    format!("{key:?} is locked by a later version of fencelock, and is left as it is: use that version")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_the_last_word_of_a_reply() {
+        let unread = Value::Array(vec![text("0123456789abcdef"), Value::Int(900), text("soon")]);
+        let reply = Value::Array(vec![text("granted"), text("7"), Value::Int(1), unread]);
+        let told = Unread::of(&reply).unwrap().describe("app:k");
+        for part in ["\"app:k\"", "\"01234567\"...", "\"soon\"... of 900 bytes", "version 1"] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+        assert!(!told.contains("89abcdef"), "the whole id is a proof: {told}");
+        assert_eq!(Unread::of(&Value::Array(vec![text("granted"), text("7"), Value::Int(1)])), None);
+    }
+
+    #[test]
+    fn what_begins_as_values_of_later_versions_do_is_one() {
+        assert!(later_value("fencelock:2:r:0:17").unwrap().contains("\"fencelock:2:r:0:17\""));
+        assert_eq!(later_value("fencelock"), None);
+        assert_eq!(later_value(&"ab".repeat(16)), None);
+    }
+}

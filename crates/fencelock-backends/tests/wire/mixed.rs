@@ -1,0 +1,178 @@
+//! This version and the one before, version 0, lock one key.
+
+use crate::before::{ALIVE, ALONE, Before, KEY, LINE, MARKER, WAITERS};
+use crate::current::{Current, id, key};
+use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
+use fencelock_core::{Event, Eviction, Intent, Occupant, Release, Renew};
+
+/// Nobody in line dies, and no lease ends, however slow the machine is.
+fn stand_still(server: &RedisServer) {
+    let far = "9000000000000";
+    let script = "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[2], ARGV[1], id) end \
+                  redis.call('PEXPIRE', KEYS[3], 600000)";
+    server.command(&["EVAL", script, "3", LINE, ALIVE, KEY, far]);
+}
+
+fn waits(before: &mut Before) {
+    assert_eq!(before.acquire("enqueue").0, "queued");
+}
+
+fn value(server: &RedisServer) -> String {
+    server.command(&["GET", KEY]).text().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn both_versions_stand_in_one_line_and_hand_over_to_each_other() {
+    let Some(server) = redis_or_skip() else { return };
+    let holder = Current::new(&server, 9).await;
+    let (mut first, second) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    let (mut third, fourth) = (Before::new(&server, 3), Current::new(&server, 4).await);
+    let mut tokens = vec![holder.granted(Intent::Try).await];
+    waits(&mut first);
+    assert_eq!(second.waits().await, 1);
+    waits(&mut third);
+    assert_eq!(fourth.waits().await, 3);
+    stand_still(&server);
+
+    assert_eq!(holder.release().await, Release::Released);
+    stand_still(&server);
+    assert_eq!(first.heard(), [None], "a message that version 0 does not take for a grant");
+    tokens.push(first.granted("poll"));
+
+    assert_eq!(first.release(), "released");
+    stand_still(&server);
+    assert_eq!(second.told().await, Event::Changed { key: key() }, "version 0 handed over: a hint to ask");
+    tokens.push(second.granted(Intent::Poll).await);
+
+    assert_eq!(second.release().await, Release::Released);
+    stand_still(&server);
+    tokens.push(third.granted("poll"));
+
+    assert_eq!(third.release(), "released");
+    stand_still(&server);
+    tokens.push(fourth.granted(Intent::Poll).await);
+
+    assert_eq!(fourth.release().await, Release::Released);
+    assert_eq!(server.command(&["EXISTS", KEY, LINE, WAITERS, ALIVE]), Reply::Int(0));
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_leaves_the_order_of_both_versions() {
+    let Some(server) = redis_or_skip() else { return };
+    let holder = Current::new(&server, 9).await;
+    holder.granted(Intent::Try).await;
+    let (mut first, second) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    let (mut third, fourth) = (Before::new(&server, 3), Current::new(&server, 4).await);
+    waits(&mut first);
+    second.waits().await;
+    waits(&mut third);
+    fourth.waits().await;
+    stand_still(&server);
+    assert_eq!(first.release(), "taken");
+    assert!(matches!(second.release().await, Release::TakenBy(_)));
+    holder.release().await;
+    stand_still(&server);
+    assert_eq!(holder.holder().await, Some(id(3)));
+    assert_eq!(third.release(), "released");
+    assert_eq!(holder.holder().await, Some(id(4)));
+}
+
+#[tokio::test]
+async fn a_hold_that_the_other_version_handed_over_is_renewed_and_released() {
+    let Some(server) = redis_or_skip() else { return };
+    let (mut before, current) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    current.granted(Intent::Try).await;
+    waits(&mut before);
+    stand_still(&server);
+    current.release().await;
+    assert_eq!(value(&server), format!("{:032x} before:1", 1));
+    assert_eq!(before.renew(), "renewed");
+
+    current.waits().await;
+    stand_still(&server);
+    assert_eq!(before.release(), "released");
+    let Occupant::Holder(holder) = current.occupant().await else { panic!("{}", value(&server)) };
+    assert_eq!(holder.owner.as_str(), "current:1", "version 0 writes more than that");
+    assert!(matches!(current.renew().await, Renew::Renewed { .. }));
+    assert_eq!(current.release().await, Release::Released);
+}
+
+#[tokio::test]
+async fn neither_version_renews_or_frees_what_the_other_holds() {
+    let Some(server) = redis_or_skip() else { return };
+    let (mut before, current) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    before.granted("try");
+    assert!(matches!(current.renew().await, Renew::TakenBy(_)));
+    assert!(matches!(current.release().await, Release::TakenBy(_)));
+    assert_eq!(before.acquire("try").0, "yours");
+    assert_eq!(before.release(), "released");
+
+    current.granted(Intent::Try).await;
+    assert_eq!((before.renew().as_str(), before.release().as_str()), ("taken", "taken"));
+    assert_eq!(before.acquire("try").0, "busy");
+    assert_eq!(current.holder().await, Some(id(2)));
+}
+
+#[tokio::test]
+async fn each_version_breaks_the_lock_of_the_other_and_the_line_moves_on() {
+    let Some(server) = redis_or_skip() else { return };
+    let (mut before, current) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    before.granted("try");
+    current.waits().await;
+    stand_still(&server);
+    let seen = current.seen().await.unwrap();
+    assert_eq!(current.evict(&seen).await, Eviction::Evicted);
+    assert_eq!(current.holder().await, Some(id(2)));
+
+    waits(&mut before);
+    stand_still(&server);
+    let Reply::Array(seen) = before.inspect() else { panic!("nothing is held") };
+    assert_eq!(seen[4], Reply::Int(1), "one waits");
+    let seen = seen[0].text().unwrap().to_owned();
+    assert_eq!(before.evict(&seen), Reply::Array(vec![Reply::Int(1), Reply::Int(0)]));
+    assert_eq!(current.holder().await, Some(id(1)));
+}
+
+#[tokio::test]
+async fn a_dead_waiter_of_either_version_is_passed_over_by_the_other() {
+    let Some(server) = redis_or_skip() else { return };
+    let (mut before, current) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    let (mut old_waiter, new_waiter) = (Before::new(&server, 3), Current::new(&server, 4).await);
+    let dies = |number: u128| server.command(&["ZADD", ALIVE, "1", &format!("{number:032x}")]);
+    current.granted(Intent::Try).await;
+    waits(&mut old_waiter);
+    waits(&mut before);
+    stand_still(&server);
+    dies(3);
+    current.release().await;
+    assert_eq!(current.holder().await, Some(id(1)));
+
+    new_waiter.waits().await;
+    current.waits().await;
+    stand_still(&server);
+    dies(4);
+    assert_eq!(before.release(), "released");
+    assert_eq!(current.holder().await, Some(id(2)));
+}
+
+#[tokio::test]
+async fn either_version_reads_the_marker_of_the_other() {
+    let Some(server) = redis_or_skip() else { return };
+    let url = format!("{}?quarantine=on&trust_empty=true", server.url());
+    let mut before = Before::guarded(&server, 1);
+    let written = before.handshake();
+    assert!(matches!(&written, Reply::Array(words) if words[1].text() == Some(ALONE)), "{written:?}");
+    let current = Current::at(&url, 2).await;
+    current.granted(Intent::Try).await;
+    current.release().await;
+    assert_eq!(server.command(&["HGET", MARKER, "version"]), Reply::Nil, "who reads a marker writes nothing");
+
+    server.command(&["DEL", MARKER]);
+    drop(current);
+    let current = Current::at(&url, 3).await;
+    current.granted(Intent::Try).await;
+    current.release().await;
+    assert_eq!(server.command(&["HGET", MARKER, "version"]).text(), Some("1"));
+    before.granted("try");
+}
