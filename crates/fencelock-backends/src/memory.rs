@@ -4,8 +4,8 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken, Finding,
-    Holder, HolderId, Holding, Intent, Invalid, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink,
-    TokenBlock, Unknown, next_block, raise_fence,
+    Holder, HolderId, Holding, Intent, Invalid, Key, Moment, Occupant, Occupied, QuorumNode, Raise, Release, Renew,
+    Renewal, Sink, TokenBlock, Unknown, next_block, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -313,10 +313,6 @@ impl Backend for Memory {
         Box::pin(async { self.step(&claim.key, |slot, step| slot.claim(claim, step)) })
     }
 
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
-    }
-
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async {
             self.step(key, |slot, mut step| slot.watch(&mut step));
@@ -363,5 +359,11 @@ impl Backend for Memory {
         Box::pin(async {
             vec![Finding::fine("place", "memory of this process: other processes do not see these locks")]
         })
+    }
+}
+
+impl QuorumNode for Memory {
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
     }
 }

@@ -4,7 +4,7 @@
 
 use fencelock_backends::Redis;
 use fencelock_conformance::ScriptedServer;
-use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Renewal, Ttl};
+use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, QuorumNode, Renewal, Ttl};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,8 +63,8 @@ async fn ask_everything(redis: &Redis) {
         let _ = (format!("{seen:?}"), redis.evict(&seen).await);
     }
     let _ = redis.release(&key, &holder.id).await;
-    if let Ok(vitals) = redis.vitals().await {
-        let _ = vitals.clock.map(|clock| clock.apart_at_least(clock));
+    if let Ok(health) = redis.health().await {
+        let _ = health.clock.map(|clock| clock.apart_at_least(clock));
     }
 }
 

@@ -5,19 +5,23 @@ mod liar;
 
 use fencelock_backends::{ManualClock, Memory};
 use fencelock_conformance::{Place, Site, broken_facts};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use liar::{Liar, Lie};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 struct House {
     clock: Arc<ManualClock>,
-    liar: Arc<dyn Backend>,
+    liar: Arc<Liar>,
 }
 
 impl Place for House {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async { Arc::clone(&self.liar) })
+        Box::pin(async { Arc::clone(&self.liar) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { self.liar.node() }))
     }
 
     fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {

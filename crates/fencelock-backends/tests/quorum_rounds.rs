@@ -4,7 +4,7 @@
 mod quorum_kit;
 
 use fencelock_backends::{ManualClock, Memory, Quorum};
-use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, Release, Renew, Renewal, Sink};
+use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, QuorumNode, Release, Renew, Renewal, Sink};
 use quorum_kit::{Road, Scene, claim, ms};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn two_nodes_of_three_away_are_named_with_their_causes() {
 async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
     let scene = Scene::new(3);
     let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
-    let nodes = scene.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Backend>).collect();
+    let nodes = scene.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
     let quorum = Quorum::with_clock(nodes, Arc::clone(&clock) as _, Drift::default()).unwrap();
     for node in &scene.nodes {
         node.road(Road::Slow(ms(10)));
@@ -316,8 +316,8 @@ async fn a_resumed_hold_keeps_its_token() {
 #[test]
 fn one_node_named_twice_and_nodes_of_two_kinds_are_refused() {
     let clock = Arc::new(ManualClock::default());
-    let leases: Arc<dyn Backend> = Arc::new(Memory::with_leases(clock));
-    let endless: Arc<dyn Backend> = Arc::new(Memory::new());
+    let leases: Arc<dyn QuorumNode> = Arc::new(Memory::with_leases(clock));
+    let endless: Arc<dyn QuorumNode> = Arc::new(Memory::new());
     let twice = Quorum::trusting_empty(vec![Arc::clone(&leases), Arc::clone(&leases)]).unwrap_err();
     assert!(twice.to_string().contains("twice"), "{twice}");
     let mixed = Quorum::trusting_empty(vec![leases, endless]).unwrap_err();

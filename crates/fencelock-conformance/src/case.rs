@@ -73,8 +73,8 @@ pub(crate) enum Need {
     Evicts,
     /// Another's hold cannot be ended.
     NeverEvicts,
-    /// The fence of a hold can be raised.
-    Raises,
+    /// The place can be a node of a quorum.
+    Node,
     /// Other programs use the same names.
     Foreign,
 }
@@ -88,7 +88,10 @@ impl Need {
             Self::Portable => (facts.portable, "a hold cannot be passed to another process here"),
             Self::Evicts => (facts.evicts, "another's hold cannot be ended here"),
             Self::NeverEvicts => (!facts.evicts, "another's hold can be ended here"),
-            Self::Raises => (!facts.fresh_holders, "there is no one fence here"),
+            Self::Node => match place.node() {
+                Ok(_) => (true, ""),
+                Err(why) => (false, why),
+            },
             Self::Foreign => match place.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),

@@ -1,7 +1,4 @@
-use crate::{
-    Acquire, Claim, Eviction, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew, Renewal, Sink,
-    Unknown, Vitals,
-};
+use crate::{Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Release, Renew, Renewal, Sink, Unknown};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,7 +44,7 @@ pub struct Capabilities {
     pub longest_ttl: Option<Duration>,
 }
 
-/// A place where locks live. This is the whole contract; everything comfortable stands on top of it.
+/// A place where locks live: everything that a lock needs of it. A node of a quorum needs more: [`crate::QuorumNode`].
 ///
 /// Promises of an implementation, each checked by the conformance suite:
 ///
@@ -77,10 +74,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Asks for a key.
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
 
-    /// Makes the fence of a hold this one token, if the hold is this holder's and its fence is not beyond: [`crate::raise_fence`].
-    /// That is how the nodes of a quorum agree on one token.
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
-
     /// Asks for one [`crate::Event::Changed`] when whoever has the key now has it no more; at once if nobody has. A hint:
     /// it may be late, and may never come.
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()>;
@@ -100,11 +93,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Ends the hold that was seen, if it is still that one.
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
 
-    /// What the nodes of a quorum are compared by; nothing where there is no server to ask.
-    fn vitals(&self) -> Answer<'_, Vitals> {
-        Box::pin(async { Ok(Vitals::default()) })
-    }
-
     /// The same place over connections of its own, which the next requests open on the runtime that they are made on. For
     /// releases after the end of the runtime that has the connections of this one; `None` where there are none.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
@@ -115,5 +103,5 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>>;
 }
 
-/// The contract must stay usable behind a pointer: a quorum is a backend made of backends.
+/// The contract must stay usable behind a pointer.
 const _: Option<&dyn Backend> = None;

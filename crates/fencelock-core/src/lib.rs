@@ -48,6 +48,7 @@ mod fence;
 mod fence_gate;
 mod finding;
 mod hand_off;
+mod health;
 mod holder;
 mod holding;
 mod invalid;
@@ -61,7 +62,6 @@ mod serial;
 mod side_key;
 mod span;
 mod time;
-mod vitals;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use block::{TokenBlock, next_block};
@@ -72,18 +72,18 @@ pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
 pub use hand_off::PlaceInLine;
+pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
 pub use holding::{Expiry, Foreign, Holding, Occupant};
 pub use invalid::Invalid;
 pub use key::Key;
 pub use lease::Lease;
 pub use quorum::{
-    Defeat, Inspection, NodeSet, Outcome, Quorum, Raise, Round, Seen, Sight, Standing, Tally, Verdict, Vote,
-    next_proposed_block, quarantine, raise_fence,
+    Defeat, Inspection, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Sight, Standing, Tally, Verdict,
+    Vote, next_proposed_block, quarantine, raise_fence,
 };
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use span::Span;
 pub use time::{Clock, Drift, Moment, Ttl};
-pub use vitals::{ClockOffset, Vitals};

@@ -46,8 +46,8 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, FencingToken, Finding, HolderId,
-    Holding, Key, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding, Key,
+    Release, Renew, Renewal, Sink, Unknown,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,10 +141,6 @@ impl Backend for File {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async { self.claim(claim) })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { self.raise_held(key, holder, to) })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

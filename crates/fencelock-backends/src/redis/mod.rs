@@ -17,11 +17,13 @@ mod facts;
 mod fault;
 mod feed;
 mod guard;
+mod health;
 mod link;
 mod list;
 mod members;
 mod product;
 mod protocol;
+mod quorum_node;
 mod renewing;
 mod reply;
 mod script;
@@ -33,15 +35,14 @@ mod session;
 mod siblings;
 mod silence;
 mod target;
-mod vitals;
 
 use crate::clock::BootClock;
 use ack_line::Acked;
 use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, Vitals,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, Finding, HolderId, Holding,
+    Intent, Invalid, Key, Occupant, Release, Renew, Renewal, Sink, Unknown,
 };
 use guard::{Guard, Pass, Refusal, State};
 use link::Link;
@@ -122,6 +123,12 @@ impl Redis {
 
     fn guard(&self) -> Option<&Guard> {
         self.link.target.guard.as_ref()
+    }
+
+    /// The same server over connections of their own. Without wake-ups and replicas, they are open after fewer trips.
+    fn for_releases(&self) -> Option<Self> {
+        let link = Link::quiet(self.link.target.for_releases()).ok()?;
+        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
     }
 
     fn pass<'a>(&'a self, session: &'a Session) -> Pass<'a> {
@@ -334,13 +341,6 @@ impl Backend for Redis {
         Box::pin(self.claim(claim))
     }
 
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move {
-            let answer = self.call(|pass| script::raise(&self.link.target.wire(key), holder, to, pass)).await?;
-            reply::read_raise(self.link.node(), answer)
-        })
-    }
-
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async move {
             self.watch_key(&*self.session().await?, key).await;
@@ -371,14 +371,8 @@ impl Backend for Redis {
         Box::pin(self.end(holding))
     }
 
-    fn vitals(&self) -> Answer<'_, Vitals> {
-        Box::pin(async move { Ok(vitals::look(self, &*self.session().await?).await) })
-    }
-
-    /// For releases: without wake-ups and replicas, it is there after fewer trips.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        let link = Link::quiet(self.link.target.for_releases()).ok()?;
-        Some(Arc::new(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) }))
+        Some(Arc::new(self.for_releases()?))
     }
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {

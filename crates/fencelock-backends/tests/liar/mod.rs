@@ -1,7 +1,7 @@
 use fencelock_backends::Memory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, Holder, HolderId,
-    Holding, Intent, Key, Occupant, Owner, Raise, Release, Renew, Renewal, Sink, Ttl, Unknown,
+    Holding, Intent, Key, Occupant, Owner, QuorumNode, Release, Renew, Renewal, Sink, Ttl, Unknown,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -53,6 +53,11 @@ pub(crate) struct Liar {
 impl Liar {
     pub(crate) fn new(truth: Memory, lie: Lie) -> Self {
         Self { truth: Arc::new(truth), lie, answers: AtomicU64::new(1) }
+    }
+
+    /// No lie is about nodes of a quorum.
+    pub(crate) fn node(&self) -> Arc<dyn QuorumNode> {
+        Arc::clone(&self.truth) as _
     }
 
     fn key(&self, key: &Key) -> Key {
@@ -178,10 +183,6 @@ impl Backend for Liar {
             self.overtakes(&bent).await;
             self.retold(claim, self.truth.acquire(&bent).await?)
         })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        self.truth.raise(key, holder, to)
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

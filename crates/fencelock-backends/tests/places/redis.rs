@@ -1,6 +1,6 @@
 use fencelock_backends::Redis;
 use fencelock_conformance::{Foreign, Place, RedisForeign, RedisServer, Site, StartError};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One server for all cases of a site; each backend is a connection of its own. `options` go into the URL.
@@ -48,12 +48,19 @@ struct OnRedis {
     foreign: RedisForeign,
 }
 
+impl OnRedis {
+    async fn client(&self) -> Redis {
+        Redis::open(&self.url).await.expect("a server to connect to")
+    }
+}
+
 impl Place for OnRedis {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async {
-            let redis: Arc<dyn Backend> = Arc::new(Redis::open(&self.url).await.expect("a server to connect to"));
-            redis
-        })
+        Box::pin(async { Arc::new(self.client().await) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { Arc::new(self.client().await) as _ }))
     }
 
     fn foreign(&self) -> Result<&dyn Foreign, &'static str> {

@@ -1,6 +1,6 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, FencingToken, Intent, Raise, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Intent, Release, Renew, Renewal, Sink};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -165,10 +165,6 @@ impl Backend for Faulty {
         Box::pin(async {
             self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await })).await.flatten()
         })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        self.inner.raise(key, holder, to)
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
