@@ -78,6 +78,18 @@ fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
 }
 
 #[test]
+fn a_place_that_takes_every_mode_for_an_exclusive_one_is_caught() {
+    caught(
+        Lie::IgnoresModes,
+        &[
+            "a_claim_in_a_mode_that_is_missing_is_refused_by_name",
+            "a_claim_in_a_mode_that_is_missing_leaves_nothing_behind",
+            "a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder",
+        ],
+    );
+}
+
+#[test]
 fn contention_that_is_an_error_is_caught() {
     caught(Lie::BusyIsAnError, &["a_busy_key_is_busy_for_everybody_else"]);
 }

@@ -1,4 +1,5 @@
 use crate::Place;
+use crate::cases::modes;
 use crate::in_time::{again_if_too_slow, in_time};
 use fencelock_core::{BoxFuture, Capabilities};
 use std::any::type_name;
@@ -75,6 +76,8 @@ pub(crate) enum Need {
     NeverEvicts,
     /// The place can be a node of a quorum.
     Node,
+    /// There is a mode that the place does not have.
+    LacksModes,
     /// Other programs use the same names.
     Foreign,
 }
@@ -92,6 +95,7 @@ impl Need {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),
             },
+            Self::LacksModes => (modes().iter().any(|mode| !facts.modes.has(*mode)), "this place has every mode"),
             Self::Foreign => match place.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),

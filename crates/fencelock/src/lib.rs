@@ -64,8 +64,9 @@ pub use fencelock_backends as backends;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
-    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId, Holding,
-    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Span, Superseded, Ttl, Unknown,
+    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
+    HolderInfo, Holders, Holding, Invalid, Key, Level, LossReason, Mode, Modes, Moment, NodeFault, Occupant, Owner,
+    Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use lock::Lock;

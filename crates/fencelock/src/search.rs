@@ -69,7 +69,7 @@ impl<'a> Search<'a> {
             on_wait(&Waiting {
                 key: self.request.key.clone(),
                 ahead,
-                holder: occupied.by.clone(),
+                holders: occupied.holders.clone(),
                 expiry: occupied.expiry,
                 held_for: occupied.held_for,
                 waited: self.waited(),
@@ -136,7 +136,7 @@ pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, atte
     // Before the first answer nothing is known about who has it; the deadline came first.
     let occupied =
         occupied.unwrap_or_else(|| Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never));
-    Error::Busy { key: key.clone(), holder: occupied.by, expires_in: occupied.expiry, waited, attempts }
+    Error::Busy { key: key.clone(), holders: occupied.holders, expires_in: occupied.expiry, waited, attempts }
 }
 
 /// The wait was over before an answer came.

@@ -261,7 +261,7 @@ impl Watchdog {
                 }
             }
             Ok(Renew::Absent) => hold.lose(LossReason::Deleted),
-            Ok(Renew::TakenBy(occupant)) => hold.lose(LossReason::TakenBy(occupant)),
+            Ok(Renew::TakenBy(holders)) => hold.lose(LossReason::TakenBy(holders)),
             Err(_) => hold.not_renewed(dice()),
         }
         let mut table = self.table();

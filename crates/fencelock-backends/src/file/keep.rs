@@ -31,8 +31,8 @@ impl File {
     pub(super) fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
         match self.held_here(&renewal.key)? {
             Some(hold) if hold.record.holder.id == renewal.holder => Ok(Renew::Renewed { waiters: 0 }),
-            Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()))),
-            None => Ok(self.look(&renewal.key)?.occupant().map_or(Renew::Absent, Renew::TakenBy)),
+            Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()).into())),
+            None => Ok(self.look(&renewal.key)?.occupant().map_or(Renew::Absent, |by| Renew::TakenBy(by.into()))),
         }
     }
 
@@ -45,7 +45,7 @@ impl File {
             return here.map(|_| Release::Released);
         }
         here?;
-        Ok(self.look(key)?.occupant().map_or(Release::Absent, Release::TakenBy))
+        Ok(self.look(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
     }
 
     /// The record is a courtesy, the lock is the truth: it is let go whatever becomes of the record.

@@ -127,7 +127,7 @@ impl File {
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
-        facts.shared = true;
+        facts.cross_process = true;
         facts
     }
 
@@ -140,7 +140,10 @@ impl Backend for File {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async { self.claim(claim) })
+        Box::pin(async {
+            claim.supported_by(self)?;
+            self.claim(claim)
+        })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

@@ -227,7 +227,7 @@ impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
         facts.expires = self.expires;
-        facts.shared = self.nodes.iter().any(|node| node.backend.capabilities().shared);
+        facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
         facts.longest_ttl = self.longest_ttl();
         facts
@@ -250,6 +250,7 @@ impl Backend for Quorum {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async move {
+            claim.supported_by(self)?;
             self.enter().await?;
             match claim.intent {
                 Intent::Poll => self.poll(claim).await,

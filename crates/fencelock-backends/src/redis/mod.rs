@@ -152,6 +152,7 @@ impl Redis {
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        claim.supported_by(self)?;
         let session = self.session().await?;
         if let Some(answer) = self.ask(&session, claim).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
@@ -258,7 +259,7 @@ impl Redis {
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
     async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
         let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
-        if matches!(occupied.by, Occupant::Foreign(_)) {
+        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
             self.watch_key(session, key).await;
         }
     }
@@ -320,7 +321,7 @@ impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
         (facts.expires, facts.queues, facts.portable) = (true, true, true);
-        (facts.shared, facts.evicts) = (true, true);
+        (facts.cross_process, facts.evicts) = (true, true);
         facts.longest_ttl = self.guard().map(|guard| guard.max_ttl.get());
         facts
     }

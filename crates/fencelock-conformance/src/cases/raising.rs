@@ -35,7 +35,7 @@ async fn a_raised_hold_has_its_new_fence_and_the_next_one_is_greater(place: &dyn
     let raised = more(a.takes().await, 30_000_000);
     assert_eq!(raise(place, &a, raised).await, Raise::Acked);
     assert_eq!(a.has_it().await, raised);
-    assert_eq!(a.seen().await.fence, Some(raised));
+    assert_eq!(a.hold().await.fence, Some(raised));
     assert_eq!(a.releases().await, Release::Released);
     assert!(b.takes().await > raised);
 }

@@ -106,7 +106,7 @@ impl Watch<'_> {
         on_wait(&Waiting {
             key: self.request.key.clone(),
             ahead,
-            holder: occupied.by,
+            holders: occupied.holders,
             expiry: occupied.expiry,
             held_for: occupied.held_for,
             waited: self.core.clock.now().since(self.arrived),

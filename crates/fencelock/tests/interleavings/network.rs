@@ -183,7 +183,7 @@ impl Network {
         let seen = self.holding()?;
         let evicted = at_once(self.memory.evict(&seen)).unwrap();
         assert_eq!(evicted, Eviction::Evicted);
-        seen.occupant.holder_id()
+        seen.first().holder_id()
     }
 
     /// A renewal was confirmed to its holder, in time or too late to count. Nothing is known of a hold that began with a
