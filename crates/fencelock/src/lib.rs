@@ -61,6 +61,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use error::Error;
 pub use fencelock_backends as backends;
+pub use fencelock_backends::register;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{

@@ -32,6 +32,7 @@ mod latch;
 mod name;
 mod permission;
 mod record;
+pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
 mod survey;

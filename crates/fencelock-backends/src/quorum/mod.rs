@@ -28,6 +28,7 @@ mod look;
 mod node;
 mod page;
 mod report;
+pub(crate) mod scheme;
 mod url;
 
 use crate::clock::BootClock;
@@ -44,8 +45,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
-
-pub(crate) use url::{lazy, node_urls, on_demand, open};
 
 /// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
 ///

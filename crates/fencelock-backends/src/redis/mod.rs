@@ -26,6 +26,7 @@ mod protocol;
 mod quorum_node;
 mod renewing;
 mod reply;
+pub(crate) mod scheme;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
@@ -46,7 +47,6 @@ use fencelock_core::{
 };
 use guard::{Guard, Pass, Refusal, State};
 use link::Link;
-pub use members::{Change, Enlisted};
 pub(crate) use members::{enlist, members};
 use redis::{RedisError, RedisResult, Value};
 use reply::{Claimed, Left, Seen};
