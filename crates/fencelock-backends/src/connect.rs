@@ -89,6 +89,7 @@ mod tests {
         assert_ne!(address(&named), address(&one));
     }
 
+    #[cfg(feature = "file")]
     #[tokio::test]
     async fn a_relative_directory_is_named_by_its_absolute_path() {
         // The tests of a package run in its own directory.

@@ -1,5 +1,6 @@
 use crate::connect::ConnectError;
 use crate::init::Enlisted;
+#[cfg(feature = "redis")]
 use crate::redis::servers::Server;
 use fencelock_core::{Backend, BoxFuture, Invalid};
 use std::fmt::Debug;
@@ -112,13 +113,19 @@ pub struct BenchSite {
     /// A directory that belongs to this run alone.
     pub directory: Option<PathBuf>,
     /// The Redis servers on which the keys of the run are deleted.
+    #[cfg(feature = "redis")]
     pub servers: Vec<Server>,
 }
 
 impl BenchSite {
     /// The keys of this URL; nothing is left of them when nobody holds them.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), directory: None, servers: Vec::new() }
+        Self {
+            url: url.into(),
+            directory: None,
+            #[cfg(feature = "redis")]
+            servers: Vec::new(),
+        }
     }
 
     /// The same in a directory that belongs to this run alone.
@@ -129,6 +136,7 @@ impl BenchSite {
     }
 
     /// The same with keys that stay on these servers until they are deleted.
+    #[cfg(feature = "redis")]
     #[must_use]
     pub fn with_servers(mut self, servers: Vec<Server>) -> Self {
         self.servers = servers;

@@ -1,17 +1,30 @@
 //! The schemes of this process: those of this crate, and those that were registered.
 
+#[cfg(feature = "file")]
 use crate::file::scheme::FileScheme;
 use crate::memory_scheme::MemoryScheme;
-use crate::quorum::scheme::QuorumScheme;
-use crate::redis::scheme::RedisScheme;
 use crate::scheme::Scheme;
+#[cfg(feature = "redis")]
+use crate::{quorum::scheme::QuorumScheme, redis::scheme::RedisScheme};
 use fencelock_core::Invalid;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// Every scheme of this crate. A new place adds a line here; the rest is in its [`Scheme`].
 fn built_in() -> Vec<Arc<dyn Scheme>> {
-    vec![Arc::new(MemoryScheme), Arc::new(FileScheme), Arc::new(RedisScheme), Arc::new(QuorumScheme)]
+    vec![
+        Arc::new(MemoryScheme),
+        #[cfg(feature = "file")]
+        Arc::new(FileScheme),
+        #[cfg(feature = "redis")]
+        Arc::new(RedisScheme),
+        #[cfg(feature = "redis")]
+        Arc::new(QuorumScheme),
+    ]
 }
+
+/// The features that schemes of this crate need, for a message if they are off.
+const FEATURES: [(&str, &str); 5] =
+    [("file", "file"), ("redis", "redis"), ("rediss", "redis"), ("redlock", "redis"), ("redlock+tls", "redis")];
 
 static SCHEMES: LazyLock<RwLock<Vec<Arc<dyn Scheme>>>> = LazyLock::new(|| RwLock::new(built_in()));
 
@@ -75,7 +88,13 @@ fn has(schemes: &[Arc<dyn Scheme>], name: &str) -> bool {
 fn unknown_scheme(name: &str) -> Invalid {
     let schemes = schemes();
     let forms: Vec<&str> = schemes.iter().flat_map(|scheme| scheme.forms()).map(|form| form.url).collect();
-    Invalid::new(format!("{name:?} is no scheme that is known here: locks live at {}", forms.join(", ")))
+    let (forms, feature) = (forms.join(", "), FEATURES.iter().find(|(scheme, _)| *scheme == name));
+    Invalid::new(match feature {
+        Some((_, feature)) => format!(
+            "{name}: is not compiled in: it needs the feature {feature:?} of fencelock; without it locks live at {forms}"
+        ),
+        None => format!("{name:?} is no scheme that is known here: locks live at {forms}"),
+    })
 }
 
 #[cfg(test)]
@@ -98,12 +117,19 @@ mod tests {
 
     #[test]
     fn no_scheme_is_replaced() {
-        for forms in [
-            const { &[UrlForm::new("redis://MINE", "")] },
-            const { &[UrlForm::new("memory:MINE", "")] },
-            const { &[UrlForm::new("file:MINE", "")] },
-        ] {
-            assert!(register(Named(forms)).unwrap_err().to_string().contains("known already"), "{forms:?}");
+        let refused = register(Named(const { &[UrlForm::new("memory:MINE", "")] })).unwrap_err();
+        assert!(refused.to_string().contains("known already"), "{refused}");
+    }
+
+    #[test]
+    fn the_schemes_of_this_crate_are_there_or_their_feature_is_named() {
+        let features = [("file", cfg!(feature = "file")), ("redis", cfg!(feature = "redis"))];
+        for (scheme, feature) in FEATURES {
+            let on = features.contains(&(feature, true));
+            match scheme_of(&format!("{scheme}:x")) {
+                Ok(_) => assert!(on, "{scheme}"),
+                Err(told) => assert!(!on && told.to_string().contains("not compiled in"), "{scheme}: {told}"),
+            }
         }
     }
 
@@ -128,8 +154,8 @@ mod tests {
     fn a_url_without_a_scheme_names_those_that_are_known() {
         for url in ["nowhere:x", "/run/locks", "localhost", "REDIS://h"] {
             let told = scheme_of(url).unwrap_err().to_string();
-            for form in ["memory:[NAME]", "file:DIR", "redis://HOST", "rediss://HOST", "redlock://", "redlock+tls://"] {
-                assert!(told.contains(form), "{told} should name {form}");
+            for form in built_in().iter().flat_map(|scheme| scheme.forms()) {
+                assert!(told.contains(form.url), "{told} should name {form:?}");
             }
         }
         assert!(scheme_of(" ").unwrap_err().to_string().contains("empty"));

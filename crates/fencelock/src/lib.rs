@@ -25,8 +25,18 @@
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
 //!
-//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name ([`telemetry`]), `serde` stores [`Key`], [`HolderId`] and
-//! [`FencingToken`].
+//! Features of Cargo:
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `file` | on | `file:`; Unix only |
+//! | `redis` | on | `redis://` and `redlock://`, with TLS; Unix only |
+//! | `metrics` | off | numbers for the facade of that name: [`telemetry`] |
+//! | `serde` | off | [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent |
+//!
+//! A program that only locks files builds neither the Redis driver nor TLS:
+//! `fencelock = { version = "0.1", default-features = false, features = ["file"] }`. `memory:` is always there, and
+//! [`register`] adds places of other crates.
 //!
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
 //! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
