@@ -140,7 +140,7 @@ async fn a_lease_that_a_clock_set_back_has_made_long_is_cut_at_its_renewal() {
     let place = connect(&server.url()).await.unwrap();
     let held = claim(1, Intent::Try);
     takes(&*place, &held).await;
-    clock.set(Shift::Back(Duration::from_mins(30))).unwrap();
+    clock.set(Shift::Back(Duration::from_secs(1800))).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!(left > 1_700_000, "the clock was set back: {left}");
     let renewal = |told| [Renewal::new(key(), held.holder.id, held.ttl).with_told(Duration::from_secs(told))];

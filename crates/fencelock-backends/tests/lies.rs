@@ -32,9 +32,9 @@ impl Place for House {
 
 fn liars_house(lie: Lie) -> Site {
     Site::new("liar", move || {
-        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
         let truth = match lie {
-            Lie::LocksNeverExpire => Memory::with_leases(Arc::new(ManualClock::at(Duration::from_hours(1)))),
+            Lie::LocksNeverExpire => Memory::with_leases(Arc::new(ManualClock::at(Duration::from_secs(3600)))),
             _ => Memory::with_leases(Arc::clone(&clock) as _),
         };
         Ok(Box::new(House { clock, liar: Arc::new(Liar::new(truth, lie)) }))

@@ -78,7 +78,7 @@ async fn two_nodes_of_three_away_are_named_with_their_causes() {
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
     let scene = Scene::new(3);
-    let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+    let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
     let nodes = scene.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
     let quorum = Quorum::with_clock(nodes, Arc::clone(&clock) as _, Drift::default()).unwrap();
     for node in &scene.nodes {

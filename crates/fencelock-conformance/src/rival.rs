@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// No case lasts so long: only a release or an eviction ends such a hold.
-pub(crate) const LONG: Duration = Duration::from_mins(1);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A hold that a case lets expire.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 /// Longer than [`SHORT`] by more than any server's clock is coarse.

@@ -223,7 +223,7 @@ impl Watchdog {
         }
         table.asleep_until = next;
         // Without a hold there is nothing to look at when the machine wakes up.
-        Some(if next == Moment::NEVER { Duration::from_hours(1) } else { next.since(now).min(LONGEST_NAP) })
+        Some(if next == Moment::NEVER { Duration::from_secs(3600) } else { next.since(now).min(LONGEST_NAP) })
     }
 
     fn renew(self: &Arc<Self>, mut holds: Vec<Arc<Hold>>) {

@@ -27,6 +27,7 @@
 mod contend;
 mod directory;
 mod examine;
+mod flock;
 mod keep;
 mod latch;
 mod name;

@@ -189,10 +189,10 @@ mod tests {
     fn a_node_that_started_within_the_longest_ttl_is_noted() {
         let up = |seconds| health(|of| of.up_for = Some(Duration::from_secs(seconds)));
         let of =
-            |seconds: [u64; 2]| restarts(&seconds.map(|up_for| node("n", up(up_for))), Some(Duration::from_mins(1)));
+            |seconds: [u64; 2]| restarts(&seconds.map(|up_for| node("n", up(up_for))), Some(Duration::from_secs(60)));
         assert_eq!(of([60, 9000]).unwrap().level, Level::Fine);
         let lately = of([59, 9000]).unwrap();
         assert_eq!((lately.level, lately.text.matches(" s ago").count()), (Level::Note, 1), "{}", lately.text);
-        assert!(restarts(&[node("n", Health::default())], Some(Duration::from_mins(1))).is_none(), "it does not tell");
+        assert!(restarts(&[node("n", Health::default())], Some(Duration::from_secs(60))).is_none(), "it does not tell");
     }
 }

@@ -109,7 +109,7 @@ impl Quorum {
     /// # Errors
     /// [`Invalid`] for less than 1 ms and more than a minute.
     pub fn node_timeout(mut self, limit: Duration) -> Result<Self, Invalid> {
-        if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&limit) {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&limit) {
             return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
         }
         // Nobody has asked these nodes anything yet, so nothing that was learnt is lost.

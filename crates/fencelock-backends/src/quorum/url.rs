@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn its_longest_ttl_is_a_minute_unless_the_url_says_otherwise() {
         let longest = |rest| lazily(rest).unwrap().capabilities().longest_ttl;
-        assert_eq!(longest("a,b,c"), Some(Duration::from_mins(1)));
+        assert_eq!(longest("a,b,c"), Some(Duration::from_secs(60)));
         assert_eq!(longest("a,b,c?max_ttl=5000"), Some(Duration::from_secs(5)));
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Leases on a clock that the case moves, so each case has its own.
 pub(crate) fn site() -> Site {
     Site::new("memory_leases", || {
-        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
         let locks = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
         Ok(Box::new(Leases { clock, locks }))
     })

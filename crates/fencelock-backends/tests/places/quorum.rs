@@ -22,7 +22,7 @@ struct Memories {
 
 impl Memories {
     fn new(alive: usize, dead: usize) -> Self {
-        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
         let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
         for number in 0..alive + dead {
             nodes.push(if number < dead {

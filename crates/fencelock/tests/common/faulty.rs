@@ -163,7 +163,9 @@ impl Backend for Faulty {
         self.claimants.lock().unwrap().push(claim.holder.id);
         let claim = if self.capabilities().queues { claim.clone() } else { claim.with_intent(Intent::Try) };
         Box::pin(async {
-            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await })).await.flatten()
+            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await }))
+                .await
+                .and_then(|answer| answer)
         })
     }
 
@@ -184,7 +186,7 @@ impl Backend for Faulty {
         Box::pin(async move {
             self.send(Verb::Release, |inner| Box::pin(async move { inner.release(&key, &holder).await }))
                 .await
-                .flatten()
+                .and_then(|answer| answer)
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 
 /// For machines that are slow; nothing takes so long.
-pub(crate) const GENEROUS: Duration = Duration::from_mins(1);
+pub(crate) const GENEROUS: Duration = Duration::from_secs(60);
 
 pub(crate) async fn client(place: &Place, sharing: bool) -> Client {
     place.client(Client::builder().sharing(sharing)).await
