@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime};
 ///
 /// On Linux and Android it is `CLOCK_BOOTTIME`. [`std::time::Instant`] is `CLOCK_MONOTONIC` there, which stands still in
 /// suspend, so a laptop that wakes up would believe in leases that ended hours ago (rust-lang/rust#87906). On other
-/// systems it is the monotonic clock of the system, which counts sleep on macOS.
+/// Unix systems it is the monotonic clock of the system, which counts sleep on macOS; elsewhere it is [`std::time::Instant`],
+/// which counts sleep on Windows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 
 impl Clock for BootClock {
+    #[cfg(unix)]
     fn now(&self) -> Moment {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let id = rustix::time::ClockId::Boottime;
@@ -22,6 +24,16 @@ impl Clock for BootClock {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let micros = u64::try_from(time.tv_nsec).unwrap_or(0) / 1000;
         Moment::from_micros(seconds * 1_000_000 + micros)
+    }
+
+    #[cfg(not(unix))]
+    fn now(&self) -> Moment {
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+        let now = std::time::Instant::now();
+        let since = now.saturating_duration_since(*START.get_or_init(|| now));
+        // Moments are not compared between processes. An hour keeps the first ones away from zero.
+        Moment::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX).saturating_add(3_600_000_000))
     }
 
     fn wall_micros(&self) -> u64 {

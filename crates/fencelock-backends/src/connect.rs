@@ -1,9 +1,6 @@
-use crate::file::File;
-use crate::memory::Memory;
-use crate::redis::Redis;
+use crate::schemes::scheme_of;
 use fencelock_core::{Backend, Invalid, Unknown};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Why a URL gave no backend. It shows its reason, and has no other source.
@@ -39,9 +36,9 @@ impl From<Unknown> for ConnectError {
     }
 }
 
-/// Makes the backend that a URL names; `memory:` is [`Memory::of_this_process`], and a relative path after `file:` begins at
-/// the present working directory. The first connection is made before it returns, so a wrong address or password
-/// is known at once.
+/// Makes the backend that a URL names; `memory:` is [`Memory::of_this_process`](crate::Memory::of_this_process), and a relative
+/// path after `file:` begins at the present working directory. The first connection is made before it returns, so a wrong
+/// address or password is known at once.
 ///
 /// # Errors
 /// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a server or
@@ -50,16 +47,7 @@ impl From<Unknown> for ConnectError {
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
-    refuse_blank(url)?;
-    let (scheme, rest) = url.split_once(':').ok_or_else(|| unknown_scheme(url))?;
-    match scheme {
-        "memory" if rest.is_empty() => Ok(Memory::of_this_process()),
-        "memory" => Ok(Memory::named(rest)),
-        "file" => Ok(Arc::new(File::open(directory(rest)?)?)),
-        "redis" | "rediss" => Ok(Arc::new(Redis::open(url).await?)),
-        "redlock" | "redlock+tls" => Ok(Arc::new(crate::quorum::open(url).await?)),
-        _ => Err(unknown_scheme(scheme).into()),
-    }
+    scheme_of(url)?.connect(url).await
 }
 
 /// As [`connect`], but servers are connected to with the first request: for whoever wants to look at them, also if they do
@@ -72,11 +60,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
 pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
-    match url.split_once(':') {
-        Some(("redis" | "rediss", _)) => Ok(Arc::new(Redis::lazy(url)?)),
-        Some(("redlock" | "redlock+tls", _)) => Ok(Arc::new(crate::quorum::lazy(url)?)),
-        _ => connect(url).await,
-    }
+    scheme_of(url)?.lazy(url).await
 }
 
 /// As [`connect`], but servers are connected to with the first claim or look, so that one that is away, or starts later, is
@@ -88,34 +72,7 @@ pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
 pub async fn on_demand(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
-    match url.split_once(':') {
-        Some(("redlock" | "redlock+tls", _)) => Ok(Arc::new(crate::quorum::on_demand(url)?)),
-        _ => lazy(url).await,
-    }
-}
-
-/// A variable that was not set makes an empty URL. No place is meant by it, and none is guessed.
-fn refuse_blank(url: &str) -> Result<(), Invalid> {
-    if url.trim().is_empty() {
-        return Err(Invalid::new("the URL is empty: it says where the locks live, as in redis://HOST or file:DIR"));
-    }
-    Ok(())
-}
-
-/// `DIR` of `file:DIR`, and of `file:///DIR` as others write it.
-fn directory(rest: &str) -> Result<PathBuf, Invalid> {
-    let directory = rest.strip_prefix("//").unwrap_or(rest);
-    if directory.is_empty() {
-        return Err(Invalid::new("file: needs a directory, as in file:/run/lock/fencelock"));
-    }
-    Ok(PathBuf::from(directory))
-}
-
-pub(crate) fn unknown_scheme(scheme: &str) -> Invalid {
-    Invalid::new(format!(
-        "locks live at memory:, file:DIR, redis://HOST, rediss://HOST, redlock://HOST,HOST,HOST or \
-         redlock+tls://HOST,HOST,HOST; {scheme:?} is none of these"
-    ))
+    scheme_of(url)?.on_demand(url).await
 }
 
 #[cfg(test)]
@@ -132,6 +89,7 @@ mod tests {
         assert_ne!(address(&named), address(&one));
     }
 
+    #[cfg(feature = "file")]
     #[tokio::test]
     async fn a_relative_directory_is_named_by_its_absolute_path() {
         // The tests of a package run in its own directory.

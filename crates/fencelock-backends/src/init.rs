@@ -1,7 +1,6 @@
-use crate::connect::{ConnectError, unknown_scheme};
-use crate::quorum::node_urls;
-use crate::redis::{Enlisted, Role, Target, enlist};
-use fencelock_core::Invalid;
+use crate::connect::ConnectError;
+use crate::schemes::scheme_of;
+use std::time::Duration;
 
 /// Puts the servers of a `redlock://` URL, or of a `redis://` URL with `quarantine=on`, into service as this set: the first
 /// time, and after each change of the list or of `max_ttl=`.
@@ -17,21 +16,37 @@ use fencelock_core::Invalid;
 /// # Cancel safety
 /// Some of the servers may be told and others not; doing it again is harmless.
 pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<Enlisted>, ConnectError> {
-    let (scheme, _) = url.split_once(':').ok_or_else(|| unknown_scheme(url))?;
-    match scheme {
-        "redlock" | "redlock+tls" => enlist(Role::Member, &node_urls(url)?, trust_empty).await,
-        "redis" | "rediss" if Target::parse(url)?.guard.is_some() => {
-            enlist(Role::Alone, &[url.to_owned()], trust_empty).await
-        }
-        "redis" | "rediss" => Err(Invalid::new(
-            "this Redis has no quarantine, so there is nothing to set up: say quarantine=on in its URL, if you want one",
-        )
-        .into()),
-        "memory" | "file" => Err(Invalid::new(format!(
-            "{scheme}: forgets no lock while anybody holds one, so there is nothing to set up: init is for redlock:// and for \
-             redis:// with quarantine=on"
-        ))
-        .into()),
-        _ => Err(unknown_scheme(scheme).into()),
+    scheme_of(url)?.init(url, trust_empty).await
+}
+
+/// What became of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Enlisted {
+    /// Its address, without a password.
+    pub node: String,
+    /// What was found there.
+    pub change: Change,
+    /// How long it will not grant; zero if it serves.
+    pub ready_in: Duration,
+}
+
+impl Enlisted {
+    /// `node` is an address without a password.
+    pub fn new(node: impl Into<String>, change: Change, ready_in: Duration) -> Self {
+        Self { node: node.into(), change, ready_in }
     }
+}
+
+/// What was found on a node that was enlisted.
+///
+/// Exhaustive: a program that puts servers into service must say which of these it found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was new, or had been restarted or flushed.
+    New,
+    /// It belonged to another set of nodes, or allowed another longest TTL.
+    Moved,
+    /// It belonged to this set already.
+    None,
 }

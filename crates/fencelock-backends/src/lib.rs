@@ -1,27 +1,50 @@
 //! The places where a fencelock lock can live. Each is a [`Backend`](fencelock_core::Backend); none knows another.
 //!
+//! A URL names a place by its scheme: [`connect`]. Other crates add schemes of their own with [`register`].
+//!
 //! | backend | for | what frees a crashed holder | line of waiters |
 //! |---|---|---|---|
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
 //! | [`File`] | processes of one machine | the kernel | whoever asks first after a release |
 //! | [`Redis`] | machines that share one Redis | the lease's TTL | first come, first served |
 //! | [`Quorum`] | machines that share several independent Redis servers | the lease's TTL | whoever asks first after a release |
+//!
+//! Files need the feature `file`, servers the feature `redis`; both are on by default, and need Unix.
 #![forbid(unsafe_code)]
+
+#[cfg(all(feature = "file", not(unix)))]
+compile_error!(
+    "the feature `file` of fencelock needs Unix: it locks with flock(2). Build with default-features = false."
+);
+#[cfg(all(feature = "redis", not(unix)))]
+compile_error!("the feature `redis` of fencelock needs Unix so far. Build with default-features = false.");
 
 mod clock;
 mod connect;
+#[cfg(feature = "file")]
 mod file;
 mod init;
 mod memory;
+mod memory_scheme;
+#[cfg(feature = "redis")]
 mod quorum;
+#[cfg(feature = "redis")]
 mod redis;
+mod scheme;
+mod schemes;
 mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect, lazy, on_demand};
+#[cfg(feature = "file")]
 pub use file::File;
-pub use init::init;
+pub use init::{Change, Enlisted, init};
 pub use memory::Memory;
+#[cfg(feature = "redis")]
 pub use quorum::Quorum;
+#[cfg(feature = "redis")]
+pub use redis::Redis;
+#[cfg(feature = "redis")]
 pub use redis::servers::{Server, servers};
-pub use redis::{Change, Enlisted, Redis};
+pub use scheme::{BenchSite, Connecting, Scheme, UrlForm};
+pub use schemes::{register, scheme_of, schemes};

@@ -4,8 +4,8 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken, Finding,
-    Holder, HolderId, Holding, Intent, Invalid, Key, Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Sink,
-    TokenBlock, Unknown, next_block, raise_fence,
+    Holder, HolderId, HolderInfo, Holding, Intent, Invalid, Key, Moment, Occupant, Occupied, QuorumNode, Raise,
+    Release, Renew, Renewal, Sink, TokenBlock, Unknown, next_block, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -127,7 +127,7 @@ impl Memory {
                     held.until = held.until.max(step.end(renewal.ttl.get()));
                     Renew::Renewed { waiters }
                 }
-                Some(held) => Renew::TakenBy(Occupant::Holder(held.holder.clone())),
+                Some(held) => Renew::TakenBy(Occupant::Holder(held.holder.clone()).into()),
             }
         })
     }
@@ -249,10 +249,10 @@ impl Slot {
 
     fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {
         self.held.as_ref().filter(|held| now < held.until).map(|held| {
-            Holding::new(key.clone(), Occupant::Holder(held.holder.clone()), held.expiry(now))
+            let hold = HolderInfo::new(Occupant::Holder(held.holder.clone()), held.expiry(now))
                 .with_fence(Some(held.fence))
-                .with_held_for(Some(now.since(held.since)))
-                .with_waiters(self.waiters())
+                .with_held_for(Some(now.since(held.since)));
+            Holding::new(key.clone(), hold).with_waiters(self.waiters())
         })
     }
 
@@ -264,7 +264,7 @@ impl Slot {
                 self.held = None;
                 Release::Released
             }
-            Some(held) => return Ok(Release::TakenBy(Occupant::Holder(held.holder.clone()))),
+            Some(held) => return Ok(Release::TakenBy(Occupant::Holder(held.holder.clone()).into())),
         };
         self.advance(None, &mut step)?;
         Ok(answer)
@@ -310,11 +310,10 @@ impl Backend for Memory {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async { self.step(&claim.key, |slot, step| slot.claim(claim, step)) })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
+        Box::pin(async {
+            claim.supported_by(self)?;
+            self.step(&claim.key, |slot, step| slot.claim(claim, step))
+        })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -346,7 +345,7 @@ impl Backend for Memory {
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
         Box::pin(async {
             let evicted = self.step(&seen.key, |slot, mut step| {
-                let same = slot.held.as_ref().is_some_and(|held| Some(held.holder.id) == seen.occupant.holder_id());
+                let same = slot.held.as_ref().is_some_and(|held| seen.has(held.holder.id));
                 if !same {
                     return Ok(Eviction::Changed(slot.holding(&seen.key, step.now).map(Box::new)));
                 }
@@ -363,5 +362,11 @@ impl Backend for Memory {
         Box::pin(async {
             vec![Finding::fine("place", "memory of this process: other processes do not see these locks")]
         })
+    }
+}
+
+impl QuorumNode for Memory {
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
     }
 }

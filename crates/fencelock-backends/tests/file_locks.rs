@@ -75,7 +75,10 @@ fn a_hold_is_renewed_by_its_holder_alone() {
     let (held, _) = take(&a, "k");
     assert_eq!(renew(&a, &held), Renew::Renewed { waiters: 0 });
     for locks in [&a, &b] {
-        assert_eq!(renew(locks, &claim("k", Intent::Try)), Renew::TakenBy(Occupant::Holder(held.holder.clone())));
+        assert_eq!(
+            renew(locks, &claim("k", Intent::Try)),
+            Renew::TakenBy(Occupant::Holder(held.holder.clone()).into())
+        );
     }
     free(&a, &held);
     assert_eq!(renew(&a, &held), Renew::Absent);
@@ -88,7 +91,7 @@ fn a_release_frees_only_what_its_holder_has() {
     let (held, _) = take(&a, "k");
     for locks in [&a, &b] {
         let release = free(locks, &claim("k", Intent::Try));
-        assert_eq!(release, Release::TakenBy(Occupant::Holder(held.holder.clone())));
+        assert_eq!(release, Release::TakenBy(Occupant::Holder(held.holder.clone()).into()));
     }
     assert_eq!(renew(&a, &held), Renew::Renewed { waiters: 0 });
     assert_eq!(free(&a, &held), Release::Released);
@@ -160,7 +163,11 @@ fn fences_grow_over_a_damaged_record() {
         let (held, fence) = take(&locks, "k");
         assert!(fence > last, "{fence} after {last}");
         last = fence;
-        assert_eq!(now(locks.inspect(&held.key)).unwrap().unwrap().fence, Some(fence), "the record is whole again");
+        assert_eq!(
+            now(locks.inspect(&held.key)).unwrap().unwrap().first().fence,
+            Some(fence),
+            "the record is whole again"
+        );
         free(&locks, &held);
     }
 }
@@ -218,9 +225,9 @@ fn an_inspection_tells_holder_fence_and_time() {
     let (held, fence) = take(&locks, "k");
     clock.advance(Duration::from_secs(7));
     let holding = now(locks.inspect(&held.key)).unwrap().unwrap();
-    assert_eq!(holding.occupant, Occupant::Holder(held.holder));
-    assert_eq!((holding.fence, holding.expiry), (Some(fence), Expiry::Never));
-    assert_eq!(holding.held_for, Some(Duration::from_secs(7)));
+    assert_eq!(holding.first().occupant, Occupant::Holder(held.holder));
+    assert_eq!((holding.first().fence, holding.first().expiry), (Some(fence), Expiry::Never));
+    assert_eq!(holding.first().held_for, Some(Duration::from_secs(7)));
 }
 
 #[test]
@@ -259,7 +266,7 @@ fn a_lock_of_another_program_is_busy_and_foreign() {
     other.try_lock().unwrap();
     assert!(matches!(busy_with(ask(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
     let holding = now(locks.inspect(&key("k"))).unwrap().unwrap();
-    assert!(matches!(holding.occupant, Occupant::Foreign(_)));
+    assert!(matches!(holding.first().occupant, Occupant::Foreign(_)));
     assert_eq!(now(locks.list()).unwrap(), std::slice::from_ref(&holding));
     assert!(matches!(now(locks.evict(&holding)).unwrap(), Eviction::Refused(_)));
     other.unlock().unwrap();
@@ -298,9 +305,9 @@ fn a_holder_whose_file_was_replaced_learns_who_has_the_lock() {
     fs::remove_file(lock_file(&scratch, "k")).unwrap();
     let (winner, _) = take(&b, "k");
     let taken = Occupant::Holder(winner.holder.clone());
-    assert_eq!(renew(&a, &loser), Renew::TakenBy(taken.clone()));
+    assert_eq!(renew(&a, &loser), Renew::TakenBy(taken.clone().into()));
     assert_eq!(ask(&a, &loser.with_intent(Intent::Poll)), Acquire::Gone);
-    assert_eq!(free(&a, &loser), Release::TakenBy(taken));
+    assert_eq!(free(&a, &loser), Release::TakenBy(taken.into()));
     assert_eq!(renew(&b, &winner), Renew::Renewed { waiters: 0 });
 }
 

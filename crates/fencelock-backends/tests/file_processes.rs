@@ -33,9 +33,9 @@ fn another_process_sees_who_holds_and_whom_to_end() {
     let mut other = Process::start(scratch.path());
     let fence = other.take("k");
     let holding = now(locks.inspect(&key("k"))).unwrap().unwrap();
-    assert_eq!(holding.fence, Some(fence));
-    assert!(holding.held_for.unwrap() < PATIENCE);
-    let Occupant::Holder(holder) = &holding.occupant else { panic!("foreign: {holding:?}") };
+    assert_eq!(holding.first().fence, Some(fence));
+    assert!(holding.first().held_for.unwrap() < PATIENCE);
+    let Occupant::Holder(holder) = &holding.first().occupant else { panic!("foreign: {holding:?}") };
     assert_eq!(holder.owner.place(), format!("box:{}", other.pid()));
     let Eviction::Refused(text) = now(locks.evict(&holding)).unwrap() else { panic!("not refused") };
     assert!(text.contains(&format!("process {}", other.pid())), "{text}");

@@ -5,19 +5,23 @@ mod liar;
 
 use fencelock_backends::{ManualClock, Memory};
 use fencelock_conformance::{Place, Site, broken_facts};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use liar::{Liar, Lie};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 struct House {
     clock: Arc<ManualClock>,
-    liar: Arc<dyn Backend>,
+    liar: Arc<Liar>,
 }
 
 impl Place for House {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async { Arc::clone(&self.liar) })
+        Box::pin(async { Arc::clone(&self.liar) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { self.liar.node() }))
     }
 
     fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
@@ -28,9 +32,9 @@ impl Place for House {
 
 fn liars_house(lie: Lie) -> Site {
     Site::new("liar", move || {
-        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
         let truth = match lie {
-            Lie::LocksNeverExpire => Memory::with_leases(Arc::new(ManualClock::at(Duration::from_hours(1)))),
+            Lie::LocksNeverExpire => Memory::with_leases(Arc::new(ManualClock::at(Duration::from_secs(3600)))),
             _ => Memory::with_leases(Arc::clone(&clock) as _),
         };
         Ok(Box::new(House { clock, liar: Arc::new(Liar::new(truth, lie)) }))
@@ -71,6 +75,18 @@ fn two_holders_of_one_key_are_caught() {
 #[test]
 fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
     caught(Lie::OneInAHundredIsGranted, &["sixty_four_tasks_count_without_losing_one"]);
+}
+
+#[test]
+fn a_place_that_takes_every_mode_for_an_exclusive_one_is_caught() {
+    caught(
+        Lie::IgnoresModes,
+        &[
+            "a_claim_in_a_mode_that_is_missing_is_refused_by_name",
+            "a_claim_in_a_mode_that_is_missing_leaves_nothing_behind",
+            "a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder",
+        ],
+    );
 }
 
 #[test]

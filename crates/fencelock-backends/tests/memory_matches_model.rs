@@ -139,9 +139,9 @@ impl Pair {
                 }
                 match answer {
                     model::Acquire::Granted { fence, count, .. } => Said::Granted { last: fence, count },
-                    model::Acquire::Queued { ahead, occupied: model::Occupied { last_fence, ttl_ms, by, .. }, .. } => {
-                        Said::Queued { ahead, last_fence, by: by.holder().unwrap(), ttl_ms: ttl_ms.unwrap() }
-                    }
+                    model::Acquire::Queued {
+                        ahead, occupied: model::Occupied { last_fence, ttl_ms, by, .. }, ..
+                    } => Said::Queued { ahead, last_fence, by: by.holder().unwrap(), ttl_ms: ttl_ms.unwrap() },
                     model::Acquire::Busy(by) => Said::Busy { by: by.by.holder().unwrap(), ttl_ms: by.ttl_ms.unwrap() },
                     model::Acquire::Gone => Said::Nobody,
                     other => panic!("{other:?}"),

@@ -3,8 +3,8 @@
 
 use fencelock_backends::{Change, ConnectError, Quorum, Redis, connect, init};
 use fencelock_core::{
-    Acquire, Backend, Claim, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, Owner, Raise, Release, Renew,
-    Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, Owner, QuorumNode, Raise,
+    Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
@@ -167,10 +167,10 @@ async fn a_server_in_quarantine_hands_nothing_over_and_raises_nothing() {
     let Some(servers) = servers(1) else { return };
     let server = &servers[0];
     init(&alone(server), true).await.unwrap();
-    let redis = connect(&alone(server)).await.unwrap();
+    let redis = Redis::open(&alone(server)).await.unwrap();
     for (quarantined, then) in [(false, Reply::Int(1)), (true, Reply::Int(0))] {
         let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
-        let fence = granted(&*redis, &holder).await;
+        let fence = granted(&redis, &holder).await;
         assert!(matches!(redis.acquire(&waiter).await, Ok(Acquire::Queued { .. })));
         if quarantined {
             server.command(&["DEL", "fencelock:node"]);
@@ -364,7 +364,7 @@ async fn a_node_that_forgot_its_vote_lets_nobody_else_in() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_quarantine_the_same_story_has_two_holders() {
     let Some(mut servers) = servers(3) else { return };
-    let mut nodes: Vec<Arc<dyn Backend>> = Vec::new();
+    let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
     for server in &servers {
         nodes.push(Arc::new(Redis::open(&server.url()).await.unwrap()));
     }

@@ -1,6 +1,6 @@
 use crate::commands::bench::args::Bench;
 use crate::commands::lab::args::Lab;
-use crate::notes::{ENVIRONMENT, PLACES, URL_OPTIONS};
+use crate::notes;
 use crate::{exit, span};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// A lock has a name, the KEY, and lives in a place, the URL. Whoever holds it is the only one, until it is released or
 /// its lease ends; a fencing token tells each holder from all later ones.
 #[derive(Debug, Parser)]
-#[command(name = "fencelock", version, max_term_width = 100, after_help = PLACES)]
-#[command(after_long_help = [PLACES, URL_OPTIONS, ENVIRONMENT].join("\n\n"))]
+#[command(name = "fencelock", version, max_term_width = 100, after_help = notes::places())]
+#[command(after_long_help = notes::all())]
 #[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 #[command(subcommand_required = true, arg_required_else_help = false, disable_help_subcommand = true)]
 pub(crate) struct Arguments {

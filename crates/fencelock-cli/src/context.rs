@@ -106,7 +106,7 @@ fn of(backend: Result<Arc<dyn Backend>, ConnectError>, told: fn(&Error) -> Failu
 
 /// Refuses locks that no other process sees.
 fn shared(client: Client) -> Result<Client, Failure> {
-    if client.capabilities().shared {
+    if client.capabilities().cross_process {
         return Ok(client);
     }
     let name = client.name();

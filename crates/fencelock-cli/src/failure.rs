@@ -43,16 +43,21 @@ impl From<Error> for Failure {
     }
 }
 
+fn advice_on_busy(by: &Occupant, expires_in: Expiry) -> &'static str {
+    match (by, expires_in) {
+        (Occupant::Foreign(foreign), Expiry::Never) if !foreign.is_string() => {
+            "; this is no lock, and does not end: use another key, or move what is there"
+        }
+        (Occupant::Foreign(_), Expiry::Never) => {
+            "; it does not end by itself: if it is a lock that nobody holds, `fencelock break` shows how to end it"
+        }
+        _ => "; wait longer with -w, or ask it to finish",
+    }
+}
+
 fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
     match error {
-        Error::Busy { holder: Occupant::Foreign(foreign), expires_in: Expiry::Never, .. } if !foreign.is_string() => {
-            (Exit::Busy, "; this is no lock, and does not end: use another key, or move what is there")
-        }
-        Error::Busy { holder: Occupant::Foreign(_), expires_in: Expiry::Never, .. } => (
-            Exit::Busy,
-            "; it does not end by itself: if it is a lock that nobody holds, `fencelock break` shows how to end it",
-        ),
-        Error::Busy { .. } => (Exit::Busy, "; wait longer with -w, or ask it to finish"),
+        Error::Busy { holders, expires_in, .. } => (Exit::Busy, advice_on_busy(holders.first(), *expires_in)),
         Error::Lost { .. } => (Exit::Lost, ""),
         Error::Config(_) => (Exit::Usage, ""),
         Error::NotReplicated { .. } => {

@@ -23,18 +23,19 @@ pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
 
 /// What `status` and others tell of a key, held or free.
 pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
+    let holder = held.map(Holding::first);
     let answer = json!({
         "key": key,
         "held": held.is_some(),
         "owner": null,
         "foreign": null,
-        "fence": held.and_then(|held| held.fence).map(FencingToken::get),
-        "held_for_ms": held.and_then(|held| held.held_for).map(millis),
-        "expires_in_ms": held.and_then(|held| expires_in(held.expiry)),
+        "fence": holder.and_then(|holder| holder.fence).map(FencingToken::get),
+        "held_for_ms": holder.and_then(|holder| holder.held_for).map(millis),
+        "expires_in_ms": holder.and_then(|holder| expires_in(holder.expiry)),
         "waiters": held.map_or(0, |held| held.waiters),
     });
-    match held {
-        Some(held) => with_occupant(answer, &held.occupant),
+    match holder {
+        Some(holder) => with_occupant(answer, &holder.occupant),
         None => answer,
     }
 }
@@ -47,13 +48,13 @@ pub(crate) fn expires_in(expiry: Expiry) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock::Key;
+    use fencelock::{HolderInfo, Key};
 
     #[test]
     fn a_hold_of_ours_has_an_owner_and_no_proof() {
         let proof = "ab".repeat(16);
         let by = Occupant::from_wire(&format!("{proof} web-1:4242 nightly"));
-        let held = Holding::new(Key::new("k").unwrap(), by, Expiry::Never);
+        let held = Holding::new(Key::new("k").unwrap(), HolderInfo::new(by, Expiry::Never));
         let state = state("k", Some(&held));
         assert_eq!(state["owner"], json!({ "host": "web-1", "pid": 4242, "label": "nightly" }));
         assert!(state["foreign"].is_null() && !state.to_string().contains(&proof), "{state}");
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn what_another_program_put_there_has_no_owner() {
-        let held = Holding::new(Key::new("k").unwrap(), Occupant::from_wire("5f3b12ab"), Expiry::Never);
+        let held =
+            Holding::new(Key::new("k").unwrap(), HolderInfo::new(Occupant::from_wire("5f3b12ab"), Expiry::Never));
         let state = state("k", Some(&held));
         assert!(state["owner"].is_null() && state["foreign"].is_string(), "{state}");
     }

@@ -65,7 +65,7 @@ fn carry_out(arguments: Arguments) -> Exit {
     logging::start(&arguments);
     let context = Context::new(&arguments.common);
     let ended = on_this_thread(commands::carry_out(arguments, &context));
-    ended.flatten().unwrap_or_else(|failure| {
+    ended.and_then(|done| done).unwrap_or_else(|failure| {
         context.report.fail(&failure);
         failure.exit
     })

@@ -1,14 +1,26 @@
 //! What stands below the help of the whole program, and in its manual page.
 
-/// The places, and examples.
-pub(crate) const PLACES: &str = "\
-Places where a lock can live:
-  file:DIR                     processes of this machine; a crashed holder frees its lock at once
-  redis://HOST[:PORT][/DB]     machines that share one Redis; a crashed holder's lease runs out
-  rediss://HOST[:PORT][/DB]    the same over TLS
-  redlock://HOST,HOST,HOST     machines that share independent Redis servers; a majority counts
-  redlock+tls://HOST,...       the same over TLS
+use fencelock::backends::schemes;
+use std::fmt::Write;
 
+/// The places, and examples.
+pub(crate) fn places() -> String {
+    let mut text = "Places where a lock can live:\n".to_owned();
+    for scheme in schemes().iter().filter(|scheme| scheme.cross_process()) {
+        for form in scheme.forms() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {:<28} {}", form.url, form.about);
+        }
+    }
+    text + "\n" + EXAMPLES
+}
+
+/// The whole text below the long help and in the manual page.
+pub(crate) fn all() -> String {
+    [&places(), URL_OPTIONS, ENVIRONMENT].join("\n\n")
+}
+
+const EXAMPLES: &str = "\
 Examples:
   fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
   fencelock run -n backup -- backup --all            skip if another one runs (exit 75)
@@ -18,7 +30,7 @@ Examples:
   fencelock list                                     who holds what";
 
 /// As in the table of docs/en/redis.md.
-pub(crate) const URL_OPTIONS: &str = "\
+const URL_OPTIONS: &str = "\
 URL options:
   redis://HOST?prefix=app:&timeout=300, also with redlock://
   prefix=P           put before every key, to share locks with programs that do so
@@ -39,7 +51,7 @@ URL options:
   trust_empty=true   with a quarantine: an unknown server has forgotten nothing; for tests";
 
 /// The variables that are read or set.
-pub(crate) const ENVIRONMENT: &str = "\
+const ENVIRONMENT: &str = "\
 Environment:
   FENCELOCK_URL      where the lock lives, unless --url says so
   FENCELOCK_PASSWORD the password of every server whose URL has none

@@ -242,7 +242,7 @@ impl Event<'_> {
                     "held_for_ms": status.held_for.map(millis),
                     "waited_ms": millis(status.waited),
                 });
-                with_occupant(told, &status.holder)
+                with_occupant(told, status.holders.first())
             }
             Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
             Self::Waited { key, waited, .. } => json!({ "event": "waited", "key": key, "waited_ms": millis(*waited) }),

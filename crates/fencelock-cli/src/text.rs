@@ -1,5 +1,6 @@
 //! Words for people.
 
+use fencelock::contract::Occupied;
 use fencelock::{Expiry, Fault, Holding, Span, Unknown};
 use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
@@ -34,11 +35,12 @@ pub(crate) fn ordinal(n: u32) -> String {
 
 /// `held by web-1:4242 (nightly) for 3 min 10 s, ends in 12.3 s unless renewed, 2 waiting`
 pub(crate) fn holding(holding: &Holding) -> String {
-    let mut text = format!("held by {}", holding.occupant);
-    if let Some(held_for) = holding.held_for {
+    let occupied = Occupied::from(holding.clone());
+    let mut text = format!("held by {}", occupied.holders);
+    if let Some(held_for) = occupied.held_for {
         let _ = write!(text, " for {}", Span(held_for));
     }
-    if let Expiry::In(left) = holding.expiry {
+    if let Expiry::In(left) = occupied.expiry {
         let _ = write!(text, ", ends in {} unless renewed", Span(left));
     }
     if holding.waiters > 0 {

@@ -1,5 +1,6 @@
 use crate::text::{ordinal, plain};
-use fencelock::{Holding, Occupant, Waiting};
+use fencelock::contract::Occupied;
+use fencelock::{Holders, Holding, Waiting};
 use std::time::Duration;
 
 /// Whom somebody waits for, whether it stands in line or only looks.
@@ -8,7 +9,7 @@ pub(crate) struct WaitStatus {
     pub(crate) key: String,
     /// How many stand before it; `None` where there is no line, and for one who only looks.
     pub(crate) ahead: Option<u32>,
-    pub(crate) holder: Occupant,
+    pub(crate) holders: Holders,
     pub(crate) expires_in: Option<Duration>,
     pub(crate) held_for: Option<Duration>,
     pub(crate) waited: Duration,
@@ -17,12 +18,13 @@ pub(crate) struct WaitStatus {
 impl WaitStatus {
     /// Of one who only looks, and has done so for `waited`.
     pub(crate) fn of_watcher(held: &Holding, waited: Duration) -> Self {
+        let occupied = Occupied::from(held.clone());
         Self {
             key: held.key.to_string(),
             ahead: None,
-            holder: held.occupant.clone(),
-            expires_in: held.expiry.span(),
-            held_for: held.held_for,
+            holders: occupied.holders,
+            expires_in: occupied.expiry.span(),
+            held_for: occupied.held_for,
             waited,
         }
     }
@@ -31,7 +33,7 @@ impl WaitStatus {
     pub(crate) fn place(&self) -> String {
         let line =
             self.ahead.map(|ahead| format!("{} in line, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
-        plain(&format!("{line}held by {}", self.holder))
+        plain(&format!("{line}held by {}", self.holders))
     }
 }
 
@@ -40,7 +42,7 @@ impl From<&Waiting> for WaitStatus {
         Self {
             key: waiting.key.to_string(),
             ahead: waiting.ahead,
-            holder: waiting.holder.clone(),
+            holders: waiting.holders.clone(),
             expires_in: waiting.expiry.span(),
             held_for: waiting.held_for,
             waited: waiting.waited,

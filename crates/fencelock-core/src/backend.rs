@@ -1,7 +1,4 @@
-use crate::{
-    Acquire, Claim, Eviction, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew, Renewal, Sink,
-    Unknown, Vitals,
-};
+use crate::{Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Modes, Release, Renew, Renewal, Sink, Unknown};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,13 +20,15 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
 ///
 /// let mut facts = Capabilities::default();
 /// facts.expires = true;
-/// facts.shared = true;
+/// facts.cross_process = true;
 /// assert!(!facts.queues && facts.longest_ttl.is_none());
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub struct Capabilities {
+    /// The modes of locks that it has besides exclusive ones.
+    pub modes: Modes,
     /// Holds end by themselves when nobody renews them.
     pub expires: bool,
     /// Waiters are served in the order of their arrival, and a release names the next holder.
@@ -37,7 +36,7 @@ pub struct Capabilities {
     /// A hold can be passed to another process by its holder id.
     pub portable: bool,
     /// Locks are seen by other processes.
-    pub shared: bool,
+    pub cross_process: bool,
     /// [`Backend::evict`] can end another's hold.
     pub evicts: bool,
     /// Every claim needs a holder that was never used before: what was left of an earlier claim may be released late.
@@ -47,11 +46,12 @@ pub struct Capabilities {
     pub longest_ttl: Option<Duration>,
 }
 
-/// A place where locks live. This is the whole contract; everything comfortable stands on top of it.
+/// A place where locks live: everything that a lock needs of it. A node of a quorum needs more: [`crate::QuorumNode`].
 ///
 /// Promises of an implementation, each checked by the conformance suite:
 ///
-/// - At most one holder has a key, from [`Acquire::Granted`] until its release, its expiry, or its eviction.
+/// - At most one holder has a key exclusively, from [`Acquire::Granted`] until its release, its expiry, or its eviction.
+/// - A claim in a mode that the place has not is refused at once: [`Claim::supported_by`].
 /// - Contention is an answer, not an error; the only error is [`Unknown`], and it means "maybe carried out".
 /// - A claim that is repeated by its holder gets the same answer and changes nothing, or gives it more time.
 /// - Fencing tokens of one key grow with every grant; a grant of several has them to itself.
@@ -74,12 +74,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
-    /// Asks for a key.
+    /// Asks for a key. Begins with [`Claim::supported_by`].
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
-
-    /// Makes the fence of a hold this one token, if the hold is this holder's and its fence is not beyond: [`crate::raise_fence`].
-    /// That is how the nodes of a quorum agree on one token.
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
 
     /// Asks for one [`crate::Event::Changed`] when whoever has the key now has it no more; at once if nobody has. A hint:
     /// it may be late, and may never come.
@@ -97,13 +93,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// The keys held now, in no order. A key taken or freed meanwhile may or may not be there.
     fn list(&self) -> Answer<'_, Vec<Holding>>;
 
-    /// Ends the hold that was seen, if it is still that one.
+    /// Ends the holds that were seen, if they are still those.
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
-
-    /// What the nodes of a quorum are compared by; nothing where there is no server to ask.
-    fn vitals(&self) -> Answer<'_, Vitals> {
-        Box::pin(async { Ok(Vitals::default()) })
-    }
 
     /// The same place over connections of its own, which the next requests open on the runtime that they are made on. For
     /// releases after the end of the runtime that has the connections of this one; `None` where there are none.
@@ -115,5 +106,5 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>>;
 }
 
-/// The contract must stay usable behind a pointer: a quorum is a backend made of backends.
+/// The contract must stay usable behind a pointer.
 const _: Option<&dyn Backend> = None;

@@ -1,5 +1,6 @@
 use crate::{
-    Expiry, Holder, HolderId, Holding, Invalid, Key, Occupant, TokenBlock, Ttl, next_block, next_proposed_block,
+    Backend, Expiry, Fault, Holder, HolderId, Holders, Holding, Invalid, Key, Mode, TokenBlock, Ttl, Unknown,
+    next_block, next_proposed_block,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Claim {
     pub ttl: Ttl,
     /// How.
     pub intent: Intent,
+    /// In which mode: exclusive unless said otherwise.
+    pub mode: Mode,
     /// Of a node of a quorum: the fence to grant, in microseconds since 1970, if the node's own time and its last grant allow
     /// it. Nodes that are proposed the same mostly grant the same. `None` everywhere else: a place that decides alone goes
     /// by its own clock alone.
@@ -41,15 +44,34 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim of the whole key for one holder.
+    /// An exclusive claim.
     pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
-        Self { key, holder, ttl, intent, proposal: None, block: NonZeroU32::MIN }
+        Self { key, holder, ttl, intent, mode: Mode::Exclusive, proposal: None, block: NonZeroU32::MIN }
     }
 
     /// The same claim with another intent.
     #[must_use]
     pub fn with_intent(&self, intent: Intent) -> Self {
         Self { intent, ..self.clone() }
+    }
+
+    /// The same claim in another mode.
+    #[must_use]
+    pub fn with_mode(&self, mode: Mode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
+    /// Checks that `place` has the mode of this claim. A place does so before anything else.
+    ///
+    /// # Errors
+    /// [`Fault::ModeUnsupported`]: nothing was sent, and trying again changes nothing.
+    pub fn supported_by(&self, place: &dyn Backend) -> Result<(), Unknown> {
+        // Every place has exclusive locks, so the usual claim asks for no facts.
+        if self.mode == Mode::Exclusive || place.capabilities().modes.has(self.mode) {
+            return Ok(());
+        }
+        let advice = "ask for an exclusive lock, or use a place whose capabilities name this mode";
+        Err(Unknown::new(place.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
     }
 
     /// The same claim with a fence to grant.
@@ -78,7 +100,7 @@ impl Claim {
 
 /// The answer to a [`Claim`].
 ///
-/// Exhaustive, as [`Renew`], [`Release`] and [`Eviction`] are: whoever asks must decide what each answer means, and an answer that falls
+/// Exhaustive, as [`Renew`] and [`Release`] are: whoever asks must decide what each answer means, and an answer that falls
 /// through a wildcard is a hold that nobody knows of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquire {
@@ -111,17 +133,17 @@ pub enum Acquire {
 #[non_exhaustive]
 pub struct Occupied {
     /// Who.
-    pub by: Occupant,
-    /// When the hold ends if nobody renews it.
+    pub holders: Holders,
+    /// When the first of their holds ends if nobody renews it.
     pub expiry: Expiry,
-    /// How long it has lasted, where that is known.
+    /// How long the oldest of their holds has lasted, where that is known.
     pub held_for: Option<Duration>,
 }
 
 impl Occupied {
     /// It is not known since when.
-    pub const fn new(by: Occupant, expiry: Expiry) -> Self {
-        Self { by, expiry, held_for: None }
+    pub fn new(holders: impl Into<Holders>, expiry: Expiry) -> Self {
+        Self { holders: holders.into(), expiry, held_for: None }
     }
 
     /// The same with how long it has lasted, if that is known.
@@ -134,7 +156,9 @@ impl Occupied {
 
 impl From<Holding> for Occupied {
     fn from(holding: Holding) -> Self {
-        Self { by: holding.occupant, expiry: holding.expiry, held_for: holding.held_for }
+        let expiry = holding.holders.iter().fold(Expiry::Never, |earliest, hold| earliest.earlier(hold.expiry));
+        let held_for = holding.holders.iter().filter_map(|hold| hold.held_for).max();
+        Self { holders: holding.holders.map(|hold| hold.occupant), expiry, held_for }
     }
 }
 
@@ -179,7 +203,7 @@ pub enum Renew {
     /// The key is free: it expired or was deleted. It was not taken again.
     Absent,
     /// Somebody else has the key.
-    TakenBy(Occupant),
+    TakenBy(Holders),
 }
 
 /// The answer to a release. Exhaustive, for the reason given at [`Acquire`].
@@ -190,13 +214,14 @@ pub enum Release {
     /// The key was already free. A place in line, if there was one, is given up.
     Absent,
     /// Somebody else has the key, and keeps it. A place in line, if there was one, is given up.
-    TakenBy(Occupant),
+    TakenBy(Holders),
 }
 
-/// The answer to a forced release. Exhaustive, for the reason given at [`Acquire`].
+/// The answer to a forced release.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Eviction {
-    /// The hold that was named is ended.
+    /// The holds that were seen are ended.
     Evicted,
     /// By now the key is free, or somebody else's: nothing was done.
     Changed(Option<Box<Holding>>),

@@ -1,3 +1,4 @@
+use crate::Mode;
 use std::fmt;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub enum Fault {
     /// Something answers, but these locks cannot live there: a node of a Redis Cluster, a database that it does not have,
     /// another protocol. Trying again changes nothing, and the detail says what does.
     Unsupported,
+    /// The place has no locks of this mode. Nothing was carried out. Trying again changes nothing.
+    ModeUnsupported(Mode),
     /// Anything else: the detail says what.
     Other,
 }
@@ -42,7 +45,7 @@ pub enum Fault {
 impl Fault {
     /// Whether trying again cannot help.
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Denied | Self::Misconfigured | Self::Unsupported)
+        matches!(self, Self::Denied | Self::Misconfigured | Self::Unsupported | Self::ModeUnsupported(_))
     }
 
     /// Whether the node answered, and takes no part: nothing was carried out.
@@ -52,7 +55,7 @@ impl Fault {
 
     /// Whether the node answered before it changed anything.
     const fn changed_nothing(self) -> bool {
-        self.is_refusal() || matches!(self, Self::ReadOnly | Self::Loading | Self::Full)
+        self.is_refusal() || matches!(self, Self::ReadOnly | Self::Loading | Self::Full | Self::ModeUnsupported(_))
     }
 
     const fn words(self) -> &'static str {
@@ -68,6 +71,7 @@ impl Fault {
             Self::Quarantined => "in quarantine",
             Self::Misconfigured => "set up otherwise",
             Self::Unsupported => "cannot hold these locks",
+            Self::ModeUnsupported(_) => "does not offer",
             Self::Other => "failed",
         }
     }
@@ -87,6 +91,7 @@ impl fmt::Display for Fault {
         f.write_str(self.words())?;
         match self {
             Self::NotReplicated { confirmed, wanted } => write!(f, ": {confirmed} of {wanted} replicas confirmed"),
+            Self::ModeUnsupported(mode) => write!(f, " {mode}"),
             _ => Ok(()),
         }
     }
@@ -175,6 +180,14 @@ impl Unknown {
         })
     }
 
+    /// The mode that the place does not have, if that is the cause.
+    pub fn unsupported_mode(&self) -> Option<Mode> {
+        self.nodes.iter().find_map(|node| match node.fault {
+            Fault::ModeUnsupported(mode) => Some(mode),
+            _ => None,
+        })
+    }
+
     /// Whether trying again cannot help: no node can get better by itself.
     pub fn is_permanent(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.is_permanent())
@@ -235,6 +248,16 @@ mod tests {
         assert_eq!(unknown.not_replicated(), Some((1, 2)));
         assert_eq!(Unknown::new("a:1", Fault::Busy, "").not_replicated(), None);
         assert!(!unknown.is_permanent(), "replicas come back");
+    }
+
+    #[test]
+    fn a_mode_that_is_not_offered_is_named_and_refused_for_good() {
+        let mode = Mode::permits(2, 10).unwrap();
+        let unknown = Unknown::new("file:/x", Fault::ModeUnsupported(mode), "use another place");
+        assert_eq!(unknown.to_string(), "file:/x: does not offer 2 of 10 permits (use another place)");
+        assert_eq!(unknown.unsupported_mode(), Some(mode));
+        assert!(unknown.is_permanent() && unknown.changed_nothing() && !unknown.is_refusal());
+        assert_eq!(Unknown::new("a:1", Fault::Unsupported, "").unsupported_mode(), None);
     }
 
     #[test]

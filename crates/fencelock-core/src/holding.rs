@@ -1,4 +1,4 @@
-use crate::{FencingToken, Holder, HolderId, Key};
+use crate::{Holder, HolderId, HolderInfo, Holders, Key};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -92,6 +92,15 @@ pub enum Expiry {
 }
 
 impl Expiry {
+    /// Whichever comes first.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::In(one), Self::In(other)) => Self::In(one.min(other)),
+            (Self::Never, some) | (some, Self::Never) => some,
+        }
+    }
+
     /// The span, if there is one.
     pub const fn span(self) -> Option<Duration> {
         match self {
@@ -107,36 +116,23 @@ impl Expiry {
 pub struct Holding {
     /// What is held.
     pub key: Key,
-    /// By whom.
-    pub occupant: Occupant,
-    /// When it ends by itself.
-    pub expiry: Expiry,
-    /// The greatest fencing token that the hold may use, and mostly the only one; unknown for foreign holds.
-    pub fence: Option<FencingToken>,
-    /// How long it has been held, where that is known.
-    pub held_for: Option<Duration>,
+    /// By whom, and how.
+    pub holders: Holders<HolderInfo>,
     /// How many stand in line where the lock lives; 0 where there is no line. Tasks of one client that share leases are one
     /// waiter there.
     pub waiters: u32,
 }
 
 impl Holding {
-    /// Its fence and its age are unknown, and nobody waits.
-    pub const fn new(key: Key, occupant: Occupant, expiry: Expiry) -> Self {
-        Self { key, occupant, expiry, fence: None, held_for: None, waiters: 0 }
+    /// One holder, and nobody waits.
+    pub const fn new(key: Key, holder: HolderInfo) -> Self {
+        Self { key, holders: Holders::one(holder), waiters: 0 }
     }
 
-    /// The same with its greatest fencing token, if that is known.
+    /// The same with one more holder.
     #[must_use]
-    pub const fn with_fence(mut self, fence: Option<FencingToken>) -> Self {
-        self.fence = fence;
-        self
-    }
-
-    /// The same with how long it has been held, if that is known.
-    #[must_use]
-    pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
-        self.held_for = held_for;
+    pub fn with_holder(mut self, holder: HolderInfo) -> Self {
+        self.holders = self.holders.and(holder);
         self
     }
 
@@ -145,6 +141,21 @@ impl Holding {
     pub const fn with_waiters(mut self, waiters: u32) -> Self {
         self.waiters = waiters;
         self
+    }
+
+    /// The first holder that is named; of an exclusive lock, the only one.
+    pub const fn first(&self) -> &HolderInfo {
+        self.holders.first()
+    }
+
+    /// What is known of this occupant's hold, if it is named.
+    pub fn hold_of(&self, occupant: &Occupant) -> Option<&HolderInfo> {
+        self.holders.iter().find(|hold| hold.occupant == *occupant)
+    }
+
+    /// Whether this holder is named.
+    pub fn has(&self, holder: HolderId) -> bool {
+        self.holders.iter().any(|hold| hold.holder_id() == Some(holder))
     }
 }
 

@@ -15,14 +15,15 @@
 //! | fencing token | a number that grows with every grant of a key | [`FencingToken`] |
 //! | gate | the receiver's side of it | [`FenceGate`] |
 //! | claim | one holder's request for a key | [`Claim`] |
-//! | holding | what a backend knows of a held key | [`Holding`] |
+//! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
+//! | holding | what a backend knows of a held key and its holders | [`Holding`], [`Holders`] |
 //! | event | a hint from a backend to whoever waits or holds | [`Event`] |
 //! | fault | why a backend could not tell | [`Unknown`] |
 //! | round | one attempt to get a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
 //!
 //! Types that describe something to people or may learn to say more are `#[non_exhaustive]`, and are made with `new` or
-//! `default`. The answers of a backend and the decisions of a quorum are not: each of them must be acted
-//! upon, so whoever matches on them wants the compiler to show a new one.
+//! `default`. The answers to a claim, a renewal and a release and the decisions of a quorum are not: each of them must be
+//! acted upon, so whoever matches on them wants the compiler to show a new one.
 //!
 //! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent; what is read is checked as
 //! by their constructors.
@@ -49,11 +50,14 @@ mod fence;
 mod fence_gate;
 mod finding;
 mod hand_off;
+mod health;
 mod holder;
+mod holders;
 mod holding;
 mod invalid;
 mod key;
 mod lease;
+mod mode;
 mod quorum;
 mod renewal;
 mod retry;
@@ -62,7 +66,6 @@ mod serial;
 mod side_key;
 mod span;
 mod time;
-mod vitals;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use block::{TokenBlock, next_block};
@@ -73,18 +76,20 @@ pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
 pub use hand_off::PlaceInLine;
+pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
+pub use holders::{HolderInfo, Holders};
 pub use holding::{Expiry, Foreign, Holding, Occupant};
 pub use invalid::Invalid;
 pub use key::Key;
 pub use lease::Lease;
+pub use mode::{Mode, Modes};
 pub use quorum::{
-    Defeat, Inspection, NodeSet, Outcome, Quorum, Raise, Round, Seen, Sight, Standing, Tally, Verdict, Vote,
-    next_proposed_block, quarantine, raise_fence,
+    Defeat, Inspection, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Sight, Standing, Tally, Verdict,
+    Vote, next_proposed_block, quarantine, raise_fence,
 };
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use span::Span;
 pub use time::{Clock, Drift, Moment, Ttl};
-pub use vitals::{ClockOffset, Vitals};

@@ -1,4 +1,4 @@
-use crate::{Drift, Lease, Moment, Occupant, Ttl, jitter};
+use crate::{Drift, Holders, Lease, Moment, Ttl, jitter};
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum LossReason {
     /// The key is gone though its time had not come: somebody deleted it, or the server forgot.
     Deleted,
     /// Somebody else has the key.
-    TakenBy(Occupant),
+    TakenBy(Holders),
     /// The longest hold that its owner allowed is over.
     MaxHold,
     /// This process is a fork of the one that holds it. Whether that one still does cannot be told from here.
@@ -23,7 +23,7 @@ impl fmt::Display for LossReason {
         match self {
             Self::Expired => f.write_str("its lease ran out before it could be renewed"),
             Self::Deleted => f.write_str("the key is gone, deleted or forgotten by the server"),
-            Self::TakenBy(occupant) => write!(f, "it is held by {occupant} now"),
+            Self::TakenBy(holders) => write!(f, "it is held by {holders} now"),
             Self::MaxHold => f.write_str("the longest hold allowed is over"),
             Self::Forked => f.write_str("it is held by the process that this one was forked from"),
         }

@@ -70,7 +70,7 @@ impl Ttl {
     /// A shorter lease is spent before a reply from the next room has come back.
     pub const MIN: Duration = Duration::from_millis(10);
     /// A held lease is renewed as long as its holder lives, so a longer one only makes a crash more expensive.
-    pub const MAX: Duration = Duration::from_hours(24);
+    pub const MAX: Duration = Duration::from_secs(86400);
 
     /// # Errors
     /// [`Invalid`] outside [`Ttl::MIN`] to [`Ttl::MAX`]; fractions of a millisecond are cut off.
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn drift_of_absurd_spans_does_not_wrap() {
-        assert!(Drift { ppm: u32::MAX, fixed: Duration::MAX }.of(Duration::MAX) >= Duration::from_hours(24));
+        assert!(Drift { ppm: u32::MAX, fixed: Duration::MAX }.of(Duration::MAX) >= Duration::from_secs(86400));
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn a_worker_that_ends_before_its_work_or_talks_nonsense_ends_the_run() {
 fn a_run_that_is_stopped_has_no_report_and_no_worker() {
     let pool = WorkerPool::default();
     let mut plan = Plan::new("memory:", Workload::HotKey);
-    (plan.processes, plan.span) = (1, Duration::from_hours(1));
+    (plan.processes, plan.span) = (1, Duration::from_secs(3600));
     let shell = || {
         let mut shell = Command::new("sh");
         shell.args(["-c", "read job; echo ready; read go; read more"]);

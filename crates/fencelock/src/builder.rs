@@ -116,6 +116,8 @@ impl Client {
     /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
     /// | `redlock://host[:port],host[:port],host[:port]` | a majority of independent Redis servers; `redlock+tls://` with TLS |
     ///
+    /// Other crates add schemes of their own: [`register`](crate::register).
+    ///
     /// A relative `DIR` is resolved against the working directory, and [`Client::name`] shows the result. Give an absolute one
     /// to programs that must exclude each other: two that say `file:locks` in different directories have two places.
     ///

@@ -145,7 +145,7 @@ impl Client {
                 return Ok(lease.remaining(self.inner.clock.now()));
             }
             Some(Ok(Renew::Absent)) => LossReason::Expired,
-            Some(Ok(Renew::TakenBy(occupant))) => LossReason::TakenBy(occupant),
+            Some(Ok(Renew::TakenBy(holders))) => LossReason::TakenBy(holders),
             Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),
             None => {
                 let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");

@@ -1,5 +1,5 @@
 use fencelock_backends::ConnectError;
-use fencelock_core::{Expiry, Foreign, Invalid, Key, LossReason, Occupant, Occupied, Span, Unknown};
+use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Occupant, Occupied, Span, Unknown};
 use std::fmt;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub enum Error {
         /// What was asked for.
         key: Key,
         /// Who has it.
-        holder: Occupant,
-        /// When that hold ends unless it is renewed.
+        holders: Holders,
+        /// When the first of these holds ends unless it is renewed.
         expires_in: Expiry,
         /// How long this caller waited.
         waited: Duration,
@@ -130,8 +130,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy { key, holder, expires_in, waited, attempts } => {
-                Busy { key, holder, expires_in: *expires_in, waited: *waited, attempts: *attempts }.fmt(f)
+            Self::Busy { key, holders, expires_in, waited, attempts } => {
+                Busy { key, holders, expires_in: *expires_in, waited: *waited, attempts: *attempts }.fmt(f)
             }
             Self::Unreachable { key, cause, waited, attempts } => {
                 Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts }.fmt(f)
@@ -201,7 +201,7 @@ impl fmt::Display for Unreached<'_> {
 /// The words of [`Error::Busy`].
 struct Busy<'a> {
     key: &'a Key,
-    holder: &'a Occupant,
+    holders: &'a Holders,
     expires_in: Expiry,
     waited: Duration,
     attempts: u32,
@@ -209,7 +209,7 @@ struct Busy<'a> {
 
 impl fmt::Display for Busy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is held by {}", self.key, self.holder)?;
+        write!(f, "{} is held by {}", self.key, self.holders)?;
         match self.expires_in {
             Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(left))?,
             Expiry::Never => f.write_str(", without an end of its own")?,
@@ -244,8 +244,8 @@ pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attemp
 pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
     // Before the first answer nothing is known about who has it; the deadline came first.
     let unknown = || Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never);
-    let Occupied { by: holder, expiry: expires_in, .. } = occupied.unwrap_or_else(unknown);
-    Error::Busy { key: key.clone(), holder, expires_in, waited, attempts }
+    let Occupied { holders, expiry: expires_in, .. } = occupied.unwrap_or_else(unknown);
+    Error::Busy { key: key.clone(), holders, expires_in, waited, attempts }
 }
 
 /// As [`unreachable`], for what is asked once.
@@ -256,13 +256,13 @@ pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::{Fault, Foreign};
+    use fencelock_core::{Fault, Foreign, Occupant};
 
     #[test]
     fn busy_names_key_holder_time_left_and_effort() {
         let error = Error::Busy {
             key: Key::new("nightly-report").unwrap(),
-            holder: Occupant::from_wire(&format!("{} web-1:4242 nightly", "ab".repeat(16))),
+            holders: Occupant::from_wire(&format!("{} web-1:4242 nightly", "ab".repeat(16))).into(),
             expires_in: Expiry::In(Duration::from_millis(12_340)),
             waited: Duration::from_secs(5),
             attempts: 7,
@@ -300,7 +300,7 @@ mod tests {
                 attempts: 3,
             },
             could_not_tell(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
-            Error::lost(key(), LossReason::TakenBy(Occupant::Foreign(Foreign::string("1")))),
+            Error::lost(key(), LossReason::TakenBy(Occupant::Foreign(Foreign::string("1")).into())),
             Error::from(Invalid::new("the reason")),
             Error::Closed { held: 1, pending: 2 },
         ];
@@ -318,7 +318,13 @@ mod tests {
 
     fn busy_by(holder: Occupant) -> Error {
         let key = Key::new("k").unwrap();
-        Error::Busy { key, holder, expires_in: Expiry::Never, waited: Duration::from_secs(1), attempts: 1 }
+        Error::Busy {
+            key,
+            holders: holder.into(),
+            expires_in: Expiry::Never,
+            waited: Duration::from_secs(1),
+            attempts: 1,
+        }
     }
 
     #[test]

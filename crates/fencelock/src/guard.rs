@@ -61,7 +61,7 @@ impl Released {
         match answer {
             Release::Released => Self::Released,
             Release::Absent => Self::AlreadyLost { why: if_absent },
-            Release::TakenBy(occupant) => Self::AlreadyLost { why: LossReason::TakenBy(occupant) },
+            Release::TakenBy(holders) => Self::AlreadyLost { why: LossReason::TakenBy(holders) },
         }
     }
 }

@@ -35,9 +35,19 @@ pub(crate) struct Identity {
     unlabelled: Owner,
 }
 
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").or_else(|_| std::env::var("HOSTNAME")).unwrap_or_else(|_| "localhost".to_owned())
+}
+
 impl Identity {
     pub(crate) fn of_this_process() -> Result<Self, Invalid> {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = host();
         let process = Process::current();
         Ok(Self { unlabelled: Owner::new(&host, process.0, None)?, host, process })
     }

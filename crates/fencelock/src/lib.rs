@@ -25,8 +25,18 @@
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
 //!
-//! Features of Cargo, all off: `metrics` gives numbers to the facade of that name ([`telemetry`]), `serde` stores [`Key`], [`HolderId`] and
-//! [`FencingToken`].
+//! Features of Cargo:
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `file` | on | `file:`; Unix only |
+//! | `redis` | on | `redis://` and `redlock://`, with TLS; Unix only |
+//! | `metrics` | off | numbers for the facade of that name: [`telemetry`] |
+//! | `serde` | off | [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent |
+//!
+//! A program that only locks files builds neither the Redis driver nor TLS:
+//! `fencelock = { version = "0.1", default-features = false, features = ["file"] }`. `memory:` is always there, and
+//! [`register`] adds places of other crates.
 //!
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
 //! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
@@ -54,11 +64,13 @@ pub use builder::Builder;
 pub use client::Client;
 pub use error::Error;
 pub use fencelock_backends as backends;
+pub use fencelock_backends::register;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
-    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId, Holding,
-    Invalid, Key, Level, LossReason, Moment, NodeFault, Occupant, Owner, Span, Superseded, Ttl, Unknown,
+    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
+    HolderInfo, Holders, Holding, Invalid, Key, Level, LossReason, Mode, Modes, Moment, NodeFault, Occupant, Owner,
+    Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use lock::Lock;

@@ -1,7 +1,7 @@
 //! What is asked for, once its settings are checked.
 
 use fencelock_core::engine::AcquireRequest;
-use fencelock_core::{Expiry, Key, Occupant, Unknown};
+use fencelock_core::{Expiry, Holders, Key, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ pub struct Waiting {
     /// How many stand before it; `None` where there is no line.
     pub ahead: Option<u32>,
     /// Who has the key.
-    pub holder: Occupant,
-    /// When that hold ends unless it is renewed.
+    pub holders: Holders,
+    /// When the first of these holds ends unless it is renewed.
     pub expiry: Expiry,
-    /// How long that hold has lasted, where it is known.
+    /// How long the oldest of these holds has lasted, where it is known.
     pub held_for: Option<Duration>,
     /// How long it has waited.
     pub waited: Duration,

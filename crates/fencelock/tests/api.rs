@@ -58,7 +58,7 @@ async fn every_future_can_be_spawned() {
     assert_eq!(is_task(guard.release()).await.unwrap(), Released::Released);
     let ran = is_task(client.lock("k").run(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
-    drop(is_task(client.release("k", seen.occupant.holder_id().unwrap())));
+    drop(is_task(client.release("k", seen.first().holder_id().unwrap())));
     is_task(client.close(span)).await.unwrap();
 }
 

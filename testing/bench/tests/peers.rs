@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Less than can be sold in the time, even where 20 others want the machine: the sale ends when nothing is left.
 const STOCK: u64 = 60;
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn page_and_charts_are_what_the_last_run_becomes() {

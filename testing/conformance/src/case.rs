@@ -1,4 +1,5 @@
 use crate::Place;
+use crate::cases::modes;
 use crate::in_time::{again_if_too_slow, in_time};
 use fencelock_core::{BoxFuture, Capabilities};
 use std::any::type_name;
@@ -73,8 +74,10 @@ pub(crate) enum Need {
     Evicts,
     /// Another's hold cannot be ended.
     NeverEvicts,
-    /// The fence of a hold can be raised.
-    Raises,
+    /// The place can be a node of a quorum.
+    Node,
+    /// There is a mode that the place does not have.
+    LacksModes,
     /// Other programs use the same names.
     Foreign,
 }
@@ -88,7 +91,11 @@ impl Need {
             Self::Portable => (facts.portable, "a hold cannot be passed to another process here"),
             Self::Evicts => (facts.evicts, "another's hold cannot be ended here"),
             Self::NeverEvicts => (!facts.evicts, "another's hold can be ended here"),
-            Self::Raises => (!facts.fresh_holders, "there is no one fence here"),
+            Self::Node => match place.node() {
+                Ok(_) => (true, ""),
+                Err(why) => (false, why),
+            },
+            Self::LacksModes => (modes().iter().any(|mode| !facts.modes.has(*mode)), "this place has every mode"),
             Self::Foreign => match place.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),

@@ -1,4 +1,4 @@
-use fencelock_core::{Backend, BoxFuture, Key};
+use fencelock_core::{Backend, BoxFuture, Key, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,11 @@ pub trait Place: Send + Sync {
     /// How long a waiter that gives no sign of itself keeps its place in line, at most.
     fn waiter_life(&self) -> Duration {
         Duration::from_secs(3)
+    }
+
+    /// A new client of the same locks, as a node of a quorum; or why this place cannot be one.
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Err("this place cannot be a node of a quorum")
     }
 
     /// Another program that uses the same names without knowing of fencelock; or why there is none.

@@ -1,14 +1,14 @@
 use crate::Place;
 use crate::in_time::in_time;
 use fencelock_core::{
-    Acquire, Backend, Claim, Eviction, Expiry, FencingToken, Holder, HolderId, Holding, Intent, Key, Occupant,
-    Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent,
+    Key, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
 /// No case lasts so long: only a release or an eviction ends such a hold.
-pub(crate) const LONG: Duration = Duration::from_mins(1);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A hold that a case lets expire.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 /// Longer than [`SHORT`] by more than any server's clock is coarse.
@@ -98,8 +98,9 @@ impl Rival {
         Claim::new(self.key.clone(), self.holder.clone(), ttl(self.ttl), intent)
     }
 
-    pub(crate) fn occupant(&self) -> Occupant {
-        Occupant::Holder(self.holder.clone())
+    /// This attempt, as the only holder.
+    pub(crate) fn holders(&self) -> Holders {
+        Holders::one(Occupant::Holder(self.holder.clone()))
     }
 }
 
@@ -207,9 +208,16 @@ impl Rival {
         self.inspects().await.unwrap_or_else(|| panic!("{} should be held", self.key))
     }
 
+    /// The only hold of this key.
+    pub(crate) async fn hold(&self) -> HolderInfo {
+        let seen = self.seen().await;
+        assert_eq!(seen.holders.count(), 1, "an exclusive lock has one holder: {seen:?}");
+        seen.holders.into_first()
+    }
+
     /// The time left of the hold of this key, whoever has it.
     pub(crate) async fn time_left(&self) -> Duration {
-        match self.seen().await.expiry {
+        match self.hold().await.expiry {
             Expiry::In(left) => left,
             Expiry::Never => panic!("{} should end by itself", self.key),
         }

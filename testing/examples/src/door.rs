@@ -32,7 +32,7 @@ impl Door {
             return Ok(Self::Open);
         }
         let client = Client::connect(lock).await?;
-        if !client.capabilities().shared {
+        if !client.capabilities().cross_process {
             return Err(
                 format!("the buyers are processes, and no other process sees locks in {}", client.name()).into()
             );

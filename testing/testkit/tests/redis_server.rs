@@ -127,7 +127,7 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
     if std::env::var_os(INNER).is_some() {
         let server = RedisServer::start().unwrap();
         println!("pid={}.", server.pid().unwrap());
-        std::thread::sleep(Duration::from_mins(10));
+        std::thread::sleep(Duration::from_secs(600));
     }
     if redis_or_skip().is_none() {
         return;
@@ -212,7 +212,7 @@ fn a_missing_server_is_a_failure_where_it_is_required() {
 fn the_foreign_client_takes_only_what_is_free() {
     let Some(server) = redis_or_skip() else { return };
     let (foreign, key) = (server.foreign(), Key::new("k").unwrap());
-    let minute = Some(Duration::from_mins(1));
+    let minute = Some(Duration::from_secs(60));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         assert_eq!(foreign.take(&key, "theirs", minute).await, ForeignTry::Took);

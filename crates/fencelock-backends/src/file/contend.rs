@@ -111,7 +111,7 @@ impl File {
         };
         let (record, tokens) = self.next_record(&latch, claim, path)?;
         latch.write(&record).map_err(|error| self.trouble("write", path, &error))?;
-        self.table.insert(Hold { record, latch, raised: None.into() });
+        self.table.insert(Hold { record, latch });
         Ok(Some(tokens))
     }
 

@@ -2,12 +2,13 @@
 
 use super::File;
 use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
+use super::flock::{self, Attempt};
 use super::name::SUFFIX;
 use super::permission::{SETGID, excess};
 use super::survey::Survey;
 use super::watch::watched;
 use fencelock_core::{Finding, Level, Unknown};
-use std::fs::{self, TryLockError};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
@@ -107,11 +108,10 @@ fn exclusion(directory: &Directory) -> Finding {
         Ok(both) => both,
         Err(error) => return unclear(error),
     };
-    let (first_try, second_try) = (first.try_lock(), second.try_lock());
-    match (first_try, second_try) {
+    match (flock::try_exclusive(&first), flock::try_exclusive(&second)) {
         // A refusal of the first comes from another examination; it shows as well that locks exclude.
-        (Err(TryLockError::Error(error)), _) | (_, Err(TryLockError::Error(error))) => unclear(error),
-        (Ok(()), Ok(())) => {
+        (Err(error), _) | (_, Err(error)) => unclear(error),
+        (Ok(Attempt::Locked), Ok(Attempt::Locked)) => {
             let text = "two exclusive locks on one file were granted at once";
             Finding::new(Level::Failure, "exclusion", text, "name a directory on a local file system")
         }

@@ -2,39 +2,21 @@
 
 use super::File;
 use super::contend::Seen;
-use super::record::Record;
 use super::table::Hold;
-use fencelock_core::{
-    Acquire, Claim, Event, FencingToken, HolderId, Intent, Key, Occupant, Raise, Release, Renew, Renewal, Unknown,
-    raise_fence,
-};
-use std::sync::{Arc, PoisonError};
+use fencelock_core::{Acquire, Claim, Event, HolderId, Intent, Key, Occupant, Release, Renew, Renewal, Unknown};
+use std::sync::Arc;
 
 impl File {
     pub(super) fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         match self.held_here(&claim.key)? {
             Some(hold) if hold.record.holder.id == claim.holder.id => {
-                return Ok(Acquire::Granted { tokens: hold.record().fence.into() });
+                return Ok(Acquire::Granted { tokens: hold.record.fence.into() });
             }
             _ if claim.intent == Intent::Poll => return Ok(Acquire::Gone),
-            Some(hold) => return Ok(Acquire::Busy(hold.record().holding(self.clock.wall_micros()).into())),
+            Some(hold) => return Ok(Acquire::Busy(hold.record.clone().holding(self.clock.wall_micros()).into())),
             None => {}
         }
         self.contend(claim)
-    }
-
-    /// What is written counts: the next holder's fence follows from it.
-    pub(super) fn raise_held(&self, key: &Key, holder: &HolderId, to: FencingToken) -> Result<Raise, Unknown> {
-        let Some(hold) = self.held_here(key)? else { return Ok(Raise::Refused) };
-        let mut raised = hold.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        let fence = raised.unwrap_or(hold.record.fence).get();
-        let Some(fence) = raise_fence(Some(&hold.record.holder.id), holder, fence, to) else {
-            return Ok(Raise::Refused);
-        };
-        let record = Record { fence, ..hold.record.clone() };
-        hold.latch.write(&record).map_err(|error| self.trouble("write", &self.directory.file_of(key), &error))?;
-        *raised = Some(fence);
-        Ok(Raise::Acked)
     }
 
     /// An end between the look of whoever asks and the watch was not told, so it looks once more.
@@ -49,8 +31,8 @@ impl File {
     pub(super) fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
         match self.held_here(&renewal.key)? {
             Some(hold) if hold.record.holder.id == renewal.holder => Ok(Renew::Renewed { waiters: 0 }),
-            Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()))),
-            None => Ok(self.look(&renewal.key)?.occupant().map_or(Renew::Absent, Renew::TakenBy)),
+            Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()).into())),
+            None => Ok(self.look(&renewal.key)?.occupant().map_or(Renew::Absent, |by| Renew::TakenBy(by.into()))),
         }
     }
 
@@ -63,12 +45,12 @@ impl File {
             return here.map(|_| Release::Released);
         }
         here?;
-        Ok(self.look(key)?.occupant().map_or(Release::Absent, Release::TakenBy))
+        Ok(self.look(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
     }
 
     /// The record is a courtesy, the lock is the truth: it is let go whatever becomes of the record.
     fn let_go(&self, key: &Key, hold: &Hold) -> Result<(), Unknown> {
-        if let Err(error) = hold.latch.write(&hold.record().freed()) {
+        if let Err(error) = hold.latch.write(&hold.record.freed()) {
             let directory = self.directory.name();
             tracing::warn!(%key, %directory, %error, "the release could not be noted in the lock file");
         }

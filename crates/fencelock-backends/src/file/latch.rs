@@ -1,8 +1,9 @@
 //! The kernel's lock on one lock file, and the look at it from outside.
 
+use super::flock;
 use super::permission;
 use super::record::{Damage, LONGEST, Record};
-use std::fs::{self, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -39,10 +40,8 @@ impl Latch {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
         permission::check_plain(&meta)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
+        if flock::try_exclusive(&file)? == flock::Attempt::Refused {
+            return Ok(None);
         }
         let latch =
             Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), pid: std::process::id(), created };
@@ -84,7 +83,7 @@ impl Latch {
 
     /// Lets go at once, even if a child between fork and exec has a copy of the file for a moment.
     pub(super) fn let_go(&self) -> io::Result<()> {
-        self.file.unlock()
+        flock::unlock(&self.file)
     }
 }
 
@@ -109,10 +108,9 @@ pub(super) fn glance(path: &Path) -> io::Result<Glance> {
         Err(error) => return Err(error),
     };
     permission::check_plain(&file.metadata()?)?;
-    match file.try_lock_shared() {
-        Ok(()) => file.unlock().map(|()| Glance::Free),
-        Err(TryLockError::WouldBlock) => read_settled(&file).map(Glance::Held),
-        Err(TryLockError::Error(error)) => Err(error),
+    match flock::try_shared(&file)? {
+        flock::Attempt::Locked => flock::unlock(&file).map(|()| Glance::Free),
+        flock::Attempt::Refused => read_settled(&file).map(Glance::Held),
     }
 }
 

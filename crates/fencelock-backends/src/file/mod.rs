@@ -27,11 +27,13 @@
 mod contend;
 mod directory;
 mod examine;
+mod flock;
 mod keep;
 mod latch;
 mod name;
 mod permission;
 mod record;
+pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
 mod survey;
@@ -46,8 +48,8 @@ use crate::clock::BootClock;
 use crate::sinks::Sinks;
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, FencingToken, Finding, HolderId,
-    Holding, Key, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding, Key,
+    Release, Renew, Renewal, Sink, Unknown,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -127,7 +129,7 @@ impl File {
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
-        facts.shared = true;
+        facts.cross_process = true;
         facts
     }
 
@@ -140,11 +142,10 @@ impl Backend for File {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async { self.claim(claim) })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { self.raise_held(key, holder, to) })
+        Box::pin(async {
+            claim.supported_by(self)?;
+            self.claim(claim)
+        })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

@@ -1,6 +1,6 @@
 //! What is written inside a lock file: one line of JSON, for the next holder's fence and for people.
 
-use fencelock_core::{Expiry, FencingToken, Holder, Holding, Key, Occupant, Owner};
+use fencelock_core::{Expiry, FencingToken, Holder, HolderInfo, Holding, Key, Occupant, Owner};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -96,9 +96,10 @@ impl Record {
     /// The hold, as seen at `wall` microseconds.
     pub(super) fn holding(self, wall: u64) -> Holding {
         let held_for = Duration::from_micros(wall.saturating_sub(self.since));
-        Holding::new(self.key, Occupant::Holder(self.holder), Expiry::Never)
+        let hold = HolderInfo::new(Occupant::Holder(self.holder), Expiry::Never)
             .with_fence(Some(self.fence))
-            .with_held_for(Some(held_for))
+            .with_held_for(Some(held_for));
+        Holding::new(self.key, hold)
     }
 }
 

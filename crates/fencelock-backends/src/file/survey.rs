@@ -4,7 +4,7 @@ use super::File;
 use super::contend::Seen;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
-use fencelock_core::{Eviction, Expiry, Holding, Key, Unknown};
+use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
 use std::{fs, io};
 
 /// So many files that cannot be looked at are named; anybody who may write to the directory can make more.
@@ -44,7 +44,7 @@ impl File {
     pub(super) fn holding(&self, key: &Key, seen: Seen) -> Option<Holding> {
         match seen {
             Seen::Held(record) => Some(record.holding(self.clock.wall_micros())),
-            seen => seen.occupant().map(|occupant| Holding::new(key.clone(), occupant, Expiry::Never)),
+            seen => seen.occupant().map(|by| Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
         }
     }
 
@@ -79,10 +79,10 @@ impl File {
     pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let now = self.look(&seen.key)?;
         let text = match &now {
-            Seen::Held(record) if Some(record.holder.id) == seen.occupant.holder_id() => {
+            Seen::Held(record) if seen.has(record.holder.id) => {
                 format!("the kernel holds this lock for process {}; end that process to free it", record.pid)
             }
-            Seen::Foreign(occupant) if seen.occupant.holder_id().is_none() => {
+            Seen::Foreign(occupant) if seen.first().holder_id().is_none() => {
                 format!("the kernel holds this lock for {occupant}; end that program to free it")
             }
             _ => return Ok(Eviction::Changed(self.holding(&seen.key, now).map(Box::new))),

@@ -2,7 +2,7 @@
 
 use super::latch::Latch;
 use super::record::Record;
-use fencelock_core::{FencingToken, HolderId, Key};
+use fencelock_core::{HolderId, Key};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,16 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Hold {
     pub(super) record: Record,
     pub(super) latch: Latch,
-    /// The fence it was raised to, if it was.
-    pub(super) raised: Mutex<Option<FencingToken>>,
-}
-
-impl Hold {
-    /// What is known of it now.
-    pub(super) fn record(&self) -> Record {
-        let raised = *self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        Record { fence: raised.unwrap_or(self.record.fence), ..self.record.clone() }
-    }
 }
 
 /// At most one hold a key. Its mutex is never kept over a file operation.

@@ -262,7 +262,7 @@ async fn give_back(node: &Node, claim: &Claim) {
 
 /// Whoever most nodes name.
 fn named_most(occupied: &[Occupied]) -> Option<Occupied> {
-    let names = |by: &Occupied| occupied.iter().filter(|other| other.by == by.by).count();
+    let names = |by: &Occupied| occupied.iter().filter(|other| other.holders == by.holders).count();
     let most = occupied.iter().map(names).max()?;
     occupied.iter().find(|by| names(by) == most).cloned()
 }

@@ -14,8 +14,8 @@ const CLOCK_FINE: Duration = Duration::from_millis(500);
 /// Two addresses of one server are one vote that counts twice.
 pub(super) fn twins(reports: &[Report]) -> Option<Finding> {
     for (number, report) in reports.iter().enumerate() {
-        let Some(identity) = &report.vitals.identity else { continue };
-        let same = |other: &&Report| other.vitals.identity.as_ref() == Some(identity);
+        let Some(identity) = &report.health.identity else { continue };
+        let same = |other: &&Report| other.health.identity.as_ref() == Some(identity);
         if let Some(twin) = reports[..number].iter().find(same) {
             let text = format!("{} and {} are the same server, so its loss costs two votes", twin.name, report.name);
             return Some(Finding::new(Level::Failure, "independence", text, "name each server once"));
@@ -27,7 +27,7 @@ pub(super) fn twins(reports: &[Report]) -> Option<Finding> {
 /// Servers on one machine fail together. Nothing, where no node has a host.
 pub(super) fn hosts(reports: &[Report], size: Size) -> Option<Finding> {
     let mut by_host: BTreeMap<&str, usize> = BTreeMap::new();
-    for host in reports.iter().filter_map(|report| report.vitals.host.as_deref()) {
+    for host in reports.iter().filter_map(|report| report.health.host.as_deref()) {
         *by_host.entry(host).or_default() += 1;
     }
     let (host, nodes) = by_host.iter().max_by_key(|(_, nodes)| **nodes)?;
@@ -45,7 +45,7 @@ pub(super) fn hosts(reports: &[Report], size: Size) -> Option<Finding> {
 
 /// How far the clocks are apart: first those of the nodes, then this machine's from theirs.
 pub(super) fn clocks(reports: &[Report]) -> Option<Finding> {
-    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.vitals.clock?))).collect();
+    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.clock?))).collect();
     let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;
     let behind = known.iter().map(|(_, clock)| *clock).min_by_key(|clock| clock.ahead)?;
     let here = ClockOffset { ahead: 0, within: Duration::ZERO };
@@ -89,7 +89,7 @@ pub(super) fn clocks(reports: &[Report]) -> Option<Finding> {
 /// Whether a node started so lately that a lease it forgot may still run.
 pub(super) fn restarts(reports: &[Report], longest: Option<Duration>) -> Option<Finding> {
     let longest = longest?;
-    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.vitals.up_for?))).collect();
+    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.up_for?))).collect();
     let lately: Vec<_> = known
         .iter()
         .filter(|(_, up_for)| *up_for < longest)
@@ -122,20 +122,20 @@ fn span(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::Vitals;
+    use fencelock_core::Health;
 
-    fn node(name: &str, vitals: Vitals) -> Report {
-        Report { name: name.to_owned(), answers: true, vitals, findings: Vec::new() }
+    fn node(name: &str, health: Health) -> Report {
+        Report { name: name.to_owned(), answers: true, health, findings: Vec::new() }
     }
 
-    fn vitals(set: impl FnOnce(&mut Vitals)) -> Vitals {
-        let mut vitals = Vitals::default();
-        set(&mut vitals);
-        vitals
+    fn health(set: impl FnOnce(&mut Health)) -> Health {
+        let mut health = Health::default();
+        set(&mut health);
+        health
     }
 
     fn on_hosts(hosts: &[&str]) -> Finding {
-        let on = |host: &&str| node("n", vitals(|of| of.host = Some((*host).to_owned())));
+        let on = |host: &&str| node("n", health(|of| of.host = Some((*host).to_owned())));
         let reports: Vec<_> = hosts.iter().map(on).collect();
         super::hosts(&reports, Size::new(hosts.len()).unwrap()).unwrap()
     }
@@ -152,7 +152,7 @@ mod tests {
     fn of_clocks(ahead: &[(i64, u64)]) -> Finding {
         let with = |(ahead, within): &(i64, u64)| {
             let clock = ClockOffset { ahead: ahead * 1000, within: Duration::from_millis(*within) };
-            node(&format!("n{ahead}"), vitals(|of| of.clock = Some(clock)))
+            node(&format!("n{ahead}"), health(|of| of.clock = Some(clock)))
         };
         clocks(&ahead.iter().map(with).collect::<Vec<_>>()).unwrap()
     }
@@ -187,12 +187,12 @@ mod tests {
 
     #[test]
     fn a_node_that_started_within_the_longest_ttl_is_noted() {
-        let up = |seconds| vitals(|of| of.up_for = Some(Duration::from_secs(seconds)));
+        let up = |seconds| health(|of| of.up_for = Some(Duration::from_secs(seconds)));
         let of =
-            |seconds: [u64; 2]| restarts(&seconds.map(|up_for| node("n", up(up_for))), Some(Duration::from_mins(1)));
+            |seconds: [u64; 2]| restarts(&seconds.map(|up_for| node("n", up(up_for))), Some(Duration::from_secs(60)));
         assert_eq!(of([60, 9000]).unwrap().level, Level::Fine);
         let lately = of([59, 9000]).unwrap();
         assert_eq!((lately.level, lately.text.matches(" s ago").count()), (Level::Note, 1), "{}", lately.text);
-        assert!(restarts(&[node("n", Vitals::default())], Some(Duration::from_mins(1))).is_none(), "it does not tell");
+        assert!(restarts(&[node("n", Health::default())], Some(Duration::from_secs(60))).is_none(), "it does not tell");
     }
 }

@@ -4,8 +4,8 @@ use super::Quorum;
 use super::look::{Look, faults};
 use super::node::Node;
 use fencelock_core::{
-    Eviction, Foreign, HolderId, Holding, Key, NodeFault, Occupant, Outcome, Quorum as Size, Release, Renew, Renewal,
-    Standing, Tally, Unknown,
+    Eviction, Foreign, HolderId, Holders, Holding, Key, NodeFault, Occupant, Outcome, Quorum as Size, Release, Renew,
+    Renewal, Standing, Tally, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Count {
     tally: Tally,
     outcome: Outcome,
     causes: Vec<Option<Unknown>>,
-    taken_by: Option<Occupant>,
+    taken_by: Option<Holders>,
 }
 
 impl Count {
@@ -37,7 +37,7 @@ impl Count {
         Self { tally: Tally::new(size), outcome: Outcome::Pending, causes: vec![None; size.nodes()], taken_by: None }
     }
 
-    fn hear<T>(&mut self, node: usize, answer: Result<T, Unknown>, taken_by: impl Fn(T) -> Option<Occupant>)
+    fn hear<T>(&mut self, node: usize, answer: Result<T, Unknown>, taken_by: impl Fn(T) -> Option<Holders>)
     where
         for<'a> Standing: From<&'a T>,
     {
@@ -61,9 +61,9 @@ impl Count {
         Unknown::of_nodes(causes)
     }
 
-    fn taken_by(&self) -> Occupant {
+    fn taken_by(&self) -> Holders {
         // A tally of "taken" has counted an answer that names somebody.
-        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("somebody else")))
+        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("somebody else")).into())
     }
 }
 
@@ -172,7 +172,7 @@ impl Quorum {
                 Ok(Eviction::Evicted) => Standing::Ours,
                 Ok(Eviction::Changed(None)) => Standing::Absent,
                 Ok(Eviction::Changed(Some(_))) => Standing::Taken,
-                Ok(refused @ Eviction::Refused(_)) => return Ok(refused),
+                Ok(refused) => return Ok(refused),
                 Err(unknown) => {
                     causes.extend(faults(&unknown));
                     Standing::Unknown

@@ -4,7 +4,7 @@ use super::Quorum;
 use super::compare::{clocks, hosts, restarts, twins};
 use super::page::page;
 use super::report::Report;
-use fencelock_core::{Finding, Level, Vitals};
+use fencelock_core::{Finding, Health, Level};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -30,12 +30,12 @@ impl Quorum {
             tasks.push(tokio::spawn(async move {
                 let name = node.backend.name();
                 let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
-                let look = async { (node.backend.vitals().await, node.backend.examine().await) };
+                let look = async { (node.backend.health().await, node.backend.examine().await) };
                 match timeout(PATIENCE, look).await {
-                    Ok((vitals, findings)) => {
-                        Report { name, answers: vitals.is_ok(), vitals: vitals.unwrap_or_default(), findings }
+                    Ok((health, findings)) => {
+                        Report { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
                     }
-                    Err(_) => Report { name, answers: false, vitals: Vitals::default(), findings: vec![silent()] },
+                    Err(_) => Report { name, answers: false, health: Health::default(), findings: vec![silent()] },
                 }
             }));
         }

@@ -1,7 +1,8 @@
 //! What the nodes say of who has a key.
 
 use fencelock_core::{
-    Expiry, FencingToken, HolderId, Holding, Inspection, Key, NodeFault, Occupant, Quorum as Size, Seen, Sight, Unknown,
+    Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, Key, NodeFault, Occupant, Quorum as Size, Seen,
+    Sight, Unknown,
 };
 
 /// The answers of all nodes about one key, as far as they have come.
@@ -45,7 +46,7 @@ impl Look {
         for (node, answer) in self.answers.iter().enumerate() {
             sight = match answer {
                 None => continue,
-                Some(Ok(Some(holding))) => inspection.vote(node, Seen::Held(holding.occupant.clone())),
+                Some(Ok(Some(holding))) => inspection.vote(node, Seen::Held(holding.first().occupant.clone())),
                 Some(Ok(None)) => inspection.vote(node, Seen::Free),
                 Some(Err(_)) => inspection.vote(node, Seen::Unknown),
             };
@@ -67,19 +68,19 @@ impl Look {
             Expiry::In(left) => left,
             Expiry::Never => std::time::Duration::MAX,
         };
-        let left = self.size.reached(self.holdings_of(&occupant).map(|holding| ends(holding.expiry)));
+        let left = self.size.reached(self.holds_of(&occupant).map(|hold| ends(hold.expiry)));
         let expiry = left.filter(|left| *left != std::time::Duration::MAX).map_or(Expiry::Never, Expiry::In);
         let fence = self.fence_of(&occupant);
-        let held_for = self.holdings_of(&occupant).filter_map(|holding| holding.held_for).max();
-        Holding::new(key.clone(), occupant, expiry).with_fence(fence).with_held_for(held_for)
+        let held_for = self.holds_of(&occupant).filter_map(|hold| hold.held_for).max();
+        Holding::new(key.clone(), HolderInfo::new(occupant, expiry).with_fence(fence).with_held_for(held_for))
     }
 
     /// The token of a hold that a majority names, if it can be told: `Ok(None)` if there is no such hold.
     pub(super) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
-        let of_holder = self.holdings().find(|holding| holding.occupant.holder_id() == Some(holder));
-        let fence = of_holder.and_then(|holding| self.fence_of(&holding.occupant));
+        let of_holder = self.holdings().find(|holding| holding.has(holder));
+        let fence = of_holder.and_then(|holding| self.fence_of(&holding.first().occupant));
         let silent = self.answers.iter().filter(|answer| !matches!(answer, Some(Ok(_)))).count();
-        let most = self.holdings().filter(|holding| holding.occupant.holder_id() == Some(holder)).count();
+        let most = self.holdings().filter(|holding| holding.has(holder)).count();
         if fence.is_none() && silent > 0 && most + silent >= self.size.majority() {
             return Err(self.causes());
         }
@@ -87,7 +88,7 @@ impl Look {
     }
 
     fn fence_of(&self, occupant: &Occupant) -> Option<FencingToken> {
-        let fences: Vec<_> = self.holdings_of(occupant).filter_map(|holding| holding.fence).collect();
+        let fences: Vec<_> = self.holds_of(occupant).filter_map(|hold| hold.fence).collect();
         let names = |fence: &FencingToken| fences.iter().filter(|other| *other == fence).count();
         fences.iter().find(|fence| names(fence) >= self.size.majority()).copied()
     }
@@ -99,8 +100,8 @@ impl Look {
         })
     }
 
-    fn holdings_of<'a>(&'a self, occupant: &'a Occupant) -> impl Iterator<Item = &'a Holding> {
-        self.holdings().filter(move |holding| holding.occupant == *occupant)
+    fn holds_of<'a>(&'a self, occupant: &'a Occupant) -> impl Iterator<Item = &'a HolderInfo> {
+        self.holdings().filter_map(move |holding| holding.hold_of(occupant))
     }
 
     fn causes(&self) -> Unknown {

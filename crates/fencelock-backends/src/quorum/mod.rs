@@ -28,6 +28,7 @@ mod look;
 mod node;
 mod page;
 mod report;
+pub(crate) mod scheme;
 mod url;
 
 use crate::clock::BootClock;
@@ -35,8 +36,8 @@ use crate::sinks::Sinks;
 use attempt::Attempt;
 use entry::Entry;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, FencingToken, Finding, HolderId,
-    Holding, Intent, Invalid, Key, NodeFault, Quorum as Size, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId, Holding,
+    Intent, Invalid, Key, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal, Sink, Unknown,
 };
 use node::Node;
 use std::num::NonZeroU32;
@@ -44,8 +45,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
-
-pub(crate) use url::{lazy, node_urls, on_demand, open};
 
 /// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
@@ -76,7 +75,7 @@ impl Quorum {
     ///
     /// # Errors
     /// [`Invalid`] for no node, more than 64, one that is named twice, and for nodes of which only some have leases.
-    pub fn trusting_empty(nodes: Vec<Arc<dyn Backend>>) -> Result<Self, Invalid> {
+    pub fn trusting_empty(nodes: Vec<Arc<dyn QuorumNode>>) -> Result<Self, Invalid> {
         Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
     }
 
@@ -84,7 +83,7 @@ impl Quorum {
     ///
     /// # Errors
     /// As [`Quorum::trusting_empty`].
-    pub fn with_clock(nodes: Vec<Arc<dyn Backend>>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Invalid> {
+    pub fn with_clock(nodes: Vec<Arc<dyn QuorumNode>>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Invalid> {
         let size = Size::new(nodes.len())?;
         for (number, node) in nodes.iter().enumerate() {
             if nodes[..number].iter().any(|other| Arc::ptr_eq(other, node)) {
@@ -110,7 +109,7 @@ impl Quorum {
     /// # Errors
     /// [`Invalid`] for less than 1 ms and more than a minute.
     pub fn node_timeout(mut self, limit: Duration) -> Result<Self, Invalid> {
-        if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&limit) {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&limit) {
             return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
         }
         // Nobody has asked these nodes anything yet, so nothing that was learnt is lost.
@@ -187,7 +186,7 @@ impl Quorum {
         &self,
         key: &Key,
         limit: impl Fn(&Node) -> Duration,
-        question: impl Fn(Arc<dyn Backend>) -> F,
+        question: impl Fn(Arc<dyn QuorumNode>) -> F,
     ) -> Answers<T>
     where
         T: Send + 'static,
@@ -227,7 +226,7 @@ impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
         facts.expires = self.expires;
-        facts.shared = self.nodes.iter().any(|node| node.backend.capabilities().shared);
+        facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
         facts.longest_ttl = self.longest_ttl();
         facts
@@ -250,6 +249,7 @@ impl Backend for Quorum {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async move {
+            claim.supported_by(self)?;
             self.enter().await?;
             match claim.intent {
                 Intent::Poll => self.poll(claim).await,
@@ -258,14 +258,9 @@ impl Backend for Quorum {
         })
     }
 
-    /// A quorum is no node of another: its nodes have no one fence to raise.
-    fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async { Ok(Raise::Refused) })
-    }
-
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async move {
-            let ask = |node: Arc<dyn Backend>| {
+            let ask = |node: Arc<dyn QuorumNode>| {
                 let key = key.clone();
                 async move { node.watch(&key).await }
             };
@@ -306,7 +301,7 @@ impl Backend for Quorum {
 
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         let nodes = self.nodes.iter().map(|node| {
-            let mut again = Node::new(node.backend.reconnected()?);
+            let mut again = Node::new(node.backend.node_reconnected()?);
             again.shortest_limit = node.shortest_limit;
             Some(Arc::new(again))
         });

@@ -1,4 +1,4 @@
-use fencelock_core::{Backend, Fault, HolderId, Key, Span, Unknown};
+use fencelock_core::{Fault, HolderId, Key, QuorumNode, Span, Unknown};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,16 +21,16 @@ pub(super) const FORSAKEN: Duration = Duration::from_secs(5);
 /// One node of a quorum, and what its last answers say of it.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) backend: Arc<dyn Backend>,
+    pub(super) backend: Arc<dyn QuorumNode>,
     /// It is waited for this long at least.
     pub(super) shortest_limit: Duration,
-    health: Mutex<Health>,
+    availability: Mutex<Availability>,
     /// The claims that are under way to it.
     claims: Mutex<HashMap<HolderId, watch::Receiver<()>>>,
 }
 
 #[derive(Debug, Default)]
-struct Health {
+struct Availability {
     failures: u32,
     cause: Option<Unknown>,
     /// How long an answer takes, the latest ones counting most.
@@ -59,8 +59,8 @@ impl Drop for UnderWay {
 }
 
 impl Node {
-    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, shortest_limit: SHORTEST_LIMIT, health: Mutex::default(), claims: Mutex::default() }
+    pub(super) fn new(backend: Arc<dyn QuorumNode>) -> Self {
+        Self { backend, shortest_limit: SHORTEST_LIMIT, availability: Mutex::default(), claims: Mutex::default() }
     }
 
     /// How long to wait for an answer that is worth waiting for `most`: a tenth of a lease. What is learnt shortens it, but
@@ -68,17 +68,17 @@ impl Node {
     pub(super) fn limit(&self, most: Duration) -> Duration {
         let shortest = self.shortest_limit;
         let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
-        let health = lock(&self.health);
-        match health.usual {
-            Some(usual) if health.failures == 0 => (usual * PATIENCE).clamp(shortest, most),
+        let availability = lock(&self.availability);
+        match availability.usual {
+            Some(usual) if availability.failures == 0 => (usual * PATIENCE).clamp(shortest, most),
             _ => most,
         }
     }
 
     /// Why there is no use in asking it now, if so.
     pub(super) fn down(&self) -> Option<Unknown> {
-        let health = lock(&self.health);
-        health.cause.clone().filter(|_| health.failures >= FAILURES)
+        let availability = lock(&self.availability);
+        availability.cause.clone().filter(|_| availability.failures >= FAILURES)
     }
 
     /// What it answers within the limit.
@@ -120,53 +120,53 @@ impl Node {
     }
 
     fn note(&self, begun: Instant, failure: Option<&Unknown>) {
-        let mut health = lock(&self.health);
+        let mut availability = lock(&self.availability);
         if let Some(cause) = failure.filter(|unknown| unknown.is_permanent() && unknown.is_refusal())
-            && !health.told_of_others
+            && !availability.told_of_others
         {
             // A majority of other nodes may go on without it, and nobody would know.
-            health.told_of_others = true;
+            availability.told_of_others = true;
             tracing::warn!(%cause, "a node takes no part");
         }
         // A node that refuses is well: it is asked again, for it will not say by itself that its quarantine is over.
         if let Some(unknown) = failure.filter(|unknown| !unknown.is_refusal()) {
-            health.failures = health.failures.saturating_add(1);
-            if health.failures == FAILURES {
+            availability.failures = availability.failures.saturating_add(1);
+            if availability.failures == FAILURES {
                 tracing::warn!(node = self.backend.name(), cause = %unknown, "left out until it answers again");
-                health.probe_pause = FIRST_PROBE;
-                health.probe_at = Some(Instant::now() + FIRST_PROBE);
+                availability.probe_pause = FIRST_PROBE;
+                availability.probe_at = Some(Instant::now() + FIRST_PROBE);
             }
-            health.cause = Some(unknown.clone());
+            availability.cause = Some(unknown.clone());
             return;
         }
         let took = begun.elapsed();
-        health.usual = Some(health.usual.map_or(took, |usual| (usual * 7 + took) / 8));
-        health.recover(&self.backend.name());
+        availability.usual = Some(availability.usual.map_or(took, |usual| (usual * 7 + took) / 8));
+        availability.recover(&self.backend.name());
     }
 
     /// Looks whether a node that was left out answers again, if it is time for that. Nobody waits for it.
     pub(super) fn probe(self: &Arc<Self>, key: &Key) {
         {
-            let mut health = lock(&self.health);
+            let mut availability = lock(&self.availability);
             let now = Instant::now();
-            if health.failures < FAILURES || health.probe_at.is_none_or(|at| now < at) {
+            if availability.failures < FAILURES || availability.probe_at.is_none_or(|at| now < at) {
                 return;
             }
             // None until this one is over.
-            health.probe_at = None;
+            availability.probe_at = None;
         }
         let (node, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
             let answer = timeout(FORSAKEN, node.backend.inspect(&key)).await;
-            let mut health = lock(&node.health);
+            let mut availability = lock(&node.availability);
             // One that refuses is well, see [`Node::note`].
             if answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true)) {
-                health.recover(&node.backend.name());
-                health.usual = None;
+                availability.recover(&node.backend.name());
+                availability.usual = None;
                 return;
             }
-            health.probe_pause = (health.probe_pause * 2).min(RAREST_PROBE);
-            health.probe_at = Some(Instant::now() + health.probe_pause);
+            availability.probe_pause = (availability.probe_pause * 2).min(RAREST_PROBE);
+            availability.probe_at = Some(Instant::now() + availability.probe_pause);
         });
     }
 
@@ -187,7 +187,7 @@ impl Node {
     }
 }
 
-impl Health {
+impl Availability {
     fn recover(&mut self, node: &str) {
         if self.failures >= FAILURES {
             tracing::info!(node, "answers again");

@@ -17,7 +17,7 @@ pub(super) fn page(reports: Vec<Report>) -> Vec<Finding> {
     for report in reports {
         for finding in report.findings {
             // The clocks are compared with each other, and said to be so above.
-            if finding.subject == "clock" && report.vitals.clock.is_some() {
+            if finding.subject == "clock" && report.health.clock.is_some() {
                 continue;
             }
             match lines.iter_mut().find(|line| line.finding == finding) {
@@ -53,11 +53,11 @@ fn written(line: &Line, (answering, all): (usize, &str)) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::Vitals;
+    use fencelock_core::Health;
 
     fn report(name: &str, findings: &[(&'static str, &str)]) -> Report {
         let findings = findings.iter().map(|(subject, text)| Finding::fine(subject, *text)).collect();
-        Report { name: name.to_owned(), answers: true, vitals: Vitals::default(), findings }
+        Report { name: name.to_owned(), answers: true, health: Health::default(), findings }
     }
 
     fn texts(reports: Vec<Report>) -> Vec<String> {

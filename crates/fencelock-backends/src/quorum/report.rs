@@ -1,6 +1,6 @@
 //! What one node says of itself, before the nodes are compared.
 
-use fencelock_core::{Finding, Vitals};
+use fencelock_core::{Finding, Health};
 
 /// What is known of one node.
 #[derive(Debug)]
@@ -8,6 +8,6 @@ pub(super) struct Report {
     /// Its address without the scheme.
     pub(super) name: String,
     pub(super) answers: bool,
-    pub(super) vitals: Vitals,
+    pub(super) health: Health,
     pub(super) findings: Vec<Finding>,
 }

@@ -2,7 +2,7 @@ use super::Quorum;
 use super::entry::{Entry, check_nodes};
 use crate::connect::ConnectError;
 use crate::redis::{Redis, members};
-use fencelock_core::{Backend, Invalid, Quorum as Size};
+use fencelock_core::{Invalid, Quorum as Size, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn patient(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
 }
 
 fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
-    let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn Backend>).collect();
+    let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn QuorumNode>).collect();
     if nodes.len() == 2 {
         tracing::warn!("two nodes cannot spare one: if either is away, nobody gets a lock; name three or five");
     }
@@ -104,6 +104,7 @@ fn without_names() -> Invalid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock_core::Backend;
 
     fn lazily(rest: &str) -> Result<Quorum, String> {
         lazy(&format!("redlock://{rest}")).map_err(|error| error.to_string())
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn its_longest_ttl_is_a_minute_unless_the_url_says_otherwise() {
         let longest = |rest| lazily(rest).unwrap().capabilities().longest_ttl;
-        assert_eq!(longest("a,b,c"), Some(Duration::from_mins(1)));
+        assert_eq!(longest("a,b,c"), Some(Duration::from_secs(60)));
         assert_eq!(longest("a,b,c?max_ttl=5000"), Some(Duration::from_secs(5)));
     }
 

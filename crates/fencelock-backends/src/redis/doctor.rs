@@ -4,10 +4,10 @@ use super::Redis;
 use super::acks::Acks;
 use super::fault::fault_of;
 use super::guard::{Guard, NOT_BEGUN, Pass, State};
+use super::health::{self, fields};
 use super::product::{mode, product};
 use super::scan;
 use super::session::Session;
-use super::vitals::{self, fields};
 use fencelock_core::{Fault, Finding, Level, Unknown};
 use redis::RedisError;
 use std::collections::HashMap;
@@ -171,7 +171,7 @@ fn lack(session: &Session, begins: &str, subject: &'static str, advice: &str) ->
 }
 
 async fn clock(redis: &Redis, session: &Session) -> Finding {
-    let Some(offset) = vitals::clock(redis, session).await else {
+    let Some(offset) = health::clock(redis, session).await else {
         return Finding::new(
             Level::Note,
             "clock",

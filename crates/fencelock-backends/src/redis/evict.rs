@@ -17,9 +17,9 @@ impl Redis {
     pub(super) async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
         let key = &holding.key;
         let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
-        if seen.occupant() == holding.occupant {
+        if let Some(hold) = holding.hold_of(&seen.occupant()) {
             // Who saw an end did not agree to delete what has none, and may be data.
-            let same_end = holding.expiry.span().is_some() == seen.expires();
+            let same_end = hold.expiry.span().is_some() == seen.expires();
             if seen.is_later() {
                 return Ok(Eviction::Refused(unread::not_ended(key)));
             }

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Twice the TTL of a lock that asks for none.
-pub(crate) const LONGEST_TTL: Duration = Duration::from_mins(1);
+pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(60);
 
 /// The set of nodes of a Redis that stands alone.
 pub(crate) const ALONE: &str = "single";

@@ -10,9 +10,9 @@ use super::session::Session;
 use super::siblings::Siblings;
 use super::target::{Role, Target};
 use crate::clock::BootClock;
+use crate::init::{Change, Enlisted};
 use fencelock_core::{Clock, Fault, Invalid, Unknown};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The nodes of a quorum, one URL each. They connect with the first request.
 ///
@@ -46,28 +46,6 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
         return Err(Invalid::new("max_ttl= must be the same for all nodes of a quorum"));
     }
     Ok(targets)
-}
-
-/// What became of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enlisted {
-    /// Its address, without a password.
-    pub node: String,
-    /// What was found there.
-    pub change: Change,
-    /// How long it will not grant; zero if it serves.
-    pub ready_in: Duration,
-}
-
-/// What was found on a node that was enlisted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// It was new, or had been restarted or flushed.
-    New,
-    /// It belonged to another set of nodes, or allowed another longest TTL.
-    Moved,
-    /// It belonged to this set already.
-    None,
 }
 
 /// Writes on every server that it belongs to this set, once all of them have answered.
@@ -172,6 +150,6 @@ impl Recruit {
             "changed" => Change::Moved,
             _ => Change::None,
         };
-        Ok(Enlisted { node: node.to_owned(), change, ready_in: reply.millis()? })
+        Ok(Enlisted::new(node, change, reply.millis()?))
     }
 }

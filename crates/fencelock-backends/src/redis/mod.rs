@@ -17,15 +17,18 @@ mod facts;
 mod fault;
 mod feed;
 mod guard;
+mod health;
 mod link;
 mod list;
 mod members;
 mod message;
 mod product;
 mod protocol;
+mod quorum_node;
 mod renewing;
 mod reply;
 mod scan;
+pub(crate) mod scheme;
 mod script;
 #[cfg(test)]
 mod scripts_match_model;
@@ -36,19 +39,17 @@ mod siblings;
 mod silence;
 mod target;
 mod unread;
-mod vitals;
 
 use crate::clock::BootClock;
 use ack_line::Acked;
 use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Occupant, Raise, Release, Renew, Renewal, Sink, Unknown, Vitals,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, Finding, HolderId, Holding,
+    Intent, Invalid, Key, Occupant, Release, Renew, Renewal, Sink, Unknown,
 };
 use guard::{Guard, Pass, Refusal, State};
 use link::Link;
-pub use members::{Change, Enlisted};
 pub(crate) use members::{enlist, members};
 use redis::{RedisError, RedisResult, Value};
 use reply::{Claimed, Left, Seen};
@@ -127,6 +128,12 @@ impl Redis {
         self.link.target.guard.as_ref()
     }
 
+    /// The same server over connections of their own. Without wake-ups and replicas, they are open after fewer trips.
+    fn for_releases(&self) -> Option<Self> {
+        let link = Link::quiet(self.link.target.for_releases()).ok()?;
+        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
+    }
+
     fn pass<'a>(&'a self, session: &'a Session) -> Pass<'a> {
         let run_id = &session.facts.run_id;
         self.guard().map_or_else(|| Pass::free(run_id), |guard| guard.pass(run_id))
@@ -148,6 +155,7 @@ impl Redis {
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        claim.supported_by(self)?;
         let session = self.session().await?;
         if let Some(answer) = self.ask(&session, claim).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
@@ -258,7 +266,7 @@ impl Redis {
     /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
     async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
         let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
-        if matches!(occupied.by, Occupant::Foreign(_)) {
+        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
             self.watch_key(session, key).await;
         }
     }
@@ -315,7 +323,7 @@ impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
         (facts.expires, facts.queues, facts.portable) = (true, true, true);
-        (facts.shared, facts.evicts) = (true, true);
+        (facts.cross_process, facts.evicts) = (true, true);
         facts.longest_ttl = self.guard().map(|guard| guard.max_ttl.get());
         facts
     }
@@ -334,13 +342,6 @@ impl Backend for Redis {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(self.claim(claim))
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move {
-            let answer = self.call(|pass| script::raise(&self.link.target.wire(key), holder, to, pass)).await?;
-            reply::read_raise(self.link.node(), answer)
-        })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -373,14 +374,8 @@ impl Backend for Redis {
         Box::pin(self.end(holding))
     }
 
-    fn vitals(&self) -> Answer<'_, Vitals> {
-        Box::pin(async move { Ok(vitals::look(self, &*self.session().await?).await) })
-    }
-
-    /// For releases: without wake-ups and replicas, it is there after fewer trips.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        let link = Link::quiet(self.link.target.for_releases()).ok()?;
-        Some(Arc::new(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) }))
+        Some(Arc::new(self.for_releases()?))
     }
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {

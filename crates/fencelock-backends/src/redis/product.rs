@@ -43,7 +43,7 @@ pub(super) fn mode(info: &HashMap<String, String>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vitals::fields;
+    use super::super::health::fields;
     use super::*;
 
     #[test]

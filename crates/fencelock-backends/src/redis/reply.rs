@@ -3,8 +3,8 @@
 use super::script::Evicting;
 use super::unread;
 use fencelock_core::{
-    Acquire, Expiry, Fault, FencingToken, Foreign, Holding, Key, Occupant, Occupied, Raise, Release, Renew, TokenBlock,
-    Unknown,
+    Acquire, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holding, Key, Occupant, Occupied, Raise, Release, Renew,
+    TokenBlock, Unknown,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -51,10 +51,8 @@ impl Seen {
         // The fence beside a foreign hold is an older grant's.
         let fence = self.fence.filter(|_| occupant.holder_id().is_some());
         let held_for = held_for(&occupant, fence, wall_micros);
-        Holding::new(key.clone(), occupant, self.expiry)
-            .with_fence(fence)
-            .with_held_for(held_for)
-            .with_waiters(self.waiters)
+        let hold = HolderInfo::new(occupant, self.expiry).with_fence(fence).with_held_for(held_for);
+        Holding::new(key.clone(), hold).with_waiters(self.waiters)
     }
 }
 
@@ -201,7 +199,7 @@ pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Left), 
     Ok(match reply.text()?.as_str() {
         "released" => (Release::Released, reply.left()?),
         "absent" => (Release::Absent, reply.left()?),
-        "taken" => (Release::TakenBy(reply.occupant()?), Left::Nobody),
+        "taken" => (Release::TakenBy(reply.occupant()?.into()), Left::Nobody),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
 }
@@ -211,7 +209,7 @@ pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
     Ok(match reply.text()?.as_str() {
         "renewed" => Renew::Renewed { waiters: reply.count()? },
         "absent" => Renew::Absent,
-        "taken" => Renew::TakenBy(reply.occupant()?),
+        "taken" => Renew::TakenBy(reply.occupant()?.into()),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
 }

@@ -3,7 +3,7 @@
 use super::members::targets;
 use super::script::SIDE;
 use super::target::{Role, Target};
-use crate::quorum::node_urls;
+use crate::schemes::scheme_of;
 use fencelock_core::{Invalid, Key, SideKeys};
 
 /// A Redis server that locks live on.
@@ -17,15 +17,20 @@ pub struct Server {
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used.
 pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
-    let targets = match url.split_once(':') {
-        Some(("redis" | "rediss", _)) => vec![Target::parse_as(Role::Alone, url)?],
-        Some(("redlock" | "redlock+tls", _)) => targets(&node_urls(url)?)?,
-        _ => Vec::new(),
-    };
-    Ok(targets.into_iter().map(|target| Server { target }).collect())
+    Ok(scheme_of(url)?.bench(url, "")?.servers)
 }
 
 impl Server {
+    /// The one server of a `redis://` URL.
+    pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
+        Ok(Self { target: Target::parse_as(Role::Alone, url)? })
+    }
+
+    /// The servers of a set, one URL for each.
+    pub(crate) fn of_set(urls: &[String]) -> Result<Vec<Self>, Invalid> {
+        Ok(targets(urls)?.into_iter().map(|target| Self { target }).collect())
+    }
+
     /// Its address, without a password.
     pub fn name(&self) -> &str {
         &self.target.name

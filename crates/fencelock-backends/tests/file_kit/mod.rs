@@ -98,7 +98,7 @@ pub(crate) fn renew(locks: &File, claim: &Claim) -> Renew {
 
 pub(crate) fn busy_with(answer: Acquire) -> Occupant {
     match answer {
-        Acquire::Busy(occupied) => occupied.by,
+        Acquire::Busy(occupied) => occupied.holders.into_first(),
         other => panic!("not busy: {other:?}"),
     }
 }

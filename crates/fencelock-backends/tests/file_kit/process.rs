@@ -125,7 +125,7 @@ fn attempt(locks: &File, name: &str, held: &mut HashMap<String, Claim>) -> Strin
             held.insert(name.to_owned(), claim);
             format!("granted {fence}")
         }
-        Ok(Acquire::Busy(occupied)) => format!("busy {}", occupied.by),
+        Ok(Acquire::Busy(occupied)) => format!("busy {}", occupied.holders),
         Ok(other) => panic!("{other:?}"),
         Err(unknown) => format!("permanent={} {unknown}", unknown.is_permanent()),
     }

@@ -1,7 +1,7 @@
 use fencelock_backends::Memory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, Holder, HolderId,
-    Holding, Intent, Key, Occupant, Owner, Raise, Release, Renew, Renewal, Sink, Ttl, Unknown,
+    Holding, Intent, Key, Mode, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Sink, Ttl, Unknown,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(crate) enum Lie {
     ReleaseDoesNothing,
     ClaimsEagerly,
     LookTakes,
+    IgnoresModes,
 }
 
 /// A backend that is right but for one thing.
@@ -53,6 +54,11 @@ pub(crate) struct Liar {
 impl Liar {
     pub(crate) fn new(truth: Memory, lie: Lie) -> Self {
         Self { truth: Arc::new(truth), lie, answers: AtomicU64::new(1) }
+    }
+
+    /// No lie is about nodes of a quorum.
+    pub(crate) fn node(&self) -> Arc<dyn QuorumNode> {
+        Arc::clone(&self.truth) as _
     }
 
     fn key(&self, key: &Key) -> Key {
@@ -82,6 +88,9 @@ impl Liar {
             (Lie::TryStandsInLine, Intent::Try) | (Lie::PollTakes, Intent::Poll) => Intent::Enqueue,
             (_, intent) => intent,
         };
+        if self.lie == Lie::IgnoresModes {
+            bent.mode = Mode::Exclusive;
+        }
         if self.lie == Lie::ForgetsLabels {
             bent.holder.owner = Owner::from_text(claim.holder.owner.place());
         }
@@ -115,7 +124,8 @@ impl Liar {
         }
         // Whoever was handed the key and has not claimed it yet still has the short lease of a hand-off.
         let Ok(Some(seen)) = self.truth.inspect(&claim.key).await else { return false };
-        let handed = seen.expiry.span().is_some_and(|left| left.as_secs() <= 3) && claim.ttl.get().as_secs() > 3;
+        let handed =
+            seen.first().expiry.span().is_some_and(|left| left.as_secs() <= 3) && claim.ttl.get().as_secs() > 3;
         handed && matches!(self.truth.evict(&seen).await, Ok(Eviction::Evicted))
     }
 
@@ -124,10 +134,8 @@ impl Liar {
         if self.lie == Lie::RenewalDoesNothing {
             return Ok(match self.truth.inspect(&renewal.key).await? {
                 None => Renew::Absent,
-                Some(seen) if seen.occupant.holder_id() == Some(renewal.holder) => {
-                    Renew::Renewed { waiters: seen.waiters }
-                }
-                Some(seen) => Renew::TakenBy(seen.occupant),
+                Some(seen) if seen.has(renewal.holder) => Renew::Renewed { waiters: seen.waiters },
+                Some(seen) => Renew::TakenBy(Occupied::from(seen).holders),
             });
         }
         let answer = self.truth.renew(std::slice::from_ref(&renewal)).await.remove(0)?;
@@ -136,8 +144,8 @@ impl Liar {
                 let holder = Holder { id: renewal.holder, owner: Owner::from_text("liar:1") };
                 self.truth.acquire(&Claim::new(renewal.key, holder, renewal.ttl, Intent::Try)).await?;
             }
-            (Lie::RenewalOfAnybodys, Renew::TakenBy(Occupant::Holder(other))) => {
-                renewal.holder = other.id;
+            (Lie::RenewalOfAnybodys, Renew::TakenBy(others)) => {
+                renewal.holder = others.first().holder_id().unwrap();
                 self.truth.renew(&[renewal]).await.remove(0)?;
             }
             _ => {}
@@ -166,6 +174,9 @@ impl Backend for Liar {
             let _ = self.truth.acquire(claim).now_or_never();
         }
         Box::pin(async move {
+            if self.lie != Lie::IgnoresModes {
+                claim.supported_by(self)?;
+            }
             let bent = self.bent(claim);
             if self.lie == Lie::CarriesOutLater {
                 let truth = Arc::clone(&self.truth);
@@ -178,10 +189,6 @@ impl Backend for Liar {
             self.overtakes(&bent).await;
             self.retold(claim, self.truth.acquire(&bent).await?)
         })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        self.truth.raise(key, holder, to)
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -206,8 +213,8 @@ impl Backend for Liar {
             let key = &self.key(key);
             if self.lie == Lie::KeepsPlaces {
                 let seen = self.truth.inspect(key).await?;
-                if let Some(seen) = seen.filter(|seen| seen.occupant.holder_id() != Some(*holder)) {
-                    return Ok(Release::TakenBy(seen.occupant));
+                if let Some(seen) = seen.filter(|seen| !seen.has(*holder)) {
+                    return Ok(Release::TakenBy(Occupied::from(seen).holders));
                 }
             }
             if self.lie == Lie::ReleaseDoesNothing {
@@ -215,8 +222,8 @@ impl Backend for Liar {
             }
             let answer = self.truth.release(key, holder).await?;
             match (self.lie, answer) {
-                (Lie::ReleaseFreesAnybodys, Release::TakenBy(Occupant::Holder(other))) => {
-                    self.truth.release(key, &other.id).await
+                (Lie::ReleaseFreesAnybodys, Release::TakenBy(others)) => {
+                    self.truth.release(key, &others.first().holder_id().unwrap()).await
                 }
                 (Lie::ReleaseSaysReleased, _) => Ok(Release::Released),
                 (_, answer) => Ok(answer),

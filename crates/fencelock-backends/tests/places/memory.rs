@@ -1,18 +1,22 @@
 use fencelock_backends::Memory;
 use fencelock_conformance::{Place, Site};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use std::sync::Arc;
 
 /// Locks of this process, as a mutex has them: all cases share them.
 pub(crate) fn site() -> Site {
-    let locks: Arc<dyn Backend> = Arc::new(Memory::new());
+    let locks = Arc::new(Memory::new());
     Site::new("memory", move || Ok(Box::new(InMemory(Arc::clone(&locks)))))
 }
 
-struct InMemory(Arc<dyn Backend>);
+struct InMemory(Arc<Memory>);
 
 impl Place for InMemory {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async { Arc::clone(&self.0) })
+        Box::pin(async { Arc::clone(&self.0) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { Arc::clone(&self.0) as _ }))
     }
 }

@@ -1,18 +1,22 @@
 use fencelock_backends::{BootClock, Memory};
 use fencelock_conformance::{Place, Site};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use std::sync::Arc;
 
 /// Leases in real time, shared by all cases: the suite behaves as it does with a server.
 pub(crate) fn site() -> Site {
-    let locks: Arc<dyn Backend> = Arc::new(Memory::with_leases(Arc::new(BootClock)));
+    let locks = Arc::new(Memory::with_leases(Arc::new(BootClock)));
     Site::new("memory_clocked", move || Ok(Box::new(Clocked(Arc::clone(&locks)))))
 }
 
-struct Clocked(Arc<dyn Backend>);
+struct Clocked(Arc<Memory>);
 
 impl Place for Clocked {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async { Arc::clone(&self.0) })
+        Box::pin(async { Arc::clone(&self.0) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { Arc::clone(&self.0) as _ }))
     }
 }

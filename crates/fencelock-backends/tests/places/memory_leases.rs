@@ -1,13 +1,13 @@
 use fencelock_backends::{ManualClock, Memory};
 use fencelock_conformance::{Place, Site};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Leases on a clock that the case moves, so each case has its own.
 pub(crate) fn site() -> Site {
     Site::new("memory_leases", || {
-        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
         let locks = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
         Ok(Box::new(Leases { clock, locks }))
     })
@@ -15,12 +15,16 @@ pub(crate) fn site() -> Site {
 
 struct Leases {
     clock: Arc<ManualClock>,
-    locks: Arc<dyn Backend>,
+    locks: Arc<Memory>,
 }
 
 impl Place for Leases {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async { Arc::clone(&self.locks) })
+        Box::pin(async { Arc::clone(&self.locks) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { Arc::clone(&self.locks) as _ }))
     }
 
     fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {

@@ -1,7 +1,7 @@
 use crate::dead::Dead;
 use fencelock_backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::{Place, Site};
-use fencelock_core::{Backend, BoxFuture, Drift};
+use fencelock_core::{Backend, BoxFuture, Drift, QuorumNode};
 use fencelock_testkit::{RedisServer, StartError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub(crate) fn with_a_dead_node() -> Site {
 
 struct Memories {
     clock: Arc<ManualClock>,
-    nodes: Vec<Arc<dyn Backend>>,
+    nodes: Vec<Arc<dyn QuorumNode>>,
 }
 
 impl Memories {
     fn new(alive: usize, dead: usize) -> Self {
-        let clock = Arc::new(ManualClock::at(Duration::from_hours(1)));
-        let mut nodes: Vec<Arc<dyn Backend>> = Vec::new();
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
+        let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
         for number in 0..alive + dead {
             nodes.push(if number < dead {
                 Arc::new(Dead)

@@ -1,6 +1,6 @@
 use fencelock_backends::Redis;
 use fencelock_conformance::{Foreign, Place, Site};
-use fencelock_core::{Backend, BoxFuture};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
 use fencelock_testkit::{RedisForeign, RedisServer, StartError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,12 +49,19 @@ struct OnRedis {
     foreign: RedisForeign,
 }
 
+impl OnRedis {
+    async fn client(&self) -> Redis {
+        Redis::open(&self.url).await.expect("a server to connect to")
+    }
+}
+
 impl Place for OnRedis {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        Box::pin(async {
-            let redis: Arc<dyn Backend> = Arc::new(Redis::open(&self.url).await.expect("a server to connect to"));
-            redis
-        })
+        Box::pin(async { Arc::new(self.client().await) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { Arc::new(self.client().await) as _ }))
     }
 
     fn foreign(&self) -> Result<&dyn Foreign, &'static str> {

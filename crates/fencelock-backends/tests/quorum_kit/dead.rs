@@ -1,6 +1,6 @@
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Key, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Holding, Key, QuorumNode, Raise, Release, Renew, Renewal, Sink, Unknown,
 };
 use std::sync::Arc;
 
@@ -26,10 +26,6 @@ impl Backend for Dead {
     fn listen(&self, _: Arc<dyn Sink>) {}
 
     fn acquire<'a>(&'a self, _: &'a Claim) -> Answer<'a, Acquire> {
-        nothing()
-    }
-
-    fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
         nothing()
     }
 
@@ -59,5 +55,11 @@ impl Backend for Dead {
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async { Vec::new() })
+    }
+}
+
+impl QuorumNode for Dead {
+    fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
+        nothing()
     }
 }

@@ -6,7 +6,8 @@ pub(crate) use node::{Node, Road};
 
 use fencelock_backends::{Quorum, TokioClock};
 use fencelock_core::{
-    Acquire, Backend, Claim, Drift, FencingToken, Holder, HolderId, Intent, Key, Occupied, Owner, Release, Ttl, Unknown,
+    Acquire, Backend, Claim, Drift, FencingToken, Holder, HolderId, Intent, Key, Occupied, Owner, QuorumNode, Release,
+    Ttl, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl Scene {
     pub(crate) fn with_skews(seconds: &[u64]) -> Self {
         let clock = TokioClock::starting_now();
         let nodes: Vec<_> = seconds.iter().map(|ahead| Node::new(clock, Duration::from_secs(*ahead))).collect();
-        let backends = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Backend>).collect();
+        let backends = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
         let quorum = Arc::new(Quorum::with_clock(backends, Arc::new(clock), Drift::default()).unwrap());
         Self { nodes, quorum }
     }

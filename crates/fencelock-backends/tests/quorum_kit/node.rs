@@ -1,7 +1,7 @@
 use fencelock_backends::{Memory, TokioClock};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Key, Moment, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Holding, Key, Moment, QuorumNode, Raise, Release, Renew, Renewal, Sink, Unknown,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,10 +93,6 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.acquire(claim).await })
     }
 
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
-    }
-
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async { self.travel().await?.watch(key).await })
     }
@@ -128,5 +124,11 @@ impl Backend for Node {
 
     fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
         self.memory.examine()
+    }
+}
+
+impl QuorumNode for Node {
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
     }
 }

@@ -1,6 +1,6 @@
 //! A client of version 0: its scripts, called as it calls them.
 
-use fencelock_conformance::{RedisServer, Reply, RespClient};
+use fencelock_testkit::{RedisServer, Reply, RespClient};
 
 /// What all clients of these tests lock.
 pub(crate) const KEY: &str = "k";

@@ -2,11 +2,11 @@
 
 use crate::before::KEY;
 use fencelock_backends::connect;
-use fencelock_conformance::RedisServer;
 use fencelock_core::{
     Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
     Renewal, Sink, Ttl, Unknown,
 };
+use fencelock_testkit::RedisServer;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -93,11 +93,11 @@ impl Current {
 
     /// Who has the lock.
     pub(crate) async fn holder(&self) -> Option<HolderId> {
-        self.seen().await.and_then(|holding| holding.occupant.holder_id())
+        self.seen().await.and_then(|holding| holding.first().occupant.holder_id())
     }
 
     pub(crate) async fn occupant(&self) -> Occupant {
-        self.seen().await.unwrap().occupant
+        self.seen().await.unwrap().first().occupant.clone()
     }
 
     /// The first event about the lock.

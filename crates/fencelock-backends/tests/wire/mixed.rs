@@ -2,8 +2,8 @@
 
 use crate::before::{ALIVE, ALONE, Before, KEY, LINE, MARKER, WAITERS};
 use crate::current::{Current, id, key};
-use fencelock_conformance::{RedisServer, Reply, redis_or_skip};
 use fencelock_core::{Event, Eviction, Intent, Occupant, Release, Renew};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
 /// Nobody in line dies, and no lease ends, however slow the machine is.
 fn stand_still(server: &RedisServer) {

@@ -32,6 +32,7 @@ async fn end(breaking: &Break, client: &Client, context: &Context) -> Result<Exi
             return Err(Failure::new(Exit::Busy, why));
         }
         Eviction::Refused(why) => return Err(Failure::new(Exit::Usage, format!("{key}: {why}"))),
+        other => return Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
     }
     Ok(Exit::Success)
 }
@@ -53,8 +54,9 @@ impl Kind {
     fn of(seen: &Holding) -> Self {
         // Every grant of ours left a fence, and where nodes differ on the token, the age tells of it. What only looks like a holder
         // of ours may be data.
-        let granted = seen.fence.is_some() || seen.held_for.is_some();
-        match (&seen.occupant, seen.expiry) {
+        let hold = seen.first();
+        let granted = hold.fence.is_some() || hold.held_for.is_some();
+        match (&hold.occupant, hold.expiry) {
             (Occupant::Holder(_), _) if granted => Self::Ours,
             (Occupant::Foreign(foreign), _) if !foreign.is_string() => Self::Other,
             (_, Expiry::In(_)) => Self::Foreign,
@@ -105,21 +107,21 @@ fn ended(victim: &Holding, json: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock::{FencingToken, Key};
+    use fencelock::{FencingToken, HolderInfo, Key};
     use std::time::Duration;
 
-    fn seen(occupant: Occupant, expiry: Expiry) -> Holding {
-        Holding::new(Key::new("k").unwrap(), occupant, expiry)
+    fn kind(hold: HolderInfo) -> Kind {
+        Kind::of(&Holding::new(Key::new("k").unwrap(), hold))
     }
 
     #[test]
     fn a_value_without_a_fence_is_no_lock_of_ours() {
         let value = format!("{} web-1:42", "ab".repeat(16));
-        let ours = seen(Occupant::from_wire(&value), Expiry::In(Duration::from_secs(1)));
-        assert_eq!(Kind::of(&ours), Kind::Foreign);
-        assert_eq!(Kind::of(&ours.clone().with_fence(FencingToken::new(7).ok())), Kind::Ours);
-        assert_eq!(Kind::of(&ours.with_held_for(Some(Duration::ZERO))), Kind::Ours, "nodes differ on its token");
-        assert_eq!(Kind::of(&seen(Occupant::from_wire(&value), Expiry::Never)), Kind::ForeignWithoutTtl);
+        let ours = HolderInfo::new(Occupant::from_wire(&value), Expiry::In(Duration::from_secs(1)));
+        assert_eq!(kind(ours.clone()), Kind::Foreign);
+        assert_eq!(kind(ours.clone().with_fence(FencingToken::new(7).ok())), Kind::Ours);
+        assert_eq!(kind(ours.with_held_for(Some(Duration::ZERO))), Kind::Ours, "nodes differ on its token");
+        assert_eq!(kind(HolderInfo::new(Occupant::from_wire(&value), Expiry::Never)), Kind::ForeignWithoutTtl);
     }
 
     #[test]

@@ -88,8 +88,7 @@ mod tests {
 
     #[test]
     fn each_node_has_a_line() {
-        let node =
-            |node: &str, change, ms| Enlisted { node: node.to_owned(), change, ready_in: Duration::from_millis(ms) };
+        let node = |node: &str, change, ms| Enlisted::new(node, change, Duration::from_millis(ms));
         let nodes = [node("redis://a:6379", Change::New, 60_600), node("redis://b:6379", Change::Moved, 0)];
         assert_eq!(
             in_columns(&nodes),

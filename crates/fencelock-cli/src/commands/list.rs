@@ -4,10 +4,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
 use crate::text::{plain, table};
-use fencelock::{Holding, Span};
+use fencelock::{HolderInfo, Holding, Span};
 use serde_json::Value;
 
-/// Shows every hold.
+/// Shows every holder.
 pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure> {
     context
         .with_client(async |client| {
@@ -31,18 +31,23 @@ fn in_columns(holdings: &[Holding]) -> String {
         return String::new();
     }
     let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "TOKEN", "HOLDER"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().map(columns)).collect();
+    let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().flat_map(lines)).collect();
     table(&rows)
 }
 
-fn columns(held: &Holding) -> [String; 6] {
+/// One line for each holder.
+fn lines(held: &Holding) -> impl Iterator<Item = [String; 6]> {
+    held.holders.iter().map(|holder| columns(held, holder))
+}
+
+fn columns(held: &Holding, holder: &HolderInfo) -> [String; 6] {
     let span = |span| Span(span).to_string();
     [
         plain(&held.key),
-        held.held_for.map_or_else(|| "?".to_owned(), span),
-        held.expiry.span().map_or_else(|| "-".to_owned(), span),
+        holder.held_for.map_or_else(|| "?".to_owned(), span),
+        holder.expiry.span().map_or_else(|| "-".to_owned(), span),
         held.waiters.to_string(),
-        held.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
-        plain(&held.occupant),
+        holder.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
+        plain(&holder.occupant),
     ]
 }

@@ -7,6 +7,7 @@ use crate::json::{millis, state};
 use crate::progress::Progress;
 use crate::text::{holding, plain, quarantine};
 use crate::wait_status::WaitStatus;
+use fencelock::contract::Occupied;
 use fencelock::{Client, Error, Expiry, Fault, Holding, Span, Unknown};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -95,7 +96,7 @@ fn passes(cause: &Unknown) -> bool {
 
 /// A lease about to end is worth waiting for exactly.
 fn pause(held: &Holding) -> Duration {
-    match held.expiry {
+    match Occupied::from(held.clone()).expiry {
         Expiry::In(left) => PAUSE.min(left + Duration::from_millis(1)),
         Expiry::Never => PAUSE,
     }

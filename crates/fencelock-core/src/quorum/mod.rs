@@ -27,6 +27,7 @@
 mod inspection;
 mod node_set;
 mod proposed;
+mod quorum_node;
 mod raise;
 mod round;
 mod size;
@@ -39,6 +40,7 @@ mod round_tests;
 pub use inspection::{Inspection, Seen, Sight};
 pub use node_set::NodeSet;
 pub use proposed::next_proposed_block;
+pub use quorum_node::QuorumNode;
 pub use raise::{Raise, raise_fence};
 pub use round::{Defeat, Round, Verdict};
 pub use size::{Quorum, quarantine};

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_quarantine_outlasts_the_longest_lease_and_the_error_of_the_clocks() {
         let drift = Drift::default();
-        assert_eq!(quarantine(Duration::from_mins(1), drift), Duration::from_millis(60_612));
+        assert_eq!(quarantine(Duration::from_secs(60), drift), Duration::from_millis(60_612));
         assert_eq!(quarantine(Duration::from_secs(1), drift), Duration::from_millis(4_010));
         assert_eq!(quarantine(Duration::MAX, drift), Duration::MAX);
     }

@@ -5,7 +5,7 @@ use crate::load::error::NotMeasured;
 use crate::load::plan::Plan;
 use crate::load::protocol::Workload;
 use crate::load::shop::{self, Books};
-use fencelock::backends::{BootClock, Server, servers};
+use fencelock::backends::{BootClock, Server, scheme_of};
 use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
@@ -29,15 +29,12 @@ impl<'p> Ground<'p> {
     pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
         let now = BootClock.now().since(Moment::default()).as_micros();
         let base = format!("{}:{}-{now}", plan.key, std::process::id());
-        let mut ground =
-            Self { plan, url: plan.url.clone(), servers: servers(&plan.url)?, directory: None, base: base.clone() };
+        let name = format!("fencelock-bench-{}-{now}", std::process::id());
+        let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
+        let mut ground = Self { plan, url: site.url, servers: site.servers, directory: None, base: base.clone() };
         // What a key may not be is said before anything is begun.
         plan.locks(&base)?;
-        let name = format!("fencelock-bench-{}-{now}", std::process::id());
-        if let Some(directory) = plan.url.strip_prefix("file:") {
-            // A lock file is never removed while anybody may use it, so they are in a directory that nobody else uses.
-            let directory = PathBuf::from(directory.strip_prefix("//").unwrap_or(directory)).join(name);
-            ground.url = format!("file:{}", directory.display());
+        if let Some(directory) = site.directory {
             ground.create(directory)?;
         } else if plan.workload == Workload::FlashSale && ground.servers.len() != 1 {
             ground.create(std::env::temp_dir().join(name))?;

@@ -1,6 +1,7 @@
 use crate::load::error::NotMeasured;
 use crate::load::protocol::{Job, Sharing, Workload};
 use fencelock::Key;
+use fencelock::backends::scheme_of;
 use std::time::Duration;
 
 /// What is to be measured, and where.
@@ -55,7 +56,7 @@ impl Plan {
 
     /// Refuses what would measure nothing.
     pub(crate) fn check(&self) -> Result<(), NotMeasured> {
-        if self.url.starts_with("memory:") && self.processes > 1 {
+        if self.processes > 1 && !scheme_of(&self.url)?.cross_process() {
             return Err(NotMeasured::Plan(format!(
                 "{} is the memory of one process, so {} processes would not share a lock: take one process, or file:DIR",
                 self.url, self.processes

@@ -33,9 +33,9 @@ pub(crate) enum Mark {
 }
 
 /// Workers of any language may have to start an interpreter and connect, on a machine that does other things too.
-const STARTING: Duration = Duration::from_mins(1);
+const STARTING: Duration = Duration::from_secs(60);
 /// After the span they give up and write their log. Who takes longer hangs.
-const ENDING: Duration = Duration::from_mins(1);
+const ENDING: Duration = Duration::from_secs(60);
 /// How often progress is told.
 const TELLING: Duration = Duration::from_millis(100);
 

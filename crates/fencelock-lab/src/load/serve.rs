@@ -162,7 +162,7 @@ impl Task {
 
     /// Does what is to be done with the lock, and lets it go; `false` if there is nothing to do any more.
     async fn hold(&mut self, guard: fencelock::Guard) -> Result<bool, NotMeasured> {
-        if !self.client.capabilities().shared && self.job.workload != Workload::Uncontended {
+        if !self.client.capabilities().cross_process && self.job.workload != Workload::Uncontended {
             // In memory nothing is waited for, so nobody else would ever come while a task holds the lock.
             tokio::task::yield_now().await;
         }

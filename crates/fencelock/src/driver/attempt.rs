@@ -280,7 +280,7 @@ impl<'a> Waiter<'a> {
                     on_wait(&Waiting {
                         key: self.request.key.clone(),
                         ahead,
-                        holder: occupied.by,
+                        holders: occupied.holders,
                         expiry: occupied.expiry,
                         held_for: occupied.held_for,
                         waited: self.waited(),

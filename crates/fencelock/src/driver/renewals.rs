@@ -121,7 +121,7 @@ impl Timers {
         }
         table.asleep_until = next;
         // Without a hold there is nothing to ask for when the machine wakes up.
-        Some(if next == Moment::NEVER { Duration::from_hours(1) } else { next.since(now).min(LONGEST_SLEEP) })
+        Some(if next == Moment::NEVER { Duration::from_secs(3600) } else { next.since(now).min(LONGEST_SLEEP) })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

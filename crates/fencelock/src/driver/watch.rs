@@ -48,7 +48,7 @@ fn tell(waiter: &Waiter<'_>, view: Option<View>) -> bool {
     on_wait(&Waiting {
         key: waiter.request.key.clone(),
         ahead,
-        holder: occupied.by,
+        holders: occupied.holders,
         expiry: occupied.expiry,
         held_for: occupied.held_for,
         waited: waiter.waited(),

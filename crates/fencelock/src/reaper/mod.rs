@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 pub(crate) use worker::ReaperTask;
 
 /// How long a key handed to an attempt that was given up is still handed on at once.
-const REMEMBERED: Duration = Duration::from_mins(1);
+const REMEMBERED: Duration = Duration::from_secs(60);
 /// How long the end of a runtime or of the program waits for releases, all in all: a few trips to a server far away, and
 /// nobody notices it.
 const SETTLE: Duration = Duration::from_millis(250);

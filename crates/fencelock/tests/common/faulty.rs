@@ -1,6 +1,6 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, FencingToken, Intent, Raise, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Intent, Release, Renew, Renewal, Sink};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -163,12 +163,10 @@ impl Backend for Faulty {
         self.claimants.lock().unwrap().push(claim.holder.id);
         let claim = if self.capabilities().queues { claim.clone() } else { claim.with_intent(Intent::Try) };
         Box::pin(async {
-            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await })).await.flatten()
+            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await }))
+                .await
+                .and_then(|answer| answer)
         })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        self.inner.raise(key, holder, to)
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -188,7 +186,7 @@ impl Backend for Faulty {
         Box::pin(async move {
             self.send(Verb::Release, |inner| Box::pin(async move { inner.release(&key, &holder).await }))
                 .await
-                .flatten()
+                .and_then(|answer| answer)
         })
     }
 

@@ -77,7 +77,7 @@ fn ended_well(pid: i32) -> bool {
 #[tokio::main(flavor = "current_thread")]
 async fn forks() {
     let mut client = Some(Client::connect(&url()).await.unwrap());
-    let mut guard = Some(client.as_ref().unwrap().lock("k").ttl(Duration::from_mins(5)).await.unwrap());
+    let mut guard = Some(client.as_ref().unwrap().lock("k").ttl(Duration::from_secs(300)).await.unwrap());
     let held = guard.as_ref().unwrap().held();
     // Its first look is over.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -117,7 +117,7 @@ fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
 
 fn forks_blocking() {
     let client = blocking::Client::connect(&url()).unwrap();
-    let mut guard = Some(client.lock("k").ttl(Duration::from_mins(5)).acquire().unwrap());
+    let mut guard = Some(client.lock("k").ttl(Duration::from_secs(300)).acquire().unwrap());
     std::thread::sleep(Duration::from_millis(500));
     program::say_and_wait("held");
     let mut client = Some(client);
@@ -129,7 +129,7 @@ fn forks_blocking() {
         }));
         assert!(in_a_child(at_once, || {
             let guard = guard.take().unwrap();
-            let told = guard.lost_within(Duration::from_mins(1)) == Some(LossReason::Forked);
+            let told = guard.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked);
             let released = guard.release();
             told && matches!(released, Ok(Released::AlreadyLost { why: LossReason::Forked }))
         }));

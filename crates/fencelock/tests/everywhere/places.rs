@@ -1,5 +1,6 @@
 use fencelock::backends::{BootClock, File, Memory, Quorum};
-use fencelock::{Backend, Builder, Client, Drift};
+use fencelock::contract::QuorumNode;
+use fencelock::{Builder, Client, Drift};
 use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -8,7 +9,7 @@ use tempfile::TempDir;
 pub(crate) enum Place {
     Memory(Arc<Memory>),
     File(TempDir),
-    Quorum(Vec<Arc<dyn Backend>>),
+    Quorum(Vec<Arc<dyn QuorumNode>>),
     Servers(Vec<RedisServer>),
 }
 

@@ -62,7 +62,7 @@ fn exclusion(stage: &Stage<'_>) -> Result<(), String> {
     if valid.len() > 1 {
         return Err(format!("{} guards are valid at once", valid.len()));
     }
-    let has = stage.network.holding().and_then(|holding| holding.occupant.holder_id());
+    let has = stage.network.holding().and_then(|holding| holding.first().holder_id());
     match valid.first() {
         Some(id) if has != Some(*id) => Err("a guard is valid, and the key is not its own".into()),
         _ => Ok(()),

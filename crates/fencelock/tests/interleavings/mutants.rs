@@ -55,7 +55,7 @@ impl Mutant {
     ) -> Option<HolderId> {
         match mutant {
             Some(Self::IgnoresReleases) => None,
-            Some(Self::ReleasesAnybody) => seen.and_then(|seen| seen.occupant.holder_id()).or(Some(holder)),
+            Some(Self::ReleasesAnybody) => seen.and_then(|seen| seen.first().holder_id()).or(Some(holder)),
             _ => Some(holder),
         }
     }

@@ -5,7 +5,7 @@ use fencelock::backends::{Memory, TokioClock};
 use fencelock::{
     Backend, Capabilities, Clock, Drift, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown,
 };
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, FencingToken, Raise, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, FencingToken, Release, Renew, Renewal, Sink};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::pin;
@@ -183,7 +183,7 @@ impl Network {
         let seen = self.holding()?;
         let evicted = at_once(self.memory.evict(&seen)).unwrap();
         assert_eq!(evicted, Eviction::Evicted);
-        seen.occupant.holder_id()
+        seen.first().holder_id()
     }
 
     /// A renewal was confirmed to its holder, in time or too late to count. Nothing is known of a hold that began with a
@@ -265,10 +265,6 @@ impl Backend for Network {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         self.state().claimed.insert(claim.holder.id);
         Box::pin(self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        self.memory.raise(key, holder, to)
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

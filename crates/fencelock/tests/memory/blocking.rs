@@ -6,7 +6,7 @@ use fencelock::{Backend, Clock, Eviction, LossReason, Released, RunError};
 use std::sync::Arc;
 use std::time::Duration;
 
-const GENEROUS: Duration = Duration::from_mins(1);
+const GENEROUS: Duration = Duration::from_secs(60);
 
 fn place() -> Arc<dyn Backend> {
     Arc::new(Memory::new())

@@ -2,20 +2,27 @@
 
 use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
 use fencelock::backends::Memory;
-use fencelock::{Client, Error, Expiry, Occupant};
+use fencelock::{Client, Error, Expiry, Holders, Occupant};
 use std::sync::{Arc, Mutex};
+
+fn label(holders: &Holders) -> Option<&str> {
+    match holders.first() {
+        Occupant::Holder(holder) => holder.owner.label(),
+        Occupant::Foreign(_) => None,
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_bounded() {
     let scene = Scene::new();
     let _held = scene.client.lock("k").label("other").ttl(secs(30)).await.unwrap();
     let before = scene.now();
-    let Err(Error::Busy { holder: Occupant::Holder(holder), expires_in: Expiry::In(_), waited, attempts, key, .. }) =
+    let Err(Error::Busy { holders, expires_in: Expiry::In(_), waited, attempts, key, .. }) =
         scene.client.lock("k").wait(secs(5)).await
     else {
         panic!("busy")
     };
-    assert_eq!((key.as_str(), holder.owner.label()), ("k", Some("other")));
+    assert_eq!((key.as_str(), label(&holders)), ("k", Some("other")));
     assert!(waited >= secs(5) && scene.now().since(before) < secs(5) + ms(10), "{waited:?}");
     assert!((6..9).contains(&attempts), "once a second: {attempts}");
     assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
@@ -117,10 +124,7 @@ async fn a_waiter_is_told_its_place_and_the_holder() {
     for place in 0..3 {
         let told = Arc::clone(&told);
         let lock = scene.client.lock("k").on_wait(move |waiting| {
-            let label = match &waiting.holder {
-                Occupant::Holder(holder) => holder.owner.label().map(str::to_owned),
-                Occupant::Foreign(_) => None,
-            };
+            let label = label(&waiting.holders).map(str::to_owned);
             told.lock().unwrap().push((place, waiting.ahead, label));
         });
         waiting.push(tokio::spawn(lock.acquire()));

@@ -97,7 +97,7 @@ async fn a_lock_that_a_replica_confirmed_survives_the_fail_over_to_it() {
     let second = pair.fail_over().await;
     assert!(second.lock("k").try_acquire().await.unwrap().is_none(), "it is still held");
     let seen = second.inspect("k").await.unwrap().unwrap();
-    assert_eq!(seen.fence, Some(held.fencing_token()));
+    assert_eq!(seen.first().fence, Some(held.fencing_token()));
     second.evict(&seen).await.unwrap();
     assert!(second.lock("k").await.unwrap().fencing_token() > held.fencing_token());
 }

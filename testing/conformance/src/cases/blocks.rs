@@ -66,7 +66,7 @@ async fn blocks_of_one_key_do_not_overlap_and_grow(place: &dyn Place) {
 async fn the_fence_that_is_shown_is_the_last_of_its_block(place: &dyn Place) {
     let [a] = rivals(place).await;
     let tokens = takes(&a, 64).await;
-    assert_eq!(a.seen().await.fence, Some(tokens.last()));
+    assert_eq!(a.hold().await.fence, Some(tokens.last()));
 }
 
 /// Whoever asks again may have used some already.

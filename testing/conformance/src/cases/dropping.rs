@@ -68,7 +68,7 @@ async fn a_dropped_place_in_line_can_be_given_up(place: &dyn Place) {
     let [a, dropped, c] = rivals(place).await;
     a.takes().await;
     begin_and_drop(dropped.enqueues()).await;
-    assert_eq!(dropped.releases().await, Release::TakenBy(a.occupant()));
+    assert_eq!(dropped.releases().await, Release::TakenBy(a.holders()));
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(a.releases().await, Release::Released);
     c.takes().await;

@@ -50,7 +50,7 @@ async fn a_busy_answer_names_the_occupant_and_its_end(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     a.takes().await;
     let occupied = b.finds_it_busy().await;
-    assert_eq!(occupied.by, a.occupant(), "holder, owner and label");
+    assert_eq!(occupied.holders, a.holders(), "holder, owner and label");
     check_end(&a, occupied.expiry);
 }
 
@@ -58,7 +58,7 @@ async fn a_queued_answer_names_the_occupant_and_its_end(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     a.takes().await;
     let occupied = b.stands_in_line(0).await;
-    assert_eq!(occupied.by, a.occupant(), "holder, owner and label");
+    assert_eq!(occupied.holders, a.holders(), "holder, owner and label");
     check_end(&a, occupied.expiry);
 }
 

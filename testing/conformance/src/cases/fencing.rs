@@ -82,5 +82,5 @@ async fn a_refused_claim_does_not_move_the_fence_of_the_holder(place: &dyn Place
         b.afresh().finds_it_busy().await;
     }
     assert_eq!(a.polls().await, Acquire::Granted { tokens: fence.into() });
-    assert_eq!(a.seen().await.fence, Some(fence));
+    assert_eq!(a.hold().await.fence, Some(fence));
 }

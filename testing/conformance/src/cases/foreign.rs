@@ -26,21 +26,25 @@ fn foreign(place: &dyn Place) -> &dyn Foreign {
     place.foreign().expect("the case needs it")
 }
 
+fn is_foreign(by: &Occupant) -> bool {
+    matches!(by, Occupant::Foreign(what) if !what.to_string().is_empty())
+}
+
 fn check_foreign(by: &Occupant) {
-    assert!(matches!(by, Occupant::Foreign(what) if !what.to_string().is_empty()), "{by:?}");
+    assert!(is_foreign(by), "{by:?}");
 }
 
 async fn what_another_program_holds_is_busy(place: &dyn Place) {
     let [a] = rivals(place).await;
     assert_eq!(foreign(place).take(&a.key, "their-token", Some(LONG)).await, ForeignTry::Took);
     let occupied = a.finds_it_busy().await;
-    check_foreign(&occupied.by);
+    check_foreign(occupied.holders.first());
     assert!(occupied.expiry.span().is_some_and(|left| left <= LONG), "{occupied:?}");
-    let seen = a.seen().await;
-    check_foreign(&seen.occupant);
-    assert_eq!(seen.fence, None);
-    assert!(matches!(a.renews().await, Renew::TakenBy(Occupant::Foreign(_))));
-    assert!(matches!(a.releases().await, Release::TakenBy(Occupant::Foreign(_))));
+    let hold = a.hold().await;
+    check_foreign(&hold.occupant);
+    assert_eq!(hold.fence, None);
+    assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
+    assert!(matches!(a.releases().await, Release::TakenBy(by) if is_foreign(by.first())));
     a.finds_it_busy().await;
 }
 
@@ -58,16 +62,16 @@ async fn what_another_program_holds_for_ever_never_ends(place: &dyn Place) {
     let [a] = rivals(place).await;
     foreign(place).take(&a.key, "their-token", None).await;
     assert_eq!(a.finds_it_busy().await.expiry, Expiry::Never);
-    assert_eq!(a.seen().await.expiry, Expiry::Never);
+    assert_eq!(a.hold().await.expiry, Expiry::Never);
 }
 
 async fn what_is_no_lock_at_all_is_busy(place: &dyn Place) {
     let [a] = rivals(place).await;
     foreign(place).put_oddity(&a.key).await;
-    check_foreign(&a.finds_it_busy().await.by);
-    check_foreign(&a.seen().await.occupant);
-    assert!(matches!(a.renews().await, Renew::TakenBy(Occupant::Foreign(_))));
-    assert!(matches!(a.releases().await, Release::TakenBy(Occupant::Foreign(_))));
+    check_foreign(a.finds_it_busy().await.holders.first());
+    check_foreign(&a.hold().await.occupant);
+    assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
+    assert!(matches!(a.releases().await, Release::TakenBy(by) if is_foreign(by.first())));
     foreign(place).delete(&a.key).await;
     a.takes().await;
 }
@@ -87,8 +91,8 @@ async fn a_hold_that_another_program_replaces_is_taken(place: &dyn Place) {
     a.takes().await;
     foreign(place).delete(&a.key).await;
     assert_eq!(foreign(place).take(&a.key, "their-token", Some(LONG)).await, ForeignTry::Took);
-    assert!(matches!(a.renews().await, Renew::TakenBy(Occupant::Foreign(_))));
-    assert!(matches!(a.releases().await, Release::TakenBy(Occupant::Foreign(_))));
+    assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
+    assert!(matches!(a.releases().await, Release::TakenBy(by) if is_foreign(by.first())));
     assert_eq!(foreign(place).take(&a.key, "another", Some(LONG)).await, ForeignTry::Busy, "theirs is still there");
 }
 
@@ -102,16 +106,16 @@ async fn what_another_program_holds_ends_by_its_own_ttl(place: &dyn Place) {
 async fn a_waiter_gets_what_another_program_deletes(place: &dyn Place) {
     let [a, hasty] = rivals(place).await;
     foreign(place).take(&a.key, "their-token", Some(LONG)).await;
-    check_foreign(&a.stands_in_line(0).await.by);
+    check_foreign(a.stands_in_line(0).await.holders.first());
     foreign(place).delete(&a.key).await;
-    assert_eq!(hasty.finds_it_busy().await.by, a.occupant(), "nobody of ours overtakes");
+    assert_eq!(hasty.finds_it_busy().await.holders, a.holders(), "nobody of ours overtakes");
     a.has_it().await;
 }
 
 async fn a_waiter_behind_what_is_no_lock_stands_in_line(place: &dyn Place) {
     let [a, b]: [Rival; 2] = rivals(place).await;
     foreign(place).put_oddity(&a.key).await;
-    check_foreign(&a.stands_in_line(0).await.by);
+    check_foreign(a.stands_in_line(0).await.holders.first());
     b.stands_in_line(1).await;
     assert!(matches!(a.polls().await, Acquire::Queued { ahead: 0, .. }));
 }

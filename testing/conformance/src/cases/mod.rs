@@ -10,18 +10,21 @@ mod fencing;
 mod foreign;
 mod line;
 mod looking;
+mod modes;
 mod names;
 mod raising;
 mod release;
 mod renewal;
 
 use crate::case::Case;
+pub(crate) use modes::modes;
 
 /// Every case there is.
 pub(crate) fn all() -> Vec<Case> {
     let parts = [
         exclusion::cases(),
         claims::cases(),
+        modes::cases(),
         release::cases(),
         expiry::cases(),
         renewal::cases(),

@@ -7,17 +7,18 @@ use fencelock_core::{FencingToken, Raise, Release};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case_for(&[Need::Raises], a_raised_hold_has_its_new_fence_and_the_next_one_is_greater),
-        case_for(&[Need::Raises], a_raise_to_what_it_is_changes_nothing_and_is_acked),
-        case_for(&[Need::Raises], a_raise_never_lowers_a_fence),
-        case_for(&[Need::Raises], a_raise_by_a_stranger_is_refused),
-        case_for(&[Need::Raises], a_raise_of_a_free_key_is_refused_and_does_not_take_it),
-        case_for(&[Need::Raises], a_grant_is_close_to_what_was_proposed),
+        case_for(&[Need::Node], a_raised_hold_has_its_new_fence_and_the_next_one_is_greater),
+        case_for(&[Need::Node], a_raise_to_what_it_is_changes_nothing_and_is_acked),
+        case_for(&[Need::Node], a_raise_never_lowers_a_fence),
+        case_for(&[Need::Node], a_raise_by_a_stranger_is_refused),
+        case_for(&[Need::Node], a_raise_of_a_free_key_is_refused_and_does_not_take_it),
+        case_for(&[Need::Node], a_grant_is_close_to_what_was_proposed),
     ]
 }
 
-async fn raise(rival: &Rival, to: FencingToken) -> Raise {
-    told(rival.backend.raise(&rival.key, &rival.holder.id, to).await)
+async fn raise(place: &dyn Place, rival: &Rival, to: FencingToken) -> Raise {
+    let node = place.node().expect("the case needs one").await;
+    told(node.raise(&rival.key, &rival.holder.id, to).await)
 }
 
 fn more(fence: FencingToken, by: u64) -> FencingToken {
@@ -32,9 +33,9 @@ async fn a_raised_hold_has_its_new_fence_and_the_next_one_is_greater(place: &dyn
     let [a, b] = rivals(place).await;
     // Half a minute ahead of every clock: the next fence cannot be greater by the time alone.
     let raised = more(a.takes().await, 30_000_000);
-    assert_eq!(raise(&a, raised).await, Raise::Acked);
+    assert_eq!(raise(place, &a, raised).await, Raise::Acked);
     assert_eq!(a.has_it().await, raised);
-    assert_eq!(a.seen().await.fence, Some(raised));
+    assert_eq!(a.hold().await.fence, Some(raised));
     assert_eq!(a.releases().await, Release::Released);
     assert!(b.takes().await > raised);
 }
@@ -42,21 +43,21 @@ async fn a_raised_hold_has_its_new_fence_and_the_next_one_is_greater(place: &dyn
 async fn a_raise_to_what_it_is_changes_nothing_and_is_acked(place: &dyn Place) {
     let [a] = rivals(place).await;
     let fence = a.takes().await;
-    assert_eq!(raise(&a, fence).await, Raise::Acked);
+    assert_eq!(raise(place, &a, fence).await, Raise::Acked);
     assert_eq!(a.has_it().await, fence);
 }
 
 async fn a_raise_never_lowers_a_fence(place: &dyn Place) {
     let [a] = rivals(place).await;
     let fence = a.takes().await;
-    assert_eq!(raise(&a, less(fence)).await, Raise::Refused);
+    assert_eq!(raise(place, &a, less(fence)).await, Raise::Refused);
     assert_eq!(a.has_it().await, fence);
 }
 
 async fn a_raise_by_a_stranger_is_refused(place: &dyn Place) {
     let [a, stranger] = rivals(place).await;
     let fence = a.takes().await;
-    assert_eq!(raise(&stranger, more(fence, 1)).await, Raise::Refused);
+    assert_eq!(raise(place, &stranger, more(fence, 1)).await, Raise::Refused);
     assert_eq!(a.has_it().await, fence);
 }
 
@@ -64,7 +65,7 @@ async fn a_raise_of_a_free_key_is_refused_and_does_not_take_it(place: &dyn Place
     let [a, b] = rivals(place).await;
     let fence = a.takes().await;
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(raise(&a, more(fence, 1)).await, Raise::Refused);
+    assert_eq!(raise(place, &a, more(fence, 1)).await, Raise::Refused);
     assert_eq!(b.inspects().await, None);
 }
 

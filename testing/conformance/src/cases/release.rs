@@ -43,7 +43,7 @@ async fn a_release_of_a_free_key_finds_it_absent(place: &dyn Place) {
 async fn a_release_by_a_rival_frees_nothing_and_names_the_holder(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     let fence = a.takes().await;
-    assert_eq!(b.releases().await, Release::TakenBy(a.occupant()));
+    assert_eq!(b.releases().await, Release::TakenBy(a.holders()));
     assert_eq!(a.has_it().await, fence);
     b.finds_it_busy().await;
 }
@@ -53,7 +53,7 @@ async fn a_late_release_does_not_free_the_next_holder(place: &dyn Place) {
     a.takes().await;
     assert_eq!(a.releases().await, Release::Released);
     let fence = b.takes().await;
-    assert_eq!(a.releases().await, Release::TakenBy(b.occupant()));
+    assert_eq!(a.releases().await, Release::TakenBy(b.holders()));
     assert_eq!(b.has_it().await, fence);
 }
 
@@ -71,7 +71,7 @@ async fn a_release_after_expiry_and_takeover_frees_nothing(place: &dyn Place) {
     a.takes().await;
     place.let_time_pass(PAST_SHORT).await;
     let fence = b.takes().await;
-    assert_eq!(a.releases().await, Release::TakenBy(b.occupant()));
+    assert_eq!(a.releases().await, Release::TakenBy(b.holders()));
     assert_eq!(b.has_it().await, fence);
 }
 
@@ -79,7 +79,7 @@ async fn a_release_from_the_line_gives_up_the_place(place: &dyn Place) {
     let [a, b, c] = rivals(place).await;
     a.takes().await;
     b.stands_in_line(0).await;
-    assert_eq!(b.releases().await, Release::TakenBy(a.occupant()));
+    assert_eq!(b.releases().await, Release::TakenBy(a.holders()));
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(b.polls().await, Acquire::Gone);
     assert_eq!(a.releases().await, Release::Released);

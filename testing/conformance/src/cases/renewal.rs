@@ -51,7 +51,7 @@ async fn a_renewal_of_a_free_key_finds_it_absent_and_does_not_take_it(place: &dy
 async fn a_renewal_by_a_rival_is_told_who_has_it(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     let fence = a.takes().await;
-    assert_eq!(b.renews().await, Renew::TakenBy(a.occupant()));
+    assert_eq!(b.renews().await, Renew::TakenBy(a.holders()));
     assert_eq!(a.has_it().await, fence);
 }
 
@@ -137,7 +137,7 @@ async fn a_renewal_after_a_takeover_changes_nothing_for_the_new_holder(place: &d
     let b = b.for_ttl(FIVE_SECONDS);
     let fence = b.takes().await;
     let late = a.for_ttl(LONG);
-    assert_eq!(late.renews().await, Renew::TakenBy(b.occupant()));
+    assert_eq!(late.renews().await, Renew::TakenBy(b.holders()));
     let left = b.time_left().await;
     assert!(left <= FIVE_SECONDS, "{left:?} left: the late renewal made the other's hold longer");
     assert_eq!(b.has_it().await, fence);
@@ -158,7 +158,7 @@ async fn a_renewal_from_the_line_takes_nothing(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     let fence = a.takes().await;
     b.stands_in_line(0).await;
-    assert_eq!(b.renews().await, Renew::TakenBy(a.occupant()));
+    assert_eq!(b.renews().await, Renew::TakenBy(a.holders()));
     assert_eq!(a.has_it().await, fence);
     b.stands_in_line(0).await;
 }
@@ -173,7 +173,7 @@ async fn renewals_in_one_batch_are_answered_in_their_order(place: &dyn Place) {
     let batch = [free.renewal(), mine.renewal(), client.renewal(), also_mine.renewal(), mine.renewal()];
     let answers: Vec<_> = client.backend.renew(&batch).await.into_iter().map(told).collect();
     let renewed = Renew::Renewed { waiters: 0 };
-    let taken = Renew::TakenBy(others.occupant());
+    let taken = Renew::TakenBy(others.holders());
     assert_eq!(answers, [Renew::Absent, renewed.clone(), taken, renewed.clone(), renewed]);
 }
 

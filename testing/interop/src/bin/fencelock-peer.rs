@@ -52,7 +52,7 @@ async fn answer(client: &Client, held: &mut Option<Guard>, words: &[&str]) -> Sa
         }
         ["count", key, ttl, file, times] => {
             for _ in 0..times.parse::<u32>()? {
-                let guard = client.lock(key).ttl(millis(ttl)?).wait(Duration::from_mins(1)).acquire().await?;
+                let guard = client.lock(key).ttl(millis(ttl)?).wait(Duration::from_secs(60)).acquire().await?;
                 // Empty while another writes, which a lock would have kept from doing so.
                 let seen: u32 = fs::read_to_string(file).await?.trim().parse().unwrap_or(0);
                 sleep(Duration::from_micros(500)).await;

@@ -108,7 +108,7 @@ mod tests {
         let clock = WallClock::new(dir.path(), "clock").unwrap();
         let mut server = RedisServer::options().wall_clock(&clock).start().unwrap();
         let now = hour(&server);
-        let day = Duration::from_hours(24);
+        let day = Duration::from_secs(86400);
         clock.set(Shift::Forward(day)).unwrap();
         assert!((24..=25).contains(&(hour(&server) - now)));
         server.restart().unwrap();

@@ -2,6 +2,7 @@
 
 use crate::span;
 use clap::{Args, Subcommand, ValueEnum};
+use fencelock::backends::scheme_of;
 use fencelock_lab::load::{Plan, Sharing, Workload};
 use std::time::Duration;
 
@@ -112,7 +113,9 @@ impl Bench {
             Load::FlashSale => Workload::FlashSale,
         };
         let usual = Plan::new(url, workload);
-        let processes = if usual.url.starts_with("memory:") { 1 } else { usual.processes };
+        // What is wrong with the URL is said when it is used.
+        let alone = scheme_of(&usual.url).is_ok_and(|scheme| !scheme.cross_process());
+        let processes = if alone { 1 } else { usual.processes };
         Plan {
             processes: self.processes.unwrap_or(processes),
             tasks: self.tasks,

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-/// What a server says of itself, as far as it does. The nodes of a quorum are compared by it.
+/// What a node reports of itself. A quorum compares its nodes by it.
 ///
-/// Begin with [`Vitals::default`], which knows nothing, and set the fields that are known.
+/// Begin with [`Health::default`], which knows nothing, and set the fields that are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Vitals {
+pub struct Health {
     /// What tells it from every other server, whatever address it is reached by.
     pub identity: Option<String>,
     /// The machine that its address names.

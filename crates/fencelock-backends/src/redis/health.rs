@@ -2,7 +2,7 @@
 
 use super::Redis;
 use super::session::Session;
-use fencelock_core::{ClockOffset, Vitals};
+use fencelock_core::{ClockOffset, Health};
 use redis::{ConnectionAddr, Value};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use std::time::Duration;
 /// A pause in one of them, of a scheduler or of a network, is not taken for a clock that is off.
 const CLOCK_SAMPLES: usize = 3;
 
-pub(crate) async fn look(redis: &Redis, session: &Session) -> Vitals {
+pub(crate) async fn look(redis: &Redis, session: &Session) -> Health {
     let info = session.send(redis::cmd("INFO").arg("server")).await.ok();
     let info = info.and_then(|value| redis::from_redis_value::<String>(value).ok()).unwrap_or_default();
     let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
-    let mut vitals = Vitals::default();
-    vitals.identity = Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty());
-    vitals.host = host(redis);
-    vitals.clock = clock(redis, session).await;
-    vitals.up_for = up_for.map(Duration::from_secs);
-    vitals
+    let mut health = Health::default();
+    health.identity = Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty());
+    health.host = host(redis);
+    health.clock = clock(redis, session).await;
+    health.up_for = up_for.map(Duration::from_secs);
+    health
 }
 
 fn host(redis: &Redis) -> Option<String> {

@@ -1,0 +1,34 @@
+//! flock(2), which `std::fs::File` has only since Rust 1.89.
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+
+/// What became of an attempt that does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Locked,
+    /// Somebody else has a lock that excludes this one.
+    Refused,
+}
+
+pub(super) fn try_exclusive(file: &File) -> io::Result<Attempt> {
+    attempt(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+pub(super) fn try_shared(file: &File) -> io::Result<Attempt> {
+    attempt(file, FlockOperation::NonBlockingLockShared)
+}
+
+pub(super) fn unlock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
+}
+
+fn attempt(file: &File, operation: FlockOperation) -> io::Result<Attempt> {
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => Ok(Attempt::Locked),
+        Err(Errno::WOULDBLOCK) => Ok(Attempt::Refused),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,46 @@
+use super::url::{lazy, node_urls, on_demand, open};
+use crate::connect::ConnectError;
+use crate::init::Enlisted;
+use crate::redis::servers::Server;
+use crate::redis::{Role, enlist};
+use crate::scheme::{BenchSite, Connecting, Scheme, UrlForm};
+use fencelock_core::{BoxFuture, Invalid};
+use std::sync::Arc;
+
+/// `redlock://` and `redlock+tls://`.
+#[derive(Debug)]
+pub(crate) struct QuorumScheme;
+
+impl Scheme for QuorumScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new(
+                    "redlock://HOST,HOST,HOST",
+                    "machines that share independent Redis servers; a majority counts",
+                ),
+                UrlForm::new("redlock+tls://HOST,...", "the same over TLS"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(lazy(url)?) as _) })
+    }
+
+    fn on_demand<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(on_demand(url)?) as _) })
+    }
+
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<Enlisted>, ConnectError>> {
+        Box::pin(async move { enlist(Role::Member, &node_urls(url)?, trust_empty).await })
+    }
+
+    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
+        Ok(BenchSite::new(url).with_servers(Server::of_set(&node_urls(url)?)?))
+    }
+}

@@ -1,0 +1,22 @@
+//! One server as a node of a quorum.
+
+use super::{Redis, health, reply, script};
+use fencelock_core::{Answer, FencingToken, Health, HolderId, Key, QuorumNode, Raise};
+use std::sync::Arc;
+
+impl QuorumNode for Redis {
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move {
+            let answer = self.call(|pass| script::raise(&self.link.target.wire(key), holder, to, pass)).await?;
+            reply::read_raise(self.link.node(), answer)
+        })
+    }
+
+    fn health(&self) -> Answer<'_, Health> {
+        Box::pin(async move { Ok(health::look(self, &*self.session().await?).await) })
+    }
+
+    fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
+        Some(Arc::new(self.for_releases()?))
+    }
+}

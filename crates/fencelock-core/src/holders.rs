@@ -1,0 +1,192 @@
+use crate::{Expiry, FencingToken, HolderId, Mode, Occupant};
+use std::fmt;
+use std::time::Duration;
+
+/// Who has a key: at least one holder.
+///
+/// An exclusive lock has one, a shared lock or a semaphore may have many. A place may name some of many and count the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holders<H = Occupant> {
+    first: H,
+    /// Rarely there, so it takes little room in the answers and errors that name holders.
+    others: Option<Box<Others<H>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Others<H> {
+    named: Vec<H>,
+    unnamed: u32,
+}
+
+impl<H> Holders<H> {
+    /// One holder.
+    pub const fn one(holder: H) -> Self {
+        Self { first: holder, others: None }
+    }
+
+    /// The same and one more.
+    #[must_use]
+    pub fn and(mut self, holder: H) -> Self {
+        self.others_mut().named.push(holder);
+        self
+    }
+
+    /// The same and `more` holders that are only counted.
+    #[must_use]
+    pub fn and_unnamed(mut self, more: u32) -> Self {
+        if more > 0 {
+            let others = self.others_mut();
+            others.unnamed = others.unnamed.saturating_add(more);
+        }
+        self
+    }
+
+    fn others_mut(&mut self) -> &mut Others<H> {
+        self.others.get_or_insert_with(|| Box::new(Others { named: Vec::new(), unnamed: 0 }))
+    }
+
+    /// The first that is named; of an exclusive lock, the only one.
+    pub const fn first(&self) -> &H {
+        &self.first
+    }
+
+    /// [`Holders::first`], by value.
+    pub fn into_first(self) -> H {
+        self.first
+    }
+
+    /// Those that are named.
+    pub fn iter(&self) -> impl Iterator<Item = &H> {
+        std::iter::once(&self.first).chain(self.others.iter().flat_map(|others| &others.named))
+    }
+
+    /// How many there are, named or not.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.iter().count()).unwrap_or(u32::MAX).saturating_add(self.unnamed())
+    }
+
+    fn unnamed(&self) -> u32 {
+        self.others.as_ref().map_or(0, |others| others.unnamed)
+    }
+
+    /// The same holders, each described otherwise.
+    pub fn map<T>(self, describe: impl Fn(H) -> T) -> Holders<T> {
+        let Self { first, others } = self;
+        let others = others.map(|others| {
+            let Others { named, unnamed } = *others;
+            Box::new(Others { named: named.into_iter().map(&describe).collect(), unnamed })
+        });
+        Holders { first: describe(first), others }
+    }
+}
+
+impl<H> From<H> for Holders<H> {
+    fn from(holder: H) -> Self {
+        Self::one(holder)
+    }
+}
+
+/// `web-1:42 (nightly)`, `web-1:42, web-2:7 and 3 more`.
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        for holder in self.iter().skip(1) {
+            write!(f, ", {holder}")?;
+        }
+        match self.unnamed() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// One holder of a key, and what a place knows of its hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// Who.
+    pub occupant: Occupant,
+    /// How it has the key.
+    pub mode: Mode,
+    /// When the hold ends by itself.
+    pub expiry: Expiry,
+    /// The greatest fencing token that the hold may use, and mostly the only one; unknown for foreign holds.
+    pub fence: Option<FencingToken>,
+    /// How long it has lasted, where that is known.
+    pub held_for: Option<Duration>,
+}
+
+impl HolderInfo {
+    /// An exclusive hold whose fence and age are unknown.
+    pub const fn new(occupant: Occupant, expiry: Expiry) -> Self {
+        Self { occupant, mode: Mode::Exclusive, expiry, fence: None, held_for: None }
+    }
+
+    /// The same in another mode.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The same with its greatest fencing token, if that is known.
+    #[must_use]
+    pub const fn with_fence(mut self, fence: Option<FencingToken>) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    /// The same with how long it has lasted, if that is known.
+    #[must_use]
+    pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
+        self.held_for = held_for;
+        self
+    }
+
+    /// The proof, if it is one of ours.
+    pub fn holder_id(&self) -> Option<HolderId> {
+        self.occupant.holder_id()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Foreign, Holder, Holding, Key, Occupied, Owner};
+
+    fn occupant(n: u8) -> Occupant {
+        let (id, owner) = (HolderId::from_bytes([n; 16]), Owner::new("web", n.into(), None).unwrap());
+        Occupant::Holder(Holder { id, owner })
+    }
+
+    #[test]
+    fn holders_are_named_and_counted() {
+        let one = Holders::one(occupant(1));
+        assert_eq!((one.to_string(), one.count()), ("web:1".to_owned(), 1));
+        let many = one.and(occupant(2)).and_unnamed(3);
+        assert_eq!((many.to_string(), many.count()), ("web:1, web:2 and 3 more".to_owned(), 5));
+        assert_eq!(many.iter().collect::<Vec<_>>(), [&occupant(1), &occupant(2)]);
+        assert_eq!(many.clone().and_unnamed(u32::MAX).count(), u32::MAX);
+        assert_eq!(Holders::one(1).and_unnamed(0), Holders::one(1));
+        assert_eq!(Holders::one(1).and(2).and_unnamed(3).map(|n| n * 10), Holders::one(10).and(20).and_unnamed(3));
+    }
+
+    #[test]
+    fn a_key_is_occupied_until_its_first_hold_ends_and_since_its_oldest_began() {
+        let secs = Duration::from_secs;
+        let of = |n, left, age| HolderInfo::new(occupant(n), Expiry::In(secs(left))).with_held_for(Some(secs(age)));
+        let holding = Holding::new(Key::new("k").unwrap(), of(1, 9, 2)).with_holder(of(2, 5, 7));
+        assert!(holding.hold_of(&occupant(2)).is_some() && holding.hold_of(&occupant(3)).is_none());
+        let occupied = Occupied::from(holding);
+        assert_eq!((occupied.expiry, occupied.held_for), (Expiry::In(secs(5)), Some(secs(7))));
+        assert_eq!(occupied.holders, Holders::one(occupant(1)).and(occupant(2)));
+    }
+
+    #[test]
+    fn a_hold_without_an_end_outlasts_every_other() {
+        let endless = HolderInfo::new(Occupant::Foreign(Foreign::other("a lock")), Expiry::Never);
+        let leased = HolderInfo::new(occupant(1), Expiry::In(Duration::from_secs(1)));
+        let holding = Holding::new(Key::new("k").unwrap(), endless).with_holder(leased);
+        assert_eq!(Occupied::from(holding).expiry, Expiry::In(Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,109 @@
+use crate::Invalid;
+use std::fmt;
+
+/// How a claim wants a key.
+///
+/// A place says in [`Capabilities::modes`](crate::Capabilities::modes) which modes it has. It refuses a claim in another mode with
+/// [`Fault::ModeUnsupported`](crate::Fault::ModeUnsupported).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder, and nobody beside it. Every place has this mode.
+    #[default]
+    Exclusive,
+    /// Any number of holders that all asked for this mode.
+    Shared,
+    /// A semaphore: holders take `weight` of `limit` permits each. Made by [`Mode::permits`].
+    #[non_exhaustive]
+    Permits {
+        /// How many permits this claim takes: 1 to `limit`.
+        weight: u32,
+        /// How many permits there are: 1 to [`Mode::MOST_PERMITS`].
+        limit: u32,
+    },
+}
+
+impl Mode {
+    /// The greatest limit of a semaphore.
+    pub const MOST_PERMITS: u32 = 1_000_000;
+
+    /// `weight` of `limit` permits.
+    ///
+    /// # Errors
+    /// [`Invalid`] if `limit` is not within 1 to [`Mode::MOST_PERMITS`], or `weight` not within 1 to `limit`.
+    pub fn permits(weight: u32, limit: u32) -> Result<Self, Invalid> {
+        let most = Self::MOST_PERMITS;
+        if !(1..=most).contains(&limit) {
+            return Err(Invalid::new(format!("a semaphore has 1 to {most} permits, not {limit}")));
+        }
+        if !(1..=limit).contains(&weight) {
+            return Err(Invalid::new(format!(
+                "a claim takes 1 to {limit} permits of a semaphore that has {limit}, not {weight}"
+            )));
+        }
+        Ok(Self::Permits { weight, limit })
+    }
+}
+
+/// `an exclusive lock`, `a shared lock`, `2 of 10 permits`.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("an exclusive lock"),
+            Self::Shared => f.write_str("a shared lock"),
+            Self::Permits { weight, limit } => write!(f, "{weight} of {limit} permits"),
+        }
+    }
+}
+
+/// The modes that a place has besides [`Mode::Exclusive`], which every place has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Modes {
+    /// [`Mode::Shared`].
+    pub shared: bool,
+    /// [`Mode::Permits`].
+    pub permits: bool,
+}
+
+impl Modes {
+    /// Whether this mode is among them.
+    pub const fn has(self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => true,
+            Mode::Shared => self.shared,
+            Mode::Permits { .. } => self.permits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_within_their_bounds() {
+        for (weight, limit) in [(1, 1), (1, 1_000_000), (1_000_000, 1_000_000), (2, 10)] {
+            assert_eq!(Mode::permits(weight, limit), Ok(Mode::Permits { weight, limit }));
+        }
+        for (weight, limit) in [(0, 1), (1, 0), (0, 0), (2, 1), (1, 1_000_001), (u32::MAX, u32::MAX)] {
+            assert!(Mode::permits(weight, limit).is_err(), "{weight} of {limit}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_value_that_is_wrong() {
+        assert!(Mode::permits(1, 1_000_001).unwrap_err().to_string().ends_with("not 1000001"));
+        assert!(Mode::permits(11, 10).unwrap_err().to_string().ends_with("has 10, not 11"));
+    }
+
+    #[test]
+    fn every_place_has_exclusive_locks_and_no_other_mode_by_default() {
+        let none = Modes::default();
+        assert!(none.has(Mode::Exclusive) && !none.has(Mode::Shared) && !none.has(Mode::permits(1, 2).unwrap()));
+        let shared = Modes { shared: true, ..none };
+        assert!(shared.has(Mode::Shared) && !shared.has(Mode::permits(1, 2).unwrap()));
+        let permits = Modes { permits: true, ..none };
+        assert!(!permits.has(Mode::Shared) && permits.has(Mode::permits(1, 2).unwrap()));
+    }
+}

@@ -1,0 +1,26 @@
+use super::Raise;
+use crate::{Answer, Backend, FencingToken, Health, HolderId, Key};
+use std::sync::Arc;
+
+/// A place that can be a node of a quorum: several of them agree on one fencing token.
+///
+/// A place that decides alone needs nothing of this. The conformance suite checks [`QuorumNode::raise`] on each place that
+/// implements it.
+pub trait QuorumNode: Backend {
+    /// Makes the fence of a hold this one token, if the hold belongs to this holder and its fence is not greater:
+    /// [`crate::raise_fence`].
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
+
+    /// What the quorum compares its nodes by; [`Health::default`] where there is no server to ask.
+    fn health(&self) -> Answer<'_, Health> {
+        Box::pin(async { Ok(Health::default()) })
+    }
+
+    /// [`Backend::reconnected`], as a node.
+    fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
+        None
+    }
+}
+
+/// A quorum keeps its nodes behind pointers.
+const _: Option<&dyn QuorumNode> = None;

@@ -1,0 +1,96 @@
+//! A crate that is not ours adds a place of its own, and programs name it in a URL.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use fencelock::backends::{Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
+use fencelock::{Client, Error, Invalid, Unknown, contract::Fault, register};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+/// Shelves by name: `shelf://NAME`, and `shelves:` for a place that is away.
+#[derive(Debug, Default)]
+struct Shelves(Mutex<HashMap<String, Arc<Memory>>>);
+
+impl Scheme for Shelves {
+    fn forms(&self) -> &[UrlForm] {
+        const { &[UrlForm::new("shelf://NAME", "readers of one shelf"), UrlForm::new("shelves:", "nobody")] }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let Some(name) = url.strip_prefix("shelf://") else {
+                return Err(Unknown::new(url, Fault::Unreachable, "there is only one shelf").into());
+            };
+            if name.is_empty() {
+                return Err(Invalid::new("shelf: needs a name, as in shelf://top").into());
+            }
+            Ok(Arc::clone(self.0.lock().unwrap().entry(name.to_owned()).or_default()) as _)
+        })
+    }
+}
+
+fn registered() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| register(Shelves::default()).unwrap());
+}
+
+#[tokio::test]
+async fn locks_of_a_registered_scheme_exclude_each_other() {
+    registered();
+    let (one, other) = (Client::connect("shelf://top").await.unwrap(), Client::connect("shelf://top").await.unwrap());
+    let guard = one.lock("atlas").await.unwrap();
+    assert!(other.lock("atlas").try_acquire().await.unwrap().is_none());
+    assert!(Client::connect("shelf://bottom").await.unwrap().lock("atlas").try_acquire().await.unwrap().is_some());
+    let fence = guard.fencing_token();
+    guard.release().await.unwrap();
+    assert!(other.lock("atlas").await.unwrap().fencing_token() > fence);
+}
+
+#[tokio::test]
+async fn settings_and_the_ways_to_connect_work_with_a_registered_scheme() {
+    registered();
+    let client = Client::builder().sharing(false).connect("shelf://ways").await.unwrap();
+    let _guard = client.lock("atlas").await.unwrap();
+    for backend in [lazy("shelf://ways").await.unwrap(), on_demand("shelf://ways").await.unwrap()] {
+        let client = Client::with_backend(backend).unwrap();
+        assert!(client.lock("atlas").wait(Duration::ZERO).await.unwrap_err().is_busy());
+    }
+}
+
+#[test]
+fn the_blocking_client_takes_a_registered_scheme() {
+    registered();
+    let client = fencelock::blocking::Client::connect("shelf://blocking").unwrap();
+    let guard = client.lock("atlas").acquire().unwrap();
+    assert!(client.lock("atlas").try_acquire().unwrap().is_none());
+    guard.release().unwrap();
+}
+
+#[tokio::test]
+async fn errors_of_a_registered_scheme_are_those_of_every_place() {
+    registered();
+    assert!(
+        matches!(Client::connect("shelf://").await, Err(Error::Config(why)) if why.to_string().contains("needs a name"))
+    );
+    assert!(Client::connect("shelves:").await.unwrap_err().is_unreachable());
+    let told = Client::connect("shelv://top").await.unwrap_err();
+    assert!(told.is_config());
+    for form in ["memory:[NAME]", "redis://HOST", "shelf://NAME", "\"shelv\""] {
+        assert!(told.to_string().contains(form), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_scheme_that_needs_no_init_says_so() {
+    registered();
+    let told = init("shelf://top", false).await.unwrap_err().to_string();
+    assert!(told.starts_with("shelf: ") && told.contains("nothing to set up"), "{told}");
+}
+
+#[test]
+fn a_scheme_is_registered_once() {
+    registered();
+    let again = register(Shelves::default()).unwrap_err().to_string();
+    assert!(again.contains("shelf: is known already"), "{again}");
+    assert!(scheme_of("shelf://top").unwrap().cross_process());
+}

@@ -1,0 +1,68 @@
+//! A claim in a mode that a place does not have is refused at once, and changes nothing.
+
+use crate::Place;
+use crate::case::{Case, Need, case_for};
+use crate::rival::{Rival, rivals};
+use fencelock_core::{Intent, Mode, Unknown};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_is_refused_by_name),
+        case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_leaves_nothing_behind),
+        case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder),
+    ]
+}
+
+/// Some modes of every kind but the exclusive one.
+pub(crate) fn modes() -> [Mode; 3] {
+    let permits = |weight, limit| Mode::permits(weight, limit).expect("within the bounds");
+    [Mode::Shared, permits(1, 1), permits(2, 10)]
+}
+
+async fn refusal(rival: &Rival, mode: Mode, intent: Intent) -> Unknown {
+    match rival.backend.acquire(&rival.claim(intent).with_mode(mode)).await {
+        Err(refusal) => refusal,
+        Ok(answer) => panic!("{mode} should be refused: {answer:?}"),
+    }
+}
+
+fn missing(rival: &Rival) -> impl Iterator<Item = Mode> {
+    let has = rival.backend.capabilities().modes;
+    modes().into_iter().filter(move |mode| !has.has(*mode))
+}
+
+async fn a_claim_in_a_mode_that_is_missing_is_refused_by_name(place: &dyn Place) {
+    let [a] = rivals(place).await;
+    for mode in missing(&a) {
+        for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
+            let refusal = refusal(&a, mode, intent).await;
+            assert_eq!(refusal.unsupported_mode(), Some(mode), "{refusal}");
+            assert!(refusal.is_permanent() && refusal.changed_nothing() && refusal.is_unsent(), "{refusal}");
+            let text = refusal.to_string();
+            for part in [mode.to_string(), a.backend.name(), "ask for an exclusive lock".to_owned()] {
+                assert!(text.contains(&part), "{text:?} should name {part:?}");
+            }
+        }
+    }
+}
+
+async fn a_claim_in_a_mode_that_is_missing_leaves_nothing_behind(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    for mode in missing(&a) {
+        refusal(&a, mode, Intent::Enqueue).await;
+    }
+    assert_eq!(b.inspects().await, None);
+    b.takes().await;
+    assert_eq!(b.seen().await.waiters, 0);
+}
+
+async fn a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder(place: &dyn Place) {
+    let [a, b] = rivals(place).await;
+    let fence = a.takes().await;
+    for mode in missing(&a) {
+        refusal(&b, mode, Intent::Enqueue).await;
+        refusal(&a, mode, Intent::Poll).await;
+    }
+    assert_eq!(a.has_it().await, fence);
+    assert_eq!(a.seen().await.waiters, 0);
+}
