@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A buyer may have to wait for all others.
-const PATIENCE: Duration = Duration::from_mins(10);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Starts this program with other arguments.
 ///
