@@ -8,7 +8,7 @@ use fencelock_backends::{ManualClock, Memory};
 use fencelock_conformance::model::{self, Channel, Gate, HandOff, Heard, KeyModel, Name, Seen, Server, Value};
 use fencelock_core::{
     Acquire, Backend, Claim, Clock, Event, Eviction, Expiry, FencingToken, Holder, HolderId, Intent, Key, Occupant,
-    Occupied, Owner, Raise, Release, Renew, Renewal, Sink, TokenBlock, Ttl,
+    Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Sink, TokenBlock, Ttl,
 };
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
@@ -210,13 +210,13 @@ impl Pair {
                 match memory.renew(&renewal).now_or_never().unwrap().remove(0).unwrap() {
                     Renew::Renewed { waiters } => Said::Renewed(waiters.into()),
                     Renew::Absent => Said::Nobody,
-                    Renew::TakenBy(by) => Said::Taken(occupant(&by)),
+                    Renew::TakenBy(by) => Said::Taken(occupant(by.first())),
                 }
             }
             Step::Release(number) => match memory.release(key, &holder(*number)).now_or_never().unwrap().unwrap() {
                 Release::Released => Said::Yes,
                 Release::Absent => Said::Nobody,
-                Release::TakenBy(by) => Said::Taken(occupant(&by)),
+                Release::TakenBy(by) => Said::Taken(occupant(by.first())),
             },
             Step::Raise(number, _) => {
                 let to = FencingToken::new(self.to).unwrap();
@@ -226,9 +226,9 @@ impl Pair {
             Step::Inspect => {
                 let held = memory.inspect(key).now_or_never().unwrap().unwrap();
                 held.map_or(Said::Nobody, |held| Said::Held {
-                    by: occupant(&held.occupant),
-                    ttl_ms: left(held.expiry),
-                    fence: held.fence.unwrap().get(),
+                    by: occupant(&held.first().occupant),
+                    ttl_ms: left(held.first().expiry),
+                    fence: held.first().fence.unwrap().get(),
                     waiters: held.waiters.into(),
                 })
             }
@@ -268,7 +268,7 @@ fn occupant(by: &Occupant) -> u128 {
 }
 
 fn occupier(occupied: &Occupied) -> (u128, u64) {
-    (occupant(&occupied.by), left(occupied.expiry))
+    (occupant(occupied.holders.first()), left(occupied.expiry))
 }
 
 fn left(expiry: Expiry) -> u64 {
