@@ -1,7 +1,7 @@
 use crate::closing::Releasing;
 use crate::driver::{ClientInner, Lease};
 use crate::error::{Error, unreachable};
-use fencelock_core::engine::{End, Grant, Leaving, Source, Tenure};
+use fencelock_core::engine::{End, Grant, Leaving, Tenure};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,6 @@ use std::time::Duration;
 pub struct Guard {
     client: Arc<ClientInner>,
     held: Held,
-    source: Source,
     armed: bool,
     /// Comes last, so that the closing of the client waits for all of it.
     releasing: Option<Releasing>,
@@ -72,12 +71,7 @@ const RELEASE_TRIES: u32 = 3;
 impl Guard {
     pub(crate) fn new(client: Arc<ClientInner>, lease: Arc<Lease>, grant: Grant) -> Self {
         let held = Held { lease, tenure: grant.tenure };
-        Self { client, held, source: grant.source, armed: true, releasing: None }
-    }
-
-    /// Whether another task of this client had the lease before.
-    pub(crate) fn was_shared(&self) -> bool {
-        self.source == Source::Shared
+        Self { client, held, armed: true, releasing: None }
     }
 
     /// Whether this is a copy in a child of the process that has the lock.

@@ -109,9 +109,9 @@ pub enum Action<W, L> {
     /// A hold has begun.
     Began,
     /// A hold is over, and not in the engine any more. Its timer is to be removed.
-    Ended(Ended<L>),
+    Ended(Box<Ended<L>>),
     /// Release in the background.
-    Release(PendingRelease),
+    Release(Box<PendingRelease>),
     /// Call [`super::KeyEngine::linger_over`] when [`super::SharingLimits::linger`] has passed.
     Linger {
         /// Which hold.
@@ -124,7 +124,7 @@ pub enum Action<W, L> {
     /// A claim does not wait at the place any more.
     ClaimEnded,
     /// A task that claims has heard something.
-    Report(Report),
+    Report(Box<Report>),
     /// A task asks without having been notified.
     FallbackPoll,
     /// A granted claim came too late: its lease was over.

@@ -267,7 +267,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.heard = Some(Box::new((ahead, occupied.clone())));
             self.failing_since = None;
         }
-        cx.act(Action::Report(Report::Busy { ahead, occupied, again }));
+        cx.act(Action::Report(Box::new(Report::Busy { ahead, occupied, again })));
     }
 
     pub(super) fn on_trouble(
@@ -286,7 +286,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             let since = claiming.failing_since.filter(|_| !quarantined);
             self.failing_since = since.map(|since| self.failing_since.unwrap_or(since));
         }
-        cx.act(Action::Report(Report::Trouble(outcome?)));
+        cx.act(Action::Report(Box::new(Report::Trouble(outcome?))));
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                     cx.act(Action::ClaimEnded);
                 }
                 if let Some(release) = claiming.end_attempt(cx.now) {
-                    cx.act(Action::Release(release));
+                    cx.act(Action::Release(Box::new(release)));
                 }
                 None
             }
@@ -369,7 +369,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let release = claiming.end_attempt(now);
         cx.act(Action::ClaimEnded);
         if let Some(release) = release {
-            cx.act(Action::Release(release));
+            cx.act(Action::Release(Box::new(release)));
         }
     }
 

@@ -76,6 +76,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
+    /// Whether the task waits for others of this client, so that [`KeyEngine::poll`] has nothing for it.
+    pub fn is_queued(&self, id: WaiterId) -> bool {
+        self.queue.get(id).is_some_and(|waiter| matches!(waiter.state, State::Queued))
+    }
+
     /// What wakes the task from now on.
     pub fn set_task(&mut self, id: WaiterId, task: W) {
         if let Some(waiter) = self.queue.get_mut(id) {
@@ -358,7 +363,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         // Nobody goes on from there.
         if let Some(pending) = pending {
             cx.act(Action::ClaimEnded);
-            cx.act(Action::Release(pending.release(cx.now)));
+            cx.act(Action::Release(Box::new(pending.release(cx.now))));
         }
     }
 

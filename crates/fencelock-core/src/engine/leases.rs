@@ -94,14 +94,14 @@ impl<L: Default> Leases<L> {
         if self.holds.is_empty() {
             self.holds = Vec::new();
         }
-        cx.act(Action::Ended(Ended { hold: id, lease, tenure, end, timer }));
+        cx.act(Action::Ended(Box::new(Ended { hold: id, lease, tenure, end, timer })));
     }
 
     /// Nobody here has this lease any more.
     pub(super) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
         if background && let Some(hold) = self.get(id) {
             let release = pending_release(hold, cx);
-            cx.act(Action::Release(release));
+            cx.act(Action::Release(Box::new(release)));
         }
         self.end(id, End::Released, cx);
     }
@@ -112,7 +112,7 @@ impl<L: Default> Leases<L> {
         {
             // Its task may hang for ever, and not every place has leases that end.
             let release = pending_release(hold, cx);
-            cx.act(Action::Release(release));
+            cx.act(Action::Release(Box::new(release)));
         }
         self.end(id, End::Lost(reason), cx);
     }

@@ -1,6 +1,6 @@
 //! One task that wants a key: carries out the steps that the engine gives it.
 
-use super::key_cell::{Cx, Engine, KeyCell};
+use super::key_cell::{Cx, Engine, KeyCell, WakeBy};
 use super::lease::Lease;
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
@@ -9,7 +9,7 @@ use crate::error::{Error, busy, could_not_tell, unreachable};
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
 use fencelock_core::engine::{
-    Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Step, View, WaiterId,
+    Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Status, Step, View, WaiterId,
 };
 use fencelock_core::{
     Acquire, Answer, Claim, Fault, Holder, HolderId, Intent, Lease as Granted, LossReason, Moment, Unknown,
@@ -34,12 +34,11 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     }
     let mut first = false;
     loop {
-        let guard = Waiter::enter(client, request, arrived, first).wait().await?;
-        match guard {
-            Some(guard) if !guard.was_shared() || guard.is_held() => return Ok(guard),
-            // It was lost on the way, so the task that it was handed to comes first again.
-            _ => first = true,
+        if let Some(guard) = Waiter::enter(client, request, arrived, first).wait().await? {
+            return Ok(guard);
         }
+        // It was lost on the way, so the task that it was handed to comes first again.
+        first = true;
     }
 }
 
@@ -193,10 +192,13 @@ impl<'a> Waiter<'a> {
     pub(super) async fn next(&self) -> Result<Step, Error> {
         poll_fn(|context| {
             self.client.check_open()?;
+            if self.cell.park(self.id, context) {
+                return Poll::Pending;
+            }
             let step = self.call(|engine, cx| {
                 let step = engine.poll(self.id, cx);
-                if step.is_none() && !engine.task(self.id).is_some_and(|task| wakes(task.as_ref(), context)) {
-                    engine.set_task(self.id, Some(context.waker().clone()));
+                if step.is_none() {
+                    engine.wake_by(self.id, context);
                 }
                 step
             });
@@ -298,7 +300,16 @@ impl<'a> Waiter<'a> {
     }
 
     fn granted(&self, grant: Grant) -> Option<Guard> {
-        let (grant, lease) = self.cell.with(|engine, _| take(&self.cell, engine, &grant))?;
+        let (grant, lease, lost) = self.cell.with(|engine, cx| {
+            let (grant, lease) = take(&self.cell, engine, &grant)?;
+            let lost = grant.source == Source::Shared && engine.status(grant.hold, grant.tenure, cx) == Status::Over;
+            Some((grant, lease, lost))
+        })?;
+        if lost {
+            // Its answer may have come too late, and the server may have it still.
+            self.client.reaper.take(lease.pending_release());
+            return None;
+        }
         if grant.source != Source::Shared {
             self.client.trouble.ends(self.client.clock.now());
         }
@@ -331,10 +342,6 @@ impl Drop for Waiter<'_> {
             drop(guard(self.client, grant, lease, grant.tenure.since.since(self.arrived)));
         }
     }
-}
-
-fn wakes(task: Option<&std::task::Waker>, context: &std::task::Context<'_>) -> bool {
-    task.is_some_and(|task| task.will_wake(context.waker()))
 }
 
 /// The lease of a grant; `None` if it was lost meanwhile.

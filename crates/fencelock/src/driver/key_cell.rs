@@ -2,13 +2,28 @@ use super::Driver;
 use super::lease::Lease;
 use crate::identity::SystemRng;
 use fencelock_core::Key;
-use fencelock_core::engine::{Action, Actions, Context, End, Ended, HoldId, KeyEngine, Report, Tenure};
+use fencelock_core::engine::{Action, Actions, Context, End, Ended, HoldId, KeyEngine, Report, Tenure, WaiterId};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<Lease>>>;
 pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<Lease>>>;
+
+/// How the engine wakes a task.
+pub(super) trait WakeBy {
+    /// The task is woken by this context from now on.
+    fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>);
+}
+
+impl WakeBy for Engine {
+    fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>) {
+        let known = self.task(id).and_then(Option::as_ref);
+        if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.set_task(id, Some(context.waker().clone()));
+        }
+    }
+}
 
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
@@ -78,6 +93,16 @@ impl KeyCell {
         (answer, report)
     }
 
+    /// Waits with a task that has nothing to do but to wait for others of this client. Says whether that is so.
+    pub(super) fn park(&self, id: WaiterId, context: &std::task::Context<'_>) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let queued = state.engine.is_queued(id);
+        if queued {
+            state.engine.wake_by(id, context);
+        }
+        queued
+    }
+
     /// As [`KeyCell::with`], unless the cell is forgotten: then another one is to be used.
     pub(super) fn try_with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> Option<R> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +130,8 @@ impl KeyCell {
             match action {
                 Action::Began => self.driver.timers.add_hold(),
                 Action::SetTimer { hold, from, to } => self.driver.timers.set(self, *hold, *from, *to),
-                Action::Ended(Ended { hold, lease, tenure, end, timer }) => {
+                Action::Ended(ended) => {
+                    let Ended { hold, lease, tenure, end, timer } = &**ended;
                     self.driver.timers.remove(self, *hold, *timer);
                     if let Some(lease) = lease {
                         lease.set_end(*tenure, end.clone());
@@ -129,13 +155,13 @@ impl KeyCell {
                 }
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
-                Action::Release(release) => driver.reaper.take(release),
+                Action::Release(release) => driver.reaper.take(*release),
                 Action::Linger { hold, tenure } => self.linger(hold, tenure),
                 Action::ClaimBegan => driver.telemetry.waiting(&self.key),
                 Action::ClaimEnded => driver.telemetry.waited(),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
                 Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, giving it back"),
-                Action::Report(heard) => report = Some(heard),
+                Action::Report(heard) => report = Some(*heard),
             }
         }
         report
