@@ -27,7 +27,7 @@ const LARGEST_BLOCK: u32 = 100_000;
 
 /// All that one client knows and wants of one key. `W` is what the driver needs to wake a task, `L` what it attaches to a
 /// lease.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
     queue: Queue<W>,
     /// The lease that is passed from task to task.

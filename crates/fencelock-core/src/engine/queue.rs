@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub struct WaiterId(i64);
 
 /// A task that wants the key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Waiter<W> {
     pub(super) request: AcquireRequest,
     pub(super) arrived: Moment,
@@ -18,7 +18,7 @@ pub(super) struct Waiter<W> {
     pub(super) state: State,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) enum State {
     /// It waits for the lease of this client.
     Queued,
@@ -32,7 +32,7 @@ pub(super) enum State {
 ///
 /// Those that share leases stand in `line`, in the order of their arrival; only the first of them, the leader, claims.
 /// All others claim for themselves.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
     line: BTreeMap<WaiterId, Waiter<W>>,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
