@@ -967,10 +967,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
-        if reason == LossReason::MaxHold
-            && let Some(hold) = self.hold(id)
+        if let Some(hold) = self.hold(id)
+            // Its task may hang for ever, and not every place has leases that end. Or no task has it: it lingers, or the task
+            // that it was handed to has not run since.
+            && (reason == LossReason::MaxHold || hold.tenure.idle || self.queue.is_granted(id, hold.tenure))
         {
-            // Its task may hang for ever, and not every place has leases that end.
             let release = pending_release(hold, cx);
             cx.act(Action::Release(release));
         }

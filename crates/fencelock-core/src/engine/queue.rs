@@ -1,5 +1,6 @@
 use super::action::Step;
 use super::claiming::{Claiming, PendingClaim};
+use super::hold::{HoldId, Tenure};
 use super::request::AcquireRequest;
 use crate::{HolderId, Moment};
 use std::collections::BTreeMap;
@@ -141,6 +142,12 @@ impl<W: Default> Queue<W> {
         let step = self.served.remove(&id);
         self.shrink();
         step
+    }
+
+    /// Whether a task has been granted this tenure, and has not been told yet.
+    pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
+        let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
+        self.served.values().any(this)
     }
 
     /// The tasks in line, in order.
