@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Random schedules of each scenario.
 const USUAL: usize = 100_000;
 /// States of a small version that are searched at most.
-const MOST: usize = 50_000;
+const MOST: usize = 60_000;
 
 pub(crate) const READY: Plan = Plan { ready: true, ..USER };
 
