@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a claim asks for.
 ///
 /// Exhaustive: a backend must do each of these, so a new one has to break the build of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Intent {
     /// Take the key if it is free and nobody waits for it; else leave nothing behind.
     Try,
@@ -21,7 +21,7 @@ pub enum Intent {
 /// One holder's request for a key.
 ///
 /// Sending a claim twice is harmless: a holder that has the key gets the same answer again.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 #[non_exhaustive]
 pub struct Claim {
     /// What is claimed.
@@ -102,7 +102,7 @@ impl Claim {
 ///
 /// Exhaustive, as [`Renew`] and [`Release`] are: whoever asks must decide what each answer means, and an answer that falls
 /// through a wildcard is a hold that nobody knows of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Acquire {
     /// The key is the holder's for the TTL asked for.
     Granted {
@@ -129,7 +129,7 @@ pub enum Acquire {
 }
 
 /// Who stands in the way, and for how long at least.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Occupied {
     /// Who.
@@ -163,7 +163,7 @@ impl From<Holding> for Occupied {
 }
 
 /// One lease to renew.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 #[non_exhaustive]
 pub struct Renewal {
     /// What is held.
@@ -193,7 +193,7 @@ impl Renewal {
 }
 
 /// The answer to a [`Renewal`]. Exhaustive, for the reason given at [`Acquire`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Renew {
     /// The lease runs on.
     Renewed {
@@ -207,7 +207,7 @@ pub enum Renew {
 }
 
 /// The answer to a release. Exhaustive, for the reason given at [`Acquire`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Release {
     /// The holder had the key, and now it is free or handed to the next in line.
     Released,

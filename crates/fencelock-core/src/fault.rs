@@ -98,7 +98,7 @@ impl fmt::Display for Fault {
 }
 
 /// A [`Fault`] with its place and the words of whoever reported it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct NodeFault {
     /// Host and port, or a directory. Never a password.
@@ -138,7 +138,7 @@ impl fmt::Display for NodeFault {
 /// The backend could not tell: the request may or may not have been carried out.
 ///
 /// It is neither "held" nor "lost". Only a later answer or the end of the lease decides.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unknown {
     nodes: Vec<NodeFault>,
     unsent: bool,

@@ -5,7 +5,7 @@ use std::time::Duration;
 const SLACK: Duration = Duration::from_secs(1);
 
 /// The last claim of a waiter that was answered with a place in line: what a hand-off message is held against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlaceInLine {
     /// Just before it was sent.
     pub sent: Moment,

@@ -5,14 +5,14 @@ use std::time::Duration;
 /// Who has a key: at least one holder.
 ///
 /// An exclusive lock has one, a shared lock or a semaphore may have many. A place may name some of many and count the others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holders<H = Occupant> {
     first: H,
     /// Rarely there, so it takes little room in the answers and errors that name holders.
     others: Option<Box<Others<H>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Others<H> {
     named: Vec<H>,
     unnamed: u32,
@@ -101,7 +101,7 @@ impl fmt::Display for Holders {
 }
 
 /// One holder of a key, and what a place knows of its hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct HolderInfo {
     /// Who.

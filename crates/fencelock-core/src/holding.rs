@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Who has a key.
 ///
 /// Exhaustive: what is not one of ours is foreign.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Occupant {
     /// A holder of ours, with its owner.
     Holder(Holder),
@@ -36,7 +36,7 @@ impl Occupant {
 ///
 /// The value of another library's lock is the proof by which that library releases it. So no more than its first 8 characters
 /// are kept, and at most half of it. Two of these are equal if the whole values are, as far as a digest can tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Foreign {
     text: String,
     is_string: bool,
@@ -83,7 +83,7 @@ impl fmt::Display for Occupant {
 /// When a hold ends by itself.
 ///
 /// Exhaustive: there is no third way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// After this long, unless renewed.
     In(Duration),
@@ -111,7 +111,7 @@ impl Expiry {
 }
 
 /// What a backend knows of a held key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Holding {
     /// What is held.

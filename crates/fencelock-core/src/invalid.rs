@@ -3,7 +3,7 @@ use std::fmt;
 /// A value that the caller gave and that cannot be used, with the reason.
 ///
 /// It names the offending value, so a message made of it needs no context.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Invalid(String);
 
 impl Invalid {

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// when the request arrives, so it also ends later. Counting from the reply would add a round trip that nobody granted.
 ///
 /// Source: "Distributed Locks with Redis" in the Redis documentation (`MIN_VALIDITY`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
     until: Moment,
 }

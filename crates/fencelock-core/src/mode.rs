@@ -57,7 +57,7 @@ impl fmt::Display for Mode {
 }
 
 /// The modes that a place has besides [`Mode::Exclusive`], which every place has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Modes {
     /// [`Mode::Shared`].

@@ -3,7 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Why a hold ended that nobody released.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The lease ran out before a renewal was confirmed: servers out of reach, or this process was paused.
@@ -50,7 +50,7 @@ pub enum Due {
 ///
 /// An outage of two fifths of the TTL, less 3 ms, costs nothing whenever it begins. The worst one begins just before a
 /// renewal, when a third is gone already, and ends just after another was sent, whose answer is waited for in vain.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct RenewalPlan {
     lease: Lease,
     ttl: Ttl,

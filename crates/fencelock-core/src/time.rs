@@ -125,7 +125,7 @@ impl Debug for Ttl {
 ///
 /// The rule is that of the Redlock description in the Redis documentation: a hundredth of the TTL plus 2 ms. Quartz
 /// clocks part by less than 0.02 %, so the hundredth leaves room for slewing; the 2 ms cover Redis's own granularity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Parts per million of the TTL.
     pub ppm: u32,

@@ -5,7 +5,7 @@ use crate::{Claim, HolderId, Invalid, Key, Moment, Occupied, Unknown};
 use std::time::Duration;
 
 /// What a task that waits must do next. Each step but the last ends with a call of the engine that gives the next one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Step {
     /// Wait until [`Action::Wake`].
     Wait,
@@ -53,7 +53,7 @@ pub struct Grant {
 }
 
 /// Why a task does not get the key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
     /// The reason.
     pub reason: RefusalReason,
@@ -64,7 +64,7 @@ pub struct Refusal {
 }
 
 /// See [`Refusal`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RefusalReason {
     /// Another holder has the key; `None` if no answer has come.
     Busy(Option<Occupied>),

@@ -25,7 +25,7 @@ pub(super) struct HandOff {
 /// What one holder of this client may have at the place: a place in its queue, or by now the key.
 ///
 /// A task that gives up leaves it to the next one. It is one holder throughout, so the server does not notice.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct PendingClaim {
     pub(super) claim: Claim,
     /// The last claim that was answered with a place in the queue.
@@ -73,7 +73,7 @@ impl PendingClaim {
 }
 
 /// One task that claims: its present attempt, and what outlives a single attempt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub(super) struct Claiming {
     pub(super) attempt: Option<PendingClaim>,
@@ -99,7 +99,7 @@ pub(super) struct Claiming {
 }
 
 /// What the task waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     /// Until it may begin an attempt.
     Delayed,

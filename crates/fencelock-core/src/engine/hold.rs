@@ -19,7 +19,7 @@ pub struct Tenure {
 }
 
 /// How a hold ended, as far as this process is concerned.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End {
     /// Its owner released it.
     Released,
@@ -39,7 +39,7 @@ pub enum Duty {
 /// A lease of this client: one holder, held by one task at a time.
 ///
 /// The end is final: once a call has found the lease over, no renewal makes it valid again.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Hold<L> {
     pub(super) id: HoldId,
     pub(super) holder: HolderId,

@@ -16,7 +16,7 @@ const LARGEST_BLOCK: u32 = 100_000;
 
 /// All that one client knows and wants of one key. `W` is what the driver needs to wake a task, `L` what it attaches to a
 /// lease.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
     pub(super) queue: Queue<W>,
     pub(super) leases: Leases<L>,
@@ -305,7 +305,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
-        self.leases.lose(id, reason, cx);
+        // A task that was handed the lease and has not run since cannot release it.
+        let taken = self.leases.get(id).is_some_and(|hold| !self.queue.is_granted(id, hold.tenure));
+        self.leases.lose(id, reason, taken, cx);
         self.settle(None, cx);
     }
 }

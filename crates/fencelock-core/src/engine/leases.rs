@@ -18,7 +18,7 @@ const FIRST_RENEWAL: Duration = Duration::from_millis(25);
 const YIELD_BLIND: Duration = Duration::from_millis(4);
 
 /// The leases of one key that this client has, and the one among them that its tasks share.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Leases<L> {
     holds: Vec<Hold<L>>,
     /// The lease that is passed from task to task.
@@ -106,11 +106,13 @@ impl<L: Default> Leases<L> {
         self.end(id, End::Released, cx);
     }
 
-    pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
-        if reason == LossReason::MaxHold
-            && let Some(hold) = self.get(id)
+    /// The hold is lost. `taken` says whether its task knows of it.
+    pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, taken: bool, cx: &mut Context<'_, W, L>) {
+        // After `max_hold` its task may hang for ever, and not every place has leases that end. A lease that no task has is
+        // released by nobody else.
+        if let Some(hold) = self.get(id)
+            && (reason == LossReason::MaxHold || hold.tenure.idle || !taken)
         {
-            // Its task may hang for ever, and not every place has leases that end.
             let release = pending_release(hold, cx);
             cx.act(Action::Release(Box::new(release)));
         }

@@ -1,5 +1,6 @@
 use super::action::Step;
 use super::claiming::{Claiming, PendingClaim};
+use super::hold::{HoldId, Tenure};
 use super::request::AcquireRequest;
 use crate::{HolderId, Moment};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct WaiterId(i64);
 
 /// A task that wants the key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Waiter<W> {
     pub(super) request: AcquireRequest,
     pub(super) arrived: Moment,
@@ -18,7 +19,7 @@ pub(super) struct Waiter<W> {
     pub(super) state: State,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) enum State {
     /// It waits for the lease of this client.
     Queued,
@@ -32,7 +33,7 @@ pub(super) enum State {
 ///
 /// Those that share leases stand in `line`, in the order of their arrival; only the first of them, the leader, claims.
 /// All others claim for themselves.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
     line: BTreeMap<WaiterId, Waiter<W>>,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
@@ -141,6 +142,12 @@ impl<W: Default> Queue<W> {
         let step = self.served.remove(&id);
         self.shrink();
         step
+    }
+
+    /// Whether a task has been granted this tenure, and has not been told yet.
+    pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
+        let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
+        self.served.values().any(this)
     }
 
     /// The tasks in line, in order.

@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// A hold, whose key others may want, never waits behind cancelled attempts: each has a lane of its own. What is to be sent
 /// again later (a retry, or the second release of a straggler) waits by its time and takes no room in a lane.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub struct ReleaseQueue {
     numbers: u64,
     pending: BTreeMap<u64, Pending>,
@@ -24,21 +24,21 @@ pub struct ReleaseQueue {
     unconfirmed: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 struct Lane {
     ready: VecDeque<u64>,
     /// How many are under way.
     sent: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Way {
     Holds,
     Attempts,
 }
 
 /// One hold, or place in the queue of the place, to give up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PendingRelease {
     /// What is locked.
     pub key: Key,
@@ -52,7 +52,7 @@ pub struct PendingRelease {
     pub is_hold: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Hash)]
 struct Pending {
     release: PendingRelease,
     pause: Duration,

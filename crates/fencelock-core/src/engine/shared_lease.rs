@@ -7,7 +7,7 @@ use std::time::Duration;
 const QUESTION: Duration = Duration::from_millis(5);
 
 /// For how long a lease goes from task to task.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) struct SharedLease {
     pub(super) hold: HoldId,
     next: u64,

@@ -5,7 +5,7 @@ use fencelock::backends::{Memory, TokioClock};
 use fencelock::{
     Backend, Capabilities, Clock, Drift, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown,
 };
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, FencingToken, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, Release, Renew, Renewal, Sink};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::pin;
@@ -50,8 +50,6 @@ pub(crate) struct State {
     relay: Option<Arc<dyn Sink>>,
     /// What the explorer knows of the truth: until when a holder may believe, by the answers that reached it.
     pub(crate) certain: HashMap<HolderId, Moment>,
-    /// Who has ever claimed.
-    pub(crate) claimed: HashSet<HolderId>,
     /// Whose holds a release ended at the server.
     pub(crate) freed: HashSet<HolderId>,
 }
@@ -116,24 +114,18 @@ impl Network {
         match load {
             Load::Claim(claim, reply) => {
                 let answer = Mutant::of_claim(self.mutant, at_once(self.memory.acquire(&claim)));
-                if let (Some(Mutant::StaleHandOff), Ok(Acquire::Queued { last_fence, .. })) = (self.mutant, &answer) {
-                    self.forge_hand_off(&claim, *last_fence);
-                }
                 let what = What::ClaimAnswer(claim.holder.id);
                 self.push(what, Load::ClaimAnswer(claim, sent, answer, reply));
             }
             Load::Renewal(renewals, reply) => {
-                let answers = Mutant::of_renewals(self.mutant, &renewals, || at_once(self.memory.renew(&renewals)));
+                let answers = at_once(self.memory.renew(&renewals));
                 let what = What::RenewalAnswer(renewals[0].holder);
                 self.push(what, Load::RenewalAnswer(renewals, sent, answers, reply));
             }
             Load::Release(key, holder, reply) => {
-                let carried_out = Mutant::carries_out_release(self.mutant, self.holding(), holder);
-                let answer = match carried_out {
-                    Some(whom) => at_once(self.memory.release(&key, &whom)),
-                    None => Ok(Release::Released),
-                };
-                if carried_out.is_some() && answer == Ok(Release::Released) {
+                let lies = self.mutant == Some(Mutant::IgnoresReleases);
+                let answer = if lies { Ok(Release::Released) } else { at_once(self.memory.release(&key, &holder)) };
+                if !lies && answer == Ok(Release::Released) {
                     self.state().freed.insert(holder);
                 }
                 self.push(What::ReleaseAnswer(holder), Load::ReleaseAnswer(answer, reply));
@@ -178,14 +170,6 @@ impl Network {
         }
     }
 
-    /// Another program ends the hold that is there.
-    pub(crate) fn evict(&self) -> Option<HolderId> {
-        let seen = self.holding()?;
-        let evicted = at_once(self.memory.evict(&seen)).unwrap();
-        assert_eq!(evicted, Eviction::Evicted);
-        seen.first().holder_id()
-    }
-
     /// A renewal was confirmed to its holder, in time or too late to count. Nothing is known of a hold that began with a
     /// hand-off message.
     fn believe(&self, holder: HolderId, sent: Moment, ttl: Duration) {
@@ -193,13 +177,6 @@ impl Network {
         if let Some(known) = self.state().certain.get_mut(&holder).filter(|known| now < **known) {
             *known = until(sent, ttl).max(*known);
         }
-    }
-
-    fn forge_hand_off(&self, claim: &Claim, last_fence: u64) {
-        let fence = FencingToken::new(last_fence + 1).unwrap();
-        let claim_ttl = Duration::from_secs(3);
-        let event = Event::Handed { key: claim.key.clone(), holder: claim.holder.id, tokens: fence.into(), claim_ttl };
-        self.push(What::Message, Load::Message(event));
     }
 
     fn push(&self, what: What, load: Load) {
@@ -263,7 +240,6 @@ impl Backend for Network {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        self.state().claimed.insert(claim.holder.id);
         Box::pin(self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
     }
 

@@ -19,14 +19,8 @@ pub(crate) struct Part {
     pub(crate) releases: bool,
     /// It may give up while it releases.
     pub(crate) gives_up_release: bool,
-    /// It may look at its guard.
-    pub(crate) looks: u8,
     /// It may drop its client, whatever it holds.
     pub(crate) leaves: bool,
-    /// It has a client of its own.
-    pub(crate) apart: bool,
-    /// How long it waits for the lock.
-    pub(crate) wait: Option<Duration>,
 }
 
 /// Events that a scenario is about. A run that never came across them has seen nothing.
@@ -42,22 +36,12 @@ pub(crate) enum Sight {
     LetGoDuringRenewal,
     /// The answer to a renewal came after the release.
     RenewalAnsweredAfterRelease,
-    /// The answer to a renewal came after the loss.
-    RenewalAnsweredAfterLoss,
-    /// A lease ran out.
-    Lapsed,
-    /// A loss was told that another program caused.
-    Deleted,
-    /// A release was answered with a loss.
-    AlreadyLost,
     /// A release was answered with a release.
     Released,
     /// A user was handed the lock in place of another.
     PassedOn,
     /// A client went before its guard.
     ClientWentFirst,
-    /// A user got the lock in the place, and under the holder, of one that had given up.
-    Inherited,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,24 +51,11 @@ pub(crate) struct Script {
     pub(crate) ttl: Duration,
     /// Every user has a client of its own.
     pub(crate) apart: bool,
-    /// Users ask one after the other, and as long as no packet is lost and no time passes they get the lock in that order.
-    pub(crate) in_order: bool,
-    /// The explorer looks at every guard after every act. Looking makes a lapse final.
-    pub(crate) observed: bool,
     /// How often time may pass until something happens.
     pub(crate) times: u32,
     /// How many requests, answers and messages may get lost.
     pub(crate) losses: u32,
-    /// How often another program may delete the key.
-    pub(crate) evictions: u32,
     /// How often an act may follow another before anybody has noticed that.
     pub(crate) haste: u32,
     pub(crate) sights: &'static [Sight],
-}
-
-impl Script {
-    /// Whether no lease ends in a schedule by itself.
-    pub(crate) fn is_long(&self) -> bool {
-        self.ttl >= Duration::from_secs(20)
-    }
 }

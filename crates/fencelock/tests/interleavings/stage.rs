@@ -4,9 +4,9 @@ use crate::checks;
 use crate::choices::Choices;
 use crate::mutants::Mutant;
 use crate::network::{Network, What};
-use crate::script::{Part, Script, Sight};
+use crate::script::{Script, Sight};
 use crate::user::User;
-use fencelock::{Client, Drift, HolderId};
+use fencelock::{Client, Drift};
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::pin;
@@ -31,9 +31,7 @@ pub(crate) enum Act {
     Drop(usize),
     Release(usize),
     GiveUpRelease(usize),
-    Look(usize),
     Leave(usize),
-    Evict,
     Time,
 }
 
@@ -41,14 +39,10 @@ pub(crate) struct Stage<'a> {
     pub(crate) script: &'a Script,
     pub(crate) network: Arc<Network>,
     pub(crate) users: Vec<User>,
-    pub(crate) evicted: HashSet<HolderId>,
-    /// Who had claimed when a wait was given up.
-    pub(crate) claimed: HashSet<HolderId>,
     pub(crate) trace: Vec<Act>,
     pub(crate) sights: HashSet<Sight>,
     pub(crate) lost_packets: u32,
     times: u32,
-    evictions: u32,
     haste: u32,
 }
 
@@ -60,19 +54,16 @@ impl<'a> Stage<'a> {
             Client::with_clock(backend, clock, Drift::default()).unwrap()
         };
         let shared = open();
-        let client = |part: &Part| if script.apart || part.apart { open() } else { shared.clone() };
-        let users = script.parts.iter().map(|part| User::new(*part, client(part))).collect();
+        let client = || if script.apart { open() } else { shared.clone() };
+        let users = script.parts.iter().map(|part| User::new(*part, client())).collect();
         Self {
             script,
             network,
             users,
-            evicted: HashSet::new(),
-            claimed: HashSet::new(),
             trace: Vec::new(),
             sights: HashSet::new(),
             lost_packets: 0,
             times: script.times,
-            evictions: script.evictions,
             haste: script.haste,
         }
     }
@@ -81,7 +72,7 @@ impl<'a> Stage<'a> {
     pub(crate) async fn perform(&mut self, choices: &mut Choices) -> Result<(), String> {
         for user in 0..self.users.len() {
             if self.users[user].part.ready {
-                self.act(Act::Ask(user))?;
+                self.act(Act::Ask(user));
                 self.until("the users of the prelude are answered", Duration::ZERO, |stage| {
                     stage.network.packets().is_empty()
                 })
@@ -107,7 +98,7 @@ impl<'a> Stage<'a> {
                     self.pass(QUIET).await;
                     break;
                 }
-                self.act(act)?;
+                self.act(act);
                 if self.haste == 0 || choices.one_of(2) == 0 {
                     break;
                 }
@@ -127,7 +118,6 @@ impl<'a> Stage<'a> {
             may(part.drops && user.guard.is_some(), Act::Drop(index));
             may(part.releases && user.guard.is_some(), Act::Release(index));
             may(part.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
-            may(part.looks > 0 && user.guard.is_some(), Act::Look(index));
             may(part.leaves && user.asked && user.client.is_some(), Act::Leave(index));
         }
         for (index, what) in self.network.packets().into_iter().enumerate() {
@@ -135,9 +125,6 @@ impl<'a> Stage<'a> {
             if self.lost_packets < self.script.losses {
                 acts.push(Act::Lose(index, what));
             }
-        }
-        if self.evictions > 0 && self.network.holding().is_some() {
-            acts.push(Act::Evict);
         }
         if self.times > 0 && self.patience() > Duration::ZERO {
             acts.push(Act::Time);
@@ -151,7 +138,7 @@ impl<'a> Stage<'a> {
         self.network.oldest_request().map_or(QUIET, |sent| (sent + ARRIVAL).since(now))
     }
 
-    fn act(&mut self, act: Act) -> Result<(), String> {
+    fn act(&mut self, act: Act) {
         self.trace.push(act);
         self.sights.extend(checks::sights(self, act));
         match act {
@@ -161,25 +148,13 @@ impl<'a> Stage<'a> {
                 self.network.lose(packet);
             }
             Act::Ask(user) => self.users[user].ask(&self.network, self.script),
-            Act::Cancel(user) => {
-                self.claimed.extend(&self.network.state().claimed);
-                self.users[user].cancel();
-            }
+            Act::Cancel(user) => self.users[user].cancel(),
             Act::Drop(user) => self.users[user].drop_guard(),
             Act::Release(user) => self.users[user].release(&self.network),
             Act::GiveUpRelease(user) => self.users[user].give_up_release(),
-            Act::Look(user) => {
-                self.users[user].part.looks -= 1;
-                checks::look(self, &self.users[user])?;
-            }
             Act::Leave(user) => self.users[user].client = None,
-            Act::Evict => {
-                self.evictions -= 1;
-                self.evicted.extend(self.network.evict());
-            }
             Act::Time => {}
         }
-        Ok(())
     }
 
     /// Lets time pass until something can be seen, for at most `limit`.
@@ -205,7 +180,7 @@ impl<'a> Stage<'a> {
                 return Ok(());
             }
             if let Some(what) = self.network.packets().first() {
-                self.act(Act::Deliver(0, *what))?;
+                self.act(Act::Deliver(0, *what));
                 continue;
             }
             let left = end.since(self.network.now());

@@ -44,7 +44,6 @@ impl User {
         self.asked = true;
         let client = self.client.as_ref().expect("it has not left");
         let lock = client.lock(key().as_str()).ttl(script.ttl);
-        let lock = if let Some(wait) = self.part.wait { lock.wait(wait) } else { lock };
         self.asking = Some(spawn(network, lock.acquire()));
     }
 
@@ -89,7 +88,6 @@ impl User {
         if self.asking.as_ref().is_some_and(JoinHandle::is_finished) {
             match at_once(self.asking.take().unwrap()) {
                 Ok(Ok(guard)) => self.begin(network, guard),
-                Ok(Err(Error::Busy { .. })) if self.part.wait.is_some() => {}
                 Ok(Err(Error::Unreachable { .. })) => {}
                 other => return Err(format!("the acquisition ended with {other:?}")),
             }

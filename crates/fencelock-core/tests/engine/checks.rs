@@ -1,0 +1,215 @@
+//! What must be so after every act.
+
+use crate::act::Act;
+use crate::client::Renewing;
+use crate::coverage::Coverage;
+use crate::network::{Call, Load};
+use crate::task::certain;
+use crate::user::{Ended, Guard, User};
+use crate::world::World;
+use fencelock_core::engine::{Grant, Source, Status};
+use fencelock_core::{HolderId, LossReason, Moment};
+use std::time::Duration;
+
+/// Timers of a driver are a millisecond wide.
+const GRAIN: Duration = Duration::from_millis(2);
+
+/// After every act, when all tasks have done what they can.
+pub(crate) fn after_act(world: &mut World) -> Result<(), String> {
+    exclusion(world)?;
+    for number in 0..world.users.len() {
+        let (user, client) = (&world.users[number], world.client_of(number));
+        let stopped = world.clients[client].stopped;
+        losses(world, user, stopped).map_err(|why| format!("user {number}: {why}"))?;
+        ends(world, user).map_err(|why| format!("user {number}: {why}"))?;
+    }
+    handed_on(world)
+}
+
+/// At most one guard is valid, and the key is its own for at least as long as it believes.
+fn exclusion(world: &mut World) -> Result<(), String> {
+    let mut valid = 0;
+    for number in 0..world.users.len() {
+        let Some((holder, until)) = validity(world, number) else { continue };
+        if world.was_deleted(holder) {
+            continue;
+        }
+        valid += 1;
+        if !world.server.has_until(holder, world.now, until) {
+            return Err(format!("user {number} believes until {until:?}, and the key is not its own for so long"));
+        }
+    }
+    if valid > 1 {
+        return Err(format!("{valid} guards are valid at once"));
+    }
+    if world.server.foreign_until.is_some_and(|until| world.now < until) && !world.server.is_foreign(world.now) {
+        return Err("another program holds, and the key is not its own".into());
+    }
+    Ok(())
+}
+
+/// Whose hold a user believes in, and until when.
+fn validity(world: &World, number: usize) -> Option<(HolderId, Moment)> {
+    let Guard { grant, holder, ends, .. } = world.users[number].guard.as_ref()?;
+    let rest = world.clients[world.client_of(number)].engine.rest(grant.hold, world.now)?;
+    (!rest.is_zero() && world.now < *ends).then(|| (*holder, (world.now + rest).min(*ends)))
+}
+
+fn certainty(world: &World, guard: &Guard) -> Option<Moment> {
+    let known = world.ledger.certain.iter().find(|(holder, _)| *holder == guard.holder);
+    known.map(|(_, until)| *until)
+}
+
+/// A loss is reported when it has come, not before, and not later.
+fn losses(world: &World, user: &User, stopped: bool) -> Result<(), String> {
+    let Some(guard) = &user.guard else { return Ok(()) };
+    let (certain, deleted) = (certainty(world, guard), world.was_deleted(guard.holder));
+    let late = |at: Moment, until: Moment| at.since(until) > GRAIN && world.scenario.budget.stops == 0;
+    match (&user.lost, certain) {
+        (Some((LossReason::Expired, at)), Some(until)) if *at < until || late(*at, until) => {
+            Err(format!("its lease ended at {until:?}, it was told so at {at:?}"))
+        }
+        (Some((LossReason::MaxHold, at)), _) if *at < guard.ends || late(*at, guard.ends) => {
+            Err(format!("its longest hold ended at {:?}, it was told so at {at:?}", guard.ends))
+        }
+        (Some((LossReason::Deleted | LossReason::TakenBy(_), _)), _) if !deleted => {
+            Err("it was told of a loss that was none".into())
+        }
+        (None, Some(until)) if !user.let_go && !stopped && world.now.since(until.min(guard.ends)) > GRAIN => {
+            Err(format!("its lease ended at {until:?}, and it was not told"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A hold has one end, and it is the true one.
+fn ends(world: &World, user: &User) -> Result<(), String> {
+    let Some((holder, ended)) = user.holder.zip(user.ended.as_ref()) else { return Ok(()) };
+    let (deleted, freed) = (world.was_deleted(holder), world.server.freed.contains(&holder));
+    // A short lease ends by itself, and so may a hand-off between two tries of a release, the first of which was lost.
+    let may_end = world.ledger.troubled && world.ledger.time_passed;
+    let long = world.scenario.ttl > Duration::from_secs(20);
+    match (ended, &user.lost) {
+        (Ended::Released | Ended::PassedOn, Some((reason, _))) => Err(format!("released, and lost too: {reason}")),
+        (Ended::AlreadyLost(why), Some((reason, _))) if why != reason => {
+            Err(format!("the release says {why}, and its user was told {reason}"))
+        }
+        (Ended::AlreadyLost(why), None) if long && !deleted && !world.ledger.time_passed => {
+            Err(format!("nobody took it, and the release says {why}"))
+        }
+        (Ended::Released, None) if long && !may_end && !deleted && !freed && world.has(holder).is_none() => {
+            Err("the release was confirmed, and never carried out".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A key that was handed to a claim that was given up is handed on at once.
+fn handed_on(world: &mut World) -> Result<(), String> {
+    let nobody = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.handed_to_nobody);
+    let nobody: Vec<_> = nobody.copied().collect();
+    let Some(holder) = world.server.holder(world.now).filter(|holder| nobody.contains(holder)) else { return Ok(()) };
+    let releases = world.packets.iter().any(|packet| packet.releases(holder));
+    let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.holder == holder));
+    if releases || answered || world.has(holder).is_some() || world.ledger.troubled {
+        return Ok(());
+    }
+    Err("a key that was handed to a claim that was given up is not handed on".into())
+}
+
+impl World {
+    /// Who of its users has this holder's lock, or had it last and goes on with the lease in its client.
+    pub(crate) fn has(&self, holder: HolderId) -> Option<usize> {
+        let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
+        let keeps = self.clients.iter().any(|client| {
+            client
+                .lingering
+                .iter()
+                .any(|(_, hold, _)| client.engine.facts(*hold).is_some_and(|facts| facts.0 == holder))
+        });
+        self.users.iter().position(has).or(keeps.then_some(usize::MAX))
+    }
+
+    /// A user begins to hold.
+    pub(crate) fn check_grant(&mut self, user: usize, grant: &Grant, holder: HolderId) {
+        let (fence, last) = (grant.tenure.fence.get(), self.ledger.last_fence);
+        let grows = fence > last || fence == last && grant.source == Source::Resumed;
+        // The message of a hand-off whose key another program has deleted comes at any time.
+        if !grows && !self.was_deleted(holder) {
+            self.break_down(format!("user {user} began with token {fence} after {last}"));
+        }
+        self.ledger.last_fence = fence.max(last);
+        let kind = !self.ledger.troubled && !self.ledger.time_passed;
+        let before = self.users[..user].iter().position(|user| user.asked && user.task.is_some());
+        if let Some(before) = before.filter(|_| self.scenario.in_order && kind) {
+            self.break_down(format!("user {user} was served before user {before}"));
+        }
+        if grant.source == Source::HandedOff
+            && let Some((_, sent, _)) = self.ledger.places.iter().find(|(known, ..)| *known == holder)
+        {
+            let until = certain(*sent, Duration::from_secs(3).min(self.request(user).ttl.get()));
+            self.ledger.certain.retain(|(known, _)| *known != holder);
+            self.ledger.certain.push((holder, until));
+        }
+    }
+}
+
+/// A user checks its own guard.
+pub(crate) fn look(world: &mut World, user: usize) -> Result<(), String> {
+    let Some(guard) = world.users[user].guard.clone() else { return Ok(()) };
+    let (client, told) = (world.client_of(user), world.users[user].lost.is_some());
+    let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
+    let valid = matches!(world.call(client, |engine, cx| engine.status(hold, tenure, cx)), Status::Held(_));
+    let until = certainty(world, &guard).map(|until| until.min(guard.ends));
+    let over = told || until.is_some_and(|until| world.now >= until);
+    match (valid, over) {
+        (true, true) => Err(format!("user {user}: it looks held after its end")),
+        (false, false) if until.is_some() && !world.was_deleted(guard.holder) => {
+            Err(format!("user {user}: it looks lost before its end"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What of interest an act is.
+pub(crate) fn cover_act(world: &mut World, act: Act) {
+    let any = |world: &World, is: fn(&Load) -> bool| world.packets.iter().any(|packet| is(&packet.load));
+    match act {
+        Act::Cancel(_) => {
+            let claim = any(world, |load| matches!(load, Load::Request { call: Call::Claim(_), .. }));
+            let answer = any(world, |load| matches!(load, Load::Answer { reply: crate::network::Reply::Claim(_), .. }));
+            let hand_off = any(world, |load| matches!(load, Load::HandOff { .. }));
+            world.cover_if(claim, Coverage::CancelledBeforeClaim);
+            world.cover_if(answer, Coverage::CancelledBeforeAnswer);
+            world.cover_if(hand_off, Coverage::CancelledBeforeHandOff);
+        }
+        Act::Release(user) | Act::Drop(user) => {
+            let renewing = !world.clients[world.client_of(user)].renewals.is_empty();
+            world.cover_if(renewing, Coverage::ReleasedDuringRenewal);
+        }
+        Act::Reset(client) => {
+            let waits = |user: &usize| world.client_of(*user) == client && world.users[*user].task.is_some();
+            let waits = (0..world.users.len()).any(|user| waits(&user));
+            world.cover_if(waits, Coverage::AskedAfterReset);
+        }
+        Act::Continue(client) => {
+            let over = |user: usize| {
+                let guard = world.users[user].guard.as_ref().filter(|_| world.client_of(user) == client);
+                guard.and_then(|guard| certainty(world, guard)).is_some_and(|until| world.now >= until)
+            };
+            let over = (0..world.users.len()).any(over);
+            world.cover_if(over, Coverage::ContinuedTooLate);
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn cover_renewal(world: &mut World, renewing: &Renewing) {
+    let of = |user: &&User| user.holder == Some(renewing.holder);
+    let (mut released, mut lost) = (false, false);
+    for user in world.users.iter().filter(of) {
+        (released, lost) = (released || user.let_go, lost || user.lost.is_some());
+    }
+    world.cover_if(released, Coverage::RenewalAnsweredAfterRelease);
+    world.cover_if(lost, Coverage::RenewalAnsweredAfterLoss);
+}

@@ -1,0 +1,132 @@
+//! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
+
+use crate::hashing::SplitMix;
+use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng, Tenure};
+use fencelock_core::{HolderId, Invalid, Moment};
+use std::time::Duration;
+
+/// The user that a task belongs to; nothing is attached to a lease.
+pub(crate) type Engine = KeyEngine<Option<u8>, ()>;
+
+/// The client library waits so long for an answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Client {
+    pub(crate) engine: Engine,
+    pub(crate) ids: Ids,
+    pub(crate) timers: Vec<(Moment, HoldId)>,
+    pub(crate) renewals: Vec<Renewing>,
+    pub(crate) lingering: Vec<(Moment, HoldId, Tenure)>,
+    pub(crate) releases: ReleaseQueue,
+    pub(crate) releasing: Vec<Releasing>,
+    /// Claims that were given up and may be handed the key later.
+    pub(crate) abandoned: Vec<HolderId>,
+    /// Keys handed to claims that were given up.
+    pub(crate) handed_to_nobody: Vec<HolderId>,
+    pub(crate) stopped: bool,
+    /// How many holds, and claims that wait at the place, have begun and not ended.
+    pub(crate) holds: i32,
+    pub(crate) claims: i32,
+}
+
+/// What is counted for each client, so that the order of events in other clients does not matter.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Ids {
+    client: u8,
+    holders: u8,
+    ops: u16,
+}
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Renewing {
+    pub(crate) op: u16,
+    pub(crate) hold: HoldId,
+    pub(crate) holder: HolderId,
+    pub(crate) sent: Moment,
+    pub(crate) limit: Moment,
+}
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Releasing {
+    pub(crate) op: u16,
+    pub(crate) number: u64,
+    pub(crate) holder: HolderId,
+    pub(crate) sent: Moment,
+    pub(crate) limit: Moment,
+    pub(crate) until: Moment,
+}
+
+impl Client {
+    pub(crate) fn new(number: u8) -> Self {
+        Self {
+            engine: Engine::default(),
+            ids: Ids { client: number, holders: 0, ops: 0 },
+            timers: Vec::new(),
+            renewals: Vec::new(),
+            lingering: Vec::new(),
+            releases: ReleaseQueue::default(),
+            releasing: Vec::new(),
+            abandoned: Vec::new(),
+            handed_to_nobody: Vec::new(),
+            stopped: false,
+            holds: 0,
+            claims: 0,
+        }
+    }
+
+    /// A name for a request.
+    pub(crate) fn op(&mut self) -> u16 {
+        self.ids.ops += 1;
+        self.ids.ops
+    }
+
+    /// As the reaper takes a release.
+    pub(crate) fn take_release(&mut self, release: PendingRelease, now: Moment) {
+        if now < release.stray_until && !self.abandoned.contains(&release.holder) {
+            self.abandoned.push(release.holder);
+        }
+        self.releases.push(release);
+    }
+
+    /// Nothing is under way or kept.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.engine.is_empty() && self.releases.pending() == 0 && self.renewals.is_empty() && self.timers.is_empty()
+    }
+
+    /// The first of its timers, besides those of users.
+    pub(crate) fn next_timer(&self) -> Option<Moment> {
+        let timers = self.timers.iter().map(|(moment, _)| *moment);
+        let renewals = self.renewals.iter().map(|renewing| renewing.limit);
+        let lingering = self.lingering.iter().map(|(moment, ..)| *moment);
+        let releasing = self.releasing.iter().map(|releasing| releasing.limit);
+        timers.chain(renewals).chain(lingering).chain(releasing).chain(self.releases.due()).min()
+    }
+}
+
+/// Random numbers that follow from the client, the time and the seed alone, so that a schedule replays, and the order of
+/// independent events does not matter.
+pub(crate) struct Dice<'a> {
+    ids: &'a mut Ids,
+    numbers: SplitMix,
+}
+
+impl<'a> Dice<'a> {
+    pub(crate) fn new(ids: &'a mut Ids, now: Moment, seed: u64) -> Self {
+        let numbers = SplitMix(now.as_micros() ^ seed << 48 ^ u64::from(ids.client) << 40);
+        Self { ids, numbers }
+    }
+}
+
+impl Rng for Dice<'_> {
+    fn next_u64(&mut self) -> u64 {
+        self.numbers.next()
+    }
+
+    fn holder_id(&mut self) -> Result<HolderId, Invalid> {
+        self.ids.holders += 1;
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[15]) = (self.ids.client + 1, self.ids.holders);
+        Ok(HolderId::from_bytes(bytes))
+    }
+}

@@ -1,0 +1,80 @@
+/// Events that a scenario is about. A run that never came across them has checked nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Coverage {
+    /// A wait was given up while its claim was on its way.
+    CancelledBeforeClaim,
+    /// A wait was given up while the answer was on its way.
+    CancelledBeforeAnswer,
+    /// A wait was given up with the hand-off on its way.
+    CancelledBeforeHandOff,
+    /// A release began while a renewal was on its way.
+    ReleasedDuringRenewal,
+    /// The answer to a renewal came after the release.
+    RenewalAnsweredAfterRelease,
+    /// The answer to a renewal came after the loss.
+    RenewalAnsweredAfterLoss,
+    /// A lease ran out.
+    Expired,
+    /// A loss was reported that another program caused.
+    Deleted,
+    /// A release was answered with a loss.
+    AlreadyLost,
+    /// A release was answered with a release.
+    Released,
+    /// A user that had not claimed itself got the lock under the holder of one that had given up.
+    Inherited,
+    /// A lease went from user to user of one client.
+    Shared,
+    /// A user began on a hand-off message.
+    HandedOff,
+    /// A hand-off message came to a claim that had heard of a later token.
+    StaleHandOff,
+    /// A key was handed to a claim that was given up, and is released at once.
+    HandedToNobody,
+    /// A release was sent a second time, for a claim that may come later.
+    SecondRelease,
+    /// A grant came after its lease was over.
+    GrantedTooLate,
+    /// A lease was kept for the next user.
+    Lingered,
+    /// A user got a lease that was kept for it.
+    TakenFromLinger,
+    /// A kept lease was released, for nobody came in time.
+    LingerOver,
+    /// A lease was released though another user of its client waits.
+    Yielded,
+    /// The longest hold was over.
+    MaxHold,
+    /// A detached hold was resumed.
+    Resumed,
+    /// A user was told that the key is busy.
+    Refused,
+    /// A claim was sent under another holder than the one before it.
+    FreshHolder,
+    /// A client was continued after its lease had run out.
+    ContinuedTooLate,
+    /// A user asked because events may have been missed.
+    AskedAfterReset,
+    /// A request or a message arrived twice.
+    Duplicated,
+    /// A request arrived after its sender had given it up.
+    Straggler,
+}
+
+/// A set of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CoverageSet(u64);
+
+impl CoverageSet {
+    pub(crate) fn insert(&mut self, one: Coverage) {
+        self.0 |= 1 << one as u64;
+    }
+
+    pub(crate) fn contains(self, one: Coverage) -> bool {
+        self.0 & 1 << one as u64 != 0
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}

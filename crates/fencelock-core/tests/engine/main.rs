@@ -1,0 +1,26 @@
+//! Explores orders of events over [`fencelock_core::engine::KeyEngine`], the client of production, without a runtime.
+//!
+//! A world is several clients with users, a network and one server. The server is the model of a Redis node that the Lua
+//! scripts are compared with (`fencelock_conformance::model`). Nothing moves by itself: a schedule is a list of choices, one
+//! for each act, and the same choices give the same world. See `explore.rs` for how a failure is replayed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::tests_outside_test_module, missing_docs)]
+
+mod act;
+mod checks;
+mod client;
+mod coverage;
+mod explore;
+mod hand_off;
+mod hashing;
+mod mutants;
+mod network;
+mod pass;
+mod regressions;
+mod scenario;
+mod scenarios;
+mod server;
+mod shrink;
+mod task;
+mod user;
+mod wind_down;
+mod world;

@@ -1,0 +1,139 @@
+//! Servers, drivers and engines that are wrong in one place. Each must be found, or the schedules check nothing.
+//!
+//! An engine is made wrong from outside: its calls are given something else, or its answers are not carried out.
+
+use crate::scenario::{NO_BUDGET, Scenario};
+use crate::{explore, scenarios};
+use fencelock_core::Acquire;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// The server says "released" and does nothing.
+    IgnoresReleases,
+    /// It releases any holder's lock, as a plain delete does.
+    ReleasesAnybody,
+    /// It says "renewed" and does nothing.
+    FalseRenewals,
+    /// It says "renewed" to a holder that lost the key.
+    RenewsTheLost,
+    /// It sends a waiter in line a hand-off that never was.
+    InventsHandOff,
+    /// It grants what another has.
+    GrantsTwice,
+    /// It hands off without looking whether the lock is free.
+    HandsOffWhileHeld,
+    /// A waiter that has got its message is passed over.
+    SkipsReachedWaiter,
+    /// A given up attempt gives nothing back.
+    GivesNothingBack,
+    /// A release is not sent a second time for a claim that may come after it.
+    NoSecondRelease,
+    /// A release does not end the hold in the engine.
+    ReleaseUnmarked,
+    /// A loss is reported of a hold that has ended otherwise.
+    LossOverwrites,
+    /// A lease counts from the answer.
+    LeaseFromAnswer,
+    /// What was handed to a claim that was given up is not handed on at once.
+    KeepsWhatNobodyWants,
+    /// A hand-off message is believed whatever its token.
+    BelievesOldTokens,
+    /// A hand-off lasts as long as a lease.
+    MessageIsOwnership,
+}
+
+impl Mutant {
+    /// The answer to a claim, as the engine is told it.
+    pub(crate) fn of_claim(self, answer: Acquire) -> Acquire {
+        match (self, answer) {
+            (Self::BelievesOldTokens, Acquire::Queued { ahead, server_micros, occupied, .. }) => {
+                Acquire::Queued { ahead, last_fence: 0, server_micros, occupied }
+            }
+            (_, answer) => answer,
+        }
+    }
+}
+
+/// Runs a scenario with the mutant until it is found, first in all orders and then in random ones.
+fn found(mutant: Mutant, scenario: &Scenario) -> String {
+    let small = explore::search(scenario, Some(mutant), 60_000).err();
+    let failure = small.or_else(|| explore::random(&scenarios::large(scenario), Some(mutant), 20_000).err());
+    let failure = failure.unwrap_or_else(|| panic!("{mutant:?} was not found by {}", scenario.name));
+    println!("{mutant:?} by {}, {} choices: {}", scenario.name, failure.choices.len() - 1, failure.why);
+    failure.why
+}
+
+#[test]
+fn a_release_that_is_not_carried_out_is_found() {
+    found(Mutant::IgnoresReleases, &scenarios::ACQUIRE_DROP);
+}
+
+#[test]
+fn a_release_of_what_another_holds_is_found() {
+    // Without a successor, who would go on instead of a release.
+    let scenario = Scenario { users: &scenarios::CANCEL_HAND_OFF.users[..2], ..scenarios::CANCEL_HAND_OFF };
+    found(Mutant::ReleasesAnybody, &scenario);
+}
+
+#[test]
+fn a_renewal_that_was_none_is_found() {
+    assert!(found(Mutant::FalseRenewals, &scenarios::RENEW_LAPSE).contains("not its own"));
+}
+
+#[test]
+fn a_loss_that_is_not_reported_is_found() {
+    assert!(found(Mutant::RenewsTheLost, &scenarios::FOREIGN_DELETE).contains("are told"));
+}
+
+#[test]
+fn a_hand_off_that_never_was_is_found() {
+    assert!(found(Mutant::InventsHandOff, &scenarios::CANCEL_HAND_OFF).contains("not its own"));
+}
+
+#[test]
+fn a_grant_of_what_another_holds_is_found() {
+    assert!(found(Mutant::GrantsTwice, &scenarios::CANCEL_HAND_OFF).contains("not its own"));
+}
+
+#[test]
+fn a_given_up_attempt_that_gives_nothing_back_is_found() {
+    found(Mutant::GivesNothingBack, &scenarios::ACQUIRE_DROP);
+}
+
+#[test]
+fn a_release_that_is_not_repeated_for_a_late_claim_is_found() {
+    found(Mutant::NoSecondRelease, &scenarios::ACQUIRE_DROP);
+}
+
+#[test]
+fn a_release_that_does_not_end_the_hold_is_found() {
+    found(Mutant::ReleaseUnmarked, &scenarios::RENEW_RELEASE);
+}
+
+#[test]
+fn a_loss_that_replaces_another_end_is_found() {
+    found(Mutant::LossOverwrites, &scenarios::RENEW_RELEASE);
+}
+
+#[test]
+fn a_lease_that_counts_from_the_answer_is_found() {
+    found(Mutant::LeaseFromAnswer, &scenarios::RENEW_LAPSE);
+}
+
+/// Not found by the explorer that ran the driver of production: the second release came a second later.
+#[test]
+fn a_key_handed_to_nobody_that_is_not_handed_on_is_found() {
+    assert!(found(Mutant::KeepsWhatNobodyWants, &scenarios::CANCEL_HAND_OFF).contains("not handed on"));
+}
+
+/// Not found by the explorer that ran the driver of production: no message there was old enough.
+#[test]
+fn a_message_that_is_believed_whatever_its_token_is_found() {
+    assert!(found(Mutant::BelievesOldTokens, &scenarios::STALE_HAND_OFF).contains("not its own"));
+}
+
+#[test]
+fn nothing_is_found_without_a_mutant_where_nothing_may_happen() {
+    let scenario = Scenario { budget: NO_BUDGET, covers: &[], ..scenarios::ACQUIRE_DROP };
+    assert!(explore::search(&scenario, None, 60_000).is_ok());
+}

@@ -1,0 +1,86 @@
+//! What is on its way between clients and the server.
+
+use fencelock_core::{
+    Acquire, Claim, Fault, HolderId, Holding, Key, Moment, Release, Renew, Renewal, TokenBlock, Unknown,
+};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// A request is carried out within this time after its sender has sent it, or given it up: the engine allows
+/// [`fencelock_core::engine::STRAGGLER`].
+pub(crate) const ARRIVAL: Duration = Duration::from_millis(900);
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Packet {
+    pub(crate) client: u8,
+    /// When the request was sent; of a message, when the server sent it.
+    pub(crate) sent: Moment,
+    pub(crate) load: Load,
+}
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) enum Load {
+    /// `op` names it to its client; `by` is when it must have been carried out.
+    Request {
+        op: u16,
+        by: Moment,
+        call: Call,
+    },
+    Answer {
+        op: u16,
+        reply: Reply,
+    },
+    HandOff {
+        holder: HolderId,
+        tokens: TokenBlock,
+        claim_ttl: Duration,
+    },
+    Changed,
+}
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) enum Call {
+    Claim(Claim),
+    Inspect,
+    Renew(Renewal),
+    Release(HolderId),
+}
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) enum Reply {
+    Claim(Acquire),
+    Inspect(Option<Holding>),
+    Renew(Renew),
+    Release(Release),
+}
+
+impl Packet {
+    pub(crate) fn call(&self) -> Option<&Call> {
+        match &self.load {
+            Load::Request { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn op(&self) -> Option<u16> {
+        match self.load {
+            Load::Request { op, .. } | Load::Answer { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// Whether this is a request to release what the holder has.
+    pub(crate) fn releases(&self, holder: HolderId) -> bool {
+        matches!(self.call(), Some(Call::Release(released)) if *released == holder)
+    }
+}
+
+pub(crate) fn key() -> &'static Key {
+    static KEY: LazyLock<Key> = LazyLock::new(|| Key::new("k").unwrap());
+    &KEY
+}
+
+/// "Could not tell".
+pub(crate) fn unknown() -> Unknown {
+    Unknown::new("", Fault::Timeout, "")
+}

@@ -1,0 +1,84 @@
+//! Schedules that found something, told act by act.
+
+use crate::act::Act::{self, Deliver, Drop, Time};
+use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, Scenario};
+use crate::scenarios::READY;
+use crate::wind_down::wind_down;
+use crate::world::World;
+use fencelock_core::engine::SharingLimits;
+use std::time::Duration;
+
+/// Whether the tasks run after an act.
+const RUN: bool = true;
+const WAIT: bool = false;
+
+/// Performs these acts and then the end.
+fn perform(scenario: &Scenario, acts: &[(Act, bool)]) {
+    let mut world = World::new(scenario, None, 0, true).unwrap();
+    for (act, run) in acts {
+        assert!(world.acts().contains(act), "{act:?} is not possible now: {:?}", world.acts());
+        world.act(*act).unwrap();
+        if *run {
+            world.settle().unwrap();
+        }
+    }
+    if let Err(end) = wind_down(world) {
+        let (why, world) = *end;
+        panic!("{why}\n{}", world.trace.unwrap_or_default().join("\n"));
+    }
+}
+
+/// A lease from a hand-off goes on to the next task, is renewed at the server, and runs out before the answer and before that
+/// task has run. Nobody has a guard that would release it.
+#[test]
+fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
+    let scenario = Scenario {
+        users: &[Plan { drops: true, ..READY }, Plan { drops: true, ..READY }, READY],
+        budget: Budget { time: 2, ..NO_BUDGET },
+        ..PLAIN
+    };
+    perform(
+        &scenario,
+        &[
+            (Drop(0), RUN),
+            // The release, its answer, and the hand-off to user 1.
+            (Deliver(0), RUN),
+            (Deliver(0), RUN),
+            (Deliver(0), RUN),
+            (Time, RUN),
+            // The renewal.
+            (Deliver(0), RUN),
+            (Drop(1), WAIT),
+            (Time, WAIT),
+            // Its answer comes when the lease is over.
+            (Deliver(0), WAIT),
+        ],
+    );
+}
+
+/// The same for a lease that lingers: it runs out before the answer to its renewal.
+#[test]
+fn a_lingering_lease_that_is_lost_is_released() {
+    let limits = SharingLimits { linger: Duration::from_secs(10), ..LIMITS };
+    let scenario = Scenario {
+        users: &[Plan { drops: true, ..READY }, Plan { drops: true, ..READY }],
+        sharing: Some(limits),
+        budget: Budget { time: 2, ..NO_BUDGET },
+        ..PLAIN
+    };
+    perform(
+        &scenario,
+        &[
+            (Drop(0), RUN),
+            // The release, its answer, and the hand-off to user 1.
+            (Deliver(0), RUN),
+            (Deliver(0), RUN),
+            (Deliver(0), RUN),
+            // It lingers, and is renewed at once.
+            (Drop(1), RUN),
+            (Deliver(0), RUN),
+            (Time, RUN),
+            (Deliver(0), RUN),
+        ],
+    );
+}

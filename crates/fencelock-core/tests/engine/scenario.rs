@@ -1,0 +1,145 @@
+//! What may happen in a scenario.
+
+use crate::coverage::Coverage;
+use fencelock_core::engine::{Retry, SharingLimits};
+use std::time::Duration;
+
+/// What a user may do, each at any moment at which it makes sense.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent of each other, and a scenario names those that it allows"
+)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Whose client it uses.
+    pub(crate) client: u8,
+    /// It asked before the schedule begins, and was answered.
+    pub(crate) ready: bool,
+    /// It may give up while it waits.
+    pub(crate) cancels: bool,
+    /// It may drop its guard.
+    pub(crate) drops: bool,
+    /// It may release its guard and wait for the answer.
+    pub(crate) releases: bool,
+    /// It may give up while it releases.
+    pub(crate) gives_up_release: bool,
+    /// It may detach its hold.
+    pub(crate) detaches: bool,
+    /// It does not acquire, but resumes the hold that this user has detached.
+    pub(crate) resumes: Option<u8>,
+    /// How often it may check its guard.
+    pub(crate) looks: u8,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) max_hold: Option<Duration>,
+    /// Instead of the TTL of the scenario.
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// How often something may happen in a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    /// Time passes to the next timer.
+    pub(crate) time: u8,
+    /// Time passes until a lease could have ended.
+    pub(crate) long: u8,
+    /// A packet is lost, and its sender is told at once.
+    pub(crate) lost: u8,
+    /// A connection breaks: the sender is told at once, and the request is carried out later.
+    pub(crate) broken: u8,
+    /// A request or a message arrives twice.
+    pub(crate) duplicates: u8,
+    /// Another program deletes the key.
+    pub(crate) deletes: u8,
+    /// Another program takes a free key, and releases it with compare-and-delete.
+    pub(crate) foreign: u8,
+    /// A client may have missed events.
+    pub(crate) resets: u8,
+    /// A client is stopped, until it is continued.
+    pub(crate) stops: u8,
+    /// An act follows another before any task has run.
+    pub(crate) haste: u8,
+}
+
+#[allow(clippy::struct_excessive_bools, reason = "as for Plan")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) users: &'static [Plan],
+    pub(crate) ttl: Duration,
+    pub(crate) sharing: Option<SharingLimits>,
+    /// The place has a queue.
+    pub(crate) queues: bool,
+    /// The place needs a fresh holder for each claim.
+    pub(crate) fresh_holders: bool,
+    /// Users ask one after the other, and get the lock in that order as long as no packet is lost and no time passes.
+    pub(crate) in_order: bool,
+    /// By how many millionths the clock of the server is faster than those of the clients.
+    pub(crate) server_ppm: u64,
+    /// Requests may arrive at any time, not only within the time that the client allows for them.
+    pub(crate) any_delay: bool,
+    pub(crate) budget: Budget,
+    /// What the schedules must come across.
+    pub(crate) covers: &'static [Coverage],
+}
+
+pub(crate) const NO_BUDGET: Budget = Budget {
+    time: 0,
+    long: 0,
+    lost: 0,
+    broken: 0,
+    duplicates: 0,
+    deletes: 0,
+    foreign: 0,
+    resets: 0,
+    stops: 0,
+    haste: 0,
+};
+
+pub(crate) const USER: Plan = Plan {
+    client: 0,
+    ready: false,
+    cancels: false,
+    drops: false,
+    releases: false,
+    gives_up_release: false,
+    detaches: false,
+    resumes: None,
+    looks: 0,
+    wait: None,
+    retry: None,
+    max_hold: None,
+    ttl: None,
+};
+
+/// No lease ends by itself, so what is left behind is seen.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// A lease ends within a schedule: renewals every 100 ms.
+pub(crate) const SHORT: Duration = Duration::from_millis(300);
+
+pub(crate) const LIMITS: SharingLimits = SharingLimits {
+    batch: None,
+    stretch: Duration::from_secs(1),
+    pause: Duration::from_millis(20),
+    linger: Duration::ZERO,
+};
+
+pub(crate) const PLAIN: Scenario = Scenario {
+    name: "",
+    users: &[],
+    ttl: LONG,
+    sharing: Some(LIMITS),
+    queues: true,
+    fresh_holders: false,
+    in_order: false,
+    server_ppm: 0,
+    any_delay: false,
+    budget: NO_BUDGET,
+    covers: &[],
+};
+
+impl Scenario {
+    pub(crate) fn clients(&self) -> usize {
+        self.users.iter().map(|user| usize::from(user.client) + 1).max().unwrap_or(0)
+    }
+}

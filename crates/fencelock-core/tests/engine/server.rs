@@ -1,0 +1,284 @@
+//! The server: the model of one key on one Redis node, and the clock that it goes by.
+
+use crate::mutants::Mutant;
+use crate::network::{Call, Reply, key};
+use fencelock_conformance::model::{self, Gate, HandOff, Heard, KeyModel, Name, Value};
+use fencelock_core::{
+    Acquire, Claim, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment, Occupant,
+    Occupied, Owner, Release, Renew, Renewal, TokenBlock,
+};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The server's clock when the schedule begins.
+const EPOCH: u64 = 1_780_000_000_000_000;
+/// The claim TTL, and the life of a waiter between two polls, as production asks for them.
+const CLAIM_TTL_MS: u64 = 3000;
+
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Server {
+    pub(crate) key: KeyModel,
+    queues: bool,
+    ppm: u64,
+    /// Until when another program believes that it has the key.
+    pub(crate) foreign_until: Option<Moment>,
+    /// Whose holds ended by a release.
+    pub(crate) freed: Vec<HolderId>,
+}
+
+/// What a request leads to.
+pub(crate) struct Done {
+    pub(crate) reply: Option<Reply>,
+    /// The claim found itself the holder. The client library asks again, with a poll.
+    pub(crate) again: Option<Call>,
+    pub(crate) messages: Vec<HandOff>,
+    /// The key was freed, where waiters are not told of it by a hand-off.
+    pub(crate) changed: bool,
+}
+
+impl Server {
+    pub(crate) fn new(queues: bool, ppm: u64) -> Self {
+        // The key was held before, so the first grant may be of several tokens.
+        let fence = Some(model::Fence { token: EPOCH / 2, expires_ms: u64::MAX / 4 });
+        let key = KeyModel { fence, ..KeyModel::default() };
+        Self { key, queues, ppm, foreign_until: None, freed: Vec::new() }
+    }
+
+    fn at(&self, now: Moment) -> model::Server {
+        model::Server::at(self.micros(now))
+    }
+
+    /// What the server's clock says.
+    fn micros(&self, now: Moment) -> u64 {
+        EPOCH + now.as_micros() + now.as_micros() * self.ppm / 1_000_000
+    }
+
+    /// Whose lock it is.
+    pub(crate) fn holder(&mut self, now: Moment) -> Option<HolderId> {
+        let server = self.at(now);
+        self.key.expire(&server);
+        self.key.lock.as_ref()?.value.holder().map(id)
+    }
+
+    /// Whether the lock is this holder's, and will be until then by the server's clock.
+    pub(crate) fn has_until(&mut self, holder: HolderId, now: Moment, until: Moment) -> bool {
+        let server = self.at(now);
+        self.key.expire(&server);
+        let end_ms = if until == Moment::NEVER { u64::MAX } else { self.micros(until) / 1000 };
+        self.key.lock.as_ref().is_some_and(|lock| {
+            lock.value.holder().map(id) == Some(holder) && lock.expires_ms.is_none_or(|expires| end_ms <= expires)
+        })
+    }
+
+    pub(crate) fn is_foreign(&mut self, now: Moment) -> bool {
+        let server = self.at(now);
+        self.key.expire(&server);
+        matches!(self.key.lock.as_ref().map(|lock| &lock.value), Some(Value::Foreign(_)))
+    }
+
+    pub(crate) fn is_free(&mut self, now: Moment) -> bool {
+        let server = self.at(now);
+        self.key.expire(&server);
+        self.key.lock.is_none()
+    }
+
+    /// Neither a lock nor a waiter.
+    pub(crate) fn is_clean(&mut self, now: Moment) -> bool {
+        self.is_free(now) && self.key.line.members.is_empty()
+    }
+
+    /// Another program deletes the key.
+    pub(crate) fn delete(&mut self) -> Option<HolderId> {
+        self.foreign_until = None;
+        self.key.lock.take().and_then(|lock| lock.value.holder()).map(id)
+    }
+
+    /// Another program takes the key with `SET NX PX`.
+    pub(crate) fn foreign_set(&mut self, now: Moment, ttl: Duration) {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap();
+        let expires_ms = Some(self.micros(now) / 1000 + ttl_ms);
+        self.key.lock = Some(model::Lock { value: Value::Foreign("another".into()), expires_ms });
+        self.foreign_until = Some(now + ttl);
+    }
+
+    /// It releases the key with a compare-and-delete.
+    pub(crate) fn foreign_release(&mut self, now: Moment) {
+        self.foreign_until = None;
+        if self.is_foreign(now) {
+            self.key.lock = None;
+        }
+    }
+
+    pub(crate) fn carry_out(&mut self, client: u8, now: Moment, call: &Call, mutant: Option<Mutant>) -> Done {
+        let mut messages = Vec::new();
+        let (mut again, mut changed) = (None, false);
+        let reply = match call {
+            Call::Claim(claim) => {
+                let reply = self.claim(client, now, claim, mutant, &mut messages);
+                if reply.is_none() {
+                    again = Some(Call::Claim(claim.with_intent(Intent::Poll)));
+                }
+                reply.map(Reply::Claim)
+            }
+            Call::Inspect => Some(Reply::Inspect(self.inspect(now))),
+            Call::Renew(renewal) => Some(Reply::Renew(self.renew(now, renewal, mutant))),
+            Call::Release(holder) => {
+                let released = self.release(now, *holder, mutant, &mut messages);
+                changed = !self.queues && released == Release::Released;
+                Some(Reply::Release(released))
+            }
+        };
+        if mutant == Some(Mutant::SkipsReachedWaiter) && !messages.is_empty() {
+            self.key.lock = None;
+        }
+        Done { reply, again, messages, changed }
+    }
+
+    fn claim(
+        &mut self,
+        client: u8,
+        now: Moment,
+        claim: &Claim,
+        mutant: Option<Mutant>,
+        messages: &mut Vec<HandOff>,
+    ) -> Option<Acquire> {
+        let server = self.at(now);
+        let intent = match claim.intent {
+            Intent::Enqueue if self.queues => model::Intent::Enqueue,
+            Intent::Try | Intent::Enqueue => model::Intent::Try,
+            Intent::Poll => model::Intent::Poll,
+        };
+        let asked = model::Claim {
+            intent,
+            holder: number(claim.holder.id),
+            owner: Some(claim.holder.owner.as_str().into()),
+            ttl_ms: claim.ttl.as_millis(),
+            proposal: server.now_us,
+            proposed: false,
+            life_ms: CLAIM_TTL_MS,
+            hand_off_ms: CLAIM_TTL_MS,
+            channel: Some(model::Channel(client.into())),
+            wanted: claim.block.get().into(),
+        };
+        let publish = &mut |hand_off| hear(messages, hand_off);
+        let answer = match self.key.acquire(&server, &asked, &Gate::Open, publish).expect("a healthy server") {
+            model::Acquire::Yours => return None,
+            model::Acquire::Granted { fence, count, .. } => Acquire::Granted { tokens: tokens(fence, count) },
+            model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
+                ahead: u32::try_from(ahead).unwrap(),
+                last_fence: occupied.last_fence,
+                server_micros: now_us,
+                occupied: read_occupied(&occupied),
+            },
+            model::Acquire::Busy(occupied) => Acquire::Busy(read_occupied(&occupied)),
+            model::Acquire::Gone => Acquire::Gone,
+            other => unreachable!("{other:?} of a healthy server"),
+        };
+        if let Acquire::Queued { last_fence, .. } = &answer {
+            let next = FencingToken::new(last_fence + 1).unwrap();
+            match mutant {
+                Some(Mutant::GrantsTwice) => return Some(Acquire::Granted { tokens: next.into() }),
+                Some(Mutant::InventsHandOff) => messages.push(HandOff {
+                    channel: model::Channel(client.into()),
+                    to: Name::Holder(asked.holder),
+                    fence: next.get(),
+                    count: 1,
+                    lease_ms: CLAIM_TTL_MS,
+                }),
+                _ => {}
+            }
+        }
+        Some(answer)
+    }
+
+    fn renew(&mut self, now: Moment, renewal: &Renewal, mutant: Option<Mutant>) -> Renew {
+        let (server, holder) = (self.at(now), number(renewal.holder));
+        if mutant == Some(Mutant::FalseRenewals) {
+            return Renew::Renewed { waiters: 0 };
+        }
+        let told_ms = u64::try_from(renewal.told.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
+        let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), told_ms.min(u64::MAX / 4));
+        match answer {
+            _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },
+            // Where there is no queue the place knows of no waiters.
+            model::Renew::Renewed { waiters } => Renew::Renewed { waiters: u32::try_from(waiters).unwrap() },
+            model::Renew::Absent => Renew::Absent,
+            model::Renew::Taken(value) => Renew::TakenBy(occupant(&value).into()),
+        }
+    }
+
+    /// Gives up what the holder has.
+    pub(crate) fn release(
+        &mut self,
+        now: Moment,
+        holder: HolderId,
+        mutant: Option<Mutant>,
+        messages: &mut Vec<HandOff>,
+    ) -> Release {
+        let server = self.at(now);
+        self.key.expire(&server);
+        let whom = match mutant {
+            Some(Mutant::IgnoresReleases) => return Release::Released,
+            Some(Mutant::ReleasesAnybody) => {
+                self.key.lock.as_ref().and_then(|lock| lock.value.holder()).unwrap_or_else(|| number(holder))
+            }
+            _ => number(holder),
+        };
+        if mutant == Some(Mutant::HandsOffWhileHeld) {
+            self.key.lock.take_if(|lock| lock.value.holder() != Some(whom));
+        }
+        let publish = &mut |hand_off| hear(messages, hand_off);
+        let released = self.key.release(&server, whom, server.now_us, CLAIM_TTL_MS, &Gate::Open, publish);
+        match released.expect("a healthy server") {
+            model::Release::Released(_) => {
+                self.freed.push(holder);
+                Release::Released
+            }
+            model::Release::Absent(_) => Release::Absent,
+            model::Release::Taken(value) => Release::TakenBy(occupant(&value).into()),
+        }
+    }
+
+    fn inspect(&mut self, now: Moment) -> Option<Holding> {
+        let seen = self.key.inspect(&self.at(now))?;
+        Some(Holding::new(key().clone(), HolderInfo::new(occupant(&seen.by), expiry(seen.ttl_ms))))
+    }
+}
+
+fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Heard {
+    messages.push(hand_off);
+    Heard::BySome
+}
+
+pub(crate) fn id(number: u128) -> HolderId {
+    HolderId::from_bytes(number.to_be_bytes())
+}
+
+pub(crate) fn number(holder: HolderId) -> u128 {
+    u128::from_str_radix(std::str::from_utf8(&holder.hex()).unwrap(), 16).unwrap()
+}
+
+/// The `count` tokens that end with `fence`.
+pub(crate) fn tokens(fence: u64, count: u64) -> TokenBlock {
+    let count = NonZeroU32::new(u32::try_from(count).unwrap()).unwrap();
+    TokenBlock::ending(FencingToken::new(fence).unwrap(), count)
+}
+
+fn occupant(value: &Value) -> Occupant {
+    match value {
+        Value::Ours { holder, owner } => {
+            let owner = Owner::from_text(owner.as_deref().unwrap_or_default());
+            Occupant::Holder(Holder { id: id(*holder), owner })
+        }
+        Value::Foreign(text) => Occupant::Foreign(Foreign::string(text)),
+        Value::Other(kind) => Occupant::Foreign(Foreign::other(kind.name())),
+    }
+}
+
+fn expiry(ttl_ms: Option<u64>) -> Expiry {
+    ttl_ms.map_or(Expiry::Never, |ms| Expiry::In(Duration::from_millis(ms)))
+}
+
+fn read_occupied(occupied: &model::Occupied) -> Occupied {
+    Occupied::new(occupant(&occupied.by), expiry(occupied.ttl_ms))
+}

@@ -1,0 +1,283 @@
+//! The task of a user that wants the key: what `fencelock::driver::attempt` does.
+
+use crate::client::TIMEOUT;
+use crate::coverage::Coverage;
+use crate::mutants::Mutant;
+use crate::network::{Call, Reply};
+use crate::user::{Asked, Guard, Task, Wait};
+use crate::world::World;
+use fencelock_core::engine::{
+    AcquireRequest, Grant, IdleLease, PendingRelease, RefusalReason, Source, Status, Step, WaiterId,
+};
+use fencelock_core::{Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, Ttl, Unknown};
+use std::time::Duration;
+
+/// An answer that is under way when the wait ends is waited for as long.
+const LAST_ANSWER: Duration = Duration::from_millis(50);
+
+impl World {
+    pub(crate) fn request(&self, user: usize) -> AcquireRequest {
+        let plan = &self.scenario.users[user];
+        AcquireRequest {
+            owner: Owner::from_text("user"),
+            ttl: Ttl::new(plan.ttl.unwrap_or(self.scenario.ttl)).unwrap(),
+            wait: plan.wait,
+            retry: plan.retry,
+            max_hold: plan.max_hold,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, user: usize) {
+        let (client, request) = (self.client_of(user), self.request(user));
+        (self.users[user].asked, self.users[user].arrived) = (true, self.now);
+        if self.scenario.sharing.is_none() || request.queues() {
+            return self.enter(user, false);
+        }
+        match self.call(client, |engine, cx| engine.take_idle(&request, cx)) {
+            IdleLease::None => self.enter(user, false),
+            IdleLease::Taken(grant) => {
+                self.cover(Coverage::TakenFromLinger);
+                self.granted(user, grant);
+            }
+            IdleLease::Release(holder, stray_until) => {
+                let until = self.now + request.ttl.get();
+                let key = crate::network::key().clone();
+                let release = Box::new(PendingRelease { key, holder, until, stray_until, is_hold: true });
+                let op = self.send(client, Call::Release(holder));
+                let wait = Wait::IdleRelease { op, limit: self.now + TIMEOUT, release };
+                self.users[user].task = Some(Task { id: None, wait });
+            }
+        }
+    }
+
+    pub(crate) fn enter(&mut self, user: usize, first: bool) {
+        let (client, request, arrived) = (self.client_of(user), self.request(user), self.users[user].arrived);
+        let id = self.call(client, |engine, cx| engine.enter(request, arrived, first, cx));
+        self.users[user].task = Some(Task { id: Some(id), wait: Wait::Poll });
+        self.users[user].woken = true;
+    }
+
+    /// Sends the claim that proves a hold that another user has detached.
+    pub(crate) fn resume(&mut self, user: usize, holder: HolderId) {
+        let (client, request) = (self.client_of(user), self.request(user));
+        (self.users[user].asked, self.users[user].arrived) = (true, self.now);
+        let proof = Holder { id: holder, owner: request.owner };
+        let claim = Claim::new(crate::network::key().clone(), proof, request.ttl, Intent::Poll);
+        let op = self.send(client, Call::Claim(claim.clone()));
+        let wait = Wait::Resume { op, sent: self.now, limit: self.now + TIMEOUT, claim: Box::new(claim) };
+        self.users[user].task = Some(Task { id: None, wait });
+    }
+
+    /// The task was woken.
+    pub(crate) fn run_task(&mut self, user: usize) {
+        self.users[user].woken = false;
+        let client = self.client_of(user);
+        let Some(Task { id: Some(id), wait: Wait::Poll | Wait::Sleep(_) }) = self.users[user].task else { return };
+        if let Some(step) = self.poll(client, user, id) {
+            self.step(user, step);
+        }
+    }
+
+    fn poll(&mut self, client: usize, user: usize, id: WaiterId) -> Option<Step> {
+        let task = u8::try_from(user).unwrap();
+        self.call(client, |engine, cx| {
+            let step = engine.poll(id, cx);
+            if step.is_none() {
+                engine.set_task(id, Some(task));
+            }
+            step
+        })
+    }
+
+    /// Does what the engine says until it has to wait.
+    pub(crate) fn step(&mut self, user: usize, mut step: Step) {
+        let client = self.client_of(user);
+        let Some(id) = self.users[user].waiter() else { return };
+        loop {
+            let wait = match step {
+                Step::Wait => Wait::Poll,
+                Step::Sleep { until, wakes } => {
+                    self.cover_if(!wakes, Coverage::Yielded);
+                    Wait::Sleep(until)
+                }
+                Step::Claim(claim) => {
+                    self.call(client, |engine, _| engine.claim_sent(id));
+                    let to = Asked::Claim(claim.holder.id);
+                    self.answer_to(user, Call::Claim(*claim), to)
+                }
+                Step::Inspect => self.answer_to(user, Call::Inspect, Asked::Inspect),
+                Step::Leave(holder) => self.answer_to(user, Call::Release(holder), Asked::Leave),
+                Step::Granted(grant) => {
+                    self.users[user].task = None;
+                    return self.granted(user, grant);
+                }
+                Step::Refused(refusal) => {
+                    let kind = !self.ledger.troubled && !self.ledger.time_passed;
+                    if kind && !matches!(refusal.reason, RefusalReason::Busy(_)) {
+                        self.break_down(format!("user {user} was refused: {:?}", refusal.reason));
+                    }
+                    (self.users[user].task, self.users[user].refused) = (None, Some(refusal.reason));
+                    return self.cover(Coverage::Refused);
+                }
+            };
+            let polls = matches!(wait, Wait::Poll | Wait::Sleep(_));
+            self.users[user].task = Some(Task { id: Some(id), wait });
+            match polls.then(|| self.poll(client, user, id)).flatten() {
+                Some(next) => step = next,
+                None => return,
+            }
+        }
+    }
+
+    fn answer_to(&mut self, user: usize, call: Call, to: Asked) -> Wait {
+        let op = self.send(self.client_of(user), call);
+        let wait = self.scenario.users[user].wait.filter(|wait| matches!(to, Asked::Claim(_)) && !wait.is_zero());
+        let left = wait.map(|wait| (self.users[user].arrived + wait).since(self.now).max(LAST_ANSWER));
+        let limit = self.now + left.map_or(TIMEOUT, |left| left.min(TIMEOUT));
+        Wait::Answer { op, sent: self.now, limit, to }
+    }
+
+    /// An answer for the task.
+    pub(crate) fn answered(&mut self, user: usize, answer: Result<Reply, Unknown>) {
+        let client = self.client_of(user);
+        let Some(Task { id, wait }) = self.users[user].task.take() else { return };
+        match (wait, id) {
+            (Wait::IdleRelease { release, .. }, _) => {
+                // If it cannot be told whether that was done, the next claim will tell.
+                if answer.is_err() || self.now < release.stray_until {
+                    self.clients[client].take_release(*release, self.now);
+                }
+                self.enter(user, false);
+            }
+            (Wait::Resume { sent, claim, .. }, _) => self.resumed(user, sent, &claim, &answer),
+            (Wait::Answer { sent, op, limit, to }, Some(id)) => {
+                self.users[user].task = Some(Task { id: Some(id), wait: Wait::Answer { op, sent, limit, to } });
+                let step = self.answer_engine(user, id, (to, sent), answer);
+                self.step(user, step);
+            }
+            _ => {}
+        }
+    }
+
+    fn answer_engine(
+        &mut self,
+        user: usize,
+        id: WaiterId,
+        (to, sent): (Asked, Moment),
+        answer: Result<Reply, Unknown>,
+    ) -> Step {
+        let client = self.client_of(user);
+        let counted = if self.mutant == Some(Mutant::LeaseFromAnswer) { self.now } else { sent };
+        match (to, answer) {
+            (Asked::Claim(_), Ok(Reply::Claim(answer))) => {
+                let answer = self.mutant.map_or(answer.clone(), |mutant| mutant.of_claim(answer));
+                self.call(client, |engine, cx| engine.claim_answered(id, counted, Ok(answer), cx))
+            }
+            (Asked::Inspect, Ok(Reply::Inspect(seen))) => {
+                self.call(client, |engine, cx| engine.inspected(id, Ok(seen), cx))
+            }
+            (Asked::Leave, Ok(Reply::Release(released))) => {
+                self.call(client, |engine, cx| engine.left(id, Ok(released), cx))
+            }
+            (Asked::Claim(_), Err(cause)) => {
+                self.call(client, |engine, cx| engine.claim_answered(id, sent, Err(cause), cx))
+            }
+            (Asked::Inspect, Err(cause)) => self.call(client, |engine, cx| engine.inspected(id, Err(cause), cx)),
+            (Asked::Leave, Err(cause)) => self.call(client, |engine, cx| engine.left(id, Err(cause), cx)),
+            (to, reply) => unreachable!("{reply:?} to {to:?}"),
+        }
+    }
+
+    fn resumed(&mut self, user: usize, sent: Moment, claim: &Claim, answer: &Result<Reply, Unknown>) {
+        let (client, request) = (self.client_of(user), self.request(user));
+        let Ok(Reply::Claim(Acquire::Granted { tokens })) = answer else {
+            if matches!(answer, Ok(Reply::Claim(_))) {
+                self.users[user].lost = Some((LossReason::Expired, self.now));
+            }
+            return;
+        };
+        let lease = Lease::granted(sent, claim.ttl.get(), Drift::default());
+        let holder = claim.holder.id;
+        let grant = self.call(client, |engine, cx| engine.resume(holder, &request, tokens.last().into(), lease, cx));
+        self.cover(Coverage::Resumed);
+        self.granted(user, grant);
+    }
+
+    /// The engine has granted the key.
+    pub(crate) fn granted(&mut self, user: usize, grant: Grant) {
+        let client = self.client_of(user);
+        let Some((holder, ttl, stray_until)) = self.clients[client].engine.facts(grant.hold) else {
+            // It was lost on the way, so the task comes first again.
+            return self.enter(user, true);
+        };
+        let status = self.call(client, |engine, cx| engine.status(grant.hold, grant.tenure, cx));
+        let max_hold = self.scenario.users[user].max_hold;
+        let ends = max_hold.map_or(Moment::NEVER, |max_hold| grant.tenure.since + max_hold);
+        let watch = if let Status::Held(until) = status { until } else { self.now };
+        let guard = Guard { grant, holder, ttl: ttl.get(), stray_until, ends, watch };
+        if grant.source == Source::Shared && !matches!(status, Status::Held(_)) {
+            self.let_go_in_background(client, &guard);
+            return self.enter(user, true);
+        }
+        self.check_grant(user, &grant, holder);
+        let inherited = self.ledger.claimed_at_cancel.contains(&holder) && self.users[user].holder.is_none();
+        match grant.source {
+            Source::Shared => self.cover(Coverage::Shared),
+            Source::HandedOff => self.cover(Coverage::HandedOff),
+            Source::Claimed | Source::Resumed => {}
+        }
+        if inherited && self.ledger.cancelled && grant.source != Source::Shared {
+            self.cover(Coverage::Inherited);
+        }
+        self.users[user].holder = Some(holder);
+        self.users[user].guard = Some(guard);
+    }
+
+    /// The wait was given up.
+    pub(crate) fn cancel(&mut self, user: usize) {
+        let client = self.client_of(user);
+        let Some(task) = self.users[user].task.take() else { return };
+        self.orphan(client, &task.wait);
+        match (task.id, task.wait) {
+            (Some(id), _) => {
+                if let Some(grant) = self.call(client, |engine, cx| engine.leave(id, cx)) {
+                    // Its guard passes it on.
+                    self.call(client, |engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
+                }
+            }
+            (None, Wait::IdleRelease { release, .. }) => self.clients[client].take_release(*release, self.now),
+            (None, _) => {}
+        }
+    }
+
+    /// Nobody waits any more for the answer to what the task has sent.
+    fn orphan(&mut self, client: usize, wait: &Wait) {
+        if let Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. } = wait {
+            self.give_up_request(client, *op);
+        }
+    }
+
+    /// What the answer to a claim says about the truth, if somebody waits for it.
+    pub(crate) fn note_claim(&mut self, user: usize, holder: HolderId, sent: Moment, answer: &Acquire) {
+        let ttl = self.request(user).ttl.get();
+        if self.scenario.users[user].resumes.is_some() {
+            self.ledger.certain.retain(|(known, _)| *known != holder);
+        }
+        match answer {
+            Acquire::Granted { .. } if !self.ledger.certain.iter().any(|(known, _)| *known == holder) => {
+                self.ledger.certain.push((holder, certain(sent, ttl)));
+            }
+            Acquire::Queued { last_fence, .. } => {
+                self.ledger.places.retain(|(known, ..)| *known != holder);
+                self.ledger.places.push((holder, sent, *last_fence));
+                self.ledger.deleted.retain(|(deleted, last)| *deleted != holder || last_fence < last);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// When a lease that was asked for at `sent` ends for its holder.
+pub(crate) fn certain(sent: Moment, ttl: Duration) -> Moment {
+    sent + ttl.saturating_sub(Drift::default().of(ttl))
+}

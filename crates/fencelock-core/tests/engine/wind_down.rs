@@ -1,0 +1,93 @@
+//! The end of a schedule: from here on nothing goes wrong, and everything must come to an end.
+
+use crate::act::Act;
+use crate::scenario::NO_BUDGET;
+use crate::world::World;
+use std::time::Duration;
+
+/// The client waits a second for stragglers, then nothing moves.
+const SOON: Duration = Duration::from_millis(2500);
+/// After lost packets or stops, places in line and leases may have to end by themselves.
+const LATE: Duration = Duration::from_secs(40);
+
+/// Every user is served, every release is carried out, and nothing is left at the server.
+pub(crate) fn wind_down(mut world: World) -> Result<World, Box<(String, World)>> {
+    match run(&mut world) {
+        Ok(()) => Ok(world),
+        Err(why) => Err(Box::new((why, world))),
+    }
+}
+
+fn run(world: &mut World) -> Result<(), String> {
+    let budget = world.scenario.budget;
+    let leases_end = world.ledger.troubled || budget.foreign > 0;
+    let within = if leases_end { LATE * (1 + u32::from(budget.duplicates)) } else { SOON };
+    world.left = NO_BUDGET;
+    world.clients.iter_mut().for_each(|client| client.stopped = false);
+    if world.server.foreign_until.is_some() {
+        world.act(Act::ForeignRelease)?;
+    }
+    let ttl = world.scenario.ttl;
+    until(world, "users whose key was deleted are told", ttl, |world| {
+        let mut users = world.users.iter();
+        // A request that came twice may have taken the key again.
+        let told = |holder| !world.was_deleted(holder) || world.server.clone().holder(world.now) == Some(holder);
+        users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || told(guard.holder)))
+    })?;
+    until(world, "every user is served", within, |world| world.users.iter().all(crate::user::User::is_through))?;
+    until(world, "every client comes to rest", within, |world| {
+        world.packets.is_empty() && world.clients.iter().all(crate::client::Client::is_idle)
+    })?;
+    if world.clients.iter().any(|client| (client.holds, client.claims) != (0, 0)) {
+        return Err("the engine has not told the end of each hold and each claim".into());
+    }
+    if leases_end {
+        // What is left of a lost release, or of a request that came twice, ends with its lease.
+        world.now = world.now + within;
+    }
+    if world.server.is_clean(world.now) { Ok(()) } else { Err("something is left at the server".into()) }
+}
+
+/// A detached hold is released by its id, unless another user resumes it.
+fn release_detached(world: &mut World) {
+    for user in 0..world.users.len() {
+        let resumes = |other: usize| world.scenario.users[other].resumes.is_some() && !world.users[other].is_through();
+        let is_taken = (0..world.users.len()).any(resumes);
+        if let Some(holder) = world.users[user].holder.filter(|_| world.users[user].detached && !is_taken) {
+            world.users[user].detached = false;
+            let mut messages = Vec::new();
+            world.server.release(world.now, holder, None, &mut messages);
+            world.send_messages(messages);
+        }
+    }
+}
+
+/// Everything arrives in order and time passes, until something is so.
+fn until(world: &mut World, what: &str, within: Duration, so: impl Fn(&World) -> bool) -> Result<(), String> {
+    let end = world.now + within;
+    let deletions = what.starts_with("users whose");
+    loop {
+        world.settle()?;
+        // Each holds for a moment, and makes room for the next.
+        for user in 0..world.users.len() {
+            if !deletions && world.users[user].guard.is_some() {
+                world.act(Act::Drop(user))?;
+                world.settle()?;
+            }
+        }
+        release_detached(world);
+        if so(world) {
+            return Ok(());
+        }
+        if !world.packets.is_empty() {
+            world.act(Act::Deliver(0))?;
+            continue;
+        }
+        let next = world.next_moment();
+        if next > end || next <= world.now {
+            return Err(format!("not within {within:?}: {what}"));
+        }
+        world.left.time = 1;
+        world.act(Act::Time)?;
+    }
+}
