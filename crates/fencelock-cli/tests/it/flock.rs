@@ -47,8 +47,8 @@ fn what_does_not_mean_the_same_is_refused_with_a_reason() {
         ("run -F k true", "-F: the command always runs in a separate process, so that the lock can be renewed"),
         (
             "run 9",
-            "no command to run under 9: fencelock run KEY -- COMMAND [ARGUMENT]...; a file descriptor cannot be locked, as \
-             in `flock 9`",
+            "no command to run under 9: fencelock run KEY -- COMMAND [ARGUMENT]...; locking a file descriptor, as in `flock \
+             9`, is not supported",
         ),
         ("run k", "no command to run under k: fencelock run KEY -- COMMAND [ARGUMENT]..."),
     ] {

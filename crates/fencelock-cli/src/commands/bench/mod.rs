@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::text::plain;
 use args::{Bench, Role};
-use fencelock_lab::load::{NotMeasured, Report, measure, serve, try_out};
+use fencelock_lab::load::{NotMeasured, Report, measure, preflight, serve};
 use fencelock_lab::workers::WorkerPool;
 use progress_bar::MeasureProgress;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Fail
     let name = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        name = try_out(&plan) => name?,
+        name = preflight(&plan) => name?,
     };
     let pool = Arc::new(WorkerPool::default());
     let mut measured = {

@@ -129,7 +129,7 @@ pub(crate) struct WorkloadArgs {
 pub(super) const ALL: &str = "all";
 
 fn workload_schemes() -> Vec<&'static str> {
-    fencelock_lab::schemes_of_stories().into_iter().chain([ALL]).collect()
+    fencelock_lab::workload_scheme_ids().into_iter().chain([ALL]).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

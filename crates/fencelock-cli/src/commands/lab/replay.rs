@@ -3,7 +3,7 @@ use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use fencelock_lab::{Lang, NotReplayed, Replayed, Site, Trace, Verdict, Who};
+use fencelock_lab::{Lang, NotReplayed, ReplayTarget, Replayed, Trace, Verdict, Who};
 use serde_json::json;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) async fn replay(
     trace: &Trace,
     context: &Context,
 ) -> Result<Exit, Failure> {
-    let site = Site { replica: wanted.replica.clone(), tick: wanted.tick, ..Site::new(url) };
+    let site = ReplayTarget { replica: wanted.replica.clone(), tick: wanted.tick, ..ReplayTarget::new(url) };
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut work = {

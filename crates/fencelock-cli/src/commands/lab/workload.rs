@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use fencelock_lab::workers::WorkerPool;
 use fencelock_lab::{
-    Job, Lang, Load, NotRun, Round, Score, Story, Tally, chart, json_scores, schemes_of_stories, scores, work,
+    Job, Lang, Load, NotRun, Round, Score, Tally, WorkloadKind, chart, json_scores, scores, work, workload_scheme_ids,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,14 +67,14 @@ pub(super) async fn run_workload(command: &WorkloadCommand, context: &Context) -
 }
 
 fn load(command: &WorkloadCommand) -> Option<(&WorkloadArgs, Load)> {
-    let (story, requests, stock, options) = match command {
-        WorkloadCommand::Stock { stock, requests, options } => (Story::Stock, *requests, *stock, options),
-        WorkloadCommand::Bank { requests, options } => (Story::Bank, *requests, 0, options),
+    let (workload, requests, stock, options) = match command {
+        WorkloadCommand::Stock { stock, requests, options } => (WorkloadKind::Stock, *requests, *stock, options),
+        WorkloadCommand::Bank { requests, options } => (WorkloadKind::Bank, *requests, 0, options),
         WorkloadCommand::Worker => return None,
     };
     let ttl = if options.overrun || options.crash || options.pause { SHORT_TTL } else { TTL };
     let load = Load {
-        story,
+        workload,
         processes: options.processes,
         requests,
         stock,
@@ -89,7 +89,7 @@ fn load(command: &WorkloadCommand) -> Option<(&WorkloadArgs, Load)> {
 
 fn chosen(scheme: &str) -> Vec<String> {
     if scheme == ALL {
-        return schemes_of_stories().into_iter().map(str::to_owned).collect();
+        return workload_scheme_ids().into_iter().map(str::to_owned).collect();
     }
     vec![scheme.to_owned()]
 }
