@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Run commands one at a time, on one machine or on fifty.
 ///
-/// A lock has a name, the KEY, and lives in a place, the URL. Whoever holds it is the only one, until it is released or
-/// its lease ends; a fencing token tells each holder from all later ones.
+/// A lock has a name, the KEY, and is stored in a backend, the URL. Only one client holds a lock at a time, until it
+/// releases the lock or the lease ends. Each grant has a fencing token that is greater than all earlier ones.
 #[derive(Debug, Parser)]
 #[command(name = "fencelock", version, max_term_width = 100, after_help = notes::places())]
 #[command(after_long_help = notes::all())]
@@ -24,24 +24,24 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What every command understands.
+/// Options that every command accepts.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Common {
-    /// Where the lock lives; without it a directory of this user on this machine.
+    /// URL of the backend [default: a directory of the current user on this machine].
     ///
-    /// A password that is not in the URL comes from the variable FENCELOCK_PASSWORD or from password_file=FILE in the URL.
-    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
-    // The value of the variable may hold a password, so help must not show it.
+    /// If the URL has no password, it is read from the variable FENCELOCK_PASSWORD or from password_file=FILE in the URL.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
+    // The variable may contain a password, so the help must not show its value.
     #[arg(long, global = true, env = "FENCELOCK_URL", hide_env_values = true, value_hint = ValueHint::Url)]
     pub(crate) url: Option<String>,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Tell more; twice tells all.
+    /// Print debug messages; twice prints trace messages.
     #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with_all = ["quiet", "json"])]
     pub(crate) verbose: u8,
-    /// Write JSON, for programs: answers on stdout, the events of `run` on stderr.
+    /// Write JSON: results to stdout, events of `run` to stderr.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Wait(Wait),
     Break(Break),
     Init(Init),
-    /// Look at everything that the locks of this place rest on.
+    /// Check the configuration and health of the backend.
     #[command(after_help = exit::DOCTOR)]
     Doctor,
     Lab(Lab),
@@ -69,80 +69,80 @@ pub(crate) enum Command {
     },
     /// Write a manual page, for `man -l -`.
     Man {
-        /// The page of one command instead of the whole program's: `run`, `lab stock`.
+        /// Print the page of one command: `run`, `lab stock` [default: the page of the whole program].
         command: Vec<String>,
     },
 }
 
 /// Hold KEY while a command runs.
 ///
-/// The command is started directly, without a shell, once the lock is held. It has a process group of its own, its
-/// standard streams and its terminal are untouched, signals reach it, and it does not outlive this program. The lock is
-/// renewed while the command runs; should that fail, the command is ended before anybody else can get the lock.
+/// The command is started directly, without a shell, after the lock is acquired. It runs in its own process group. It
+/// inherits the standard streams and the terminal, receives signals, and does not outlive this program. The lock is
+/// renewed while the command runs. If renewal fails, the command is terminated before another client can get the lock.
 ///
-/// Everything that the command has started ends with it (Linux): when the lock is lost, when --max-hold is over, after a
-/// signal that asks for the end, and when this program is killed, also with kill -9. Processes in other sessions and
-/// process groups, and those whose parent has ended, are included. Out of reach is what others start on its behalf
-/// (systemd-run, at, docker) and what runs as another user, which is reported. What a command leaves running when it
-/// ends by itself is left alone, without the lock.
+/// On Linux, all descendants of the command are terminated with it: when the lock is lost, when --max-hold is reached,
+/// after a termination signal, and when this program is killed, also with kill -9. This includes processes in other
+/// sessions and process groups, and processes whose parent has exited. It excludes processes that a service starts on
+/// behalf of the command (systemd-run, at, docker). Processes of another user cannot be killed and are reported. If the
+/// command exits by itself, processes that it leaves behind keep running without the lock.
 ///
-/// TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the command and to everything in its process group; a second INT
-/// or TERM kills them. What is outside of that group gets TERM when the command has ended, or half of the grace is over.
-/// Before the lock is held, the first four end the wait, and the command is never started.
+/// TERM, INT, HUP, QUIT, USR1 and USR2 are forwarded to the process group of the command. A second INT or TERM kills all
+/// descendants. Descendants outside of the group receive TERM when the command has exited, or after half of the grace
+/// period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
     /// Name of the lock.
     pub(crate) key: String,
-    /// The command and its arguments, which are never read as ours.
+    /// The command and its arguments. They are never parsed as options of fencelock.
     ///
-    /// It finds the key in FENCELOCK_KEY, where the lock lives in FENCELOCK_PLACE, the proof of the hold in
-    /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER names the locks that this program
+    /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_PLACE, the holder ID in
+    /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER lists the locks that this program
     /// itself runs under.
-    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) nested: Nested,
-    /// Let the command have FENCELOCK_PASSWORD, and FENCELOCK_URL if it has a password; else it gets neither.
-    #[allow(clippy::doc_markdown, reason = "it is a text for people")]
+    /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long)]
     pub(crate) pass_url: bool,
-    /// Exit with CODE instead of 75 if somebody else has the lock.
+    /// Exit with CODE instead of 75 if another client holds the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     #[command(flatten)]
     pub(crate) flock: Flock,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
-    /// Keep the lock for at least this long, even if the command ends earlier; a signal ends it.
+    /// Hold the lock for at least this long, even if the command exits earlier; a signal ends this.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) hold_for: Option<Duration>,
-    /// End the command after this long (exit 76).
+    /// Terminate the command after this long (exit 76).
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
-    /// Time between TERM and KILL, before the lease ends [default: a sixth of the TTL, at most 10s]
+    /// Grace period between TERM and KILL, before the lease ends [default: a sixth of the TTL, at most 10s]
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) grace: Option<Duration>,
-    /// What to do when the lock is lost: end the command, or only say so.
+    /// What to do when the lock is lost: terminate the command, or only print a warning.
     #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT", help_heading = "Holding")]
     pub(crate) on_lost: OnLost,
 }
 
-/// Options of flock(1), so that `alias flock='fencelock run'` does what is meant, or says why it does not.
+/// Options of flock(1), so that `alias flock='fencelock run'` works, or fails with a reason.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "As flock(1) has them")]
+#[command(next_help_heading = "Options of flock(1)")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Flock {
-    /// Run LINE with $SHELL, or with sh.
+    /// Run LINE with $SHELL, or with sh if it is not set.
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
-    /// Every lock is exclusive: this changes nothing.
+    /// No effect: every lock is exclusive.
     #[arg(short = 'x', short_alias = 'e', long)]
     pub(crate) exclusive: bool,
-    /// No command inherits the lock: this changes nothing.
+    /// No effect: the command never inherits the lock.
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
     #[arg(short = 's', long, hide = true)]
@@ -155,30 +155,31 @@ pub(crate) struct Flock {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// TERM before the lease ends, then KILL.
+    /// Send TERM before the lease ends, then KILL.
     Term,
-    /// A message; the command goes on, with the risk of two at a time.
+    /// Print a warning; the command continues and may overlap the next holder.
     Warn,
 }
 
-/// Whether it is known that the lock is not one that this program itself runs under.
+/// Whether to skip the check for locks that this program itself runs under.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Nested {
-    /// Wait also for a lock that this program was started under, for its hold is over.
+    /// Allow waiting for a lock that this program was started under.
     ///
-    /// A command of `fencelock run KEY` that waits for the same KEY would wait for its own end, which is refused.
+    /// A command of `fencelock run KEY` that waits for the same KEY would deadlock, so fencelock refuses to wait. Use this
+    /// option if that lock is already released.
     #[arg(long, help_heading = "Waiting")]
     pub(crate) nested_ok: bool,
 }
 
-/// How long to wait for somebody else, and for servers that do not answer.
+/// How long to wait for other holders, and for servers that do not answer.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Patience {
     /// Do not wait.
     #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
+    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
     #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
     pub(crate) wait: Option<Duration>,
 }
@@ -193,18 +194,18 @@ impl Patience {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Holding")]
 pub(crate) struct LeaseArguments {
-    /// How long the lock outlives a holder that died; it is renewed after each third of it.
+    /// Time to live of the lease, renewed after each third; a lock of a crashed holder ends after this time.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
-    /// What the hold is for, shown to those who wait.
+    /// Description of the holder, shown to waiters.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 }
 
-/// Take KEY and keep it after the end of this program, for scripts.
+/// Acquire KEY and keep it after this program exits, for scripts.
 ///
-/// Prints the holder, 32 hexadecimal digits: the proof that `renew` and `release` want. Nobody renews the lease
-/// meanwhile, so choose a TTL longer than the work, or renew in time. Locks in files end with their process: use `run`.
+/// Prints the holder ID, 32 hexadecimal digits, which `renew` and `release` require. The lease is not renewed
+/// automatically: choose a TTL longer than the work, or renew in time. File locks end with their process: use `run`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Acquire {
@@ -214,42 +215,42 @@ pub(crate) struct Acquire {
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) nested: Nested,
-    /// How long the lock is held; only `renew` makes it longer.
+    /// Time to live of the lease; only `renew` extends it.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Holding")]
     pub(crate) ttl: Duration,
-    /// What the hold is for, shown to those who wait.
+    /// Description of the holder, shown to waiters.
     #[arg(long, value_name = "TEXT", help_heading = "Holding")]
     pub(crate) label: Option<String>,
 }
 
-/// Keep KEY for longer.
+/// Extend the lease of KEY.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Renew {
     /// Name of the lock.
     pub(crate) key: String,
-    /// What `acquire` printed.
+    /// The holder ID that `acquire` printed.
     #[arg(long)]
     pub(crate) holder: String,
-    /// At least this long from now; a renewal never shortens.
+    /// The lease lasts at least this long from now; a renewal never shortens it.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
 }
 
-/// Give KEY back.
+/// Release KEY.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Release {
     /// Name of the lock.
     pub(crate) key: String,
-    /// What `acquire` printed.
+    /// The holder ID that `acquire` printed.
     #[arg(long)]
     pub(crate) holder: String,
 }
 
-/// Tell whether KEY is free (exit 0), or who has it (exit 75).
+/// Show whether KEY is free (exit 0), or who holds it (exit 75).
 ///
-/// Servers in quarantine may have forgotten who has it: then it is unknown (exit 69), not free.
+/// Quarantined servers may have lost their locks: the state is then unknown (exit 69), not free.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Status {
@@ -257,70 +258,72 @@ pub(crate) struct Status {
     pub(crate) key: String,
 }
 
-/// Show every key that is held now, or those that begin with PREFIX.
+/// List all held keys, or those that begin with PREFIX.
 ///
-/// On Redis this goes through all keys of the database, other programs' too: about a second for each million of them, with
-/// or without a PREFIX. The server goes on serving others meanwhile.
+/// On Redis this scans all keys of the database, including keys of other programs. It takes about one second per million
+/// keys, with or without a PREFIX. The server serves other clients during the scan.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct List {
-    /// Only keys that begin with this.
+    /// List only keys that begin with this.
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
 }
 
-/// Put the servers of a redlock:// URL into service.
+/// Register the servers of a redlock:// URL as one set.
 ///
-/// Once before the first lock, and after each change of the list or of `max_ttl=`. Every server must answer. One that is new,
-/// was restarted or flushed may have forgotten its locks; it begins its quarantine and serves when every lease it may have
-/// granted is over. Doing it again changes nothing. Clients with another list or another `max_ttl=` fail from then on.
+/// Run it once before the first lock, and after each change of the server list or of `max_ttl=`. Every server must answer.
+/// A server that is new, or was restarted or flushed, may have lost its locks. It enters quarantine until every lease that
+/// it may have granted has ended. The command is idempotent. Clients with another list or another `max_ttl=` fail
+/// afterwards.
 ///
-/// It is also for redis:// with quarantine=on.
-#[allow(clippy::doc_markdown, reason = "it is a text for people")]
+/// It also applies to redis:// with quarantine=on.
+#[allow(clippy::doc_markdown, reason = "this is help text")]
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Init {
-    /// None of the servers has forgotten a lock: they are all new. They serve at once.
+    /// Skip the quarantine: all servers are new and have lost no locks.
     ///
-    /// Not for one new server among others that serve: it would grant what the one before it had granted.
+    /// Do not use it to replace one server of a set in use: the new server could grant locks that the old one had granted.
     #[arg(long)]
     pub(crate) trust_empty: bool,
 }
 
-/// Wait until KEY is free, without taking it.
+/// Wait until KEY is free, without acquiring it.
 ///
-/// Somebody else may take it a moment later: to do something while nobody else does, use `run`.
+/// Another client may acquire it immediately afterwards. To run a command exclusively, use `run`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Wait {
     /// Name of the lock.
     pub(crate) key: String,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: as long as it takes]
+    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
     #[arg(short = 'w', long = "wait", value_name = "DURATION", value_parser = span::parse)]
     pub(crate) limit: Option<Duration>,
     #[command(flatten)]
     pub(crate) nested: Nested,
 }
 
-/// End somebody else's hold of KEY.
+/// Break a lock: release KEY on behalf of its holder.
 ///
-/// Its holder is not asked. If it still works, two work at a time from here on, unless the fencing token is checked.
-/// Without --yes this only shows whose hold would be ended.
+/// The holder is not asked. If it is still running, two holders overlap, unless the protected resource checks the fencing
+/// token. Without --yes the command only shows which lock it would break.
 ///
-/// What another program put there is shown, by type, length and first characters, and left alone, unless an option says that
-/// it is a lock. Hashes, lists and other types are never deleted. A lock in a file ends with its process, and only so.
+/// A value that another program stored under KEY is shown by type, length and first characters. It is deleted only if an
+/// option declares it to be a lock. Hashes, lists and other types are never deleted. A file lock ends only with its
+/// process.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Break {
     /// Name of the lock.
     pub(crate) key: String,
-    /// Do it.
+    /// Break the lock.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Also a lock of another library: a string with a TTL.
+    /// Also break a lock of another library: a string with a TTL.
     #[arg(long)]
     pub(crate) foreign: bool,
-    /// Also a string without a TTL, which may be data.
+    /// Also delete a string without a TTL, which may be data.
     #[arg(long)]
     pub(crate) foreign_without_ttl: bool,
 }
@@ -330,7 +333,7 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     parse_from(&std::env::args_os().collect::<Vec<_>>())
 }
 
-/// What stands behind `--` is the command. To the parser it would be the key if none stands before.
+/// Everything after `--` is the command. Without a KEY before it, the parser would take the first word as the key.
 pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let arguments = Arguments::try_parse_from(words)?;
     let before = words.iter().position(|word| word == "--").map_or(words, |at| &words[..at]);

@@ -1,5 +1,5 @@
 use crate::descendants::{Descendants, Refusal, Round, adopt_orphans};
-use crate::guardian::{Deadlines, Guardian, News, NotStarted};
+use crate::parent_death_watcher::{Deadlines, NotStarted, ParentDeathWatcher, WatcherMessage};
 use crate::terminal;
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process_group, waitpid};
@@ -10,19 +10,19 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// The command, in a process group of its own, and all that it has started.
+/// The command, in its own process group, and its descendants.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
     changes: Stream,
-    /// What stands between this process and the command. Without it the command is a child of this process.
-    guardian: Option<Guardian>,
-    /// The guardian was killed.
+    /// The watcher process. Without it the command is a child of this process.
+    watcher: Option<ParentDeathWatcher>,
+    /// The watcher was killed.
     orphaned: bool,
     below: Descendants,
 }
 
-/// A variable that a command gets, or does not get.
+/// An environment variable to set, or to remove if it has no value.
 pub(crate) type Variable = (&'static str, Option<String>);
 
 pub(crate) fn set_environment(command: &mut Command, environment: &[Variable]) {
@@ -34,28 +34,28 @@ pub(crate) fn set_environment(command: &mut Command, environment: &[Variable]) {
     }
 }
 
-/// What became of the command.
+/// A state change of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It ended by itself with this code.
+    /// It exited with this code.
     Exited(u8),
-    /// A signal ended it.
+    /// A signal terminated it.
     Killed(i32),
     /// A signal stopped it.
     Stopped(i32),
 }
 
-/// What there is to tell of a command.
+/// A notification about the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Something became of it.
+    /// Its state has changed.
     Changed(Change),
-    /// This process was late, so the guardian has sent this signal to it and to all that it has started.
+    /// This process was late, so the watcher sent this signal to the command and its descendants.
     Late(Signal),
 }
 
 impl Change {
-    /// What the system says of a child.
+    /// Converts the wait status of a child.
     pub(crate) fn of(status: WaitStatus) -> Option<Self> {
         // The kernel keeps eight bits of a code.
         let exited = |code: i32| Self::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX));
@@ -65,97 +65,97 @@ impl Change {
 }
 
 impl Child {
-    /// Starts `command` directly, without a shell. `terminal` is handed to it if given.
+    /// Starts `command` directly, without a shell. If `terminal` is given, the command becomes its foreground group.
     ///
-    /// It dies with this process, whatever happens to this process. Linux binds it to the *thread* that starts it, so
-    /// this must be called on the main thread.
+    /// The kernel kills the command when this process dies. Linux binds this to the *thread* that starts the command, so
+    /// call it on the main thread.
     pub(crate) async fn start(
         command: &[OsString],
         environment: &[Variable],
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        // Before the start, so that no end can be missed.
+        // Subscribe before the start, so that no exit is missed.
         let changes = signal(SignalKind::child())?;
-        let (pid, guardian) = match Guardian::start(command, environment, terminal.is_some()).await {
-            Ok((guardian, pid)) => (pid, Some(guardian)),
+        let (pid, watcher) = match ParentDeathWatcher::start(command, environment, terminal.is_some()).await {
+            Ok((watcher, pid)) => (pid, Some(watcher)),
             Err(NotStarted::Command(error)) => return Err(error),
-            Err(NotStarted::NoGuardian) => {
+            Err(NotStarted::NoWatcher) => {
                 let terminal = terminal.map(|tty| tty.try_clone_to_owned()).transpose()?;
                 (spawn(command, environment, Stdio::inherit(), terminal, SigSet::thread_get_mask()?)?, None)
             }
         };
-        let below = Descendants::of_this_process(guardian.as_ref().and_then(Guardian::pid));
-        Ok(Self { pid, changes, guardian, orphaned: false, below })
+        let below = Descendants::of_this_process(watcher.as_ref().and_then(ParentDeathWatcher::pid));
+        Ok(Self { pid, changes, watcher, orphaned: false, below })
     }
 
-    /// Its process, which leads its group.
+    /// The process group of the command.
     pub(crate) fn group(&self) -> Pid {
         self.pid
     }
 
-    /// Sends a signal to the command and everything that it has started in its group.
+    /// Sends a signal to the process group of the command.
     pub(crate) fn signal(&self, signal: Signal) {
-        // That nobody is left is no failure; who does not take it is told by those who end the command.
+        // An empty group is not an error. Termination reports processes that refuse the signal.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Asks the command and everything that it has started in its group to end. Returns those that cannot be asked.
+    /// Sends TERM to the process group of the command. Returns the processes that refuse it.
     pub(crate) fn ask(&mut self) -> Vec<Refusal> {
         self.below.ask_group(self.pid)
     }
 
-    /// Asks all those that were not asked yet.
+    /// Sends TERM to all descendants that have not received it.
     pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
         self.below.ask_others()
     }
 
-    /// Kills the command and everything that it has started, as far as it can be seen now.
+    /// Sends KILL to the command and all descendants that are visible now.
     pub(crate) fn kill(&mut self) -> Round {
         self.below.kill()
     }
 
-    /// How many processes that the command has started are alive.
+    /// The number of live descendants.
     pub(crate) fn rest(&self) -> usize {
         self.below.count()
     }
 
-    /// Tells the guardian until when it is to wait for this process.
+    /// Tells the watcher the deadlines after which it acts.
     pub(crate) fn tell(&mut self, deadlines: Deadlines) {
-        if let Some(guardian) = &mut self.guardian {
-            guardian.tell(deadlines);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.tell(deadlines);
         }
     }
 
-    /// The command is dead, and the guardian does not tell of it. Without it the command is a child of this process.
-    pub(crate) fn give_up_guardian(&mut self) {
-        if let Some(guardian) = self.guardian.take() {
-            guardian.bury();
+    /// Kills a watcher that does not report the death of the command. The command is then a child of this process.
+    pub(crate) fn kill_watcher(&mut self) {
+        if let Some(watcher) = self.watcher.take() {
+            watcher.kill();
         }
     }
 
-    /// Whether the guardian was killed.
+    /// Whether the watcher was killed.
     pub(crate) const fn is_orphaned(&self) -> bool {
         self.orphaned
     }
 
-    /// The command has ended, and what it left behind is its own affair.
+    /// Releases the command after it has exited. Its descendants keep running.
     pub(crate) fn let_go(self) {
-        match self.guardian {
-            Some(guardian) => guardian.dismiss(),
+        match self.watcher {
+            Some(watcher) => watcher.dismiss(),
             None => drop(adopt_orphans(false)),
         }
     }
 
-    /// Waits until there is something to tell of it. Cancel safe.
+    /// Waits for the next notification. Cancel safe.
     pub(crate) async fn notice(&mut self) -> io::Result<Notice> {
-        while let Some(guardian) = &mut self.guardian {
-            match guardian.news().await {
-                Some(News::Changed(change)) => return Ok(Notice::Changed(change)),
-                Some(News::Late(signal)) => return Ok(Notice::Late(signal)),
-                Some(News::Started(_) | News::Failed(_)) => {}
+        while let Some(watcher) = &mut self.watcher {
+            match watcher.next_message().await {
+                Some(WatcherMessage::Changed(change)) => return Ok(Notice::Changed(change)),
+                Some(WatcherMessage::Late(signal)) => return Ok(Notice::Late(signal)),
+                Some(WatcherMessage::Started(_) | WatcherMessage::Failed(_)) => {}
                 None => {
                     self.orphaned = true;
-                    self.give_up_guardian();
+                    self.kill_watcher();
                 }
             }
         }
@@ -171,7 +171,7 @@ impl Child {
     }
 }
 
-/// Starts a command as a child of this process, in a group of its own. Signals in `mask` are blocked in it.
+/// Starts a command as a child of this process, in its own process group, with the signal mask `mask`.
 pub(crate) fn spawn(
     command: &[OsString],
     environment: &[Variable],
@@ -183,14 +183,14 @@ pub(crate) fn spawn(
     let mut builder = Command::new(program);
     builder.args(arguments).process_group(0).stdin(stdin);
     set_environment(&mut builder, environment);
-    // It is blocked for the sake of this program alone, see [`terminal`].
+    // Only this program needs SIGTTOU blocked, see [`terminal`].
     mask.remove(nix::sys::signal::Signal::SIGTTOU);
     prepare(&mut builder, terminal, mask);
     let child = builder.spawn()?;
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// What the new process does between fork and exec.
+/// Configures what the new process does between fork and exec.
 fn prepare(builder: &mut Command, terminal: Option<OwnedFd>, mask: SigSet) {
     let parent = getpid();
     let prepare = move || {
@@ -200,9 +200,9 @@ fn prepare(builder: &mut Command, terminal: Option<OwnedFd>, mask: SigSet) {
         }
         Ok(mask.thread_set_mask()?)
     };
-    // SAFETY: after a fork only the calling thread exists, so locks held by others stay locked for ever. The closure
-    // makes nothing but system calls: it allocates nothing, takes no lock, and its errors are plain numbers.
-    #[expect(unsafe_code, reason = "there is no other way to be told of the parent's death before the command runs")]
+    // SAFETY: after a fork only the calling thread exists, so locks held by others stay locked forever. The closure
+    // makes only system calls: it allocates nothing, takes no lock, and its errors are plain numbers.
+    #[expect(unsafe_code, reason = "only pre_exec can set the parent-death signal before the command runs")]
     unsafe {
         builder.pre_exec(prepare)
     };
@@ -212,6 +212,6 @@ fn prepare(builder: &mut Command, terminal: Option<OwnedFd>, mask: SigSet) {
 fn die_with(parent: Pid) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have died before that call, and then nobody would ever send the signal.
+    // The parent may have died before that call, and then the signal is never sent.
     if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }

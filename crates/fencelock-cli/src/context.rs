@@ -11,15 +11,15 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What every command is given: where the locks live, and how to talk.
+/// The context of a command: the backend URL and the output options.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// `None` for this user's own directory.
+    /// `None` for the default directory of this user.
     url: Option<String>,
     pub(crate) report: Reporter,
 }
 
-/// For releases and farewells under way when the program ends. What is not confirmed by then ends with its lease.
+/// The time limit for pending releases at exit. An unconfirmed lock ends with its lease.
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
 impl Context {
@@ -28,34 +28,34 @@ impl Context {
         Self { url: common.url.clone(), report }
     }
 
-    /// The place where the locks live. It must be one that other processes see.
+    /// Connects to the backend. It must be visible to other processes.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        shared(Client::builder().sharing(false).connect(&self.url()?).await?)
+        require_cross_process(Client::builder().sharing(false).connect(&self.url()?).await?)
     }
 
-    /// The same to be looked at only, also if its servers do not answer.
-    pub(crate) async fn connect_to_look(&self) -> Result<Client, Failure> {
+    /// Connects for diagnosis, also if the servers do not answer.
+    pub(crate) async fn connect_to_inspect(&self) -> Result<Client, Failure> {
         of(lazy(&self.url()?).await, Failure::without_advice)
     }
 
-    /// The same for those who wait: a server that is away when they begin is waited for as one that goes away later.
+    /// Connects for commands that wait: an unreachable server is retried, also at the start.
     pub(crate) async fn connect_to_wait(&self) -> Result<Client, Failure> {
         of(on_demand(&self.url()?).await, |error| error.clone().into())
     }
 
-    /// Where the locks live. A variable that was not set makes an empty URL, and a lock of this machine alone would be taken
-    /// for one that all machines share.
+    /// The backend URL. An empty URL is an error: an unset shell variable must not silently select
+    /// local locks instead of shared ones.
     pub(crate) fn url(&self) -> Result<String, Failure> {
         let Some(url) = self.url.clone() else { return own_directory() };
         if url.trim().is_empty() {
-            let why = "the URL is empty: --url and FENCELOCK_URL take file:DIR or redis://HOST; leave both out, \
-                       or unset the variable, for locks in a directory of this user";
+            let why = "the URL is empty: set --url or FENCELOCK_URL to file:DIR or redis://HOST, or unset both \
+                       to use the default directory of this user";
             return Err(Failure::new(Exit::Usage, why));
         }
         Ok(secrets::complete(url))
     }
 
-    /// Does `work`, or ends it on a signal, and leaves nothing behind.
+    /// Runs `work` until it completes or a signal arrives, and closes the client.
     pub(crate) async fn with_client(
         &self,
         work: impl AsyncFnOnce(&Client) -> Result<Exit, Failure>,
@@ -63,13 +63,13 @@ impl Context {
         self.with(self.connect(), work).await
     }
 
-    /// The same with a client from elsewhere.
+    /// Like [`Self::with_client`], with a given client.
     pub(crate) async fn with(
         &self,
         client: impl Future<Output = Result<Client, Failure>>,
         work: impl AsyncFnOnce(&Client) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
-        let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
+        let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
         let client = tokio::select! {
             biased;
             signal = signals.ending() => return Ok(signal.into()),
@@ -84,7 +84,7 @@ impl Context {
         done
     }
 
-    /// Writes an answer to stdout, if answers are wanted.
+    /// Writes a result to stdout, unless `-q` is given.
     pub(crate) fn answer(&self, text: &str) -> Result<(), Failure> {
         if self.report.quiet {
             return Ok(());
@@ -101,24 +101,27 @@ fn of(backend: Result<Arc<dyn Backend>, ConnectError>, told: fn(&Error) -> Failu
             other => Error::from(other),
         })
     })?;
-    shared(Client::builder().sharing(false).backend(backend)?)
+    require_cross_process(Client::builder().sharing(false).backend(backend)?)
 }
 
-/// Refuses locks that no other process sees.
-fn shared(client: Client) -> Result<Client, Failure> {
+/// Refuses backends that are not visible to other processes.
+fn require_cross_process(client: Client) -> Result<Client, Failure> {
     if client.capabilities().cross_process {
         return Ok(client);
     }
     let name = client.name();
-    Err(Failure::new(Exit::Usage, format!("locks at {name} end with this program; use file:DIR or redis://HOST")))
+    Err(Failure::new(
+        Exit::Usage,
+        format!("locks at {name} are not visible to other processes; use file:DIR or redis://HOST"),
+    ))
 }
 
-/// Colours are for eyes, and not for those who said no (no-color.org).
+/// Whether stdout is a terminal and `NO_COLOR` is not set (no-color.org).
 pub(crate) fn may_colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
-/// Writes to stdout. A reader that has seen enough, as in `fencelock list | head -1`, is no failure.
+/// Writes to stdout. A closed pipe, as in `fencelock list | head -1`, is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match write(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
@@ -126,8 +129,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes to stdout what must reach somebody.
-pub(crate) fn deliver(text: &str) -> Result<(), Failure> {
+/// Writes to stdout, and fails if the output is not delivered.
+pub(crate) fn write_delivered(text: &str) -> Result<(), Failure> {
     if stdout::was_closed() {
         return Err(not_written(&"stdout is closed"));
     }
@@ -140,12 +143,12 @@ fn write(text: &str) -> std::io::Result<()> {
 }
 
 fn not_written(why: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Exit::Output, format!("cannot write the answer: {why}"))
+    Failure::new(Exit::Output, format!("cannot write the output: {why}"))
 }
 
 fn own_directory() -> Result<String, Failure> {
     match File::default_dir() {
         Ok(directory) => Ok(format!("file:{}", directory.display())),
-        Err(unknown) => Err(Failure::new(Exit::Unreachable, format!("{unknown}; or say where with --url"))),
+        Err(unknown) => Err(Failure::new(Exit::Unreachable, format!("{unknown}; or set --url"))),
     }
 }

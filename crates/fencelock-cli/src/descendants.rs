@@ -12,13 +12,13 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Descendants {
     root: Pid,
-    /// One of ours, which is not meant, but what is below it is.
+    /// The watcher, which is excluded, but not its descendants.
     spared: Option<Pid>,
-    /// Those that were asked to end.
+    /// Processes that have received TERM.
     asked: HashSet<Identity>,
 }
 
-/// A process that takes no signal from this one.
+/// A process that cannot be signalled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) pid: i32,
@@ -26,15 +26,15 @@ pub(crate) struct Refusal {
     pub(crate) uid: Option<u32>,
 }
 
-/// What one round of killing has found.
+/// The result of a kill round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// Those that were alive and took the signal.
+    /// The number of live processes that received the signal.
     pub(crate) left: usize,
     pub(crate) refused: Vec<Refusal>,
 }
 
-/// A number may be given to another process later, together with the time of its start it never is.
+/// Process IDs are reused, but never with the same start time.
 type Identity = (Pid, u64);
 
 /// What `/proc` says of a process.
@@ -43,7 +43,7 @@ struct Process {
     pid: Pid,
     parent: i32,
     group: i32,
-    /// Ended, and not yet taken leave of.
+    /// Exited, and not reaped yet.
     dead: bool,
     /// In ticks since boot; `None` if the system hides the process.
     start: Option<u64>,
@@ -62,7 +62,7 @@ impl Descendants {
         Self { root: getpid(), spared, asked: HashSet::new() }
     }
 
-    /// Sends TERM to a group, which none of it can slip through. Returns those of it that do not take it.
+    /// Sends TERM to a group atomically. Returns the members that refuse it.
     pub(crate) fn ask_group(&mut self, group: Pid) -> Vec<Refusal> {
         let mut members = self.living();
         members.retain(|process| process.group == raw(group));
@@ -81,7 +81,7 @@ impl Descendants {
         others.into_iter().map(Process::refusal).collect()
     }
 
-    /// Sends KILL to all of them. Some may have started others meanwhile, so this is done until nobody is left.
+    /// Sends KILL to all descendants. Repeat it until none is left, as processes may start others meanwhile.
     pub(crate) fn kill(&self) -> Round {
         let mut round = Round::default();
         for process in self.living() {
@@ -121,7 +121,7 @@ impl Descendants {
         while let Some(parent) = next.pop() {
             for pid in children(parent) {
                 let process = Process::read(pid).or_else(|| Process::hidden(pid, parent));
-                // The number may be a stranger's by now. An orphan is below one of those that were seen before.
+                // The process ID may be reused. The parent of a descendant is a known descendant.
                 if let Some(process) = process.filter(|process| family.contains(&process.parent))
                     && family.insert(raw(pid))
                 {
@@ -205,7 +205,7 @@ fn by_parents(root: Pid, all: &[Process]) -> Vec<Process> {
     }
     let (mut found, mut next) = (Vec::new(), vec![raw(root)]);
     while let Some(parent) = next.pop() {
-        // Each is somebody's child once, so this ends even if the picture is no tree.
+        // Each process has one parent, so this ends even for an inconsistent snapshot with cycles.
         let below = children.remove(&parent).unwrap_or_default();
         next.extend(below.iter().map(|process| raw(process.pid)));
         found.extend(below);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_look_like_the_fields_that_follow_it() {
+    fn a_process_name_may_look_like_other_fields() {
         let stat = "7 (a) Z 1 1 (x) S 5 6 6 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         let wanted = Process { pid: pid(7), parent: 5, group: 6, dead: false, start: Some(4711) };
         assert_eq!(parse(pid(7), stat), Some(wanted));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_finds_all_generations_and_no_strangers() {
+    fn a_scan_finds_all_descendants_and_no_other_process() {
         let all = [process(2, 1), process(10, 5), process(3, 10), process(4, 3), process(5, 1), process(6, 2)];
         let mut found: Vec<_> = by_parents(pid(5), &all).into_iter().map(|process| raw(process.pid)).collect();
         found.sort_unstable();
@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_with_a_circle_in_it_is_looked_at_once() {
+    fn a_snapshot_with_a_cycle_is_scanned_once() {
         assert_eq!(by_parents(pid(5), &[process(6, 5), process(5, 6)]).len(), 2);
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn both_ways_to_look_find_the_same() {
+    fn both_scans_find_the_same_processes() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let number = i32::try_from(child.id()).unwrap();
         let has = |found: Vec<Process>| found.iter().any(|process| raw(process.pid) == number);

@@ -1,37 +1,37 @@
 use rustix::process::Signal;
 use std::process::ExitCode;
 
-/// How the program ends. Every way has one number, and this file is the only one that knows numbers.
+/// The exit status of the program. This file is the only one that contains exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All went well.
+    /// Success.
     Success,
-    /// The command ended by itself with this code.
+    /// The command exited with this code.
     Child(u8),
-    /// The command, or the wait for its turn, was ended by a signal.
+    /// A signal terminated the command, or the wait for the lock.
     Signalled(i32),
-    /// Somebody else has the key.
+    /// Another client holds the key.
     Busy,
-    /// Somebody else has the key, and the caller chose the number for that.
+    /// Another client holds the key, and the caller chose the exit code.
     BusyAs(u8),
-    /// The lock was lost, or about to be, or held for too long.
+    /// The lock was lost, was about to be lost, or reached the maximum hold time.
     Lost,
-    /// It could not be told who has the key, or too few replicas confirmed it.
+    /// The holder of the key is unknown, or too few replicas confirmed the lock.
     Unreachable,
-    /// Something that was given cannot be used.
+    /// An argument is invalid.
     Usage,
-    /// The answer could not be written.
+    /// The output could not be written.
     Output,
-    /// The operating system refused something that always works.
+    /// A system call failed unexpectedly.
     System,
     /// The command cannot be executed.
     NotExecutable,
-    /// There is no such command.
+    /// The command was not found.
     NotFound,
 }
 
 impl Exit {
-    /// The number; as in `sysexits.h`, `env` and the shell.
+    /// The exit code, as in `sysexits.h`, `env` and the shell.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -50,7 +50,7 @@ impl Exit {
 }
 
 impl Exit {
-    /// One word for programs, in the `kind` of an error.
+    /// The `kind` of an error in JSON.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -83,44 +83,44 @@ impl From<Exit> for ExitCode {
 /// The table at the end of `fencelock run --help`.
 pub(crate) const RUN: &str = "\
 Exit status:
-  the command's own, or
+  the exit status of the command, or
   64     usage: an argument cannot be used
-  69     unreachable: it could not be told whether the lock is free, or too few
-         replicas confirmed it
-  71     the operating system refused to help
-  75     busy: somebody else has the lock (-n, -w; another number with -E)
-  76     the lock was lost or --max-hold was over, and the command was ended; or
-         something of it could not be ended, see stderr
+  69     unreachable: the state of the lock is unknown, or too few replicas
+         confirmed it
+  71     a system call failed
+  75     busy: another client holds the lock (-n, -w; -E sets another code)
+  76     the lock was lost or --max-hold was reached, and the command was
+         terminated; or a process could not be killed, see stderr
   126    the command cannot be executed
-  127    there is no such command
-  128+N  the command, or the wait for the lock, was ended by signal N";
+  127    the command was not found
+  128+N  signal N terminated the command or the wait for the lock";
 
-/// The table of the commands that start nothing.
+/// The table of all other commands.
 pub(crate) const OTHERS: &str = "\
 Exit status:
-  0      done; of `status` and `wait`: the lock is free
+  0      success; for `status` and `wait`: the lock is free
   64     usage: an argument cannot be used, or `break` needs another option
-  69     unreachable: it could not be told
-  74     the answer could not be written
-  75     busy: somebody else has the lock
-  76     the lock is lost: it was not held any more
-  128+N  ended by signal N";
+  69     unreachable: the state of the lock is unknown
+  74     the output could not be written
+  75     busy: another client holds the lock
+  76     lost: the caller no longer held the lock
+  128+N  terminated by signal N";
 
 /// The table of `fencelock doctor --help`.
 pub(crate) const DOCTOR: &str = "\
 Exit status:
-  0      nothing failed; warnings and notes are no failures
+  0      no check failed; warnings and notes are not failures
   64     usage: an argument cannot be used
-  69     something failed: locks cannot be taken there, or not be relied upon
-  74     the answer could not be written
-  128+N  ended by signal N";
+  69     a check failed: locks cannot be acquired, or are not reliable
+  74     the output could not be written
+  128+N  terminated by signal N";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_number_of_ours_is_in_a_table() {
+    fn every_exit_code_is_documented_in_a_table() {
         for exit in [
             Exit::Usage,
             Exit::Unreachable,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_by_signal_is_the_shells_number() {
+    fn termination_by_a_signal_has_the_code_of_the_shell() {
         assert_eq!(Exit::from(Signal::KILL).code(), 137);
         assert_eq!(Exit::from(Signal::TERM).code(), 143);
         assert_eq!(Exit::Signalled(64).code(), 192, "the last real-time signal");

@@ -3,7 +3,7 @@ use crate::text::plain;
 use fencelock::{Error, Expiry, Occupant};
 use std::fmt;
 
-/// Why the program ends without having done what it was asked to: a number, and a line for stderr.
+/// An error that ends the program: an exit status and a line for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
@@ -15,7 +15,7 @@ impl Failure {
         Self { exit, message: plain(&message) }
     }
 
-    /// Arguments that cannot be read. Usage and hints are for people, who get them without `--json`.
+    /// Invalid arguments. Without `--json`, usage and hints are printed too.
     pub(crate) fn of_arguments(error: &clap::Error) -> Self {
         let text = error.render().to_string();
         let told = text.split("\n\n").next().unwrap_or_default().trim_end();
@@ -23,14 +23,14 @@ impl Failure {
         Self::new(Exit::Usage, lines.join(" "))
     }
 
-    /// The answer of an operating system that refused something that always works.
+    /// An unexpected error of a system call.
     pub(crate) fn system(what: &str, error: impl fmt::Display) -> Self {
         Self::new(Exit::System, format!("cannot {what}: {error}"))
     }
 }
 
 impl Failure {
-    /// The same without advice: that of `doctor` would be to ask `doctor`.
+    /// The error without advice, for `doctor`: the advice would be to run `doctor`.
     pub(crate) fn without_advice(error: &Error) -> Self {
         Self::new(exit_and_advice(error).0, format!("{error:#}"))
     }
@@ -46,12 +46,12 @@ impl From<Error> for Failure {
 fn advice_on_busy(by: &Occupant, expires_in: Expiry) -> &'static str {
     match (by, expires_in) {
         (Occupant::Foreign(foreign), Expiry::Never) if !foreign.is_string() => {
-            "; this is no lock, and does not end: use another key, or move what is there"
+            "; this is not a lock and does not expire: use another key, or move the value"
         }
         (Occupant::Foreign(_), Expiry::Never) => {
-            "; it does not end by itself: if it is a lock that nobody holds, `fencelock break` shows how to end it"
+            "; it does not expire: if it is an abandoned lock, see `fencelock break`"
         }
-        _ => "; wait longer with -w, or ask it to finish",
+        _ => "; use -w to wait longer",
     }
 }
 
@@ -60,10 +60,11 @@ fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
         Error::Busy { holders, expires_in, .. } => (Exit::Busy, advice_on_busy(holders.first(), *expires_in)),
         Error::Lost { .. } => (Exit::Lost, ""),
         Error::Config(_) => (Exit::Usage, ""),
-        Error::NotReplicated { .. } => {
-            (Exit::Unreachable, "; `fencelock doctor` counts the replicas, acks= in the URL says how many must confirm")
-        }
-        Error::Unreachable { .. } => (Exit::Unreachable, "; `fencelock doctor` looks closer"),
+        Error::NotReplicated { .. } => (
+            Exit::Unreachable,
+            "; `fencelock doctor` shows the number of replicas, and acks= in the URL sets how many must confirm",
+        ),
+        Error::Unreachable { .. } => (Exit::Unreachable, "; run `fencelock doctor` for details"),
         _ => (Exit::System, ""),
     }
 }

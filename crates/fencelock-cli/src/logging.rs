@@ -8,22 +8,22 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What the library tells goes to stderr, from warnings upwards; `-v` and `-vv` lower the threshold.
+/// Writes library events to stderr, from warnings upwards; `-v` and `-vv` lower the threshold.
 pub(crate) fn start(arguments: &Arguments) {
     let common = &arguments.common;
     let level = match common.verbose {
-        // Lines of text between lines of JSON would be neither.
+        // Log lines would corrupt the JSON output.
         _ if common.json => return,
-        0 if common.quiet || tells_all(&arguments.command) => LevelFilter::ERROR,
+        0 if common.quiet || includes_warnings(&arguments.command) => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
     let mut filter = Targets::new().with_default(level.min(LevelFilter::INFO)).with_target("fencelock", level);
     if common.verbose == 0 {
-        // Losses, and renewals that fail, are told by `run` itself, with what follows from them.
+        // `run` reports losses and failed renewals itself, with their consequences.
         filter = filter.with_target("fencelock::telemetry", LevelFilter::ERROR);
-        // So is a server that takes no locks, by whoever waits for one.
+        // Commands that wait report unreachable servers themselves.
         filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
     }
     let format = Lines { plain: common.verbose == 0, full: Format::default().with_ansi(false).without_time() };
@@ -31,13 +31,13 @@ pub(crate) fn start(arguments: &Arguments) {
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
-/// Whether the answer has a line for whatever there is to warn of.
-fn tells_all(command: &Command) -> bool {
+/// Whether the result of the command includes all warnings.
+fn includes_warnings(command: &Command) -> bool {
     matches!(command, Command::Doctor | Command::Init(_))
 }
 
-/// Without `-v` a line is like all others of this program. What is in the fields may come from a server or from another
-/// client, so nothing in them moves the cursor or begins a line.
+/// Without `-v`, a log line has the format of other messages. Fields may come from a server or from another
+/// client, so control characters are escaped.
 struct Lines {
     plain: bool,
     full: Format<Full, ()>,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_moves_the_cursor_or_begins_a_line() {
+    fn control_characters_in_fields_are_escaped() {
         let hostile = "a\x1b[2J\u{9b}1m\r\nfencelock: the lock is yours";
         for verbose in [false, true] {
             let text = logged(verbose, || {

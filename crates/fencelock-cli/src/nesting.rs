@@ -1,4 +1,4 @@
-//! Locks that this program runs under: whoever waits for one of them waits for its own end.
+//! Locks that this program runs under. Waiting for one of them would deadlock.
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -6,16 +6,16 @@ use crate::text::plain;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The key of the innermost lock, and where it lives; those further out are in [`OUTER`].
+/// The key of the innermost lock, and its backend; outer locks are in [`OUTER`].
 const KEY: &str = "FENCELOCK_KEY";
 const PLACE: &str = "FENCELOCK_PLACE";
 /// JSON: pairs of a key and its place.
 const OUTER: &str = "FENCELOCK_OUTER";
 
-/// The locks that the environment tells of, the innermost first.
+/// The locks listed in the environment, innermost first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Nesting {
-    /// The place is not known if another version has started this program.
+    /// The backend is unknown if another version started this program.
     locks: Vec<(String, Option<String>)>,
 }
 
@@ -28,14 +28,14 @@ impl Nesting {
     fn read(key: Option<String>, place: Option<String>, outer: Option<&str>) -> Self {
         let pairs: Vec<(String, Option<String>)> = match outer.map(serde_json::from_str) {
             Some(Ok(Value::Array(pairs))) => pairs.iter().filter_map(pair).collect(),
-            // Somebody else's variable of that name tells nothing.
+            // Ignore an unrelated variable of that name.
             _ => Vec::new(),
         };
         let innermost = key.map(|key| (key, place.filter(|place| !place.is_empty())));
         Self { locks: innermost.into_iter().chain(pairs).collect() }
     }
 
-    /// Refuses to wait for `key` at `place` if this program runs under it. The same key elsewhere is another lock.
+    /// Refuses to wait for `key` in the backend `place` if this program runs under it. The same key elsewhere is another lock.
     pub(crate) fn check(&self, key: &str, place: &str) -> Result<(), Failure> {
         let same = |known: &Option<String>| known.as_deref().is_none_or(|known| known == place);
         if !self.locks.iter().any(|(known, at)| known == key && same(at)) {
@@ -46,12 +46,12 @@ impl Nesting {
             Exit::Usage,
             format!(
                 "{key} is the lock that this program runs under (FENCELOCK_KEY, FENCELOCK_OUTER), and it is held until \
-                 this program ends: it would wait for itself; use another key, or --nested-ok if that hold is over"
+                 this program exits: waiting would deadlock; use another key, or --nested-ok if that lock is released"
             ),
         ))
     }
 
-    /// What a command that runs under one more lock finds in its environment.
+    /// The environment of a command that runs under one more lock.
     pub(crate) fn with(&self, key: &str, place: &str) -> [(&'static str, String); 3] {
         let outer: Value = self.locks.iter().map(|(key, place)| json!([key, place])).collect();
         [(KEY, key.to_owned()), (PLACE, place.to_owned()), (OUTER, outer.to_string())]
@@ -63,7 +63,7 @@ fn pair(value: &Value) -> Option<(String, Option<String>)> {
     Some((key, value.get(1)?.as_str().map(str::to_owned)))
 }
 
-/// Where the locks of `url` live, for comparing: the `name` of the place, without credentials, and how it names keys.
+/// A comparable name of the backend of `url`: its `name` without credentials, and how it prefixes keys.
 pub(crate) fn place(name: &str, url: &str) -> String {
     if let Some(directory) = name.strip_prefix("file:") {
         let same = Path::new(directory).canonicalize();

@@ -1,11 +1,11 @@
-//! What stands below the help of the whole program, and in its manual page.
+//! The notes at the end of the program help and of its manual page.
 
 use fencelock::backends::schemes;
 use std::fmt::Write;
 
-/// The places, and examples.
+/// The backends, and examples.
 pub(crate) fn places() -> String {
-    let mut text = "Places where a lock can live:\n".to_owned();
+    let mut text = "Backends:\n".to_owned();
     for scheme in schemes().iter().filter(|scheme| scheme.cross_process()) {
         for form in scheme.forms() {
             // Writing to a string cannot fail.
@@ -15,58 +15,59 @@ pub(crate) fn places() -> String {
     text + "\n" + EXAMPLES
 }
 
-/// The whole text below the long help and in the manual page.
+/// All notes of the long help and of the manual page.
 pub(crate) fn all() -> String {
     [&places(), URL_OPTIONS, ENVIRONMENT].join("\n\n")
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  fencelock run nightly-report -- ./report.sh        one at a time; others wait in line
-  fencelock run -n backup -- backup --all            skip if another one runs (exit 75)
+  fencelock run nightly-report -- ./report.sh        one at a time; others wait in a queue
+  fencelock run -n backup -- backup --all            skip if another instance runs (exit 75)
   fencelock run -w 5m --max-hold 2h etl -- make      wait up to 5 minutes, run up to 2 hours
   fencelock run -n --hold-for 50s --url redis://cache tick -- ./tick
-                                                     at most once a minute from 50 machines' cron
-  fencelock list                                     who holds what";
+                                                     at most once a minute across 50 machines
+  fencelock list                                     all held locks";
 
 /// As in the table of docs/en/redis.md.
 const URL_OPTIONS: &str = "\
 URL options:
   redis://HOST?prefix=app:&timeout=300, also with redlock://
-  prefix=P           put before every key, to share locks with programs that do so
-  compat=LIBRARY     the prefix of another library: redlock.net, pottery, redis-semaphore, php-lock,
+  prefix=P           prefix of every key, to share locks with other programs
+  compat=LIBRARY     use the prefix of another library: redlock.net, pottery, redis-semaphore, php-lock,
                      laravel:PREFIX, shedlock:ENV
-  timeout=MS         longest wait for a connection or an answer; 1000 unless set
-  protocol=resp2     do without RESP3
-  push=off           do without wake-ups: waiters only poll
-  acks=N             a lock or a renewal counts when N replicas have confirmed it
-  acks_timeout=MS    longest wait for the replicas; as timeout= unless set
-  ca=FILE            with TLS: trust the certificates in this PEM file instead of the system's
+  timeout=MS         timeout of a connection or a reply; default 1000
+  protocol=resp2     use RESP2 instead of RESP3
+  push=off           disable push notifications: waiters only poll
+  acks=N             N replicas must confirm each lock and renewal
+  acks_timeout=MS    timeout of the replica confirmation; default timeout=
+  ca=FILE            TLS: trust the CA certificates in this PEM file instead of the system's
   cert=FILE, key=FILE
-                     with TLS: the certificate that this client shows, and its private key, both PEM
-  password_file=FILE the password is the first line of this file
-  quarantine=on      keep a server that may have forgotten its locks from granting any; always so
-                     with redlock://
-  max_ttl=MS         with a quarantine: the longest TTL, and so about its length; 60000 unless set
-  trust_empty=true   with a quarantine: an unknown server has forgotten nothing; for tests";
+                     TLS: client certificate and private key, both PEM
+  password_file=FILE read the password from the first line of this file
+  quarantine=on      a server that may have lost its locks grants none until they have expired;
+                     always on with redlock://
+  max_ttl=MS         quarantine: the maximum TTL, and about the length of the quarantine;
+                     default 60000
+  trust_empty=true   quarantine: assume that a new server has lost no locks; for tests";
 
-/// The variables that are read or set.
+/// The environment variables that the program reads or sets.
 const ENVIRONMENT: &str = "\
 Environment:
-  FENCELOCK_URL      where the lock lives, unless --url says so
-  FENCELOCK_PASSWORD the password of every server whose URL has none
+  FENCELOCK_URL      the backend, unless --url is given
+  FENCELOCK_PASSWORD the password of each server whose URL has none
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
-                     set for the command of `run`: the key, the proof, the fencing token
+                     set for the command of `run`: key, holder ID, fencing token
   FENCELOCK_PLACE, FENCELOCK_OUTER
-                     set for it too: where the lock lives, and the locks that `run` runs under
-  NO_COLOR           no colours";
+                     set for the command of `run`: the backend, and the locks that `run` runs under
+  NO_COLOR           disable colours";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_help_has_every_option_of_a_url_that_the_page_has() {
+    fn the_help_lists_every_url_option_of_the_documentation() {
         let page = include_str!("../../../docs/en/redis.md");
         let (_, table) = page.split_once("## Options of the URL").unwrap();
         let table = table.lines().skip_while(|line| !line.starts_with('|'));

@@ -3,7 +3,7 @@ use fencelock::Span;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// What `run` is going to do: the arguments, checked against each other and completed.
+/// The plan of `run`: validated arguments with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) key: String,
@@ -16,38 +16,38 @@ pub(crate) struct Plan {
     pub(crate) hold_for: Duration,
     pub(crate) rules: Rules,
     pub(crate) conflict_exit_code: Option<u8>,
-    /// The command gets the password, too.
+    /// Pass the password to the command.
     pub(crate) pass_url: bool,
 }
 
-/// When the command has to end.
+/// When to terminate the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Time between TERM and KILL.
     pub(crate) grace: Duration,
-    /// The longest hold.
+    /// The maximum hold time.
     pub(crate) max_hold: Option<Duration>,
-    /// What a lost lock means.
+    /// The action on a lost lock.
     pub(crate) on_lost: OnLost,
 }
 
-/// A default of seconds suits programs that clean up.
+/// Programs that clean up on TERM need a few seconds.
 const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
-/// The grace is taken from the time that an outage may last: a sixth of the TTL leaves a quarter, see [`RenewalPlan`].
+/// A longer grace period shortens the outage that a lease survives: a sixth of the TTL leaves a quarter, see [`RenewalPlan`].
 ///
 /// [`RenewalPlan`]: fencelock::contract::RenewalPlan
 const DEFAULT_GRACE_SHARE: u32 = 6;
 
 impl Plan {
-    /// The words of the error name the options that contradict each other.
+    /// The error names the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
         let ttl = run.lease.ttl;
         let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
         if grace > ttl / 2 {
             return Err(format!(
-                "--grace {} is more than half of --ttl {}: the command would be ended before a renewal had its chance; \
-                 choose a longer TTL or a shorter grace",
+                "--grace {} is more than half of --ttl {}: the command would be terminated before a renewal \
+                 could complete; use a longer TTL or a shorter grace",
                 Span(grace),
                 Span(ttl)
             ));
@@ -75,18 +75,15 @@ impl Plan {
     }
 }
 
-/// What is to be run, once what only flock(1) can do is refused.
+/// The command to run. Refuses options that only flock(1) supports.
 fn command(run: &Run) -> Result<Vec<OsString>, String> {
     let refused = [
-        (run.flock.shared, "-s: there are no shared locks, every lock is exclusive"),
+        (run.flock.shared, "-s: shared locks are not supported, every lock is exclusive"),
         (
             run.flock.unlock,
-            "-u: the lock of `run` is released when its command ends; one of `acquire` by `fencelock release`",
+            "-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`",
         ),
-        (
-            run.flock.no_fork,
-            "-F: the command always is a process of its own, so that the lock can be renewed beside it",
-        ),
+        (run.flock.no_fork, "-F: the command always runs in a separate process, so that the lock can be renewed"),
     ];
     if let Some((_, why)) = refused.iter().find(|(given, _)| *given) {
         return Err((*why).to_owned());
@@ -99,7 +96,7 @@ fn command(run: &Run) -> Result<Vec<OsString>, String> {
         return Ok(run.command.clone());
     }
     let descriptor = !run.key.is_empty() && run.key.bytes().all(|byte| byte.is_ascii_digit());
-    let also = if descriptor { "; a file descriptor cannot be locked, as in `flock 9`" } else { "" };
+    let also = if descriptor { "; locking a file descriptor, as in `flock 9`, is not supported" } else { "" };
     Err(format!("no command to run under {}: fencelock run KEY -- COMMAND [ARGUMENT]...{also}", run.key))
 }
 
@@ -107,7 +104,7 @@ fn command(run: &Run) -> Result<Vec<OsString>, String> {
 mod tests {
     use super::*;
     use crate::args::{Arguments, Command};
-    use crate::custody::Custody;
+    use crate::kill_policy::KillPolicy;
     use clap::Parser;
     use fencelock::contract::{Due, Lease, RenewalPlan};
     use fencelock::{Drift, Moment, Ttl};
@@ -128,17 +125,17 @@ mod tests {
         assert_eq!(plan("fencelock run --ttl 10m k c").unwrap().rules.grace, secs(10));
     }
 
-    /// Whether a command is left alone if the server is away from `begin` on for `length`. The first `quick` renewals in
-    /// that time fail at once, the others by their limit.
+    /// Whether the command survives an outage of `length` that starts at `begin`. The first `quick` renewals in that time
+    /// fail immediately, the others time out.
     fn survives(rules: Rules, ttl: Duration, begin: Duration, length: Duration, quick: u32) -> bool {
         let (start, drift, ttl) = (Moment::from_micros(1000), Drift::default(), Ttl::new(ttl).unwrap());
         let (begin, end) = (start + begin, start + begin + length);
         let lease = Lease::granted(start, ttl.get(), drift);
         let mut plan = RenewalPlan::new(lease, ttl, drift, start + ttl.get() / 3, Moment::NEVER);
-        let mut custody = Custody::new(rules);
+        let mut kill_policy = KillPolicy::new(rules);
         let (mut now, mut failed) = (start, 0);
         loop {
-            if custody.tick(now.since(start), plan.rest(now)).is_some() {
+            if kill_policy.tick(now.since(start), plan.rest(now)).is_some() {
                 return false;
             }
             match plan.due(now) {
@@ -156,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_of_a_quarter_of_the_ttl_ends_no_command_whenever_it_begins() {
+    fn an_outage_of_a_quarter_of_the_ttl_never_terminates_the_command() {
         for ms in [10, 12, 20, 50, 100, 300, 1000, 3000, 10_000, 30_000, 60_000, 600_000, 86_400_000] {
             let ttl = Duration::from_millis(ms);
             let rules = plan(&format!("fencelock run --ttl {ms}ms k c")).unwrap().rules;
@@ -166,7 +163,7 @@ mod tests {
                 cases.find(|(begin, quick)| !survives(rules, ttl, *begin, length, *quick))
             };
             assert_eq!(ends((ttl / 4).saturating_sub(Duration::from_millis(3))), None, "{ttl:?}");
-            // Half of it is too much, but where the grace and the answers take hardly anything.
+            // An outage of half the TTL terminates the command, except where grace and timeouts are negligible.
             assert!(ms > 30_000 || ends(ttl / 2).is_some(), "{ttl:?}");
         }
     }
@@ -181,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn the_least_hold_cannot_be_longer_than_the_longest() {
+    fn hold_for_cannot_exceed_max_hold() {
         assert!(plan("fencelock run --hold-for 3s --max-hold 2s k c").is_err());
         assert!(plan("fencelock run --hold-for 2s --max-hold 2s k c").is_ok());
         assert!(plan("fencelock run --max-hold 0 k c").is_err());
     }
 
     #[test]
-    fn not_waiting_is_waiting_for_no_time() {
+    fn no_wait_is_a_wait_of_zero() {
         assert_eq!(plan("fencelock run -n k c").unwrap().wait, Some(Duration::ZERO));
         assert_eq!(plan("fencelock run -w 0.5 k c").unwrap().wait, Some(Duration::from_millis(500)));
         assert_eq!(plan("fencelock run k c").unwrap().wait, None);
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_after_the_command_is_the_commands() {
+    fn everything_after_the_command_belongs_to_the_command() {
         for line in ["run k -- c -n --url x -- y", "run k c -n --url x -- y", "run -q k -- c -n --url x -- y"] {
             let plan = plan(&format!("fencelock {line}")).unwrap();
             assert_eq!(plan.key, "k");
@@ -206,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn our_options_may_stand_between_key_and_command() {
+    fn options_are_accepted_between_key_and_command() {
         let plan = plan("fencelock run k -n c -n").unwrap();
         assert_eq!((plan.wait, plan.command), (Some(Duration::ZERO), vec!["c".into(), "-n".into()]));
     }
 
     #[test]
-    fn an_unknown_option_is_not_taken_for_a_command() {
+    fn an_unknown_option_is_not_parsed_as_a_command() {
         assert!(plan("fencelock run k -z c").is_err());
         assert_eq!(plan("fencelock run k -- -z").unwrap().command, ["-z"]);
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Shows whom we wait for: a line that changes on a terminal; elsewhere a line when the wait begins, one when it is over,
+/// Shows the progress of a wait: a status line on a terminal; elsewhere a line at the start and at the end of the wait,
 /// and events for programs. Dropping clears the line of the terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -21,34 +21,34 @@ pub(crate) struct Progress {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was said last about the holder and the line, so that only changes are events.
+    /// The last reported holder and queue position, so that only changes are reported.
     place: String,
-    /// That there is a wait was said where logs are written.
-    said: bool,
-    /// The quarantine was told: it is one line, however long it lasts.
+    /// The wait was reported in the log.
+    reported: bool,
+    /// The quarantine was reported: once per wait.
     quarantine: bool,
-    /// What kept servers from answering when that was said last, and when that was.
+    /// The last reported faults, and the time of the report.
     trouble: Option<(Vec<Fault>, Instant)>,
 }
 
 /// Fast enough for a clock with seconds, slow enough for a slow line.
 const TICK: Duration = Duration::from_millis(250);
-/// A server on its way up changes its excuses, and one that flaps repeats them: no more than one line in this time.
+/// A starting server changes its errors, and a flapping one repeats them: report at most one line in this time.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Progress {
     pub(crate) fn new(key: &str, report: Reporter) -> Self {
-        let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
-        let bar = living.then(hidden_bar);
+        let visible = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        let bar = visible.then(hidden_bar);
         Self { key: plain(key), bar, report, begun: Instant::now(), state: Mutex::default() }
     }
 
-    /// Since it was made.
+    /// The time since the start.
     pub(crate) fn waited(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Somebody has the key.
+    /// Reports the holder of the key.
     pub(crate) fn waiting(&self, status: &WaitStatus) {
         let place = status.place();
         let mut state = self.state();
@@ -58,12 +58,12 @@ impl Progress {
         } else if state.place != place {
             let first = state.place.is_empty();
             self.report.tell(&Event::Waiting { status, first });
-            state.said = true;
+            state.reported = true;
         }
         state.place = place;
     }
 
-    /// Nobody could tell who has the key. The end of that is waited for, which would look like waiting for nothing.
+    /// Reports that the holder of the key is unknown.
     pub(crate) fn trouble(&self, cause: &Unknown) {
         let mut state = self.state();
         if cause.is_quarantine() {
@@ -78,30 +78,31 @@ impl Progress {
             return;
         }
         let faults: Vec<_> = cause.nodes().iter().map(|node| node.fault).collect();
-        let repeated = state.trouble.as_ref().is_some_and(|(said, at)| *said == faults || at.elapsed() < TROUBLE_PAUSE);
+        let repeated =
+            state.trouble.as_ref().is_some_and(|(reported, at)| *reported == faults || at.elapsed() < TROUBLE_PAUSE);
         if !repeated {
             self.report.tell(&Event::Trouble(cause));
             state.trouble = Some((faults, Instant::now()));
-            state.said = true;
+            state.reported = true;
         }
     }
 
-    /// What was waited for has come. `what` it is, for people.
+    /// Ends the wait. `what` describes the result.
     pub(crate) fn done(&self, what: &str) {
         self.clear();
-        if self.state().said && self.waited() >= LONG {
+        if self.state().reported && self.waited() >= LONG {
             self.report.tell(&Event::Waited { key: &self.key, what, waited: self.waited() });
         }
     }
 
-    /// Leaves the terminal as it was.
+    /// Clears the status line.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// The line appears with the first answer, so that a lock that is free leaves no flash on the screen.
+    /// The line appears with the first reply, so that a free lock causes no flicker.
     fn show(&self, bar: &ProgressBar, message: String) {
         let template = "{spinner} waiting for {prefix} for {elapsed_precise}, {wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {

@@ -1,7 +1,7 @@
-use crate::custody::Cause;
 use crate::descendants::Refusal;
 use crate::failure::Failure;
 use crate::json::{millis, with_occupant};
+use crate::kill_policy::Cause;
 use crate::signals;
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
 
-/// A wait that was longer is worth a line when it is over.
+/// A wait of at least this length is reported when it ends.
 pub(crate) const LONG: Duration = Duration::from_secs(1);
 
-/// Tells on stderr what happens: a line of text, or a line of JSON.
+/// Reports events on stderr, as lines of text or JSON.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reporter {
     pub(crate) json: bool,
@@ -22,61 +22,61 @@ pub(crate) struct Reporter {
     pub(crate) verbose: bool,
 }
 
-/// What can happen in `run`.
+/// An event of `run`.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// Where the lock lives.
+    /// The backend of the lock.
     Place {
         key: &'a str,
         place: &'a str,
     },
-    /// Somebody else has the key; `first` if nobody was told so before.
+    /// Another client holds the key; `first` on the first report.
     Waiting {
         status: &'a WaitStatus,
         first: bool,
     },
-    /// It cannot be told who has the key, and the end of that is waited for.
+    /// The holder of the key is unknown. The client waits until it is known.
     Trouble(&'a Unknown),
-    /// A long wait is over.
+    /// A long wait has ended.
     Waited {
         key: &'a str,
         what: &'a str,
         waited: Duration,
     },
-    /// Servers may have forgotten their locks, and the end of that is waited for.
+    /// Servers are in quarantine. The client waits until it ends.
     Quarantined(&'a Unknown),
     Acquired(&'a Guard),
     Started {
         pid: i32,
     },
     Passed(Signal),
-    /// The command is asked to end.
+    /// TERM was sent to the command.
     Terminating {
         key: &'a str,
         cause: &'a Cause,
         grace: Duration,
     },
-    /// The command is killed.
+    /// KILL was sent to the command.
     Killing {
         key: &'a str,
         cause: Option<&'a Cause>,
     },
-    /// A process of the command takes no signal from this one, so it goes on.
+    /// A descendant of the command cannot be signalled and continues.
     Refused {
         key: &'a str,
         refusal: &'a Refusal,
     },
-    /// It is time to kill the command, and nothing of it can be killed.
+    /// KILL is due, but no process can be killed.
     Unkillable {
         key: &'a str,
         cause: Option<&'a Cause>,
     },
-    /// This process was late, and the guardian has sent this signal to the command.
+    /// This process was late, and the parent-death watcher sent this signal to the command.
     Late {
         key: &'a str,
         signal: Signal,
     },
-    /// The lock is lost, and the command goes on.
+    /// The lock is lost, and the command continues.
     Warning {
         key: &'a str,
         cause: &'a Cause,
@@ -87,7 +87,7 @@ pub(crate) enum Event<'a> {
     Killed {
         signal: i32,
     },
-    /// The command has ended before the least hold was over.
+    /// The command exited before --hold-for elapsed.
     Keeping {
         left: Duration,
     },
@@ -97,12 +97,12 @@ pub(crate) enum Event<'a> {
         key: &'a str,
         why: String,
     },
-    /// The lock was lost after the end of the command, within the least hold.
+    /// The lock was lost after the command exited, before --hold-for elapsed.
     NotKept {
         key: &'a str,
         why: String,
     },
-    /// The lock had been lost when it was to be given back.
+    /// The lock was already lost when it was released.
     WasLost {
         key: &'a str,
         why: String,
@@ -114,31 +114,31 @@ pub(crate) enum Event<'a> {
     },
 }
 
-/// Who needs to know.
+/// The severity of an event, which decides whether it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weight {
-    /// Those who want to know all.
+enum Severity {
+    /// Shown with `-v`.
     Detail,
-    /// All but those who want to know nothing.
-    News,
+    /// Shown unless `-q` is given.
+    Info,
     Notice,
 }
 
 impl Reporter {
-    /// Tells an event, in the way that was asked for.
+    /// Reports an event in the configured format.
     pub(crate) fn tell(self, event: &Event<'_>) {
-        let weight = event.weight();
-        if self.quiet && weight == Weight::News {
+        let severity = event.severity();
+        if self.quiet && severity == Severity::Info {
             return;
         }
         if self.json {
             line(&event.json().to_string());
-        } else if self.verbose || weight != Weight::Detail {
+        } else if self.verbose || severity != Severity::Detail {
             line(&format!("fencelock: {}", plain(&event.text())));
         }
     }
 
-    /// Tells why the program ends.
+    /// Reports the error that ends the program.
     pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
         if self.json {
@@ -151,18 +151,18 @@ impl Reporter {
     }
 }
 
-/// Nobody can be told that stderr cannot be written.
+/// If stderr cannot be written, there is nowhere to report it.
 fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 impl Event<'_> {
-    fn weight(&self) -> Weight {
+    fn severity(&self) -> Severity {
         match self {
             Self::Waiting { first: true, .. } | Self::Trouble(_) | Self::Waited { .. } | Self::Quarantined(_) => {
-                Weight::News
+                Severity::Info
             }
-            Self::GivenUp { waited, .. } if *waited >= LONG => Weight::News,
+            Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
             Self::Terminating { .. }
             | Self::Killing { .. }
             | Self::Refused { .. }
@@ -171,61 +171,61 @@ impl Event<'_> {
             | Self::Warning { .. }
             | Self::NotReleased { .. }
             | Self::NotKept { .. }
-            | Self::WasLost { .. } => Weight::Notice,
-            _ => Weight::Detail,
+            | Self::WasLost { .. } => Severity::Notice,
+            _ => Severity::Detail,
         }
     }
 
     fn text(&self) -> String {
         match self {
-            Self::Place { key, place } => format!("{key} lives at {place}"),
+            Self::Place { key, place } => format!("{key} is stored at {place}"),
             Self::Waiting { status, .. } => {
                 let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
                 format!("waiting for {}, {}{held}", status.key, status.place())
             }
-            Self::Trouble(cause) => format!("waiting for an answer: {cause}"),
+            Self::Trouble(cause) => format!("waiting for a reply: {cause}"),
             Self::Waited { key, what, waited } => format!("{key} {what}, after {}", Span(*waited)),
             Self::Quarantined(cause) => format!("waiting: {cause}"),
-            Self::Acquired(guard) => format!("holding {} under token {}", guard.key(), guard.fencing_token()),
+            Self::Acquired(guard) => format!("acquired {} with fencing token {}", guard.key(), guard.fencing_token()),
             Self::Started { pid } => format!("started the command as process {pid}"),
-            Self::Passed(signal) => format!("passed {} on", signals::name(*signal)),
+            Self::Passed(signal) => format!("forwarded {}", signals::name(*signal)),
             Self::Terminating { key, cause, grace } => {
-                format!("{key}: {cause}; ending the command (TERM, then KILL in {})", Span(*grace))
+                format!("{key}: {cause}; terminating the command (TERM, then KILL in {})", Span(*grace))
             }
             Self::Killing { key, cause: Some(cause) } => format!("{key}: {cause}; killing the command"),
             Self::Killing { key, cause: None } => {
-                format!("{key}: the command, or what it has started, did not end; killing it")
+                format!("{key}: the command or its descendants did not exit in time; killing them")
             }
             Self::Refused { key, refusal: Refusal { pid, uid } } => {
                 let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
                 format!(
-                    "{key}: process {pid} runs as {user} and takes no signal from this program: it still runs, and may \
-                     overlap the next holder"
+                    "{key}: process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap \
+                     the next holder"
                 )
             }
             Self::Unkillable { key, cause: Some(cause) } => format!("{key}: {cause}; the command cannot be killed"),
             Self::Unkillable { key, cause: None } => {
-                format!("{key}: the command, or what it has started, did not end and cannot be killed")
+                format!("{key}: the command or its descendants did not exit in time and cannot be killed")
             }
             Self::Late { key, signal } => format!(
-                "{key}: this process was stopped or too slow; its guardian has sent {} to the command before the lease \
-                 would end",
+                "{key}: this process was stopped or too slow; the parent-death watcher sent {} to the command before \
+                 the lease ended",
                 signals::name(*signal)
             ),
             Self::Warning { key, cause } => {
-                format!("{key}: {cause}; the command goes on, so another one may run beside it (--on-lost warn)")
+                format!("{key}: {cause}; the command continues and may overlap the next holder (--on-lost warn)")
             }
-            Self::Exited { code } => format!("the command ended with {code}"),
-            Self::Killed { signal } => format!("the command was ended by {}", signals::by_number(*signal)),
-            Self::Keeping { left } => format!("keeping the lock for another {}", Span(*left)),
+            Self::Exited { code } => format!("the command exited with {code}"),
+            Self::Killed { signal } => format!("the command was terminated by {}", signals::by_number(*signal)),
+            Self::Keeping { left } => format!("holding the lock for another {}", Span(*left)),
             Self::Released => "released the lock".to_owned(),
             Self::NotReleased { key, why } => {
-                format!("{key} was not given back, so others wait for the end of its lease: {why}")
+                format!("{key} was not released, so others wait until its lease ends: {why}")
             }
-            Self::NotKept { key, why } => format!("{key} was lost before --hold-for was over: {why}"),
-            Self::WasLost { key, why } => format!("{key} was lost before the command had ended: {why}"),
+            Self::NotKept { key, why } => format!("{key} was lost before --hold-for elapsed: {why}"),
+            Self::WasLost { key, why } => format!("{key} was lost before the command exited: {why}"),
             Self::GivenUp { signal, waited } => {
-                format!("gave up waiting on {} after {}", signals::name(*signal), Span(*waited))
+                format!("received {}: stopped waiting after {}", signals::name(*signal), Span(*waited))
             }
         }
     }

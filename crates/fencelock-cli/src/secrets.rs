@@ -1,11 +1,11 @@
-//! Passwords: where they come from, and whom they do not reach.
+//! Passwords: their sources, and which processes receive them.
 
 use std::fmt::Write;
 
 const URL: &str = "FENCELOCK_URL";
 const PASSWORD: &str = "FENCELOCK_PASSWORD";
 
-/// `url` with the password of this program's environment for every server that has none.
+/// Adds the password of the environment to every server of `url` that has none.
 pub(crate) fn complete(url: String) -> String {
     match std::env::var(PASSWORD) {
         Ok(password) if !password.is_empty() => with_password(&url, &password),
@@ -13,7 +13,7 @@ pub(crate) fn complete(url: String) -> String {
     }
 }
 
-/// The variables that a command does not get.
+/// The variables that are removed from the environment of a command.
 pub(crate) fn withheld() -> Vec<&'static str> {
     let url = std::env::var_os(URL).is_some_and(|url| has_password(&url.to_string_lossy()));
     [PASSWORD].into_iter().chain(url.then_some(URL)).collect()
@@ -22,7 +22,7 @@ pub(crate) fn withheld() -> Vec<&'static str> {
 fn with_password(url: &str, password: &str) -> String {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
     let servers = match base.split_once("://") {
-        // A file that is named in the URL is nearer.
+        // A password file in the URL takes precedence.
         _ if query.is_some_and(|query| query.split(['?', '&']).any(|option| option.starts_with("password_file="))) => {
             None
         }
@@ -59,7 +59,7 @@ fn encoded(password: &str) -> String {
     text
 }
 
-/// What cannot be read may have one.
+/// A URL that cannot be parsed may have one.
 fn has_password(url: &str) -> bool {
     if url.starts_with("file:") || url.starts_with("memory:") {
         return false;

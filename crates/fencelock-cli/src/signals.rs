@@ -5,32 +5,32 @@ use std::io;
 use std::task::Poll;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// The signals that a wrapper must not let pass by. They are taken instead of obeyed.
+/// The signals that a wrapper handles. They no longer have their default action.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
 }
 
-/// Those that ask a program to end.
-const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
-/// Those that mean something to the command only, and that would end or stop a wrapper that does not know them.
-const PASSING: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
+/// Termination signals.
+const TERMINATION: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+/// Signals that are meant for the command, and that would otherwise terminate or stop the wrapper.
+const FORWARDED: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
 
 impl Signals {
     /// From now on signals are taken, except those that this process was started to ignore: `nohup` and the background
     /// jobs of scripts rely on that, and so does the command, which inherits it.
     pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored();
-        let streams = ENDING
+        let streams = TERMINATION
             .into_iter()
-            .chain(PASSING)
+            .chain(FORWARDED)
             .filter(|one| ignored >> (one.as_raw() - 1) & 1 == 0)
             .map(|one| Ok((one, signal(SignalKind::from_raw(one.as_raw()))?)))
             .collect::<io::Result<_>>()?;
         Ok(Self { streams })
     }
 
-    /// The next signal. Cancel safe: one that arrived is told to the next caller.
+    /// Waits for the next signal. Cancel safe: no signal is lost.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.streams {
@@ -43,23 +43,23 @@ impl Signals {
         .await
     }
 
-    /// The next signal that asks the program to end; the others mean nothing as long as there is no command.
+    /// Waits for the next termination signal. Other signals are ignored while there is no command.
     pub(crate) async fn ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if asks_to_end(signal) {
+            if is_termination(signal) {
                 return signal;
             }
-            // ^Z, which would have stopped this process if it were not taken.
+            // ^Z, whose default action would have stopped this process.
             if signal == Signal::TSTP && has_job_control() {
                 stop_self();
             }
         }
     }
 
-    /// Whether a signal that asks the program to end has come by now.
+    /// Returns a pending termination signal.
     pub(crate) async fn pending(&mut self) -> Option<Signal> {
-        // Once around: signals reach the streams through a pipe that the runtime reads between two tasks.
+        // Yield once: the runtime reads the signal pipe between two tasks.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
@@ -69,9 +69,9 @@ impl Signals {
     }
 }
 
-/// Whether this signal asks a program to end.
-pub(crate) fn asks_to_end(signal: Signal) -> bool {
-    ENDING.contains(&signal)
+/// Whether this is a termination signal.
+pub(crate) fn is_termination(signal: Signal) -> bool {
+    TERMINATION.contains(&signal)
 }
 
 /// The set of ignored signals, as bits from signal 1 upwards. Asking the kernel for one signal's disposition needs a
@@ -82,12 +82,12 @@ fn ignored() -> u64 {
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// `SIGTERM` for 15, as people know it.
+/// The name of a signal, such as `SIGTERM`.
 pub(crate) fn name(signal: Signal) -> String {
     by_number(signal.as_raw())
 }
 
-/// The same from the number.
+/// The name of a signal number.
 pub(crate) fn by_number(number: i32) -> String {
     nix::sys::signal::Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |s| s.as_str().to_owned())
 }

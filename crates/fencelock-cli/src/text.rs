@@ -1,4 +1,4 @@
-//! Words for people.
+//! Text output.
 
 use fencelock::contract::Occupied;
 use fencelock::{Expiry, Fault, Holding, Span, Unknown};
@@ -15,7 +15,7 @@ pub(crate) fn plain(text: &(impl ToString + ?Sized)) -> String {
     text.chars().map(|c| if misleads(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-/// What moves the cursor, ends a line, or turns the direction of writing, so that a text looks like another.
+/// Characters that move the cursor, end a line, or change the text direction.
 fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -49,7 +49,7 @@ pub(crate) fn holding(holding: &Holding) -> String {
     plain(&text)
 }
 
-/// `node in quarantine for 12.0 s`: why it cannot be told who has a key.
+/// `node in quarantine for 12.0 s`: why the holder of a key is unknown.
 pub(crate) fn quarantine(cause: &Unknown) -> String {
     let nodes: Vec<_> = cause.nodes().iter().filter(|node| node.fault == Fault::Quarantined).collect();
     let (mut text, up_to) = match nodes.len() {
@@ -60,12 +60,12 @@ pub(crate) fn quarantine(cause: &Unknown) -> String {
         let _ = write!(text, " for {up_to}{}", Span(rest));
     }
     if nodes.iter().any(|node| node.passes_in.is_none()) {
-        text.push_str(", not begun: `fencelock init` or the next claim begins it");
+        text.push_str(", not started: `fencelock init` or the next claim starts it");
     }
     text
 }
 
-/// Lines of columns that begin one below the other. The last one may be as long as it likes.
+/// Formats rows as aligned columns. The last column is not padded.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -88,14 +88,14 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_label_cannot_command_the_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(plain("a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
         assert_eq!(plain("a\u{9b}2J\u{202e}b\u{2028}c"), "a\\u{9b}2J\\u{202e}b\\u{2028}c");
         assert_eq!(plain("订单 42"), "订单 42");
     }
 
     #[test]
-    fn a_quarantine_is_told_with_its_rest_and_whether_it_has_begun() {
+    fn a_quarantine_shows_its_remaining_time_or_that_it_has_not_started() {
         let node = |rest: Option<u64>| {
             let fault = NodeFault::new("a:1", Fault::Quarantined, "");
             rest.map_or(fault.clone(), |rest| fault.with_passes_in(Duration::from_secs(rest)))
@@ -103,7 +103,7 @@ mod tests {
         let told = |rests: &[Option<u64>]| quarantine(&Unknown::of_nodes(rests.iter().copied().map(node).collect()));
         assert_eq!(told(&[Some(12)]), "node in quarantine for 12 s");
         assert_eq!(told(&[Some(12), Some(14)]), "2 nodes in quarantine for up to 14 s");
-        assert!(told(&[None]).starts_with("node in quarantine, not begun: `fencelock init`"));
+        assert!(told(&[None]).starts_with("node in quarantine, not started: `fencelock init`"));
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_begin_one_below_the_other() {
+    fn columns_are_aligned() {
         let rows = [["KEY", "HOLDER"], ["nightly-report", "a:1"]].map(|row| row.map(str::to_owned));
         assert_eq!(table(&rows), "KEY             HOLDER\nnightly-report  a:1\n");
     }

@@ -3,11 +3,11 @@ use fencelock::contract::Occupied;
 use fencelock::{Holders, Holding, Waiting};
 use std::time::Duration;
 
-/// Whom somebody waits for, whether it stands in line or only looks.
+/// The status of a wait, for queued waiters and for pollers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitStatus {
     pub(crate) key: String,
-    /// How many stand before it; `None` where there is no line, and for one who only looks.
+    /// The number of waiters ahead; `None` without a queue, and for pollers.
     pub(crate) ahead: Option<u32>,
     pub(crate) holders: Holders,
     pub(crate) expires_in: Option<Duration>,
@@ -16,7 +16,7 @@ pub(crate) struct WaitStatus {
 }
 
 impl WaitStatus {
-    /// Of one who only looks, and has done so for `waited`.
+    /// The status of a poller that has waited for `waited`.
     pub(crate) fn of_watcher(held: &Holding, waited: Duration) -> Self {
         let occupied = Occupied::from(held.clone());
         Self {

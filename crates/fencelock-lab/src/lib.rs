@@ -1,5 +1,4 @@
-//! Experiments with locks: schemes that are searched for the shortest way to break them, played on a real server, and load
-//! from many processes.
+//! A model checker for lock schemes, replays of its counterexamples on a real server, and load tests with many processes.
 //!
 //! # Schemes
 //!
@@ -21,7 +20,7 @@
 //! one step. Within these bounds a search is complete.
 //!
 //! # Load
-//! [`load`] measures throughput and fairness of a place where locks live, with [`workers`] in any language.
+//! [`load`] measures throughput and fairness of a backend, with [`workers`] in any language.
 #![forbid(unsafe_code)]
 // Clients, ticks and servers are counted in bytes, and there are never more than a few.
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
@@ -53,13 +52,13 @@ pub mod workers;
 pub use diagram::diagram;
 pub use fault::{Fault, Faults};
 pub use live::{
-    Entrance, Host, Job, Load, NotRun, Round, Score, Story, Successor, Tally, chart, json_scores, schemes_of_stories,
-    scores, work,
+    Entrance, Host, Job, Load, NotRun, Round, Score, Successor, Tally, WorkloadKind, chart, json_scores, scores, work,
+    workload_scheme_ids,
 };
 pub use not_replayed::NotReplayed;
 pub use page::{Page, page};
 pub use property::Property;
-pub use replay::{Replayed, Site, replay};
+pub use replay::{ReplayTarget, Replayed, replay};
 pub use scheme::{Content, Home, Line, Op, Scheme};
 pub use schemes::{catalog, find};
 pub use table::{json_table, table};

@@ -1,7 +1,7 @@
 //! What breaks in the model breaks on a real server.
 #![allow(missing_docs)]
 
-use fencelock_lab::{Fault, NotReplayed, Property, Site, Verdict, catalog, find, replay};
+use fencelock_lab::{Fault, NotReplayed, Property, ReplayTarget, Verdict, catalog, find, replay};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::atomic::AtomicBool;
 
@@ -21,7 +21,7 @@ fn every_counterexample_without_a_failover_happens_on_a_real_server() {
             if fault.has(Fault::Failover) {
                 continue;
             }
-            let replayed = replay(&verdict, property, fault, &Site::new(&server.url()), &GO_ON);
+            let replayed = replay(&verdict, property, fault, &ReplayTarget::new(&server.url()), &GO_ON);
             assert!(replayed.is_ok(), "{} {property:?} {fault:?}: {}", verdict.scheme.id, replayed.unwrap_err());
             seen += 1;
         }
@@ -38,7 +38,7 @@ fn every_failover_happens_on_a_master_and_its_replica() {
     let quick = ["--repl-diskless-sync-delay", "0"];
     let master = RedisServer::options().args(quick).start().expect("a server");
     let replica = replica_of(&master);
-    let site = Site { replica: Some(replica.url()), ..Site::new(&master.url()) };
+    let site = ReplayTarget { replica: Some(replica.url()), ..ReplayTarget::new(&master.url()) };
     for id in ["s3-replica-lag", "fencelock", "fencelock-unfenced"] {
         let verdict = Verdict::of(find(id).expect("a scheme"));
         let of_failover = verdict.exhibits().into_iter().filter(|(_, faults, _)| faults.has(Fault::Failover));
@@ -56,7 +56,8 @@ fn every_failover_happens_on_a_master_and_its_replica() {
 fn a_failover_without_a_replica_is_refused() {
     let Some(server) = redis_or_skip() else { return };
     let verdict = Verdict::of(find("s3-replica-lag").expect("a scheme"));
-    let refused = replay(&verdict, Property::Exclusion, Some(Fault::Failover), &Site::new(&server.url()), &GO_ON);
+    let refused =
+        replay(&verdict, Property::Exclusion, Some(Fault::Failover), &ReplayTarget::new(&server.url()), &GO_ON);
     assert!(matches!(refused, Err(NotReplayed::NeedsReplica)), "{refused:?}");
 }
 
@@ -66,7 +67,8 @@ fn a_server_that_does_something_else_is_found_out() {
     // Whoever may not delete gets another answer than the model's.
     let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
     server.command(&["ACL", "SETUSER", "default", "-del"]);
-    let refused = replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &Site::new(&server.url()), &GO_ON);
+    let refused =
+        replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &GO_ON);
     assert!(matches!(refused, Err(NotReplayed::Server(_))), "{refused:?}");
 }
 
@@ -75,7 +77,8 @@ fn a_replay_that_is_told_to_stop_leaves_nothing_behind() {
     let Some(server) = redis_or_skip() else { return };
     let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
     let stop = AtomicBool::new(true);
-    let stopped = replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &Site::new(&server.url()), &stop);
+    let stopped =
+        replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &stop);
     assert!(matches!(stopped, Err(NotReplayed::Stopped)), "{stopped:?}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
 }

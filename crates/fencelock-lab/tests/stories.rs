@@ -1,14 +1,14 @@
-//! The two stories on a real server, with threads in place of processes.
+//! The two workloads on a real server, with threads in place of processes.
 #![allow(missing_docs)]
 
-use fencelock_lab::{Entrance, Host, Load, NotRun, Round, Score, Story, work};
+use fencelock_lab::{Entrance, Host, Load, NotRun, Round, Score, WorkloadKind, work};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::io;
 use std::sync::Barrier;
 use std::time::Duration;
 
 const LOAD: Load = Load {
-    story: Story::Stock,
+    workload: WorkloadKind::Stock,
     processes: 2,
     requests: 64,
     stock: 5,
@@ -62,7 +62,7 @@ fn with_the_own_client_and_with_a_sound_scheme_what_is_there_is_sold() {
     for scheme in ["s2-6-token-lua", "s3-1-setnx", "s4-redlock", "fencelock-unfenced", "fencelock"] {
         let (_round, score) = played(&server, scheme, LOAD);
         assert_eq!((score.taken, score.left, score.tally.answered), (5, 0, 64), "{score:?}");
-        let (_round, score) = played(&server, scheme, Load { story: Story::Bank, requests: 16, ..LOAD });
+        let (_round, score) = played(&server, scheme, Load { workload: WorkloadKind::Bank, requests: 16, ..LOAD });
         assert_eq!((score.wrong, score.taken, score.tally.answered), (0, 8 * 800, 16), "{score:?}");
     }
 }
@@ -79,14 +79,14 @@ fn a_round_removes_its_keys() {
 #[test]
 fn whatever_nobody_removes_ends_by_itself() {
     let Some(server) = redis_or_skip() else { return };
-    for (scheme, story) in [
-        ("none", Story::Stock),
-        ("s2-1-setnx", Story::Stock),
-        ("s2-4-getset", Story::Bank),
-        ("s0-setnx-expire", Story::Bank),
-        ("fencelock", Story::Stock),
+    for (scheme, workload) in [
+        ("none", WorkloadKind::Stock),
+        ("s2-1-setnx", WorkloadKind::Stock),
+        ("s2-4-getset", WorkloadKind::Bank),
+        ("s0-setnx-expire", WorkloadKind::Bank),
+        ("fencelock", WorkloadKind::Stock),
     ] {
-        let (round, _) = played(&server, scheme, Load { story, requests: 16, ..LOAD });
+        let (round, _) = played(&server, scheme, Load { workload, requests: 16, ..LOAD });
         // As if its process had been killed.
         std::mem::forget(round);
     }

@@ -1,6 +1,6 @@
-use super::claim::{Wish, check, claim};
+use super::claim::{ClaimRequest, check, claim};
 use crate::args::Acquire;
-use crate::context::{CLOSING, Context, deliver};
+use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::millis;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Takes a lock and leaves it held.
+/// Acquires a lock and leaves it held.
 pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_wait(), async |client| {
@@ -21,9 +21,9 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
             check(&acquire.key, acquire.nested.nested_ok, client, context)?;
             let (guard, left) = take(&acquire, client, context).await?;
             let answer = if context.report.json { json(&guard, &acquire, left) } else { guard.holder().to_string() };
-            // A hold whose proof reached nobody would have to run out.
-            if let Err(failure) = deliver(&format!("{answer}\n")) {
-                return Err(give_back(guard, failure).await);
+            // A lock whose holder ID was not delivered could only expire.
+            if let Err(failure) = write_delivered(&format!("{answer}\n")) {
+                return Err(release_undelivered(guard, failure).await);
             }
             guard.into_holder();
             Ok(Exit::Success)
@@ -31,23 +31,23 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
         .await
 }
 
-async fn give_back(guard: Guard, failure: Failure) -> Failure {
+async fn release_undelivered(guard: Guard, failure: Failure) -> Failure {
     let released = timeout(CLOSING, guard.release()).await;
     let told = match released {
-        Ok(Ok(_)) => "the lock was given back".to_owned(),
-        Ok(Err(error)) => format!("the lock could not be given back and ends with its lease: {error:#}"),
-        Err(_) => "the lock could not be given back in time and ends with its lease".to_owned(),
+        Ok(Ok(_)) => "the lock was released".to_owned(),
+        Ok(Err(error)) => format!("the lock could not be released and ends with its lease: {error:#}"),
+        Err(_) => "the lock could not be released in time and ends with its lease".to_owned(),
     };
     Failure::new(failure.exit, format!("{}; {told}", failure.message))
 }
 
-/// The lock, and how long it is held from now on.
+/// Acquires the lock. Returns the remaining lease time.
 async fn take(acquire: &Acquire, client: &Client, context: &Context) -> Result<(Guard, Duration), Error> {
     let progress = Arc::new(Progress::new(&acquire.key, context.report));
     let label = acquire.label.as_deref();
-    let wish = Wish { key: &acquire.key, ttl: acquire.ttl, label, wait: acquire.patience.limit() };
-    let guard = claim(wish, client, &progress).await?;
-    // A lock that was handed over has a short lease until its first renewal, and nobody will renew it from here on.
+    let request = ClaimRequest { key: &acquire.key, ttl: acquire.ttl, label, wait: acquire.patience.limit() };
+    let guard = claim(request, client, &progress).await?;
+    // A transferred lock has a short lease until its first renewal, and `acquire` does not renew it later.
     let left = client.renew(&acquire.key, guard.holder(), acquire.ttl).await?;
     Ok((guard, left))
 }
@@ -65,6 +65,6 @@ fn json(guard: &Guard, acquire: &Acquire, left: Duration) -> String {
 
 fn not_portable(client: &Client) -> Failure {
     let name = client.name();
-    let why = "locks there end with the process that took them, so nothing would be held after `acquire`";
+    let why = "its locks end with the process that acquired them, so `acquire` cannot keep one";
     Failure::new(Exit::Usage, format!("{name}: {why}; use `fencelock run KEY -- COMMAND`, or a redis:// URL"))
 }

@@ -6,29 +6,29 @@ use crate::json::state;
 use crate::text::{holding, plain};
 use fencelock::{Client, Eviction, Expiry, Holding, Occupant};
 
-/// Ends somebody else's hold.
+/// Breaks a lock.
 pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| end(&breaking, client, context).await).await
+    context.with_client(async |client| break_lock(&breaking, client, context).await).await
 }
 
-async fn end(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
+async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let key = plain(&breaking.key);
     let Some(seen) = client.inspect(&breaking.key).await? else {
-        return nothing_to_end(&breaking.key, "free, so nothing was done", context);
+        return nothing_to_break(&breaking.key, "free, nothing to do", context);
     };
-    // Where nobody's hold can be ended from outside, no option helps: the place says at once what does.
+    // If the backend cannot break locks, no option helps, and its error explains why.
     if client.capabilities().evicts {
         permitted(breaking, Kind::of(&seen)).map_err(|why| {
             Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&seen)))
         })?;
     }
     match client.evict(&seen).await? {
-        Eviction::Evicted => context.answer(&format!("{}\n", ended(&seen, context.report.json)))?,
+        Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, context.report.json)))?,
         Eviction::Changed(None) => {
-            return nothing_to_end(&breaking.key, "free by now, so nothing was done", context);
+            return nothing_to_break(&breaking.key, "free now, nothing to do", context);
         }
         Eviction::Changed(Some(now)) => {
-            let why = format!("{key} is {} by now: nothing was done, look again", holding(&now));
+            let why = format!("{key} is now {}: nothing was done, run the command again", holding(&now));
             return Err(Failure::new(Exit::Busy, why));
         }
         Eviction::Refused(why) => return Err(Failure::new(Exit::Usage, format!("{key}: {why}"))),
@@ -37,27 +37,27 @@ async fn end(breaking: &Break, client: &Client, context: &Context) -> Result<Exi
     Ok(Exit::Success)
 }
 
-/// What is under a key, as far as `break` is concerned.
+/// The kind of value under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A lock of ours.
-    Ours,
-    /// A string that ends by itself: a lock of another library.
+    /// A lock of fencelock.
+    Own,
+    /// A string with a TTL: a lock of another library.
     Foreign,
-    /// A string that does not: a lock of another library that forgot to say how long, or data.
+    /// A string without a TTL: a lock of another library, or data.
     ForeignWithoutTtl,
-    /// No lock of any library.
+    /// Not a lock.
     Other,
 }
 
 impl Kind {
     fn of(seen: &Holding) -> Self {
-        // Every grant of ours left a fence, and where nodes differ on the token, the age tells of it. What only looks like a holder
-        // of ours may be data.
+        // Every grant of fencelock stores a fencing token; if nodes disagree on the token, the age shows it. A value that only looks
+        // like a holder may be data.
         let hold = seen.first();
         let granted = hold.fence.is_some() || hold.held_for.is_some();
         match (&hold.occupant, hold.expiry) {
-            (Occupant::Holder(_), _) if granted => Self::Ours,
+            (Occupant::Holder(_), _) if granted => Self::Own,
             (Occupant::Foreign(foreign), _) if !foreign.is_string() => Self::Other,
             (_, Expiry::In(_)) => Self::Foreign,
             (_, Expiry::Never) => Self::ForeignWithoutTtl,
@@ -65,13 +65,13 @@ impl Kind {
     }
 }
 
-/// What has to be said before this may be ended, if it was not.
+/// Requires the options that permit breaking this kind of lock.
 fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
     let option = match kind {
-        Kind::Ours => None,
+        Kind::Own => None,
         Kind::Foreign => Some(("--foreign", breaking.foreign)),
         Kind::ForeignWithoutTtl => Some(("--foreign-without-ttl", breaking.foreign_without_ttl)),
-        Kind::Other => return Err("it is no lock, and break deletes nothing else".to_owned()),
+        Kind::Other => return Err("it is not a lock, and `break` deletes only locks".to_owned()),
     };
     let wanted = option.into_iter().chain([("--yes", breaking.yes)]);
     let missing: Vec<_> = wanted.filter(|(_, given)| !given).map(|(option, _)| option).collect();
@@ -81,27 +81,27 @@ fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
     let missing = missing.join(" ");
     Err(match kind {
         Kind::ForeignWithoutTtl => {
-            format!("it may be data and no lock; if it is a lock that nobody holds, add {missing} to delete it")
+            format!("it may be data; if it is an abandoned lock, add {missing} to delete it")
         }
-        _ => format!("add {missing} to end this hold"),
+        _ => format!("add {missing} to break this lock"),
     })
 }
 
-fn nothing_to_end(key: &str, why: &str, context: &Context) -> Result<Exit, Failure> {
+fn nothing_to_break(key: &str, why: &str, context: &Context) -> Result<Exit, Failure> {
     let mut answer = state(key, None);
     answer["broken"] = false.into();
     context.answer(&if context.report.json { format!("{answer}\n") } else { format!("{}: {why}\n", plain(key)) })?;
     Ok(Exit::Success)
 }
 
-/// With what was seen before it was ended.
-fn ended(victim: &Holding, json: bool) -> String {
+/// The result, with the state of the lock before it was broken.
+fn result(broken: &Holding, json: bool) -> String {
     if json {
-        let mut answer = state(victim.key.as_str(), Some(victim));
+        let mut answer = state(broken.key.as_str(), Some(broken));
         answer["broken"] = true.into();
         return answer.to_string();
     }
-    format!("{}: ended the hold that was {}", plain(&victim.key), holding(victim))
+    format!("{}: broke the lock {}", plain(&broken.key), holding(broken))
 }
 
 #[cfg(test)]
@@ -115,12 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn a_value_without_a_fence_is_no_lock_of_ours() {
+    fn a_value_without_a_fencing_token_is_not_a_lock_of_fencelock() {
         let value = format!("{} web-1:42", "ab".repeat(16));
         let ours = HolderInfo::new(Occupant::from_wire(&value), Expiry::In(Duration::from_secs(1)));
         assert_eq!(kind(ours.clone()), Kind::Foreign);
-        assert_eq!(kind(ours.clone().with_fence(FencingToken::new(7).ok())), Kind::Ours);
-        assert_eq!(kind(ours.with_held_for(Some(Duration::ZERO))), Kind::Ours, "nodes differ on its token");
+        assert_eq!(kind(ours.clone().with_fence(FencingToken::new(7).ok())), Kind::Own);
+        assert_eq!(kind(ours.with_held_for(Some(Duration::ZERO))), Kind::Own, "nodes differ on its token");
         assert_eq!(kind(HolderInfo::new(Occupant::from_wire(&value), Expiry::Never)), Kind::ForeignWithoutTtl);
     }
 
@@ -128,7 +128,7 @@ mod tests {
     fn each_kind_needs_its_own_option() {
         let given = |foreign, foreign_without_ttl| Break { key: "k".into(), yes: true, foreign, foreign_without_ttl };
         let table = [
-            (Kind::Ours, [true; 4]),
+            (Kind::Own, [true; 4]),
             (Kind::Foreign, [false, true, false, true]),
             (Kind::ForeignWithoutTtl, [false, false, true, true]),
             (Kind::Other, [false; 4]),

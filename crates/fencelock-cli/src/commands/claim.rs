@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Between claims that each lasted as long as the TTL, which may be short.
+/// The pause between claims. A claim lasts as long as the TTL, which may be short.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A lock that somebody wants, and for how long it is waited for.
+/// The lock to claim, and how long to wait for it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish<'a> {
+pub(super) struct ClaimRequest<'a> {
     pub(super) key: &'a str,
     pub(super) ttl: Duration,
     pub(super) label: Option<&'a str>,
@@ -22,7 +22,7 @@ pub(super) struct Wish<'a> {
     pub(super) wait: Option<Duration>,
 }
 
-/// Refuses what would wait for this program's own end, and tells where the lock lives.
+/// Refuses a lock that this program runs under, and reports the backend.
 pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
     let place = place(&client.name(), &context.url()?);
     if !nested_ok {
@@ -32,9 +32,13 @@ pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Conte
     Ok(place)
 }
 
-/// Waits for a lock, also while its servers are away: the limit counts from the beginning, whatever there is to wait for.
-pub(super) async fn claim(wish: Wish<'_>, client: &Client, progress: &Arc<Progress>) -> Result<Guard, Error> {
-    let claimed = until_answered(wish, client, progress).await;
+/// Waits for a lock, also while its servers are unreachable. The limit counts from the start.
+pub(super) async fn claim(
+    request: ClaimRequest<'_>,
+    client: &Client,
+    progress: &Arc<Progress>,
+) -> Result<Guard, Error> {
+    let claimed = retry_unreachable(request, client, progress).await;
     match &claimed {
         Ok(_) => progress.done("is held now"),
         Err(_) => progress.clear(),
@@ -42,15 +46,19 @@ pub(super) async fn claim(wish: Wish<'_>, client: &Client, progress: &Arc<Progre
     claimed
 }
 
-/// A lock that cannot be asked for as long as its TTL ends its claim, which suits a program that has something else to do.
-async fn until_answered(wish: Wish<'_>, client: &Client, progress: &Arc<Progress>) -> Result<Guard, Error> {
+/// Retries claims that end because the servers were unreachable for the TTL.
+async fn retry_unreachable(
+    request: ClaimRequest<'_>,
+    client: &Client,
+    progress: &Arc<Progress>,
+) -> Result<Guard, Error> {
     let mut tries = 0;
     loop {
-        let left = wish.wait.map(|limit| limit.saturating_sub(progress.waited()));
-        match once(wish, left, client, progress).await {
+        let left = request.wait.map(|limit| limit.saturating_sub(progress.waited()));
+        match claim_once(request, left, client, progress).await {
             Err(mut error) if error.is_unreachable() => {
-                tries = lasted(&mut error, progress.waited(), tries);
-                if wish.wait.is_some_and(|limit| progress.waited() >= limit) {
+                tries = extend_error(&mut error, progress.waited(), tries);
+                if request.wait.is_some_and(|limit| progress.waited() >= limit) {
                     return Err(error);
                 }
                 sleep(PAUSE).await;
@@ -60,30 +68,30 @@ async fn until_answered(wish: Wish<'_>, client: &Client, progress: &Arc<Progress
     }
 }
 
-/// The error of the last claim, told as that of the whole wait. How often it was tried in all.
-pub(super) fn lasted(error: &mut Error, waited: Duration, tries_before: u32) -> u32 {
+/// Extends the error of the last claim to the whole wait. Returns the total number of attempts.
+pub(super) fn extend_error(error: &mut Error, waited: Duration, tries_before: u32) -> u32 {
     let Error::Unreachable { waited: last, attempts, .. } = error else { return tries_before };
     (*last, *attempts) = (waited, attempts.saturating_add(tries_before));
     *attempts
 }
 
-async fn once(
-    wish: Wish<'_>,
+async fn claim_once(
+    request: ClaimRequest<'_>,
     wait: Option<Duration>,
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guard, Error> {
-    let mut lock = client.lock(wish.key).ttl(wish.ttl);
+    let mut lock = client.lock(request.key).ttl(request.ttl);
     if let Some(wait) = wait {
         lock = lock.wait(wait);
     }
-    // Who does not wait has the answer as the error.
-    if wish.wait != Some(Duration::ZERO) {
+    // Without a wait, the error reports the holder.
+    if request.wait != Some(Duration::ZERO) {
         let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
         lock = lock.on_wait(move |waiting| told.waiting(&WaitStatus::from(waiting)));
         lock = lock.on_trouble(move |cause| troubled.trouble(cause));
     }
-    if let Some(label) = wish.label {
+    if let Some(label) = request.label {
         lock = lock.label(label);
     }
     lock.acquire().await

@@ -7,10 +7,10 @@ use fencelock::{Finding, Level};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Examines the place where the locks live.
+/// Checks the backend.
 pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
     context
-        .with(context.connect_to_look(), async |client| {
+        .with(context.connect_to_inspect(), async |client| {
             let mut findings = client.examine().await;
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             if context.report.quiet {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_stands_below_what_was_seen() {
+    fn advice_is_below_its_finding() {
         let findings = [
             Finding::fine("scripts", "work"),
             Finding::new(Level::Warning, "eviction", "allkeys-lru", "set noeviction"),

@@ -9,10 +9,10 @@ use fencelock::Span;
 use fencelock::backends::{Change, ConnectError, Enlisted, init as enlist};
 use serde_json::{Value, json};
 
-/// Tells the servers which set they belong to.
+/// Registers the servers as one set.
 pub(super) async fn init(init: Init, context: &Context) -> Result<Exit, Failure> {
     let url = context.url()?;
-    let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
+    let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let enlisted = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
@@ -32,7 +32,9 @@ fn failure(error: ConnectError) -> Failure {
         ConnectError::Url(invalid) => Failure::new(Exit::Usage, invalid),
         ConnectError::Unknown(cause) => Failure::new(
             Exit::Unreachable,
-            format!("every server must answer before the set is written: {cause}; `fencelock doctor` looks closer"),
+            format!(
+                "every server must answer before the set is registered: {cause}; run `fencelock doctor` for details"
+            ),
         ),
         other => fencelock::Error::from(other).into(),
     }
@@ -48,18 +50,18 @@ fn in_columns(enlisted: &[Enlisted]) -> String {
     remarks(enlisted).into_iter().fold(table(&rows), |text, remark| text + &remark + "\n")
 }
 
-/// What may not have been meant.
+/// Warnings about likely mistakes.
 fn remarks(enlisted: &[Enlisted]) -> Vec<String> {
     let mut remarks = Vec::new();
     let moved = enlisted.iter().filter(|node| node.change == Change::Moved).count();
     if moved > 0 {
         remarks.push(format!(
-            "Clients that name another set with {} fail from now on; to undo it, run init with that set's URL.",
+            "Clients that use {} in another set fail from now on. To undo this, run `init` with the URL of that set.",
             if moved == 1 { "this node" } else { "these nodes" }
         ));
     }
     if enlisted.len() < 3 {
-        remarks.push("A set of fewer than three cannot spare a node: name three or five.".to_owned());
+        remarks.push("A set of fewer than three nodes tolerates no failure: use three or five nodes.".to_owned());
     }
     remarks
 }
@@ -95,10 +97,10 @@ mod tests {
             "NODE            WAS             READY\n\
              redis://a:6379  new             in 1 min\n\
              redis://b:6379  in another set  now\n\
-             Clients that name another set with this node fail from now on; to undo it, run init with that set's URL.\n\
-             A set of fewer than three cannot spare a node: name three or five.\n"
+             Clients that use this node in another set fail from now on. To undo this, run `init` with the URL of that set.\n\
+             A set of fewer than three nodes tolerates no failure: use three or five nodes.\n"
         );
         let three = [Change::New; 3].map(|change| node("redis://a:6379", change, 0));
-        assert_eq!(remarks(&three), [""; 0], "nothing that may not have been meant");
+        assert_eq!(remarks(&three), [""; 0], "no likely mistake");
     }
 }

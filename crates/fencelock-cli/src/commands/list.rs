@@ -7,7 +7,7 @@ use crate::text::{plain, table};
 use fencelock::{HolderInfo, Holding, Span};
 use serde_json::Value;
 
-/// Shows every holder.
+/// Lists all held keys.
 pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure> {
     context
         .with_client(async |client| {
@@ -25,7 +25,7 @@ pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure>
         .await
 }
 
-/// Nothing at all if nothing is held, so that scripts may count lines.
+/// Empty if nothing is held, so that scripts can count lines.
 fn in_columns(holdings: &[Holding]) -> String {
     if holdings.is_empty() {
         return String::new();

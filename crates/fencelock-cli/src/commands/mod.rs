@@ -1,4 +1,4 @@
-//! One file for each thing that the program can do.
+//! One module per command.
 
 mod acquire;
 pub(crate) mod bench;
@@ -20,8 +20,8 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Does what the arguments say.
-pub(crate) async fn carry_out(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
+/// Runs the command given by the arguments.
+pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Run(run) => run::run(run, context).await,
         Command::Acquire(acquire) => acquire::acquire(acquire, context).await,

@@ -8,10 +8,10 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use std::io;
 
-/// When the texts were last changed: a manual page has a date, and one of the build would differ from build to build.
+/// The date of the manual pages. It is fixed, so that builds are reproducible.
 const DATE: &str = "2026-11-21";
 
-/// What clap does not know: after `run ... --` stands another program's command line.
+/// Completion of the command after `run ... --`, which clap does not generate.
 const BASH: &str = include_str!("completions/run.bash");
 const FISH: &str = include_str!("completions/run.fish");
 const ZSH: &str = include_str!("completions/run.zsh");
@@ -31,14 +31,14 @@ pub(super) fn completions(shell: Shell) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Writes a manual page in the language of `man`.
+/// Writes a manual page in roff.
 pub(super) fn man(path: &[String]) -> Result<Exit, Failure> {
     let mut program = Arguments::command();
     program.build();
     let mut command = &program;
     for name in path {
         command = command.find_subcommand(name).filter(|command| !command.is_hide_set()).ok_or_else(|| {
-            Failure::new(Exit::Usage, format!("there is no command {:?} to write a page about", path.join(" ")))
+            Failure::new(Exit::Usage, format!("no manual page: {:?} is not a command", path.join(" ")))
         })?;
     }
     let page = render(command.clone()).map_err(|error| Failure::system("write a manual page", error))?;
@@ -47,7 +47,7 @@ pub(super) fn man(path: &[String]) -> Result<Exit, Failure> {
 }
 
 fn render(mut command: Command) -> io::Result<Vec<u8>> {
-    // Manual pages say the version once, at the foot.
+    // Manual pages show the version only in the footer.
     command = command.disable_version_flag(true);
     let notes = command.get_after_long_help().or_else(|| command.get_after_help());
     let notes = notes.map(ToString::to_string).unwrap_or_default();
@@ -74,13 +74,13 @@ fn render(mut command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The page of the command that one belongs to; the program's own page lists the others.
+/// The page of the parent command. The page of the program lists its subcommands.
 fn see_also(command: &Command) -> Option<String> {
     let (above, _) = command.get_display_name()?.rsplit_once('-')?;
     Some(format!("{above}(1)"))
 }
 
-/// What stands below the help: paragraphs under headings that end with a colon, with columns to be kept.
+/// The notes of the help: sections under headings that end with a colon, with preserved columns.
 fn sections(notes: &str) -> Roff {
     let mut roff = Roff::new();
     for section in notes.split("\n\n") {

@@ -7,7 +7,7 @@ use crate::text::plain;
 use fencelock::{LossReason, Released};
 use serde_json::json;
 
-/// Gives back a lock that `acquire` took.
+/// Releases a lock that `acquire` acquired.
 pub(super) async fn release(release: Release, context: &Context) -> Result<Exit, Failure> {
     let holder = proof(&release.holder)?;
     context

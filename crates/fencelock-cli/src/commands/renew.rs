@@ -9,7 +9,7 @@ use serde_json::json;
 use std::fmt;
 use std::time::Duration;
 
-/// Keeps a lock that `acquire` took.
+/// Renews a lock that `acquire` acquired.
 pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failure> {
     let holder = proof(&renew.holder)?;
     context
@@ -42,16 +42,16 @@ fn json(renew: &Renew, lease: &Result<Duration, LossReason>) -> String {
     .to_string()
 }
 
-/// Reads what `acquire` printed; a shell may have left the line break.
+/// Parses a holder ID; a shell may have kept the line break.
 pub(super) fn proof(text: &str) -> Result<HolderId, Failure> {
     text.trim().parse().map_err(|invalid| Failure::new(Exit::Usage, format!("--holder: {invalid}")))
 }
 
-/// Nobody has watched the hold since `acquire`, so its end may as well have been a release.
+/// Nothing monitors the lock after `acquire`, so it may have been released or may have expired.
 pub(super) fn not_held(key: impl fmt::Display, why: &LossReason) -> Failure {
     let told = match why {
-        LossReason::Expired => "it was released already, or its lease has ended".to_owned(),
+        LossReason::Expired => "it was released, or its lease has ended".to_owned(),
         why => why.to_string(),
     };
-    Failure::new(Exit::Lost, format!("{key} is not held under that holder any more: {told}"))
+    Failure::new(Exit::Lost, format!("{key} is no longer held by that holder: {told}"))
 }

@@ -1,4 +1,4 @@
-use super::claim::{Wish, check, claim};
+use super::claim::{ClaimRequest, check, claim};
 use crate::args::{OnLost, Run};
 use crate::child::Child;
 use crate::context::{CLOSING, Context};
@@ -10,18 +10,18 @@ use crate::progress::Progress;
 use crate::report::{Event, Reporter};
 use crate::secrets;
 use crate::signals::Signals;
+use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::Terminal;
-use crate::ward::{Ward, Watched};
 use fencelock::{Client, Error, Guard, Released, Span};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Holds a lock while a command runs, and ends as the command did.
+/// Holds a lock while a command runs, and exits with its status.
 pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
-    let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
+    let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
@@ -41,30 +41,30 @@ async fn hold(
     report: Reporter,
 ) -> Result<Exit, Failure> {
     let progress = Arc::new(Progress::new(&plan.key, report));
-    let claimed = tokio::select! {
+    let result = tokio::select! {
         biased;
         signal = signals.ending() => {
             progress.clear();
             report.tell(&Event::GivenUp { signal, waited: progress.waited() });
             return Ok(signal.into());
         }
-        claimed = claim(wish(plan), client, &progress) => claimed,
+        result = claim(claim_request(plan), client, &progress) => result,
     };
-    let guard = claimed.map_err(|error| busy_as(plan, error.into()))?;
+    let guard = result.map_err(|error| busy_as(plan, error.into()))?;
     report.tell(&Event::Acquired(&guard));
-    let mut shift = Shift { plan, guard: &guard, place, since: Instant::now(), report, loss_told: false };
-    let exit = shift.serve(signals).await;
-    let loss_told = shift.loss_told;
-    let kept = give_back(guard, report, loss_told).await;
+    let mut session = RunSession { plan, guard: &guard, place, since: Instant::now(), report, loss_reported: false };
+    let exit = session.run(signals).await;
+    let loss_reported = session.loss_reported;
+    let held = release(guard, report, loss_reported).await;
     match exit {
-        // The command ended by itself, and only the release found out that its lock was gone by then.
-        Ok(_) if kept == Kept::No && !loss_told && plan.rules.on_lost == OnLost::Term => Ok(Exit::Lost),
+        // The command exited by itself, and only the release detected the loss of the lock.
+        Ok(_) if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term => Ok(Exit::Lost),
         exit => exit,
     }
 }
 
-fn wish(plan: &Plan) -> Wish<'_> {
-    Wish { key: &plan.key, ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
+fn claim_request(plan: &Plan) -> ClaimRequest<'_> {
+    ClaimRequest { key: &plan.key, ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
 }
 
 fn busy_as(plan: &Plan, failure: Failure) -> Failure {
@@ -74,21 +74,21 @@ fn busy_as(plan: &Plan, failure: Failure) -> Failure {
     }
 }
 
-/// What happens between the acquisition and the release.
-struct Shift<'a> {
+/// The time between the acquisition and the release.
+struct RunSession<'a> {
     plan: &'a Plan,
     guard: &'a Guard,
-    /// Where it lives, for comparing.
+    /// The backend of the lock, in a form that can be compared.
     place: &'a str,
     since: Instant,
     report: Reporter,
-    /// The user knows that the lock is lost, or it does not matter any more.
-    loss_told: bool,
+    /// The loss of the lock was reported to the user.
+    loss_reported: bool,
 }
 
-impl Shift<'_> {
-    async fn serve(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
-        self.firm().await?;
+impl RunSession<'_> {
+    async fn run(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
+        self.wait_for_full_lease().await?;
         if let Some(signal) = signals.pending().await {
             self.report.tell(&Event::GivenUp { signal, waited: Duration::ZERO });
             return Ok(signal.into());
@@ -96,23 +96,24 @@ impl Shift<'_> {
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
         self.report.tell(&Event::Started { pid: child.group().as_raw_nonzero().get() });
-        let ward = Ward::new(self.guard, child, terminal, self.plan.rules, self.since, self.report);
-        let watched = ward.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
-        let Watched { exit, asked, loss_told } = watched;
-        self.loss_told = loss_told;
-        if exit != Exit::Lost && !loss_told && !asked {
-            self.keep(signals).await;
+        let supervisor = Supervisor::new(self.guard, child, terminal, self.plan.rules, self.since, self.report);
+        let watched =
+            supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
+        let Supervised { exit, asked, loss_reported } = watched;
+        self.loss_reported = loss_reported;
+        if exit != Exit::Lost && !loss_reported && !asked {
+            self.hold_for_minimum(signals).await;
         }
         Ok(exit)
     }
 
-    /// Waits until the lease is longer than the grace. A lock that was handed over has a short lease at first, which a
-    /// renewal makes a full one; judged by it, the command would have to end before it began.
-    async fn firm(&mut self) -> Result<(), Failure> {
+    /// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first
+    /// renewal; without this wait, the command would be terminated before it starts.
+    async fn wait_for_full_lease(&mut self) -> Result<(), Failure> {
         while self.guard.remaining() <= self.plan.rules.grace {
             tokio::select! {
                 reason = self.guard.lost() => {
-                    self.loss_told = true;
+                    self.loss_reported = true;
                     return Err(Error::lost(self.guard.key().clone(), reason).into());
                 }
                 () = sleep(Duration::from_millis(2)) => {}
@@ -132,21 +133,21 @@ impl Shift<'_> {
         }
         let given = terminal.and_then(Terminal::for_start);
         Child::start(&self.plan.command, &environment, given).await.map_err(|error| {
-            // The new process may have had the terminal already when it failed.
+            // The new process may already have taken the terminal when it failed.
             if let (Some(_), Some(terminal)) = (given, terminal) {
                 terminal.reclaim();
             }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
-                io::ErrorKind::NotFound => (Exit::NotFound, "no such command".to_owned()),
+                io::ErrorKind::NotFound => (Exit::NotFound, "command not found".to_owned()),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))
         })
     }
 
-    /// Keeps the lock until the least hold is over, or a signal comes, or it is lost.
-    async fn keep(&mut self, signals: &mut Signals) {
+    /// Holds the lock until --hold-for elapses, a signal arrives, or the lock is lost.
+    async fn hold_for_minimum(&mut self, signals: &mut Signals) {
         let left = self.plan.hold_for.saturating_sub(self.since.elapsed());
         if left.is_zero() {
             return;
@@ -156,34 +157,34 @@ impl Shift<'_> {
             _ = signals.ending() => {}
             why = self.guard.lost() => {
                 self.report.tell(&Event::NotKept { key: self.guard.key().as_str(), why: why.to_string() });
-                self.loss_told = true;
+                self.loss_reported = true;
             }
             () = sleep(left) => {}
         }
     }
 }
 
-/// Whether the lock was held to the last.
+/// Whether the lock was held until the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum HeldUntilRelease {
     Yes,
     No,
 }
 
-async fn give_back(guard: Guard, report: Reporter, loss_told: bool) -> Kept {
+async fn release(guard: Guard, report: Reporter, loss_reported: bool) -> HeldUntilRelease {
     let key = guard.key().clone();
     match timeout(CLOSING, guard.release()).await {
         Ok(Ok(Released::Released)) => report.tell(&Event::Released),
         Ok(Ok(Released::AlreadyLost { why })) => {
-            if !loss_told {
+            if !loss_reported {
                 report.tell(&Event::WasLost { key: key.as_str(), why: why.to_string() });
             }
-            return Kept::No;
+            return HeldUntilRelease::No;
         }
         Ok(Err(error)) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("{error:#}") }),
         Err(_) => {
-            report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no answer in {}", Span(CLOSING)) });
+            report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no reply within {}", Span(CLOSING)) });
         }
     }
-    Kept::Yes
+    HeldUntilRelease::Yes
 }

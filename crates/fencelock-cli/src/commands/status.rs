@@ -7,12 +7,12 @@ use crate::text::{holding, plain, quarantine};
 use fencelock::{Client, Error, Unknown};
 use serde_json::Value;
 
-/// Tells who has a key.
+/// Shows the holder of a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| look(client, &status.key, context).await).await
+    context.with_client(async |client| show(client, &status.key, context).await).await
 }
 
-async fn look(client: &Client, key: &str, context: &Context) -> Result<Exit, Failure> {
+async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Failure> {
     let held = match client.inspect(key).await {
         Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
         held => held?,
@@ -26,7 +26,7 @@ async fn look(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
 }
 
-/// A server that may have forgotten the lock does not call it free.
+/// A server that may have lost the lock cannot report it as free.
 fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failure> {
     let why = quarantine(cause);
     let answer = if context.report.json {

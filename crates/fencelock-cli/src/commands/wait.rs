@@ -1,4 +1,4 @@
-use super::claim::{check, lasted};
+use super::claim::{check, extend_error};
 use crate::args::Wait;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -12,10 +12,10 @@ use fencelock::{Client, Error, Expiry, Fault, Holding, Span, Unknown};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// A look costs one small request; a fifth of a second is soon enough for a person and slow enough for a server.
-const PAUSE: Duration = Duration::from_millis(200);
-/// A look that is under way when the wait ends is hardly waited for: a healthy server needs less.
-const LAST_WORD: Duration = Duration::from_millis(50);
+/// One poll costs one small request: 200 ms is fast enough for users and slow enough for servers.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The minimum timeout of a poll: a healthy server answers faster.
+const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Waits until a key is free.
 pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure> {
@@ -27,7 +27,7 @@ pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure>
         .await
 }
 
-/// For programs; people are told by the exit code, or why it took too long.
+/// Writes the JSON result. Text output has only the exit code, or the error.
 fn answer(wait: &Wait, held: Option<&Holding>, progress: &Progress, context: &Context) -> Result<Exit, Failure> {
     if context.report.json {
         let mut answer = state(&wait.key, held);
@@ -39,12 +39,12 @@ fn answer(wait: &Wait, held: Option<&Holding>, progress: &Progress, context: &Co
 
 async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let progress = &Progress::new(&wait.key, context.report);
-    let mut looks = 0;
+    let mut attempts = 0;
     loop {
-        let seen = look(wait, client, progress).await;
+        let seen = inspect_within_limit(wait, client, progress).await;
         let left = wait.limit.map(|limit| limit.saturating_sub(progress.waited()));
         let over = left == Some(Duration::ZERO);
-        let pause = match seen {
+        let poll_interval = match seen {
             Ok(None) => {
                 progress.done("is free");
                 return answer(wait, None, progress, context);
@@ -52,52 +52,52 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
             Ok(Some(held)) if over && context.report.json => return answer(wait, Some(&held), progress, context),
             Ok(Some(held)) if over => {
                 let waited = Some(progress.waited()).filter(|_| wait.limit != Some(Duration::ZERO));
-                let waited = waited.map(|span| format!("; gave up after {}", Span(span))).unwrap_or_default();
+                let waited = waited.map(|span| format!("; stopped waiting after {}", Span(span))).unwrap_or_default();
                 return Err(Failure::new(Exit::Busy, format!("{} is {}{waited}", plain(&wait.key), holding(&held))));
             }
             Ok(Some(held)) => {
                 progress.waiting(&WaitStatus::of_watcher(&held, progress.waited()));
-                pause(&held)
+                poll_interval(&held)
             }
-            // What has not begun does not pass by itself.
-            Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() && (over || !passes(&cause)) => {
+            // A quarantine that has not started does not end by itself.
+            Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() && (over || !will_end(&cause)) => {
                 let why = format!("{} is unknown ({})", plain(&wait.key), quarantine(&cause));
                 return Err(Failure::new(Exit::Unreachable, why));
             }
             Err(Error::Unreachable { cause, .. }) if !over => {
                 progress.trouble(&cause);
-                PAUSE
+                POLL_INTERVAL
             }
             Err(mut error) => {
-                lasted(&mut error, progress.waited(), looks);
+                extend_error(&mut error, progress.waited(), attempts);
                 return Err(error.into());
             }
         };
-        looks += 1;
-        sleep(pause.min(left.unwrap_or(PAUSE))).await;
+        attempts += 1;
+        sleep(poll_interval.min(left.unwrap_or(POLL_INTERVAL))).await;
     }
 }
 
-/// A server that does not answer is not waited for beyond the end of the wait. Whoever looks once leaves that to the place.
-async fn look(wait: &Wait, client: &Client, progress: &Progress) -> Result<Option<Holding>, Error> {
+/// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend.
+async fn inspect_within_limit(wait: &Wait, client: &Client, progress: &Progress) -> Result<Option<Holding>, Error> {
     let looked = client.inspect(&wait.key);
     let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return looked.await };
-    let left = limit.saturating_sub(progress.waited()).max(LAST_WORD);
+    let left = limit.saturating_sub(progress.waited()).max(MIN_INSPECT_TIMEOUT);
     timeout(left, looked).await.unwrap_or_else(|_| {
-        let cause = Unknown::new(client.name(), Fault::Timeout, "the wait was over before an answer came");
+        let cause = Unknown::new(client.name(), Fault::Timeout, "the wait ended before a reply arrived");
         Err(Error::unreachable(cause))
     })
 }
 
-/// Whether every quarantine has begun, and so ends.
-fn passes(cause: &Unknown) -> bool {
+/// Whether every quarantine has started, and therefore ends.
+fn will_end(cause: &Unknown) -> bool {
     cause.nodes().iter().all(|node| node.fault != Fault::Quarantined || node.passes_in.is_some())
 }
 
-/// A lease about to end is worth waiting for exactly.
-fn pause(held: &Holding) -> Duration {
+/// Polls exactly when a lease ends, if that is sooner.
+fn poll_interval(held: &Holding) -> Duration {
     match Occupied::from(held.clone()).expiry {
-        Expiry::In(left) => PAUSE.min(left + Duration::from_millis(1)),
-        Expiry::Never => PAUSE,
+        Expiry::In(left) => POLL_INTERVAL.min(left + Duration::from_millis(1)),
+        Expiry::Never => POLL_INTERVAL,
     }
 }

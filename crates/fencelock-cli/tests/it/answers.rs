@@ -74,12 +74,12 @@ fn break_without_yes_only_shows_whose_hold_it_is() {
     let Some(place) = Place::redis() else { return };
     Test::new(&place, "acquire --label mine k").output();
     Test::new(&place, "break k")
-        .stderr("fencelock: k is held by * (mine) for *; nothing was done: add --yes to end this hold\n")
+        .stderr("fencelock: k is held by * (mine) for *; nothing was done: add --yes to break this lock\n")
         .status(64)
         .run();
     Test::new(&place, "-q status k").status(75).run();
-    Test::new(&place, "break --yes k").stdout("k: ended the hold that was held by * (mine) for *\n").run();
-    Test::new(&place, "break --yes k").stdout("k: free, so nothing was done\n").run();
+    Test::new(&place, "break --yes k").stdout("k: broke the lock held by * (mine) for *\n").run();
+    Test::new(&place, "break --yes k").stdout("k: free, nothing to do\n").run();
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_answer_that_cannot_be_written_is_74() {
     let output = Test::new(&place, "status k").command().stdout(full).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(74), "{stderr}");
-    assert!(stderr.starts_with("fencelock: cannot write the answer: "), "{stderr}");
+    assert!(stderr.starts_with("fencelock: cannot write the output: "), "{stderr}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Keys {
     fn breaks(&self, options: &str, shown: &str) {
         let output = self.test(&format!("break k {options}")).output();
         assert_eq!((output.status, self.have_it()), (0, 0), "{options}: {}", output.stderr);
-        assert!(output.stdout.contains("ended the hold") && output.stdout.contains(shown), "{}", output.stdout);
+        assert!(output.stdout.contains("broke the lock") && output.stdout.contains(shown), "{}", output.stdout);
     }
 }
 
@@ -73,12 +73,12 @@ fn what_is_no_string_is_never_deleted() {
         for (name, command) in types {
             keys.put(command);
             for options in ["", "--yes", ALL] {
-                keys.refuses(options, &[&format!("type {name}"), "it is no lock"]);
+                keys.refuses(options, &[&format!("type {name}"), "it is not a lock"]);
             }
         }
         let long = "x".repeat(301);
         keys.put(&["SET", "k", &long, "PX", "60000"]);
-        keys.refuses(ALL, &["a string of 301 bytes, \"xxxxxxxx\"...", "it is no lock"]);
+        keys.refuses(ALL, &["a string of 301 bytes, \"xxxxxxxx\"...", "it is not a lock"]);
     }
 }
 
@@ -133,7 +133,7 @@ fn a_lock_of_ours_needs_no_more_than_yes() {
     for keys in Keys::everywhere() {
         keys.test("acquire k").ok();
         let output = keys.test("break k").output();
-        assert!(output.status == 64 && output.stderr.contains("add --yes to end this hold"), "{}", output.stderr);
+        assert!(output.status == 64 && output.stderr.contains("add --yes to break this lock"), "{}", output.stderr);
         keys.test("break k --yes").ok();
         keys.test("status k").stdout("k: free\n").run();
     }

@@ -60,7 +60,7 @@ fn a_lost_lock_ends_all_that_the_command_has_started() {
     assert_eq!(started_under(&key), [""; 0], "nobody outlives the wrapper");
     let stderr = wrapper.end().stderr;
     assert!(
-        stderr.contains("the command, or what it has started, did not end; killing it"),
+        stderr.contains("the command or its descendants did not exit in time; killing them"),
         "one ignores TERM: {stderr}"
     );
 }
@@ -83,7 +83,7 @@ fn kill_9_of_the_guardian_ends_all_that_the_command_has_started() {
     assert_eq!(wrapper.status(), 137);
     assert_eq!(started_under(&key(&place)), [""; 0]);
     let stderr = wrapper.end().stderr;
-    assert!(stderr.contains("the process that guards the command was killed; killing the command"), "{stderr}");
+    assert!(stderr.contains("the parent-death watcher of the command was killed; killing the command"), "{stderr}");
 }
 
 #[test]
@@ -239,12 +239,12 @@ fn a_command_of_another_user_is_never_said_to_be_killed() {
     let output = wrapper.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
     let refused = format!(
-        "fencelock: k: process {command} runs as user 0 and takes no signal from this program: it still runs, and may \
+        "fencelock: k: process {command} runs as user 0 and cannot be signalled: it is still running, and may \
          overlap the next holder\n"
     );
     assert!(output.stderr.contains(&refused), "{}", output.stderr);
     assert!(
-        output.stderr.contains("k: the command, or what it has started, did not end and cannot be killed\n"),
+        output.stderr.contains("k: the command or its descendants did not exit in time and cannot be killed\n"),
         "{}",
         output.stderr
     );
@@ -261,6 +261,6 @@ fn what_another_user_has_left_is_told_and_not_waited_for() {
     assert!(is_alive(&left));
     send(&left, "KILL");
     let stderr = wrapper.end().stderr;
-    assert!(stderr.contains(&format!("k: process {left} runs as user 0 and takes no signal")), "{stderr}");
-    assert_eq!(stderr.matches("takes no signal").count(), 1, "{stderr}");
+    assert!(stderr.contains(&format!("k: process {left} runs as user 0 and cannot be signalled")), "{stderr}");
+    assert_eq!(stderr.matches("cannot be signalled").count(), 1, "{stderr}");
 }

@@ -90,11 +90,11 @@ fn a_command_without_a_key_is_not_taken_for_one() {
 }
 
 #[test]
-fn what_is_for_the_guardian_starts_nothing_for_others() {
+fn the_internal_watcher_mode_refuses_other_callers() {
     let place = Place::files();
     let output = Test::new(&place, "--guard-command back touch started").output();
     assert_eq!(output.status, 64, "{}", output.stderr);
-    assert!(output.stderr.contains("for `fencelock run` itself"), "{}", output.stderr);
+    assert!(output.stderr.contains("internal to `fencelock run`"), "{}", output.stderr);
     assert!(!place.dir().join("started").exists());
 }
 
@@ -123,11 +123,11 @@ fn a_lock_that_no_replica_confirms_is_69_and_named() {
     let url = format!("{}?acks=2&acks_timeout=50", place.url());
     let output = Test::new(&place, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
-    let told = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` counts the replicas, \
-                acks= in the URL says how many must confirm\n";
+    let told = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` shows the number of replicas, \
+                and acks= in the URL sets how many must confirm\n";
     assert!(output.stderr.starts_with("fencelock: the lock on k does not count: redis://"), "{}", output.stderr);
     assert!(output.stderr.ends_with(told), "{}", output.stderr);
-    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0), "it was given back");
+    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0), "the lock was released");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn busy_is_75_and_names_the_key_and_its_holder() {
     let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();
     holder.wait_for("ready");
     Test::new(&place, "run -n k -- true")
-        .stderr("fencelock: k is held by *:* (nightly), *; wait longer with -w, or ask it to finish\n")
+        .stderr("fencelock: k is held by *:* (nightly), *; use -w to wait longer\n")
         .status(75)
         .run();
     assert_eq!(holder.end().status, 1, "its read found the end of the input");
@@ -150,7 +150,7 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
     Test::new(&place, "run -w 0.2 k -- true")
         .stderr(
             "fencelock: waiting for k, held by *:*\n\
-             fencelock: k is held by *:*; gave up after 2* ms and * tries; wait longer with -w, or ask it to finish\n",
+             fencelock: k is held by *:*; gave up after 2* ms and * tries; use -w to wait longer\n",
         )
         .status(75)
         .run();
@@ -181,7 +181,7 @@ fn a_command_that_cannot_be_executed_is_126() {
 fn a_command_that_does_not_exist_is_127_and_the_lock_is_free_again() {
     let place = Place::files();
     Test::new(&place, "run k -- no-such-command-here")
-        .stderr("fencelock: cannot run no-such-command-here: no such command\n")
+        .stderr("fencelock: cannot run no-such-command-here: command not found\n")
         .status(127)
         .run();
     Test::new(&place, "status k").stdout("k: free\n").run();
@@ -220,7 +220,7 @@ fn a_server_that_wants_a_password_is_64_and_says_where_to_put_it() {
 #[test]
 fn locks_in_memory_are_refused_with_what_to_use_instead() {
     Test::new(&Place::files(), "run k --url memory: -- true")
-        .stderr("fencelock: locks at memory: end with this program; use file:DIR or redis://HOST\n")
+        .stderr("fencelock: locks at memory: are not visible to other processes; use file:DIR or redis://HOST\n")
         .status(64)
         .run();
 }

@@ -38,17 +38,17 @@ fn a_busy_lock_ends_with_the_code_that_was_chosen() {
 fn what_does_not_mean_the_same_is_refused_with_a_reason() {
     let place = Place::files();
     for (line, why) in [
-        ("run -s k true", "-s: there are no shared locks, every lock is exclusive"),
-        ("run --shared k -c true", "-s: there are no shared locks, every lock is exclusive"),
+        ("run -s k true", "-s: shared locks are not supported, every lock is exclusive"),
+        ("run --shared k -c true", "-s: shared locks are not supported, every lock is exclusive"),
         (
             "run -u k",
-            "-u: the lock of `run` is released when its command ends; one of `acquire` by `fencelock release`",
+            "-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`",
         ),
-        ("run -F k true", "-F: the command always is a process of its own, so that the lock can be renewed beside it"),
+        ("run -F k true", "-F: the command always runs in a separate process, so that the lock can be renewed"),
         (
             "run 9",
-            "no command to run under 9: fencelock run KEY -- COMMAND [ARGUMENT]...; a file descriptor cannot be locked, as \
-             in `flock 9`",
+            "no command to run under 9: fencelock run KEY -- COMMAND [ARGUMENT]...; locking a file descriptor, as in `flock \
+             9`, is not supported",
         ),
         ("run k", "no command to run under k: fencelock run KEY -- COMMAND [ARGUMENT]..."),
     ] {

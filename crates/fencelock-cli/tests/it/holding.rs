@@ -47,7 +47,7 @@ fn a_signal_that_ends_the_command_ends_the_least_hold_too() {
 fn the_longest_hold_ends_the_command() {
     let place = Place::files();
     Test::script(&place, "--max-hold 0.2 k", "exec sleep 1000")
-        .stderr("fencelock: k: --max-hold 200 ms is over; ending the command (TERM, then KILL in 5 s)\n")
+        .stderr("fencelock: k: --max-hold 200 ms is reached; terminating the command (TERM, then KILL in 5 s)\n")
         .status(76)
         .run();
     Test::new(&place, "status k").stdout("k: free\n").run();
@@ -58,8 +58,8 @@ fn a_command_that_ignores_term_is_killed_after_the_grace_with_all_its_group() {
     let place = Place::files();
     Test::script(&place, "--max-hold 0.2 --grace 0.2 k", "trap '' TERM; sleep 1000 & sleep 1000")
         .stderr(
-            "fencelock: k: --max-hold 200 ms is over; ending the command (TERM, then KILL in 200 ms)\n\
-             fencelock: k: the command, or what it has started, did not end; killing it\n",
+            "fencelock: k: --max-hold 200 ms is reached; terminating the command (TERM, then KILL in 200 ms)\n\
+             fencelock: k: the command or its descendants did not exit in time; killing them\n",
         )
         .status(76)
         .run();

@@ -88,7 +88,7 @@ fn a_real_server_does_the_same_and_is_left_clean() {
     let url = place.url();
     let text = Test::new(&place, &format!("lab s2-3-deadline-value --url {url}")).output().stdout;
     assert!(text.contains("  9  P2    DEL lock -> 1  [no lock]\n"), "{text}");
-    assert!(text.contains("The server gave every answer that the model gives"), "{text}");
+    assert!(text.contains("Every reply of the server matches the model"), "{text}");
     assert_eq!(place.server().command(&["DBSIZE"]), fencelock_testkit::Reply::Int(0));
 }
 
@@ -96,7 +96,7 @@ fn a_real_server_does_the_same_and_is_left_clean() {
 fn the_environment_alone_starts_no_replay() {
     let Some(place) = Place::redis() else { return };
     let text = Test::new(&place, "lab s2-3-deadline-value").output().stdout;
-    assert!(!text.contains("The server gave"), "{text}");
+    assert!(!text.contains("Every reply of the server"), "{text}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn what_cannot_be_shown_is_64_and_a_server_that_is_not_there_69() {
 fn a_place_that_is_no_redis_is_64_and_says_what_would_do() {
     for line in ["lab s2-5-set-nx-ex --url file:locks", "lab stock --url redlock://a,b,c"] {
         Test::new(&Place::files(), line)
-            .stderr("fencelock: --url: the lab works on one Redis: redis://HOST[:PORT][/DB] or rediss://...\n")
+            .stderr("fencelock: --url: the lab needs a single Redis: redis://HOST[:PORT][/DB] or rediss://...\n")
             .status(64)
             .run();
     }

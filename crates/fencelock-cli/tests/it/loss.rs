@@ -30,8 +30,11 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
     assert!(fs::exists(place.file("asked")).unwrap(), "TERM came before KILL");
     assert!(dead_by > lease_ends - Duration::from_millis(1500), "not killed at the first failure");
     let stderr = wrapper.end().stderr;
-    assert!(stderr.contains("k: its lease is about to end and could not be renewed; ending the command"), "{stderr}");
-    assert!(stderr.contains("k: the command, or what it has started, did not end; killing it"), "{stderr}");
+    assert!(
+        stderr.contains("k: its lease is about to end and could not be renewed; terminating the command"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("k: the command or its descendants did not exit in time; killing them"), "{stderr}");
 }
 
 #[test]
@@ -55,11 +58,11 @@ fn a_broken_hold_ends_the_command() {
     let Some(place) = Place::redis() else { return };
     let mut wrapper = Test::script(&place, "--ttl 3s k", "echo ready; exec sleep 1000").start();
     wrapper.wait_for("ready");
-    Test::new(&place, "break --yes k").stdout("k: ended the hold that was held by *\n").run();
+    Test::new(&place, "break --yes k").stdout("k: broke the lock held by *\n").run();
     let output = wrapper.end();
     assert_eq!(output.status, 76);
     let wanted =
-        "fencelock: k: the key is gone, deleted or forgotten by the server; ending the command (TERM, then KILL";
+        "fencelock: k: the key is gone, deleted or forgotten by the server; terminating the command (TERM, then KILL";
     assert!(output.stderr.starts_with(wanted), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
@@ -91,7 +94,7 @@ fn a_user_who_wants_a_warning_gets_no_more() {
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!(output.status, 5);
-    assert!(output.stderr.contains("the command goes on, so another one may run beside it"), "{}", output.stderr);
+    assert!(output.stderr.contains("the command continues and may overlap the next holder"), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
 
@@ -124,7 +127,7 @@ fn a_stopped_wrapper_leaves_no_command_alive_beyond_the_lease() {
     wrapper.kill("CONT");
     let output = wrapper.end();
     assert_eq!(output.status, 76);
-    let wanted = |signal| format!("k: this process was stopped or too slow; its guardian has sent {signal}");
+    let wanted = |signal| format!("k: this process was stopped or too slow; the parent-death watcher sent {signal}");
     assert!(
         output.stderr.contains(&wanted("SIGTERM")) && output.stderr.contains(&wanted("SIGKILL")),
         "{}",

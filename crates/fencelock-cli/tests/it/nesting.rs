@@ -6,7 +6,7 @@ use crate::test::{BINARY, Test};
 #[test]
 fn a_lock_that_this_program_runs_under_is_not_waited_for() {
     let place = Place::files();
-    let told = "fencelock: k is the lock that this program runs under *--nested-ok if that hold is over\n";
+    let told = "fencelock: k is the lock that this program runs under *--nested-ok if that lock is released\n";
     for line in ["run k -- true", "run -n k -- true", "acquire k", "wait k"] {
         // Locks in files are not for `acquire`, which is refused first.
         let told = if line.starts_with("acquire") { "fencelock: file:*\n" } else { told };

@@ -39,7 +39,7 @@ fn a_server_that_starts_later_is_waited_for() {
     server.kill();
     let waiters = all_waits(&place);
     for (waiter, _) in &waiters {
-        waiter.wait_for_error("fencelock: waiting for an answer: redis://127.0.0.1:");
+        waiter.wait_for_error("fencelock: waiting for a reply: redis://127.0.0.1:");
     }
     place.redis.as_mut().unwrap().restart().unwrap();
     all_end_well(waiters);
@@ -82,7 +82,7 @@ fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
     Test::new(&place, "init").env("FENCELOCK_URL", &url).ok();
     servers[1..].iter_mut().for_each(RedisServer::kill);
     let waiter = Test::new(&place, "run k -- true").env("FENCELOCK_URL", &url).start();
-    waiter.wait_for_error("fencelock: waiting for an answer: redis://127.0.0.1:");
+    waiter.wait_for_error("fencelock: waiting for a reply: redis://127.0.0.1:");
     servers[1].restart().unwrap();
     let output = waiter.end();
     assert_eq!(output.status, 0, "{}", output.stderr);

@@ -96,7 +96,7 @@ fn a_second_request_to_end_kills() {
         assert_eq!(output.status, 137, "{first} {second}");
         // The shell tells of the end of its sleep.
         assert!(
-            output.stderr.ends_with("fencelock: k: asked twice to end; killing the command\n"),
+            output.stderr.ends_with("fencelock: k: received a second termination signal; killing the command\n"),
             "{}",
             output.stderr
         );

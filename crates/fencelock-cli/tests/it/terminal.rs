@@ -64,7 +64,7 @@ fn control_c_reaches_the_command_alone() {
     terminal.wait_for("interrupted");
     let output = terminal.end();
     assert_eq!(output.status, 9);
-    assert!(!output.stdout.contains("passed SIGINT"), "{}", output.stdout);
+    assert!(!output.stdout.contains("forwarded SIGINT"), "{}", output.stdout);
 }
 
 #[test]

@@ -42,15 +42,11 @@ fn a_hold_that_is_over_cannot_be_renewed_or_released() {
     let holder = Test::new(&place, "acquire k").output().stdout;
     Test::new(&place, "-q break --yes k").run();
     Test::new(&place, &format!("renew k --holder {holder}"))
-        .stderr(
-            "fencelock: k is not held under that holder any more: it was released already, or its lease has ended\n",
-        )
+        .stderr("fencelock: k is no longer held by that holder: it was released, or its lease has ended\n")
         .status(76)
         .run();
     Test::new(&place, &format!("release k --holder {holder}"))
-        .stderr(
-            "fencelock: k is not held under that holder any more: it was released already, or its lease has ended\n",
-        )
+        .stderr("fencelock: k is no longer held by that holder: it was released, or its lease has ended\n")
         .status(76)
         .run();
     let output = Test::new(&place, &format!("--json release k --holder {holder}")).output();
@@ -64,7 +60,7 @@ fn the_wrong_proof_releases_nothing_and_says_who_has_it() {
     Test::new(&place, "-q acquire --label mine k").output();
     let wrong = "0".repeat(32);
     Test::new(&place, &format!("release k --holder {wrong}"))
-        .stderr("fencelock: k is not held under that holder any more: it is held by * (mine) now\n")
+        .stderr("fencelock: k is no longer held by that holder: it is held by * (mine) now\n")
         .status(76)
         .run();
     Test::new(&place, "-q status k").status(75).run();
@@ -96,8 +92,8 @@ fn acquire_refuses_places_where_nothing_outlives_a_process() {
     let place = Place::files();
     Test::new(&place, "acquire k")
         .stderr(
-            "fencelock: file:*: locks there end with the process that took them, so nothing would be held after \
-             `acquire`; use `fencelock run KEY -- COMMAND`, or a redis:// URL\n",
+            "fencelock: file:*: its locks end with the process that acquired them, so `acquire` cannot keep \
+             one; use `fencelock run KEY -- COMMAND`, or a redis:// URL\n",
         )
         .status(64)
         .run();
@@ -111,7 +107,7 @@ fn a_hold_whose_proof_could_not_be_written_is_given_back() {
     let output = Test::new(&place, "acquire k").command().stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(74));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.ends_with("; the lock was given back\n"), "{stderr}");
+    assert!(stderr.ends_with("; the lock was released\n"), "{stderr}");
     Test::new(&place, "status k").stdout("k: free\n").run();
 }
 
@@ -123,7 +119,7 @@ fn a_hold_whose_proof_nobody_reads_is_given_back() {
     let output = Test::new(&place, "acquire k").command().stdout(writer).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(74), "{stderr}");
-    assert!(stderr.ends_with("; the lock was given back\n"), "{stderr}");
+    assert!(stderr.ends_with("; the lock was released\n"), "{stderr}");
     Test::new(&place, "status k").stdout("k: free\n").run();
 }
 
@@ -138,7 +134,7 @@ fn a_hold_whose_proof_goes_to_a_closed_stdout_is_given_back() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         (output.status.code(), stderr.as_str()),
-        (Some(74), "fencelock: cannot write the answer: stdout is closed; the lock was given back\n")
+        (Some(74), "fencelock: cannot write the output: stdout is closed; the lock was released\n")
     );
     Test::new(&place, "status k").stdout("k: free\n").run();
     assert_eq!(acquire("> /dev/null").status.code(), Some(0), "whoever throws it away knows what they do");

@@ -13,7 +13,7 @@ fn wait_ends_when_the_key_is_free_and_takes_nothing() {
     let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
     let mut waiter = Test::new(&place, "wait k").start();
-    let told = "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; gave up after 1* ms\n";
+    let told = "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; stopped waiting after 1* ms\n";
     Test::new(&place, "wait -w 0.1 k").stderr(told).status(75).run();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
     holder.say("\n");
@@ -97,7 +97,7 @@ fn a_short_wait_is_told_once() {
 fn who_wants_to_know_more_is_told_where_the_lock_lives() {
     let place = Place::files();
     let output = Test::new(&place, "run -v k -- true").output();
-    assert!(output.stderr.contains(&format!("fencelock: k lives at {}\n", place.url())), "{}", output.stderr);
+    assert!(output.stderr.contains(&format!("fencelock: k is stored at {}\n", place.url())), "{}", output.stderr);
     let output = Test::new(&place, "run k -- true").output();
     assert_eq!(output.stderr, "");
 }
@@ -109,7 +109,7 @@ fn a_server_that_takes_no_locks_is_told_of_once() {
     place.server().command(&["REPLICAOF", "127.0.0.1", "1"]);
     let waiter = Test::new(&place, "run -w 1.5 k -- true").start().end();
     assert_eq!(waiter.status, 69, "{}", waiter.stderr);
-    assert_eq!(waiter.stderr.matches("waiting for an answer: ").count(), 1, "{}", waiter.stderr);
+    assert_eq!(waiter.stderr.matches("waiting for a reply: ").count(), 1, "{}", waiter.stderr);
     assert!(!waiter.stderr.contains("could not release"), "{}", waiter.stderr);
     let waiter = Test::new(&place, "run --json -w 1.5 k -- true").start().end();
     assert_eq!(waiter.stderr.matches(r#""event":"unreachable""#).count(), 1, "{}", waiter.stderr);

@@ -1,6 +1,6 @@
-//! The scores as bars.
+//! Draws the scores as a bar chart.
 
-use super::Story;
+use super::WorkloadKind;
 use super::score::{Score, headline};
 use crate::columns::wrapped;
 use crate::svg::{STYLE, Svg};
@@ -25,13 +25,13 @@ const BAD: &str = "#b3261e";
 pub fn chart(scores: &[Score], lang: Lang) -> String {
     let mut svg = Svg::new(STYLE, 0);
     let Some(load) = scores.first().map(|score| score.load) else { return svg.finish((WIDTH, TOP)) };
-    let is_bank = load.story == Story::Bank;
+    let is_bank = load.workload == WorkloadKind::Bank;
     let top = TOP + title(&mut svg, &headline(&load, lang));
-    let (good, bad) = match (load.story, lang) {
-        (Story::Stock, Lang::En) => ("sold", "sold, but not there"),
-        (Story::Stock, Lang::Zh) => ("卖出", "超卖"),
-        (Story::Bank, Lang::En) => ("accounts that are right", "accounts that are wrong"),
-        (Story::Bank, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
+    let (good, bad) = match (load.workload, lang) {
+        (WorkloadKind::Stock, Lang::En) => ("sold", "sold, but not there"),
+        (WorkloadKind::Stock, Lang::Zh) => ("卖出", "超卖"),
+        (WorkloadKind::Bank, Lang::En) => ("accounts that are right", "accounts that are wrong"),
+        (WorkloadKind::Bank, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
     };
     for (x, colour, label) in [(LEFT, GOOD, good), (LEFT + 210.0, BAD, bad)] {
         svg.rect((x, top - 44.0), (12.0, 12.0), &format!("fill=\"{colour}\""));
@@ -73,7 +73,7 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
     svg.finish((WIDTH, bottom + 34.0))
 }
 
-/// Writes the first clause large and the others below it, and tells how much room they take.
+/// Writes the first clause as the title and the others below it. Returns their height.
 fn title(svg: &mut Svg, headline: &str) -> f64 {
     let (first, rest) = headline.split_once([';', '；']).unwrap_or((headline, ""));
     svg.text((20.0, 32.0), "head", first);

@@ -1,4 +1,4 @@
-//! What a process is told, and what it tells in the end. Both are one line of JSON.
+//! The job and the tally of a worker process, each one line of JSON.
 
 use super::{Load, NotRun};
 use crate::server::Server;
@@ -6,7 +6,7 @@ use redis::RedisResult;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The part of one process.
+/// The job of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub(super) url: String,
@@ -17,18 +17,18 @@ pub struct Job {
     pub(super) load: Load,
 }
 
-/// What came of it.
+/// The result of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Requests that were answered: sold, or sold out.
+    /// Requests that were served: sold, or sold out.
     pub answered: u64,
-    /// How often somebody was told that the lock is taken, and came again.
+    /// Attempts that found the lock taken, and were retried.
     pub busy: u64,
-    /// Late reads and writes that were refused for their token. Their requests came again.
+    /// Late reads and writes rejected by the fencing token, and retried.
     pub refused: u64,
-    /// Writes that were not tried, as their holder had found its lock lost. Their requests came again.
+    /// Writes skipped because the holder detected the loss of its lock, and retried.
     pub given_up: u64,
-    /// Requests that were never answered, because nobody got the lock any more.
+    /// Requests that were never served because the lock was stalled.
     pub stuck: u64,
 }
 
@@ -86,14 +86,14 @@ fn parse<T: DeserializeOwned>(line: &str) -> Result<T, NotRun> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Story;
+    use super::super::WorkloadKind;
     use super::*;
     use std::time::Duration;
 
     #[test]
     fn a_job_and_a_tally_arrive_as_they_were_sent() {
         let load = Load {
-            story: Story::Bank,
+            workload: WorkloadKind::Bank,
             processes: 3,
             requests: 40,
             stock: 7,

@@ -1,8 +1,8 @@
-//! This project's own client, as its users have it.
+//! The fencelock client with its public API.
 
 use super::NotRun;
 use super::job::Job;
-use super::work::{Outcome, Work};
+use super::work::{AttemptResult, Work};
 use fencelock::{Error, blocking};
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ impl Library {
         Self { client, prefix: job.prefix.clone(), ttl: job.load.ttl, wait, fenced }
     }
 
-    pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<Outcome, NotRun> {
+    pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<AttemptResult, NotRun> {
         let lock = self.client.lock(format!("{}lock:{account}", self.prefix)).ttl(self.ttl).wait(self.wait);
         let guard = match lock.acquire() {
             Ok(guard) => guard,
-            Err(Error::Busy { .. }) => return Ok(Outcome::Busy),
+            Err(Error::Busy { .. }) => return Ok(AttemptResult::Busy),
             Err(error) => return Err(error.into()),
         };
         let token = self.fenced.then(|| guard.fencing_token().get());
         // The client renews by itself.
         let outcome = if !work.begin(token, &mut || Ok(()))? {
-            Outcome::Refused
+            AttemptResult::Refused
         } else if guard.check().is_err() {
-            Outcome::GivenUp
+            AttemptResult::GivenUp
         } else if work.end()? {
-            Outcome::Served
+            AttemptResult::Served
         } else {
-            Outcome::Refused
+            AttemptResult::Refused
         };
-        // A loss that is told only here was either refused above, or nobody else was in the way of the write.
+        // A loss detected only here was rejected above, or no other client wrote in between.
         guard.release()?;
         Ok(outcome)
     }

@@ -1,24 +1,24 @@
-//! The articles' two stories as a load on a real server: a flash sale, and two payments from one account.
+//! Two workloads on a real server: a flash sale, and two concurrent payments from one account.
 //!
-//! Every scheme gets the same load, spread over processes. What it protects is a number that is read, thought about and
-//! written. So a lock that lets two in at once shows in the books, and one that lets nobody in shows in the answers.
+//! Every scheme runs the same workload in several processes. The lock protects a number that each holder reads and then
+//! writes. Overlapping holders show as lost updates in the ledger, and a lock that is never released as stuck requests.
 
-mod account;
-mod books;
 mod chart;
-mod hand;
 mod job;
+mod ledger;
 mod library;
-mod part;
+mod process;
 mod program;
+mod request;
 mod round;
 mod score;
 mod successor;
 mod work;
+mod worker;
 
 pub use chart::chart;
 pub use job::{Job, Tally};
-pub use part::work;
+pub use process::work;
 pub use round::Round;
 pub use score::{Score, json_scores, scores};
 pub use successor::{Entrance, Successor};
@@ -32,56 +32,56 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Which of the two.
+/// The kind of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Story {
-    /// A few pieces in stock, and thousands of requests for one.
+pub enum WorkloadKind {
+    /// A small stock, and thousands of concurrent requests.
     Stock,
-    /// Accounts with 1000, from each of which 500 and 300 are paid at the same time.
+    /// Accounts with a balance of 1000, with concurrent payments of 500 and 300 from each.
     Bank,
 }
 
-/// What every scheme has to bear.
+/// The parameters of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// Which story.
-    pub story: Story,
-    /// Processes, each of which serves eight requests at a time.
+    /// The kind of workload.
+    pub workload: WorkloadKind,
+    /// Worker processes; each handles eight concurrent requests.
     pub processes: u32,
-    /// Requests altogether.
+    /// The total number of requests.
     pub requests: u32,
-    /// Pieces in stock.
+    /// The initial stock.
     pub stock: u32,
     /// The time between reading and writing.
     pub work: Duration,
-    /// How long a lock lasts, if it ends by itself.
+    /// The TTL of the lock, if the scheme has one.
     pub ttl: Duration,
-    /// Some holders take so long between reading and writing.
+    /// The time that slow holders spend between reading and writing.
     pub sleep: Option<Duration>,
     /// One process is killed while one of its requests is between reading and writing.
     pub crash: bool,
-    /// Before they write, holders tell their [`Host`], who may let their whole process stand still.
+    /// Holders notify their [`Host`] before a write. The host may pause their process.
     pub pause: bool,
 }
 
-/// Requests that a process serves at a time.
-pub(crate) const HANDS: u32 = 8;
+/// The number of concurrent requests of a process.
+pub(crate) const CONCURRENCY: u32 = 8;
 
 /// The scheme without a lock.
 pub(crate) const NONE: &str = "none";
 
-/// Why a story could not be told to its end.
+/// Why a workload failed.
 #[derive(Debug)]
 pub enum NotRun {
-    /// The server did not do what was asked.
+    /// The server returned an error.
     Server(redis::RedisError),
-    /// This project's own client did not.
+    /// The fencelock client returned an error.
     Client(Box<fencelock::Error>),
-    /// There is no such scheme, or it is not one for a server.
+    /// The scheme does not exist, or does not run on one server.
     Scheme(String),
-    /// A process was told something that it does not understand.
+    /// A process received an invalid message.
     Job(String),
-    /// A process could not begin.
+    /// A process could not start.
     Start(std::io::Error),
 }
 
@@ -89,10 +89,10 @@ impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(error) => f.write_str(&trouble(error, Lang::En)),
-            Self::Client(error) => write!(f, "the client did not do what was asked: {error:#}"),
-            Self::Scheme(id) => write!(f, "{id} is no scheme for one server"),
+            Self::Client(error) => write!(f, "the client failed: {error:#}"),
+            Self::Scheme(id) => write!(f, "{id} is not a scheme for a single server"),
             Self::Job(text) => write!(f, "not a job: {text}"),
-            Self::Start(error) => write!(f, "a process could not begin: {error}"),
+            Self::Start(error) => write!(f, "a process could not start: {error}"),
         }
     }
 }
@@ -111,21 +111,21 @@ impl From<fencelock::Error> for NotRun {
     }
 }
 
-/// How the protected number is reached.
+/// The lock that protects the number.
 #[derive(Debug, Clone)]
-pub(crate) enum Way {
+pub(crate) enum LockMethodKind {
     /// Without a lock.
     Open,
-    /// By the lines of a scheme.
+    /// The steps of a scheme.
     Program(Scheme),
-    /// By this project's own client.
+    /// The fencelock client.
     Library {
-        /// Whether its fencing token is checked where the number is read and written.
+        /// Whether reads and writes check the fencing token.
         fenced: bool,
     },
 }
 
-impl Way {
+impl LockMethodKind {
     pub(crate) fn of(id: &str) -> Result<Self, NotRun> {
         let unknown = || NotRun::Scheme(id.to_owned());
         match id {
@@ -140,19 +140,19 @@ impl Way {
         matches!(self, Self::Library { fenced: true })
     }
 
-    /// Whether a second one comes in, sooner or later, while the process of the first stands still.
-    pub(crate) const fn lets_others_in(&self) -> bool {
+    /// Whether another client can acquire the lock while the process of the holder is paused.
+    pub(crate) const fn admits_successor(&self) -> bool {
         !matches!(self, Self::Program(Scheme { has_lease: false, .. }))
     }
 }
 
-/// Locks of a system are on no server, and without a failover a replica makes no difference.
+/// Excludes locks of one process, and schemes that only differ during a failover.
 fn is_for_one_server(scheme: &Scheme) -> bool {
     matches!(scheme.home, Home::Redis | Home::Three)
 }
 
-/// The schemes that a story can be told with, the one without a lock first, this project's own last.
-pub fn schemes_of_stories() -> Vec<&'static str> {
+/// The schemes that a workload can run, from no lock to fencelock.
+pub fn workload_scheme_ids() -> Vec<&'static str> {
     let on_servers = catalog().into_iter().filter(is_for_one_server).map(|scheme| scheme.id);
     std::iter::once(NONE).chain(on_servers).chain(["fencelock-unfenced", "fencelock"]).collect()
 }
@@ -162,11 +162,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scheme_of_the_stories_has_a_way_and_the_own_one_is_the_last() {
-        let all = schemes_of_stories();
-        assert!(all.iter().all(|id| Way::of(id).is_ok()), "{all:?}");
+    fn every_workload_scheme_has_a_lock_and_fencelock_is_the_last() {
+        let all = workload_scheme_ids();
+        assert!(all.iter().all(|id| LockMethodKind::of(id).is_ok()), "{all:?}");
         assert_eq!((all.first(), all.last()), (Some(&"none"), Some(&"fencelock")));
         assert!(all.contains(&"s4-redlock") && !all.contains(&"s2-process") && !all.contains(&"s3-replica-lag"));
-        assert!(matches!(Way::of("s2-thread"), Err(NotRun::Scheme(_))));
+        assert!(matches!(LockMethodKind::of("s2-thread"), Err(NotRun::Scheme(_))));
     }
 }

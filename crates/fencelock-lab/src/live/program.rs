@@ -1,9 +1,9 @@
-//! The lines of a scheme, one after the other, on a real server.
+//! Runs the steps of a scheme on a real server.
 
 use super::NotRun;
-use super::books::FOREVER;
 use super::job::Job;
-use super::work::{Outcome, Work, clock};
+use super::ledger::FOREVER;
+use super::work::{AttemptResult, Work, clock};
 use crate::model::command::Command;
 use crate::model::state::{TTL, Value};
 use crate::scheme::{Content, Op, Scheme};
@@ -12,9 +12,9 @@ use crate::wire::Wire;
 use redis::{RedisResult, Value as Answer};
 use std::time::Duration;
 
-/// Between two attempts of somebody who was told that the lock is taken: the article's five milliseconds.
+/// The retry interval: five milliseconds, as in the article.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
-/// How often a client asks that asks again: the article's three times.
+/// The number of attempts of a retrying scheme: three, as in the article.
 const TRIES: u8 = 3;
 
 pub(super) struct Program {
@@ -22,15 +22,15 @@ pub(super) struct Program {
     server: Server,
     prefix: String,
     ttl: Duration,
-    /// Of this hand alone.
+    /// The name of this worker.
     name: String,
     /// Attempts so far.
     attempts: u64,
 }
 
-/// What a client knows in the course of an attempt.
+/// The state of a client during an attempt.
 #[derive(Default)]
-struct Memory {
+struct ClientState {
     id: String,
     /// The value that was read.
     seen: Option<String>,
@@ -42,31 +42,31 @@ struct Memory {
 }
 
 impl Program {
-    pub(super) fn new(scheme: Scheme, job: &Job, hand: u32) -> Result<Self, NotRun> {
+    pub(super) fn new(scheme: Scheme, job: &Job, worker: u32) -> Result<Self, NotRun> {
         let (server, prefix) = (job.connect()?, job.prefix.clone());
-        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{hand}", job.process), attempts: 0 })
+        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{worker}", job.process), attempts: 0 })
     }
 
-    pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<Outcome, NotRun> {
+    pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<AttemptResult, NotRun> {
         self.attempts += 1;
-        let mut memory = Memory { id: format!("{}-{}", self.name, self.attempts), ..Memory::default() };
+        let mut memory = ClientState { id: format!("{}-{}", self.name, self.attempts), ..ClientState::default() };
         let mut at = 0;
         loop {
             let line = self.scheme.lines[at];
             let yes = match line.op {
-                Op::Busy => return Ok(Outcome::Busy),
-                Op::Done if memory.refused => return Ok(Outcome::Refused),
-                Op::Done => return Ok(Outcome::Served),
+                Op::Busy => return Ok(AttemptResult::Busy),
+                Op::Done if memory.refused => return Ok(AttemptResult::Refused),
+                Op::Done => return Ok(AttemptResult::Served),
                 Op::Enter => self.enter(account, &memory, work)?,
                 Op::Write => work.end()?,
-                op => self.carry_out(op, account, &mut memory)?,
+                op => self.execute(op, account, &mut memory)?,
             };
             memory.refused |= !yes && matches!(line.op, Op::Enter | Op::Write);
             at = usize::from(if yes { line.yes } else { line.no });
         }
     }
 
-    fn enter(&mut self, account: u32, memory: &Memory, work: &mut Work<'_>) -> Result<bool, NotRun> {
+    fn enter(&mut self, account: u32, memory: &ClientState, work: &mut Work<'_>) -> Result<bool, NotRun> {
         let is_renewed = self.scheme.is_renewed;
         let mut renew = || {
             if is_renewed {
@@ -77,7 +77,7 @@ impl Program {
         work.begin(None, &mut renew)
     }
 
-    fn carry_out(&mut self, op: Op, account: u32, memory: &mut Memory) -> Result<bool, NotRun> {
+    fn execute(&mut self, op: Op, account: u32, memory: &mut ClientState) -> Result<bool, NotRun> {
         match op {
             Op::SetNode(0) => (memory.votes, memory.asked) = (0, clock()),
             Op::HasMajority => return Ok(memory.votes > 1 && clock() < memory.asked + millis(self.ttl)),
@@ -101,10 +101,10 @@ impl Program {
         });
         let command = command.ok_or_else(|| NotRun::Scheme(self.scheme.id.to_owned()))?;
         let answer = self.send(&command, account, memory)?;
-        Ok(understand(op, &answer, memory))
+        Ok(is_success(op, &answer, memory))
     }
 
-    fn send(&mut self, command: &Command, account: u32, memory: &Memory) -> Result<Answer, NotRun> {
+    fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<Answer, NotRun> {
         // One server stands for three, with a key for each.
         let lock = format!("{}lock{}:{account}", self.prefix, command.node + 1);
         let wire = Wire { lock, fence: format!("{}fence:{account}", self.prefix), ttl: self.ttl };
@@ -115,11 +115,11 @@ impl Program {
             Value::Id(_) => memory.id.clone(),
             Value::Time(ticks) => (clock() + tick * u64::from(ticks)).to_string(),
         });
-        Ok(self.outlived(&words, &wire.lock)?)
+        Ok(self.send_with_expiry(&words, &wire.lock)?)
     }
 
-    /// Sends words of a scheme. A lock without an end gets one that no scheme sees, for a story that nobody cleans up after.
-    fn outlived(&mut self, words: &[String], lock: &str) -> RedisResult<Answer> {
+    /// Sends a command. A lock without a TTL gets one that the scheme cannot see, in case no process cleans up.
+    fn send_with_expiry(&mut self, words: &[String], lock: &str) -> RedisResult<Answer> {
         let forever = FOREVER.to_string();
         match words.first().map(String::as_str) {
             Some("SETNX") => {
@@ -142,8 +142,8 @@ impl Program {
     }
 }
 
-/// Whether an answer is a yes, as in the model.
-fn understand(op: Op, answer: &Answer, memory: &mut Memory) -> bool {
+/// Whether a reply means success, as in the model.
+fn is_success(op: Op, answer: &Answer, memory: &mut ClientState) -> bool {
     let text = match answer {
         Answer::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,

@@ -1,18 +1,18 @@
-//! One scheme's turn.
+//! One round: a workload with one scheme.
 
-use super::books::Books;
 use super::job::{Job, Tally};
+use super::ledger::Ledger;
 use super::score::Score;
-use super::{Load, NotRun, Successor, Way};
+use super::{Load, LockMethodKind, NotRun, Successor};
 use crate::server::Server;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use std::time::Duration;
 
-/// The keys of one scheme's turn on the server. They are removed when it is dropped, whatever happened.
+/// The keys of one round on the server. Dropping removes them.
 #[derive(Debug)]
 pub struct Round {
-    books: Books,
+    ledger: Ledger,
     url: String,
     prefix: String,
     scheme: String,
@@ -20,21 +20,21 @@ pub struct Round {
 }
 
 impl Round {
-    /// Writes the numbers as they are at first.
+    /// Writes the initial values.
     ///
     /// # Errors
     /// [`NotRun`], also if there is no such scheme.
     pub fn open(url: &str, scheme: &str, load: Load) -> Result<Self, NotRun> {
-        let way = Way::of(scheme)?;
+        let way = LockMethodKind::of(scheme)?;
         let now = BootClock.now().since(Moment::default()).as_nanos();
         let prefix = format!("fencelock-lab:{{{}-{now}}}:", std::process::id());
-        let books = Books::open(Server::connect(url)?, &prefix, way.is_fenced());
-        let mut round = Self { books, url: url.to_owned(), prefix, scheme: scheme.to_owned(), load };
-        round.books.begin(&load)?;
+        let ledger = Ledger::open(Server::connect(url)?, &prefix, way.is_fenced());
+        let mut round = Self { ledger, url: url.to_owned(), prefix, scheme: scheme.to_owned(), load };
+        round.ledger.begin(&load)?;
         Ok(round)
     }
 
-    /// A part for each process.
+    /// The jobs of all processes.
     pub fn jobs(&self) -> Vec<Job> {
         let job = |process| Job {
             url: self.url.clone(),
@@ -46,17 +46,17 @@ impl Round {
         (0..self.load.processes).map(job).collect()
     }
 
-    /// For whoever lets a process stand still: tells when somebody else has come in.
+    /// Detects the next holder while a process is paused.
     ///
     /// # Errors
     /// [`NotRun`].
     pub fn successor(&self) -> Result<Successor, NotRun> {
-        let way = Way::of(&self.scheme)?;
-        let books = Books::open(Server::connect(&self.url)?, &self.prefix, way.is_fenced());
-        Ok(Successor::new(books, self.load.ttl, way.lets_others_in() && self.load.processes > 1))
+        let way = LockMethodKind::of(&self.scheme)?;
+        let ledger = Ledger::open(Server::connect(&self.url)?, &self.prefix, way.is_fenced());
+        Ok(Successor::new(ledger, self.load.ttl, way.admits_successor() && self.load.processes > 1))
     }
 
-    /// Reads the books, when all processes have ended. Those that were killed have no tally.
+    /// Reads the ledger after all processes have exited. Killed processes have no tally.
     ///
     /// # Errors
     /// [`NotRun`].
@@ -77,7 +77,7 @@ impl Round {
             missing: 0,
         };
         for account in 0..self.load.accounts() {
-            let (left, taken) = self.books.balance(account)?;
+            let (left, taken) = self.ledger.balance(account)?;
             let missing = left - (start - taken);
             score.left += left;
             score.taken += taken;
@@ -90,7 +90,7 @@ impl Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        // A server that is gone by now cannot be cleaned up.
-        let _ = self.books.burn();
+        // An unreachable server cannot be cleaned up.
+        let _ = self.ledger.clean_up();
     }
 }

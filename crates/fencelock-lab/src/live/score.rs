@@ -1,7 +1,7 @@
-//! What came of it, scheme by scheme.
+//! The results of each scheme.
 
 use super::job::Tally;
-use super::{Load, Story};
+use super::{Load, WorkloadKind};
 use crate::columns::{padded, width, widths};
 use crate::words::Lang;
 use anstyle::{AnsiColor, Style};
@@ -9,45 +9,45 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What the books say about one scheme, and what its processes say.
+/// The result of one scheme, from the ledger and its processes.
 #[derive(Debug, Clone)]
 pub struct Score {
-    /// Which scheme.
+    /// The scheme.
     pub scheme: String,
-    /// What it had to bear.
+    /// The workload.
     pub load: Load,
-    /// What its processes say; of those that were killed nothing is known.
+    /// The sum of the process tallies; a killed process has none.
     pub tally: Tally,
     /// From the first request to the last answer.
     pub took: Duration,
-    /// What is left of all numbers.
+    /// The sum of the remaining amounts.
     pub left: i64,
-    /// What was sold, or paid.
+    /// The sum sold or paid.
     pub taken: i64,
-    /// Numbers that are not what they were at first less what was taken.
+    /// Accounts whose value is not the initial value minus the recorded amounts.
     pub wrong: u64,
-    /// How far they are from that altogether.
+    /// The sum of these differences.
     pub missing: u64,
 }
 
 impl Score {
-    /// Pieces that were sold and not there.
+    /// Items sold beyond the stock.
     pub fn oversold(&self) -> i64 {
-        match self.load.story {
-            Story::Stock => (self.taken - i64::from(self.load.stock)).max(0),
-            Story::Bank => 0,
+        match self.load.workload {
+            WorkloadKind::Stock => (self.taken - i64::from(self.load.stock)).max(0),
+            WorkloadKind::Bank => 0,
         }
     }
 
-    /// How many pieces or accounts prove that two were in at once.
+    /// The number of items or accounts that prove overlapping holders.
     pub fn harm(&self) -> u64 {
-        match self.load.story {
-            Story::Stock => self.oversold().unsigned_abs(),
-            Story::Bank => self.wrong,
+        match self.load.workload {
+            WorkloadKind::Stock => self.oversold().unsigned_abs(),
+            WorkloadKind::Bank => self.wrong,
         }
     }
 
-    /// Requests that were answered in a second.
+    /// Served requests per second.
     pub fn per_second(&self) -> u64 {
         let millis = self.took.as_millis().max(1);
         u64::try_from(u128::from(self.tally.answered) * 1000 / millis).unwrap_or(u64::MAX)
@@ -65,14 +65,14 @@ impl Score {
             "took_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
             "per_second": self.per_second(),
         });
-        match self.load.story {
-            Story::Stock => {
+        match self.load.workload {
+            WorkloadKind::Stock => {
                 value["stock"] = self.load.stock.into();
                 value["sold"] = self.taken.into();
                 value["oversold"] = self.oversold().into();
                 value["left"] = self.left.into();
             }
-            Story::Bank => {
+            WorkloadKind::Bank => {
                 value["accounts"] = self.load.accounts().into();
                 value["wrong"] = self.wrong.into();
                 value["money_wrong"] = self.missing.into();
@@ -83,9 +83,9 @@ impl Score {
     }
 
     fn cells(&self) -> Vec<String> {
-        let shown = match self.load.story {
-            Story::Stock => [self.taken.to_string(), self.oversold().to_string()],
-            Story::Bank => [self.wrong.to_string(), self.missing.to_string()],
+        let shown = match self.load.workload {
+            WorkloadKind::Stock => [self.taken.to_string(), self.oversold().to_string()],
+            WorkloadKind::Bank => [self.wrong.to_string(), self.missing.to_string()],
         };
         let Tally { busy, refused, given_up, stuck, .. } = self.tally;
         let counts = [busy, refused, given_up, stuck, self.per_second()].map(|count| count.to_string());
@@ -103,36 +103,36 @@ impl Score {
     }
 }
 
-fn head(story: Story, lang: Lang) -> Vec<String> {
-    let story = match (story, lang) {
-        (Story::Stock, Lang::En) => ["SOLD", "OVERSOLD"],
-        (Story::Stock, Lang::Zh) => ["卖出", "超卖"],
-        (Story::Bank, Lang::En) => ["WRONG", "MONEY WRONG"],
-        (Story::Bank, Lang::Zh) => ["错账户数", "错账金额"],
+fn head(workload: WorkloadKind, lang: Lang) -> Vec<String> {
+    let workload = match (workload, lang) {
+        (WorkloadKind::Stock, Lang::En) => ["SOLD", "OVERSOLD"],
+        (WorkloadKind::Stock, Lang::Zh) => ["卖出", "超卖"],
+        (WorkloadKind::Bank, Lang::En) => ["WRONG", "MONEY WRONG"],
+        (WorkloadKind::Bank, Lang::Zh) => ["错账户数", "错账金额"],
     };
     let first = lang.pick("SCHEME", "方案");
     let rest = lang.pick(
         ["BUSY", "REFUSED", "GIVEN UP", "STUCK", "PER SECOND"],
         ["繁忙", "被拒写入", "主动放弃", "卡死", "每秒应答"],
     );
-    [first].into_iter().chain(story).chain(rest).map(str::to_owned).collect()
+    [first].into_iter().chain(workload).chain(rest).map(str::to_owned).collect()
 }
 
 /// `Flash sale: 20 in stock, 1000 requests, ...`
 pub(super) fn headline(load: &Load, lang: Lang) -> String {
     let Load { requests, processes, stock, .. } = load;
     let accounts = load.accounts();
-    let mut text = match (load.story, lang) {
-        (Story::Stock, Lang::En) => {
+    let mut text = match (load.workload, lang) {
+        (WorkloadKind::Stock, Lang::En) => {
             format!("Flash sale: {stock} in stock, {requests} requests from {processes} processes")
         }
-        (Story::Stock, Lang::Zh) => format!("秒杀：库存 {stock}，{processes} 个进程共 {requests} 个请求"),
-        (Story::Bank, Lang::En) => {
+        (WorkloadKind::Stock, Lang::Zh) => format!("秒杀：库存 {stock}，{processes} 个进程共 {requests} 个请求"),
+        (WorkloadKind::Bank, Lang::En) => {
             format!(
                 "Bank: {accounts} accounts with 1000; from each, 500 and 300 are paid at once; {processes} processes"
             )
         }
-        (Story::Bank, Lang::Zh) => {
+        (WorkloadKind::Bank, Lang::Zh) => {
             format!("银行：{accounts} 个账户，余额各 1000，同时消费 500 和 300；{processes} 个进程")
         }
     };
@@ -157,7 +157,7 @@ pub(super) fn headline(load: &Load, lang: Lang) -> String {
 /// All schemes in a table.
 pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
     let Some(load) = scores.first().map(|score| score.load) else { return String::new() };
-    let mut rows = vec![head(load.story, lang)];
+    let mut rows = vec![head(load.workload, lang)];
     rows.extend(scores.iter().map(Score::cells));
     let widths = widths(rows.iter().map(Vec::as_slice));
     let mut text = format!("{}\n\n", headline(&load, lang));
@@ -169,7 +169,7 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
                 None => Style::new().bold(),
                 Some(score) => score.style(column),
             };
-            // Numbers end one below the other.
+            // Numbers are right-aligned.
             let shown = if column == 0 {
                 padded(cell, *cells)
             } else {
@@ -179,7 +179,7 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
         }
         text.push('\n');
     }
-    let of_the_dead = if load.crash {
+    let crash_note = if load.crash {
         lang.pick(
             "The requests of the killed process died with it, and are not counted.\n",
             "被杀进程自己的请求随它一起消失，不计入表中。\n",
@@ -187,33 +187,33 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
     } else {
         ""
     };
-    text + "\n" + legend(load.story, lang) + "\n" + of_the_dead
+    text + "\n" + legend(load.workload, lang) + "\n" + crash_note
 }
 
-const fn legend(story: Story, lang: Lang) -> &'static str {
-    match (story, lang) {
-        (Story::Stock, Lang::En) => {
+const fn legend(workload: WorkloadKind, lang: Lang) -> &'static str {
+    match (workload, lang) {
+        (WorkloadKind::Stock, Lang::En) => {
             "\
 Each request reads the stock and, if there is any, writes it less one; nothing but the lock keeps two apart.
 busy: times somebody was told that the lock is taken, and came again. stuck: requests that nobody ever answered.
 refused: late writes that the fencing token stopped. given up: writes not tried, as the holder had seen that its lock was lost.
 A holder that sleeps keeps fencelock's lock, which is renewed meanwhile. A process that stands still renews nothing."
         }
-        (Story::Bank, Lang::En) => {
+        (WorkloadKind::Bank, Lang::En) => {
             "\
 Both read the balance and write it less what they pay, so 200 must be left; nothing but the lock keeps the two apart.
 wrong: accounts whose balance is not 1000 less what was paid. stuck: payments that nobody ever answered.
 busy: times somebody was told that the lock is taken, and came again. refused: late writes that the fencing token stopped.
 given up: writes not tried, as the holder had seen that its lock was lost."
         }
-        (Story::Stock, Lang::Zh) => {
+        (WorkloadKind::Stock, Lang::Zh) => {
             "\
 每个请求读取库存，大于 0 就写回库存减一；除了锁，没有别的东西阻止两个请求同时进行。
 繁忙：被告知“锁被占用”的次数，之后会再来。卡死：始终没有得到答复的请求。
 被拒写入：被栅栏令牌拦下的迟到写入。主动放弃：写入前发现锁已丢失，于是没有写。
 持有者睡着时，fencelock 会自动续期；整个进程停住时，谁也没法续期。"
         }
-        (Story::Bank, Lang::Zh) => {
+        (WorkloadKind::Bank, Lang::Zh) => {
             "\
 两个请求都读取余额，再写回余额减消费额，所以应剩 200；除了锁，没有别的东西阻止它们同时进行。
 错账户数：余额不等于 1000 减去已消费金额的账户。卡死：始终没有得到答复的消费。
@@ -223,11 +223,11 @@ given up: writes not tried, as the holder had seen that its lock was lost."
     }
 }
 
-/// The same for programs.
+/// All results as JSON.
 pub fn json_scores(scores: &[Score]) -> Value {
     let load = scores.first().map(|score| &score.load);
     json!({
-        "story": load.map(|load| match load.story { Story::Stock => "stock", Story::Bank => "bank" }),
+        "story": load.map(|load| match load.workload { WorkloadKind::Stock => "stock", WorkloadKind::Bank => "bank" }),
         "processes": load.map(|load| load.processes),
         "requests": load.map(|load| load.requests),
         "overrun": load.is_some_and(|load| load.sleep.is_some()),

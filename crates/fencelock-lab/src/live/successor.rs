@@ -1,24 +1,24 @@
-//! Whoever comes in while the process of a holder stands still.
+//! The next holder after a paused process.
 
 use super::NotRun;
-use super::books::Books;
+use super::ledger::Ledger;
 use fencelock::Clock;
 use fencelock::backends::BootClock;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Nobody stands still for longer, also if nobody else comes.
+/// The maximum pause, also if no successor arrives.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Between two looks into the books.
+/// The poll interval.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Somebody who has come in.
+/// An entry into the critical section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entrance {
-    /// To which number, counted from 0.
+    /// The account, from 0.
     pub account: u32,
-    /// The how-manieth there, counted from 1.
+    /// The number of the entry, from 1.
     pub number: i64,
 }
 
@@ -40,22 +40,22 @@ impl FromStr for Entrance {
     }
 }
 
-/// Watches an account for somebody who comes in after a holder whose process stands still.
+/// Waits until another client enters after a paused holder.
 #[derive(Debug)]
 pub struct Successor {
-    books: Books,
+    ledger: Ledger,
     ttl: Duration,
-    comes: bool,
+    is_expected: bool,
 }
 
 impl Successor {
-    /// `comes` says whether anybody will.
-    pub(super) fn new(books: Books, ttl: Duration, comes: bool) -> Self {
-        Self { books, ttl, comes }
+    /// `is_expected` tells whether a successor can enter.
+    pub(super) fn new(ledger: Ledger, ttl: Duration, is_expected: bool) -> Self {
+        Self { ledger, ttl, is_expected }
     }
 
-    /// Blocks until the lock of a holder that renews it no more has ended, and somebody has come in after it: but not where the
-    /// scheme lets nobody in, not for longer than 10 s, and not when `is_over`.
+    /// Blocks until the lock of the paused holder has expired and a successor has entered. Returns early if the
+    /// scheme admits no successor, after 10 s, or when `is_over`.
     ///
     /// # Errors
     /// [`NotRun`].
@@ -71,6 +71,6 @@ impl Successor {
         if spent <= self.ttl {
             return Ok(false);
         }
-        Ok(!self.comes || spent > LONGEST || self.books.entered(holder.account)? > holder.number)
+        Ok(!self.is_expected || spent > LONGEST || self.ledger.entered(holder.account)? > holder.number)
     }
 }

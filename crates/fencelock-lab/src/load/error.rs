@@ -1,28 +1,28 @@
 use std::io;
 
-/// Why a load could not be put on, or not to its end.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotMeasured {
-    /// The plan asks for what the place cannot do.
+    /// The backend does not support the plan.
     #[error("{0}")]
     Plan(String),
-    /// The URL cannot be used.
+    /// The URL is invalid.
     #[error(transparent)]
     Url(#[from] fencelock::Invalid),
-    /// The server did not do what was asked.
-    #[error("the server did not do what was asked: {0}")]
+    /// The server returned an error.
+    #[error("the server returned an error: {0}")]
     Server(redis::RedisError),
-    /// This project's own client did not.
+    /// The client returned an error.
     #[error("{0:#}")]
     Client(Box<fencelock::Error>),
-    /// A worker said what it should not have, or ended too early.
+    /// A worker sent an invalid message, or exited early.
     #[error("a worker {0}")]
     Worker(String),
     /// The run was stopped.
     #[error("stopped")]
     Stopped,
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("cannot {what}: {error}")]
     System {
         /// What was to be done.

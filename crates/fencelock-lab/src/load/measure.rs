@@ -1,9 +1,9 @@
-use crate::load::census::Census;
+use crate::load::command_counter::CommandCounter;
 use crate::load::error::NotMeasured;
-use crate::load::ground::Ground;
 use crate::load::plan::Plan;
 use crate::load::report::{Report, Sale};
 use crate::load::run::{Mark, Progress, run};
+use crate::load::workspace::Workspace;
 use crate::workers::WorkerPool;
 use std::io;
 use std::process::Command;
@@ -23,16 +23,16 @@ pub fn measure(
     watch: &dyn Fn(Progress),
 ) -> Result<Report, NotMeasured> {
     plan.check()?;
-    let ground = Ground::prepare(plan)?;
-    let jobs = plan.jobs(&ground.url, &ground.base, ground.shop());
-    let mut census = Census::open(&ground.servers)?;
+    let workspace = Workspace::prepare(plan)?;
+    let jobs = plan.jobs(&workspace.url, &workspace.base, workspace.shop());
+    let mut command_counter = CommandCounter::open(&workspace.servers)?;
     let (mut before, mut after, mut away) = (None, None, None);
     let logs = run(pool, &jobs, spawn, watch, &mut |mark| {
         let count = match mark {
             Mark::Begin => &mut before,
             Mark::End => &mut after,
         };
-        match census.commands() {
+        match command_counter.commands() {
             Ok(commands) => *count = commands,
             // The workers may only have waited for it.
             Err(error) => away = Some(error.to_string()),
@@ -40,7 +40,7 @@ pub fn measure(
         Ok(())
     })?;
     let commands = before.zip(after).map(|(before, after)| after.saturating_sub(before));
-    let sale = ground.books().map(|books| books.read()).transpose()?;
+    let sale = workspace.books().map(|books| books.read()).transpose()?;
     let sale = sale.map(|entries| Sale::of(plan.stock, &entries));
     let mut report = Report::of(plan, &logs, commands, sale);
     if let Some(error) = away {

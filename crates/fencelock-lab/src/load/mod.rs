@@ -1,8 +1,8 @@
-//! Puts a place where locks live under load, from many processes, and measures how it bears it.
+//! Measures throughput and fairness of a backend under load from many processes.
 //!
-//! A run has one harness and some workers. A worker is a process of many tasks; it is told what to do in one line, and tells
-//! what came of it in another: see [`protocol`]. The workers of this crate are the program that measures, started again: it
-//! calls [`serve`] where it is told to. Workers of other languages are programs of their own.
+//! A run has one harness and several workers. A worker is a process with many tasks. It receives a job as one line, and
+//! returns a log as another: see [`protocol`]. The workers of this crate are the measuring program, started again with
+//! [`serve`] as its entry point. Workers in other languages are separate programs.
 //!
 //! ```no_run
 //! use fencelock_lab::load::{Plan, Workload, measure, serve};
@@ -22,11 +22,11 @@
 //! println!("{report}");
 //! ```
 
-mod census;
+mod command_counter;
 mod error;
-mod ground;
 mod measure;
 mod plan;
+mod preflight;
 pub mod protocol;
 mod report;
 mod run;
@@ -34,16 +34,16 @@ mod serve;
 mod shop;
 mod tally;
 mod text;
-mod trial;
 mod waits;
 mod wakeups;
+mod workspace;
 
 pub use error::NotMeasured;
 pub use measure::measure;
 pub use plan::Plan;
+pub use preflight::preflight;
 pub use protocol::{Sharing, Workload};
 pub use report::{Fairness, Report, Sale, Wait, jain};
 pub use run::Progress;
 pub use serve::serve;
-pub use trial::try_out;
 pub use waits::Waits;

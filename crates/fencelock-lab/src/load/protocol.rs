@@ -125,7 +125,7 @@ pub struct Share {
 
 /// What a worker says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Word {
+pub enum WorkerMessage {
     /// It is connected.
     Ready,
     /// All grants so far.
@@ -165,7 +165,7 @@ impl Job {
     }
 }
 
-impl Word {
+impl WorkerMessage {
     /// As one line, without its end.
     pub fn line(&self) -> String {
         match self {
@@ -223,10 +223,10 @@ mod tests {
     #[test]
     fn what_a_worker_says_arrives_as_it_was_sent() {
         let log = r#"{"tasks":[{"grants":812,"refused":1},{"grants":3}],"waits":[[123,800],[4560,12]],"errors":0,"first_error":null}"#;
-        let Word::Log(log) = Word::parse(log).unwrap() else { panic!("not a log") };
+        let WorkerMessage::Log(log) = WorkerMessage::parse(log).unwrap() else { panic!("not a log") };
         assert_eq!((log.tasks[0].grants, log.tasks[1].refused, log.waits.count()), (812, 0, 812));
-        for word in [Word::Ready, Word::Tick(7), Word::Log(log)] {
-            assert_eq!(Word::parse(&(word.line() + "\n")).unwrap(), word);
+        for word in [WorkerMessage::Ready, WorkerMessage::Tick(7), WorkerMessage::Log(log)] {
+            assert_eq!(WorkerMessage::parse(&(word.line() + "\n")).unwrap(), word);
         }
     }
 
@@ -235,7 +235,7 @@ mod tests {
         let told = Job::parse(r#"{"url":"redis://u:s3cret@h","workload":"nonsense"}"#).unwrap_err();
         assert!(told.starts_with("not a job") && !told.contains("s3cret"), "{told}");
         for line in ["", "tick x", "{}", "hello"] {
-            assert!(Word::parse(line).is_err(), "{line:?}");
+            assert!(WorkerMessage::parse(line).is_err(), "{line:?}");
         }
     }
 }

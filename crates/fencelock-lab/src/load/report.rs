@@ -2,7 +2,7 @@
 
 use crate::load::plan::{Plan, millis};
 use crate::load::protocol::{Log, Workload};
-use crate::load::shop::Entries;
+use crate::load::shop::LedgerEntries;
 use crate::load::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -90,7 +90,7 @@ pub struct Sale {
 }
 
 impl Sale {
-    pub(crate) fn of(stock: u64, entries: &Entries) -> Self {
+    pub(crate) fn of(stock: u64, entries: &LedgerEntries) -> Self {
         let sold = entries.tokens.len() as u64;
         let gone = u64::try_from(i128::from(stock) - i128::from(entries.left)).unwrap_or(0);
         let out_of_order = entries.tokens.windows(2).filter(|pair| pair[1] <= pair[0]).count() as u64;
@@ -174,11 +174,11 @@ fn ratio(a: u64, b: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::protocol::Word;
+    use crate::load::protocol::WorkerMessage;
 
     fn logs(lines: &[&str]) -> Vec<Log> {
-        let log = |line: &&str| match Word::parse(line) {
-            Ok(Word::Log(log)) => *log,
+        let log = |line: &&str| match WorkerMessage::parse(line) {
+            Ok(WorkerMessage::Log(log)) => *log,
             other => panic!("{other:?}"),
         };
         lines.iter().map(log).collect()
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_sale_that_was_read_by_two_is_oversold_and_a_late_one_out_of_order() {
-        let sale = |left, tokens: &[u64]| Sale::of(3, &Entries { left, tokens: tokens.to_vec() });
+        let sale = |left, tokens: &[u64]| Sale::of(3, &LedgerEntries { left, tokens: tokens.to_vec() });
         assert!(sale(0, &[1, 5, 6]).is_exact() && sale(3, &[]).is_exact() && sale(1, &[7, 8]).is_exact());
         assert_eq!(sale(1, &[1, 2, 3]).oversold, 1);
         assert_eq!(sale(-1, &[1, 2, 3, 4]).oversold, 0);

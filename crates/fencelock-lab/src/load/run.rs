@@ -1,7 +1,7 @@
 //! A run of all workers, from the first that is started to the log of the last.
 
 use crate::load::error::NotMeasured;
-use crate::load::protocol::{GO, Job, Log, Word};
+use crate::load::protocol::{GO, Job, Log, WorkerMessage};
 use crate::workers::WorkerPool;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
@@ -159,13 +159,13 @@ impl Session {
             Err(RecvTimeoutError::Timeout) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => return Err(NotMeasured::Worker("ended before its work".to_owned())),
         };
-        match line.as_deref().map(Word::parse) {
+        match line.as_deref().map(WorkerMessage::parse) {
             None if self.logs[worker].is_some() => {}
             None => return Err(NotMeasured::Worker("ended before its work".to_owned())),
             Some(Err(told)) => return Err(NotMeasured::Worker(format!("said what is {told}"))),
-            Some(Ok(Word::Ready)) => self.ready += 1,
-            Some(Ok(Word::Tick(grants))) => self.ticks[worker] = Some(grants),
-            Some(Ok(Word::Log(log))) => self.logs[worker] = Some(*log),
+            Some(Ok(WorkerMessage::Ready)) => self.ready += 1,
+            Some(Ok(WorkerMessage::Tick(grants))) => self.ticks[worker] = Some(grants),
+            Some(Ok(WorkerMessage::Log(log))) => self.logs[worker] = Some(*log),
         }
         Ok(())
     }

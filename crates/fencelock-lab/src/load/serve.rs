@@ -2,7 +2,7 @@
 
 use crate::load::error::NotMeasured;
 use crate::load::plan::{millis, one_of_many, own};
-use crate::load::protocol::{Job, Log, Word, Workload};
+use crate::load::protocol::{Job, Log, WorkerMessage, Workload};
 use crate::load::shop::Shop;
 use crate::load::tally::Tally;
 use crate::load::wakeups::WakeUps;
@@ -31,22 +31,22 @@ pub fn serve() -> Result<(), NotMeasured> {
     // One thread for all tasks: the number of processes says how many cores are used.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(NotMeasured::system("start"))?;
-    let staff = runtime.block_on(Staff::hire(&job))?;
+    let context = runtime.block_on(WorkerContext::open(&job))?;
     harness.ready().map_err(|_| NotMeasured::Stopped)?;
-    let log = runtime.block_on(runtime.spawn(staff.work(job, Arc::clone(&harness))));
+    let log = runtime.block_on(runtime.spawn(context.work(job, Arc::clone(&harness))));
     let log = log.map_err(|error| NotMeasured::Worker(format!("failed: {error}")))?;
-    harness.send(&Word::Log(Box::new(log)).line()).map_err(NotMeasured::system("write a line"))
+    harness.send(&WorkerMessage::Log(Box::new(log)).line()).map_err(NotMeasured::system("write a line"))
 }
 
 /// What all tasks of a worker work with.
-struct Staff {
+struct WorkerContext {
     client: Client,
     wakeups: WakeUps,
     shop: Option<Shop>,
 }
 
-impl Staff {
-    async fn hire(job: &Job) -> Result<Self, NotMeasured> {
+impl WorkerContext {
+    async fn open(job: &Job) -> Result<Self, NotMeasured> {
         let sharing = &job.sharing;
         let mut builder = Client::builder().sharing(!sharing.off).linger(Duration::from_micros(sharing.linger_us));
         if let Some((grants, span)) = sharing.batch {
@@ -100,7 +100,7 @@ impl Staff {
 async fn tick(tally: Arc<Tally>, harness: Arc<Harness>) {
     loop {
         sleep(TICK).await;
-        if harness.send(&Word::Tick(tally.total()).line()).is_err() {
+        if harness.send(&WorkerMessage::Tick(tally.total()).line()).is_err() {
             return;
         }
     }
@@ -121,7 +121,7 @@ impl Task {
         let job = Arc::clone(&self.job);
         let over = sleep_until(self.over);
         tokio::pin!(over);
-        let mut dice = fastrand::Rng::with_seed(u64::from(job.process) << 32 | u64::from(self.number));
+        let mut rng = fastrand::Rng::with_seed(u64::from(job.process) << 32 | u64::from(self.number));
         let own = match job.workload {
             Workload::Uncontended => own(&job.key, job.process, self.number),
             _ => job.key.clone(),
@@ -129,7 +129,7 @@ impl Task {
         while !over.is_elapsed() && Instant::now() < self.over {
             let drawn;
             let key = if job.workload == Workload::ManyKeys {
-                drawn = one_of_many(&job.key, dice.u32(0..job.keys));
+                drawn = one_of_many(&job.key, rng.u32(0..job.keys));
                 &drawn
             } else {
                 &own

@@ -1,6 +1,6 @@
 //! A shop that sells what it has, as long as nobody else sells at the same time.
 
-use crate::load::census;
+use crate::load::command_counter;
 use crate::load::error::NotMeasured;
 use crate::load::protocol::Job;
 use fencelock::backends::{Server, servers};
@@ -60,24 +60,24 @@ fn sell_from(directory: &Path, token: u64) -> io::Result<bool> {
 
 /// The same from the harness's side: what is there before the sale, and after.
 #[derive(Debug)]
-pub(crate) enum Books<'a> {
+pub(crate) enum StockLedger<'a> {
     Redis(&'a Server, String),
     Files(&'a Path),
 }
 
 /// What is in the books.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Entries {
+pub(crate) struct LedgerEntries {
     pub(crate) left: i64,
     /// The token of each sale, in the order of the sales.
     pub(crate) tokens: Vec<u64>,
 }
 
-impl Books<'_> {
+impl StockLedger<'_> {
     pub(crate) fn begin(&self, pieces: u64) -> Result<(), NotMeasured> {
         match self {
             Self::Redis(server, base) => {
-                Ok(redis::cmd("SET").arg(stock(base)).arg(pieces).exec(&mut census::connect(server)?)?)
+                Ok(redis::cmd("SET").arg(stock(base)).arg(pieces).exec(&mut command_counter::connect(server)?)?)
             }
             Self::Files(directory) => {
                 fs::write(directory.join("stock"), pieces.to_string()).map_err(NotMeasured::system("keep a stock"))
@@ -85,27 +85,27 @@ impl Books<'_> {
         }
     }
 
-    pub(crate) fn read(&self) -> Result<Entries, NotMeasured> {
+    pub(crate) fn read(&self) -> Result<LedgerEntries, NotMeasured> {
         match self {
             Self::Redis(server, base) => {
                 let mut both = redis::pipe();
                 both.get(stock(base)).lrange(sold(base), 0, -1);
-                let (left, tokens) = both.query(&mut census::connect(server)?)?;
-                Ok(Entries { left, tokens })
+                let (left, tokens) = both.query(&mut command_counter::connect(server)?)?;
+                Ok(LedgerEntries { left, tokens })
             }
             Self::Files(directory) => read_from(directory).map_err(NotMeasured::system("read the books")),
         }
     }
 }
 
-fn read_from(directory: &Path) -> io::Result<Entries> {
+fn read_from(directory: &Path) -> io::Result<LedgerEntries> {
     let left = fs::read_to_string(directory.join("stock"))?.trim().parse().map_err(io::Error::other)?;
     let sold = match fs::read_to_string(directory.join("sold")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         sold => sold?,
     };
     let tokens = sold.lines().map(|line| line.parse().map_err(io::Error::other)).collect::<Result<_, _>>()?;
-    Ok(Entries { left, tokens })
+    Ok(LedgerEntries { left, tokens })
 }
 
 pub(crate) fn stock(base: &str) -> String {

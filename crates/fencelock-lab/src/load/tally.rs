@@ -15,10 +15,10 @@ pub(crate) struct Tally {
     /// All grants, also those that do not count.
     total: AtomicU64,
     shares: Vec<AtomicU64>,
-    books: Mutex<Books>,
+    books: Mutex<StockLedger>,
 }
 
-struct Books {
+struct StockLedger {
     waits: Histogram<u64>,
     errors: u64,
     first_error: Option<String>,
@@ -27,7 +27,7 @@ struct Books {
 impl Tally {
     pub(crate) fn new(tasks: u32, counted: Moment, end: Moment) -> Self {
         let Ok(waits) = Histogram::new(3) else { unreachable!("three digits are allowed") };
-        let books = Mutex::new(Books { waits, errors: 0, first_error: None });
+        let books = Mutex::new(StockLedger { waits, errors: 0, first_error: None });
         let shares = (0..tasks).map(|_| AtomicU64::new(0)).collect();
         Self { counted, end, total: AtomicU64::new(0), shares, books }
     }
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, StockLedger> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! A counterexample on a real server: the same steps in the same order, and the same answers.
 
-mod stage;
+mod environment;
 
 use crate::fault::Faults;
 use crate::model::Model;
@@ -8,13 +8,13 @@ use crate::model::state::{Action, State};
 use crate::not_replayed::NotReplayed;
 use crate::property::Property;
 use crate::verdict::Verdict;
-use stage::Stage;
+use environment::ReplayEnvironment;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Where to replay.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct ReplayTarget {
     /// The server: `redis://HOST[:PORT]`. Everything is kept below one prefix, and removed in the end.
     pub url: String,
     /// A replica of it, for what breaks by a failover. It is promoted, and made a replica again.
@@ -26,7 +26,7 @@ pub struct Site {
 /// A tick is never longer than this.
 const LONGEST_TICK: Duration = Duration::from_secs(4);
 
-impl Site {
+impl ReplayTarget {
     /// With ticks of a tenth of a second.
     pub fn new(url: &str) -> Self {
         Self { url: url.to_owned(), replica: None, tick: Duration::from_millis(100) }
@@ -52,7 +52,7 @@ pub fn replay(
     verdict: &Verdict,
     property: Property,
     faults: impl Into<Faults>,
-    site: &Site,
+    site: &ReplayTarget,
     halt: &AtomicBool,
 ) -> Result<Replayed, NotReplayed> {
     let faults = faults.into();
@@ -71,18 +71,18 @@ pub fn replay(
 fn once(
     model: &Model<'_>,
     way: &[Action],
-    site: &Site,
+    site: &ReplayTarget,
     tick: Duration,
     halt: &AtomicBool,
 ) -> Result<Vec<String>, NotReplayed> {
-    let mut theatre = Stage::set(model, site, tick)?;
+    let mut environment = ReplayEnvironment::set(model, site, tick)?;
     let mut state = State::default();
     let mut answers = Vec::new();
     for (number, &action) in (1..).zip(way) {
         let step = model.step(&state, action);
-        let played = theatre.play(model, &state, action, &step, halt);
+        let played = environment.play(model, &state, action, &step, halt);
         // Whatever was found too late says nothing about the server.
-        theatre.check_time(step.after.now)?;
+        environment.check_time(step.after.now)?;
         let differs = |(expected, got)| NotReplayed::Differs { step: number, expected, got };
         answers.push(played?.map_err(differs)?);
         state = step.after;

@@ -1,4 +1,4 @@
-//! What `fencelock bench` understands.
+//! The arguments of `fencelock bench`.
 
 use crate::span;
 use clap::{Args, Subcommand, ValueEnum};
@@ -6,105 +6,104 @@ use fencelock::backends::scheme_of;
 use fencelock_lab::load::{Plan, Sharing, Workload};
 use std::time::Duration;
 
-/// Put the place where locks live under load, and measure how it bears it.
+/// Measure throughput and fairness of a backend under load.
 ///
-/// Processes of many tasks ask for locks, let them go and ask again. What is shown: grants per second; how long tasks waited;
-/// whether all got the same (Jain's index: 1 if they did); how often a waiter was woken in vain; and how many commands the
-/// servers were sent for each grant.
+/// Tasks in several processes acquire and release locks in a loop. The report shows grants per second, wait times, fairness
+/// (Jain's index, 1 is perfectly fair), wasted wake-ups per grant, and commands per grant.
 ///
-/// The keys of a run have names of its own, and are removed afterwards. Nobody else should use the servers meanwhile: they
-/// would slow each other down, and their commands would be counted.
+/// Each run uses its own keys and removes them afterwards. Do not use the servers for other work during a run: it distorts
+/// the measurement, and its commands are counted.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) role: Option<Role>,
-    /// What the tasks ask for.
+    /// The workload.
     #[arg(long, value_enum, default_value_t = Load::HotKey, value_name = "NAME")]
     pub(crate) workload: Load,
-    /// Worker processes; each uses one core at most [default: 2, in memory 1]
+    /// Worker processes; each uses at most one core [default: 2, or 1 for memory:]
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) processes: Option<u32>,
-    /// Tasks of each process; each asks for one lock at a time.
+    /// Tasks per process; each acquires one lock at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) tasks: u32,
-    /// Keys of `many-keys`.
+    /// Number of keys of `many-keys`.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) keys: u32,
-    /// Pieces of `flash-sale`.
+    /// Initial stock of `flash-sale`.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) stock: u64,
-    /// How long to measure; a sale ends when all is sold.
+    /// Duration of the measurement; a flash sale ends when the stock is sold.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "3s")]
     pub(crate) seconds: Duration,
-    /// How long nothing counts before that; a sale has no warm-up.
+    /// Warm-up before the measurement; a flash sale has none.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "500ms")]
     pub(crate) warm_up: Duration,
-    /// What the names of all keys begin with.
+    /// Prefix of all keys.
     #[arg(long, value_name = "PREFIX", default_value = "fencelock-bench")]
     pub(crate) key: String,
-    /// Each task claims for itself; without it the tasks of a process share a lease.
+    /// Do not share leases: each task claims the lock itself.
     #[arg(long, help_heading = "Sharing", conflicts_with_all = ["batch", "linger"])]
     pub(crate) no_sharing: bool,
-    /// Grants within a process before others get their turn: a number, and how long that may last [default: 64,10ms]
+    /// Maximum number and duration of consecutive grants within a process while others wait [default: 64,10ms]
     #[arg(long, value_name = "N,DURATION", value_parser = batch, help_heading = "Sharing")]
     pub(crate) batch: Option<(u32, Duration)>,
-    /// How long a free lease is kept for the next task of the process, at most 10ms [default: not at all]
+    /// How long an idle lease is kept for the next task of the process, at most 10ms [default: 0]
     #[arg(long, value_name = "DURATION", value_parser = linger, help_heading = "Sharing")]
     pub(crate) linger: Option<Duration>,
 }
 
 const AFTER: &str = "\
 Examples:
-  fencelock bench                                                   files of this machine
-  fencelock bench --url redis://HOST --processes 4                  a hot key on Redis
+  fencelock bench                                                   file locks on this machine
+  fencelock bench --url redis://HOST --processes 4                  one hot key on Redis
   fencelock bench --workload uncontended --tasks 1 --url redis://HOST
   fencelock bench --workload flash-sale --stock 100000 --seconds 30 --url redis://HOST
-  fencelock bench --json --url redlock://HOST,HOST,HOST             for programs
+  fencelock bench --json --url redlock://HOST,HOST,HOST             JSON output
 
 Fields of the JSON:
-  workload, processes, tasks, keys           what was measured
-  warm_up_ms, span_ms                        how long
-  grants, grants_per_s                       locks that were given
-  wait_us: p50, p90, p99, p99.9, max         from asking to having the lock, microseconds
-  fairness: jain_tasks, jain_processes,      1 if all got the same; the longest wait in
-    longest_over_median, empty_handed          median waits; tasks that got nothing
-  wasted_wakeups_per_grant                   asked again, still taken
-  commands_per_grant                         sent to all servers together, or null
+  workload, processes, tasks, keys           parameters of the run
+  warm_up_ms, span_ms                        durations
+  grants, grants_per_s                       acquired locks
+  wait_us: p50, p90, p99, p99.9, max         wait times, microseconds
+  fairness: jain_tasks, jain_processes,      Jain's index; the longest wait in
+    longest_over_median, empty_handed          median waits; tasks without a grant
+  wasted_wakeups_per_grant                   wake-ups without a grant
+  commands_per_grant                         sum over all servers, or null
   sale: stock, left, sold, oversold,         of flash-sale, or null; the last two are 0
-    out_of_order                               if no two were in at once
-  errors, first_error                        attempts that ended without a lock
-  waits                                      all waits: pairs of microseconds and how often
+    out_of_order                               if no two holders overlapped
+  errors, first_error                        failed attempts
+  waits                                      histogram: pairs of microseconds and count
 
 Exit status:
-  0      measured
-  64     usage: an argument cannot be used, or not at this place
-  69     the place cannot be reached, or gave errors meanwhile
-  76     two were in at once: something was sold twice
-  128+N  ended by signal N; nothing is left behind";
+  0      success
+  64     usage: an argument is invalid, or not supported by the backend
+  69     the backend is unreachable, or returned errors
+  76     two holders overlapped: an item was sold twice
+  128+N  terminated by signal N; all keys are removed";
 
-/// A part of the command that only the command itself uses.
+/// Internal subcommands.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum Role {
-    /// One of the processes of a load: its job comes from stdin.
+    /// A worker process; it reads its job from stdin.
     #[command(hide = true)]
     Worker,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Load {
-    /// Each task has a key of its own: what a lock costs that nobody else wants.
+    /// One key per task: the cost of an uncontended lock.
     Uncontended,
-    /// One key that everybody wants.
+    /// One key for all tasks.
     HotKey,
-    /// One of --keys keys, drawn at random each time.
+    /// A random key of --keys keys each time.
     ManyKeys,
-    /// One lock, under which a stock is read and written less one: the books must show that nothing was sold twice.
+    /// One lock that protects a stock: each holder reads it and writes it decremented by one. Verifies that nothing is sold twice.
     FlashSale,
 }
 
 impl Bench {
-    /// What is to be measured at this place.
+    /// The plan of the measurement.
     pub(super) fn plan(&self, url: String) -> Plan {
         let workload = match self.workload {
             Load::Uncontended => Workload::Uncontended,
@@ -113,7 +112,7 @@ impl Bench {
             Load::FlashSale => Workload::FlashSale,
         };
         let usual = Plan::new(url, workload);
-        // What is wrong with the URL is said when it is used.
+        // An invalid URL is reported when it is used.
         let alone = scheme_of(&usual.url).is_ok_and(|scheme| !scheme.cross_process());
         let processes = if alone { 1 } else { usual.processes };
         Plan {
@@ -144,5 +143,5 @@ fn batch(text: &str) -> Result<(u32, Duration), String> {
 fn linger(text: &str) -> Result<Duration, String> {
     let span = span::parse(text)?;
     let longest = Duration::from_millis(10);
-    if span > longest { Err("a free lease lingers for at most 10ms".to_owned()) } else { Ok(span) }
+    if span > longest { Err("an idle lease is kept for at most 10ms".to_owned()) } else { Ok(span) }
 }

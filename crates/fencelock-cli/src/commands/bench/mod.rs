@@ -1,7 +1,7 @@
-//! How a place bears a load.
+//! Measures a backend under load.
 
 pub(crate) mod args;
-mod live;
+mod progress_bar;
 
 use crate::context::Context;
 use crate::exit::Exit;
@@ -9,31 +9,31 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::text::plain;
 use args::{Bench, Role};
-use fencelock_lab::load::{NotMeasured, Report, measure, serve, try_out};
+use fencelock_lab::load::{NotMeasured, Report, measure, preflight, serve};
 use fencelock_lab::workers::WorkerPool;
-use live::Live;
+use progress_bar::MeasureProgress;
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Measures, and shows what came of it.
+/// Runs the measurement, and prints the report.
 pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Failure> {
     if let Some(Role::Worker) = wanted.role {
         return worker();
     }
     let plan = wanted.plan(context.url()?);
-    let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
+    let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let name = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        name = try_out(&plan) => name?,
+        name = preflight(&plan) => name?,
     };
     let pool = Arc::new(WorkerPool::default());
     let mut measured = {
         let (pool, report) = (Arc::clone(&pool), context.report);
         tokio::task::spawn_blocking(move || {
-            let live = Live::new(report);
-            measure(&plan, &pool, &this_program, &|progress| live.tell(progress))
+            let progress_bar = MeasureProgress::new(report);
+            measure(&plan, &pool, &this_program, &|progress| progress_bar.update(progress))
         })
     };
     let measured = tokio::select! {
@@ -65,17 +65,15 @@ fn show(report: &Report, name: &str, context: &Context) -> Result<Exit, Failure>
     };
     context.answer(&text)?;
     if report.sale.is_some_and(|sale| !sale.is_exact()) {
-        return Err(Failure::new(Exit::Lost, "two were in at once: the books do not add up"));
+        return Err(Failure::new(Exit::Lost, "two holders overlapped: the stock does not match the sales"));
     }
     match &report.first_error {
         None => Ok(Exit::Success),
-        Some(first) => {
-            Err(Failure::new(Exit::Unreachable, format!("errors meanwhile: {}, the first: {first}", report.errors)))
-        }
+        Some(first) => Err(Failure::new(Exit::Unreachable, format!("errors: {}, the first: {first}", report.errors))),
     }
 }
 
-/// An error may repeat what a server said.
+/// An error may contain text of a server.
 fn plain_lines(text: &str) -> String {
     text.lines().map(|line| plain(line) + "\n").collect()
 }
@@ -89,9 +87,9 @@ fn refusal(reason: &NotMeasured) -> Failure {
     Failure::new(exit, reason)
 }
 
-/// One of the processes of a load.
+/// Runs a worker process.
 fn worker() -> Result<Exit, Failure> {
-    // Not on this thread, for it brings a runtime of its own.
+    // On another thread, because it has its own runtime.
     let done = std::thread::spawn(serve).join();
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(|reason| refusal(&reason))?;
     Ok(Exit::Success)

@@ -1,4 +1,4 @@
-//! What `fencelock lab` understands.
+//! The arguments of `fencelock lab`.
 
 use crate::span;
 use clap::builder::PossibleValuesParser;
@@ -7,143 +7,144 @@ use fencelock_lab::{Fault, Lang, Property, catalog};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Show which well-known lock schemes break, and by which steps.
+/// Model-check well-known lock schemes and show how they fail.
 ///
-/// Every scheme is searched, in all orders of its clients' steps, crashes and delays, for the shortest way to break a
-/// promise. Without SCHEME all of them stand in a table. With SCHEME the steps are shown one by one; with `--url` too, a
-/// real Redis does the same steps, and every answer is compared. It keeps to keys of its own, and removes them.
+/// For every scheme, the search covers all interleavings of steps, crashes and delays, and finds the shortest
+/// counterexample to each property. Without SCHEME it prints a table of all schemes. With SCHEME it prints the steps of a
+/// counterexample. With `--url` it replays the steps on a real Redis and compares every reply; it uses its own keys and
+/// removes them.
 ///
-/// `stock` and `bank` put all of them to work on a real Redis: many requests at once, and what is in the books afterwards.
+/// `stock` and `bank` run all schemes as a workload on a real Redis and check the result.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Lab {
     #[command(subcommand)]
-    pub(crate) story: Option<Tale>,
-    /// Which scheme.
+    pub(crate) workload: Option<WorkloadCommand>,
+    /// The scheme to show.
     #[arg(value_parser = PossibleValuesParser::new(schemes()), hide_possible_values = true)]
     pub(crate) scheme: Option<String>,
-    /// Which promise to see broken.
+    /// The property to break.
     #[arg(long, value_name = "NAME", requires = "scheme", value_parser = PossibleValuesParser::new(properties()))]
     pub(crate) property: Option<String>,
-    /// Which fault has to happen.
+    /// The fault that the counterexample must contain.
     #[arg(long, value_name = "NAME", requires = "scheme", value_parser = PossibleValuesParser::new(faults()))]
     pub(crate) fault: Option<String>,
-    /// Show every way to break it that was found, one after the other.
+    /// Show all counterexamples that were found.
     #[arg(long = "all", requires = "scheme", conflicts_with_all = ["svg", "replica"])]
     pub(crate) every: bool,
-    /// Draw the steps into FILE too.
+    /// Also draw the steps as SVG into FILE.
     #[arg(long, value_name = "FILE", requires = "scheme", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
-    /// The language.
-    #[arg(long, value_enum, default_value_t = Tongue::En)]
-    pub(crate) lang: Tongue,
-    /// A replica of the Redis of --url, for what breaks by a failover: it is promoted, and then re-attached.
+    /// The language of the output.
+    #[arg(long, value_enum, default_value_t = LangArg::En)]
+    pub(crate) lang: LangArg,
+    /// A replica of the Redis of --url, for failover counterexamples: it is promoted, and then re-attached.
     #[arg(long, value_name = "URL", requires = "scheme", value_hint = ValueHint::Url)]
     pub(crate) replica: Option<String>,
-    /// How long a tick of the model is on a real server; a lock lasts two.
+    /// The length of a model tick on a real server; a lock lasts two ticks.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "100ms", requires = "scheme")]
     pub(crate) tick: Duration,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  fencelock lab                                     which scheme breaks which promise
-  fencelock lab s2-5-set-nx-ex                      how one of them breaks, step by step
-  fencelock lab s2-5-set-nx-ex --all                every way that was found
-  fencelock lab s2-5-set-nx-ex --svg out.svg        the same as a picture
-  fencelock lab s2-5-set-nx-ex --url redis://HOST   the same on a real server
+  fencelock lab                                     all schemes and properties
+  fencelock lab s2-5-set-nx-ex                      the shortest counterexample of a scheme
+  fencelock lab s2-5-set-nx-ex --all                all counterexamples
+  fencelock lab s2-5-set-nx-ex --svg out.svg        as an SVG diagram
+  fencelock lab s2-5-set-nx-ex --url redis://HOST   replayed on a real server
   fencelock lab --lang zh                           in Chinese
   fencelock lab stock --url redis://HOST            a flash sale, scheme by scheme
-  fencelock lab bank --url redis://HOST --overrun   two payments at once, some of them slow
-  fencelock lab stock --url redis://HOST --pause    whole processes stand still
+  fencelock lab bank --url redis://HOST --overrun   concurrent payments, some of them slow
+  fencelock lab stock --url redis://HOST --pause    with paused processes
 
 Exit status:
-  0      shown; on a real server: every answer was as shown
-  64     usage: an argument cannot be used
-  69     the server cannot be reached, or does something else";
+  0      success; with --url: every reply matched the model
+  64     usage: an argument is invalid
+  69     the server is unreachable, or a reply differed";
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum Tale {
-    /// A flash sale on a real Redis: a few pieces in stock, and many requests at once.
+pub(crate) enum WorkloadCommand {
+    /// Run a flash sale on a real Redis: a small stock and many concurrent requests.
     ///
-    /// Each request reads the stock and, if there is any, writes it less one. Whatever is sold beyond the stock was sold by
-    /// two who were in at once. Whoever is told that the lock is taken comes again, until nobody gets it any more.
+    /// Each request reads the stock and, if it is positive, writes it decremented by one. An oversold item proves that two
+    /// holders overlapped. A request that finds the lock taken retries, until no request acquires the lock any more.
     Stock {
-        /// Pieces in stock.
+        /// Initial stock.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         stock: u32,
-        /// Requests altogether.
+        /// Total number of requests.
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         requests: u32,
         #[command(flatten)]
-        telling: Telling,
+        options: WorkloadArgs,
     },
-    /// A bank on a real Redis: accounts with 1000, from each of which 500 and 300 are paid at once.
+    /// Run a bank on a real Redis: concurrent payments of 500 and 300 from accounts with a balance of 1000.
     ///
-    /// Both payments read the balance and write it less what they pay. So 200 must be left; 500 or 700 were written by one
-    /// who had not seen the other. Each account has a lock of its own.
+    /// Both payments read the balance and write it back, reduced by their amount. The final balance must be 200; 500 or 700
+    /// is a lost update. Each account has its own lock.
     Bank {
-        /// Payments altogether, two from each account.
+        /// Total number of payments, two for each account.
         #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..=100_000))]
         requests: u32,
         #[command(flatten)]
-        telling: Telling,
+        options: WorkloadArgs,
     },
-    /// One of the processes of a story: its job comes from stdin.
+    /// A worker process of a workload; it reads its job from stdin.
     #[command(hide = true)]
-    Hand,
+    Worker,
 }
 
-/// What both stories understand.
+/// The options of both workloads.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Telling {
-    /// Which scheme: one of those of `fencelock lab`, `none` for no lock, or all of them.
-    #[arg(long, value_name = "ID", default_value = ALL, value_parser = PossibleValuesParser::new(for_stories()))]
+pub(crate) struct WorkloadArgs {
+    /// The scheme: one of `fencelock lab`, `none` for no lock, or `all`.
+    #[arg(long, value_name = "ID", default_value = ALL, value_parser = PossibleValuesParser::new(workload_schemes()))]
     #[arg(hide_possible_values = true)]
     pub(crate) scheme: String,
-    /// Processes, each of which serves eight requests at a time.
+    /// Worker processes; each handles eight concurrent requests.
     #[arg(long, value_name = "P", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
-    /// Some holders sleep for longer than the lock lasts, between reading and writing.
+    /// Some holders sleep past the end of their lease, between reading and writing.
     #[arg(long)]
     pub(crate) overrun: bool,
-    /// Each process once stands still right before it writes, until its lock has ended and another is in.
+    /// Pause each process once before a write, until its lock has expired and another process holds it.
     #[arg(long)]
     pub(crate) pause: bool,
-    /// One process is killed while it holds the lock.
+    /// Kill one process while it holds the lock.
     #[arg(long)]
     pub(crate) crash: bool,
-    /// The time between reading and writing.
+    /// Time between reading and writing.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "2ms")]
     pub(crate) work: Duration,
-    /// Draw what came of it into FILE too.
+    /// Also draw the results as SVG into FILE.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
-    /// The language.
-    #[arg(long, value_enum, default_value_t = Tongue::En)]
-    pub(crate) lang: Tongue,
+    /// The language of the output.
+    #[arg(long, value_enum, default_value_t = LangArg::En)]
+    pub(crate) lang: LangArg,
 }
 
-/// Every scheme of the stories.
+/// All schemes of the workloads.
 pub(super) const ALL: &str = "all";
 
-fn for_stories() -> Vec<&'static str> {
-    fencelock_lab::schemes_of_stories().into_iter().chain([ALL]).collect()
+fn workload_schemes() -> Vec<&'static str> {
+    fencelock_lab::workload_scheme_ids().into_iter().chain([ALL]).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Tongue {
+pub(crate) enum LangArg {
     /// English.
     En,
     /// Chinese.
     Zh,
 }
 
-impl From<Tongue> for Lang {
-    fn from(tongue: Tongue) -> Self {
-        match tongue {
-            Tongue::En => Self::En,
-            Tongue::Zh => Self::Zh,
+impl From<LangArg> for Lang {
+    fn from(lang: LangArg) -> Self {
+        match lang {
+            LangArg::En => Self::En,
+            LangArg::Zh => Self::Zh,
         }
     }
 }

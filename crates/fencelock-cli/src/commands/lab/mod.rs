@@ -1,4 +1,4 @@
-//! The schemes that break, and how; and what that means for a shop and a bank.
+//! Model-checks lock schemes, and runs them as a workload.
 
 pub(crate) mod args;
 mod pauses;
@@ -6,13 +6,13 @@ mod progress;
 mod protocol;
 mod replay;
 mod round;
-mod story;
 mod url;
+mod workload;
 
 use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use args::{Lab, Tale, fault, property};
+use args::{Lab, WorkloadCommand, fault, property};
 use fencelock_lab::{
     Fault, Faults, Finding, Lang, Property, Scheme, Trace, Verdict, catalog, diagram, find, json_table, table,
 };
@@ -25,18 +25,18 @@ use url::url_of_command_line;
 /// Wide enough for three clients and a server.
 const CELLS: usize = 100;
 
-/// Searches one scheme or all of them, and shows what was found.
+/// Searches one scheme or all of them, and prints the result.
 pub(super) async fn lab(wanted: Lab, context: &Context) -> Result<Exit, Failure> {
-    match &wanted.story {
-        Some(Tale::Hand) => return story::hand(),
-        Some(tale) => return story::tell(tale, context).await,
+    match &wanted.workload {
+        Some(WorkloadCommand::Worker) => return workload::worker(),
+        Some(command) => return workload::run_workload(command, context).await,
         None => {}
     }
     let lang = wanted.lang.into();
     match &wanted.scheme {
         None => overview(lang, context).await,
         Some(id) => {
-            let scheme = find(id).ok_or_else(|| Failure::new(Exit::Usage, format!("there is no scheme {id:?}")))?;
+            let scheme = find(id).ok_or_else(|| Failure::new(Exit::Usage, format!("unknown scheme {id:?}")))?;
             let verdict = searched(vec![scheme], context).await?.remove(0);
             one(&wanted, verdict, context).await
         }
@@ -60,7 +60,7 @@ async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<Verdict
         let counter = progress.counter();
         tokio::task::spawn_blocking(move || {
             let verdict = Verdict::of(scheme);
-            counter.is_done();
+            counter.done();
             verdict
         })
     };
@@ -80,12 +80,12 @@ async fn one(wanted: &Lab, verdict: Verdict, context: &Context) -> Result<Exit, 
     if let Some(file) = &wanted.svg {
         write(file, &diagram(&trace))?;
     }
-    // The environment says where locks are kept, and not that anybody wants to see them broken there.
+    // A replay requires --url: FENCELOCK_URL names the server of production locks.
     if let Some(url) = url_of_command_line()? {
         if wanted.every {
             return Err(Failure::new(
                 Exit::Usage,
-                "--all shows the steps; a server does those of one --property at a time",
+                "--all cannot be combined with --url: replay one --property at a time",
             ));
         }
         return replay::replay(wanted, &url, &verdict, &trace, context).await;
@@ -110,7 +110,7 @@ fn every(verdict: &Verdict, property: Option<Property>, fault: Option<Fault>, la
     fitting.filter_map(|(property, faults, _)| Trace::of(verdict, property, faults, lang)).collect()
 }
 
-/// What else breaks the scheme.
+/// The other counterexamples of the scheme.
 fn others(verdict: &Verdict, shown: &Trace) -> String {
     let lang = shown.lang();
     let exhibits = verdict.exhibits().into_iter();

@@ -1,4 +1,4 @@
-//! Processes that stand still while they have the lock, as on a machine that swaps, migrates or closes its lid.
+//! Pauses processes that hold the lock, as on a machine that swaps, migrates or suspends.
 
 use fencelock_lab::{Entrance, NotRun, Round, Successor};
 use rustix::process::{Pid, Signal, kill_process};
@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Mutex;
 
-/// Who has stood still in one round. Each process does so once, one after the other, so that there is always one to come in.
+/// The processes paused in one round. Each is paused once, one at a time, so that another process can always acquire the lock.
 pub(super) struct Pauses(Mutex<Paused>);
 
 struct Paused {
@@ -19,8 +19,8 @@ impl Pauses {
         Ok(Self(Mutex::new(Paused { had: HashSet::new(), successor: round.successor()? })))
     }
 
-    /// Lets a process that is about to write `go`: at once, or, if it is its turn, after it has stood still until its lock has
-    /// ended and another one has come in.
+    /// Lets a process that is about to write `go`: immediately, or, if it has not been paused yet, after a pause until its lock
+    /// has expired and another process holds it.
     pub(super) fn offer(
         &self,
         number: u32,
@@ -33,15 +33,15 @@ impl Pauses {
         if !paused.had.insert(number) {
             return go();
         }
-        stand(pid, Signal::STOP)?;
+        send_signal(pid, Signal::STOP)?;
         let came = paused.successor.wait(holder, is_over);
         let gone = go();
-        stand(pid, Signal::CONT)?;
+        send_signal(pid, Signal::CONT)?;
         came.and(gone)
     }
 }
 
-fn stand(pid: u32, signal: Signal) -> Result<(), NotRun> {
+fn send_signal(pid: u32, signal: Signal) -> Result<(), NotRun> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(NotRun::Start(ErrorKind::InvalidInput.into()))?;
     kill_process(pid, signal).map_err(|error| NotRun::Start(error.into()))
 }

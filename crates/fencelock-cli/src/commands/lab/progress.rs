@@ -1,4 +1,4 @@
-//! How far a story or a search is, for whoever waits at a terminal.
+//! The progress of a workload or a search on a terminal.
 
 use crate::report::Reporter;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,12 +6,12 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What is over by then leaves no flash on the screen.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Shorter work shows no progress line, to avoid flicker.
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// Fast enough for a clock with seconds, slow enough for a slow line.
 const TICK: Duration = Duration::from_millis(250);
 
-/// A living line on a terminal, for work that takes longer than a second. Dropping clears it.
+/// A progress line on a terminal, for work that takes longer than a second. Dropping clears it.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -19,7 +19,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For so many schemes. Must be called from async code.
+    /// Shows progress over this many schemes. Must be called in async code.
     pub(super) fn of(schemes: usize, report: Reporter) -> Self {
         let length = u64::try_from(schemes).unwrap_or(u64::MAX);
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
@@ -32,7 +32,7 @@ impl Progress {
         let shown = bar.clone();
         let showing = tokio::spawn(async move {
             if living {
-                tokio::time::sleep(PATIENCE).await;
+                tokio::time::sleep(SHOW_AFTER).await;
                 shown.set_draw_target(ProgressDrawTarget::stderr());
                 shown.enable_steady_tick(TICK);
             }
@@ -40,7 +40,7 @@ impl Progress {
         Self { bar, showing }
     }
 
-    /// What counts the schemes, for another thread.
+    /// A counter for another thread.
     pub(super) fn counter(&self) -> Counter {
         Counter(self.bar.clone())
     }
@@ -53,18 +53,18 @@ impl Drop for Progress {
     }
 }
 
-/// Counts the schemes that are done.
+/// Counts completed schemes.
 #[derive(Debug, Clone)]
 pub(super) struct Counter(ProgressBar);
 
 impl Counter {
-    /// This one is next.
-    pub(super) fn begins(&self, scheme: &str) {
+    /// Starts a scheme.
+    pub(super) fn start(&self, scheme: &str) {
         self.0.set_message(scheme.to_owned());
     }
 
-    /// One more is done.
-    pub(super) fn is_done(&self) {
+    /// Completes a scheme.
+    pub(super) fn done(&self) {
         self.0.inc(1);
     }
 }

@@ -1,17 +1,17 @@
-//! What a worker of a story says besides what all workers say.
+//! The worker messages of a workload, in addition to those of all workers.
 
 use fencelock_lab::workers::{Harness, OnEof};
 use fencelock_lab::{Entrance, Host};
 use std::io;
 
-/// What it says, followed by the [`Entrance`], when it has the lock and is about to write. It goes on when it is told to.
+/// The prefix of the message before a write, followed by the [`Entrance`]. The worker waits for a reply.
 pub(super) const BEFORE_WRITE: &str = "before-write ";
 
 /// The process that started this one.
 pub(super) struct Parent(Harness);
 
 impl Parent {
-    /// Attaches to it. Gives the first line too, the job.
+    /// Attaches to the parent. Also returns the first line, the job.
     pub(super) fn attach() -> io::Result<(Self, String)> {
         let harness = Harness::attach(OnEof::Kill)?;
         let job = harness.receive().unwrap_or_default();

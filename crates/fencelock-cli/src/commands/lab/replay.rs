@@ -3,13 +3,13 @@ use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use fencelock_lab::{Lang, NotReplayed, Replayed, Site, Trace, Verdict, Who};
+use fencelock_lab::{Lang, NotReplayed, ReplayTarget, Replayed, Trace, Verdict, Who};
 use serde_json::json;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does the steps on a real server, and tells what it answered.
+/// Replays the steps on a real server, and prints its replies.
 pub(super) async fn replay(
     wanted: &Lab,
     url: &str,
@@ -17,8 +17,8 @@ pub(super) async fn replay(
     trace: &Trace,
     context: &Context,
 ) -> Result<Exit, Failure> {
-    let site = Site { replica: wanted.replica.clone(), tick: wanted.tick, ..Site::new(url) };
-    let mut signals = Signals::listen().map_err(|error| Failure::system("take signals", error))?;
+    let site = ReplayTarget { replica: wanted.replica.clone(), tick: wanted.tick, ..ReplayTarget::new(url) };
+    let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut work = {
         let (verdict, stop, what) = (verdict.clone(), Arc::clone(&stop), (trace.property, trace.faults));
@@ -59,13 +59,16 @@ fn as_text(trace: &Trace, replayed: &Replayed) -> String {
             Who::Time => lang.pick("tick", "时间").to_owned(),
             Who::Servers => "Redis".to_owned(),
         };
-        let told: Vec<_> = [row.deed.as_str(), answer.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
+        let told: Vec<_> = [row.deed.as_str(), answer.as_str()]
+            .into_iter()
+            .filter(|work_as_child| !work_as_child.is_empty())
+            .collect();
         let _ = writeln!(text, "{number:>3}  {who:<5} {}  [{}]", told.join(" -> "), row.lock);
     }
     let tick = replayed.tick.as_millis();
     let told = match lang {
         Lang::En => format!(
-            "\nThe server gave every answer that the model gives (a tick was {tick} ms): {}.\n",
+            "\nEvery reply of the server matches the model (a tick was {tick} ms): {}.\n",
             trace.property.breach(lang)
         ),
         Lang::Zh => {

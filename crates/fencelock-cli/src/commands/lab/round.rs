@@ -1,4 +1,4 @@
-//! One round of a story: its processes, which are this very program.
+//! One round of a workload: starts worker processes of this program.
 
 use super::pauses::Pauses;
 use super::protocol::BEFORE_WRITE;
@@ -13,11 +13,16 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The tallies of all workers, and how long they took.
-pub(super) type Told = (Vec<Tally>, Duration);
+pub(super) type RoundResult = (Vec<Tally>, Duration);
 
 /// Lets a worker do each job, all at the same time. With `may_die`, one of them may be killed meanwhile; with `pauses`, each
 /// is stopped for a while. No worker is left in the end, whatever happened.
-pub(super) fn run(pool: &WorkerPool, jobs: &[Job], may_die: bool, pauses: Option<&Pauses>) -> Result<Told, NotRun> {
+pub(super) fn run(
+    pool: &WorkerPool,
+    jobs: &[Job],
+    may_die: bool,
+    pauses: Option<&Pauses>,
+) -> Result<RoundResult, NotRun> {
     let spawned = jobs.iter().map(|job| spawn(pool, job)).collect::<io::Result<Vec<_>>>();
     let mut workers = spawned.map_err(NotRun::Start)?;
     start(&mut workers).map_err(NotRun::Start)?;
@@ -33,7 +38,7 @@ pub(super) fn run(pool: &WorkerPool, jobs: &[Job], may_die: bool, pauses: Option
         drop(sender);
         let tallies: Result<Vec<_>, _> = tallies.into_iter().filter_map(Result::transpose).collect();
         if tallies.is_err() {
-            // Or those who are still at work would be listened to until they are done.
+            // Otherwise the other workers would run to their end.
             failed.store(true, Ordering::Relaxed);
             pool.stop();
         }
@@ -44,14 +49,14 @@ pub(super) fn run(pool: &WorkerPool, jobs: &[Job], may_die: bool, pauses: Option
 
 fn spawn(pool: &WorkerPool, job: &Job) -> io::Result<Worker> {
     let mut command = Command::new(std::env::current_exe()?);
-    // Quiet: what its client warns of is what the table counts.
-    command.args(["-q", "lab", "hand"]).env_remove("FENCELOCK_URL").env_remove("FENCELOCK_PASSWORD");
+    // Quiet: the table already counts what the client warns about.
+    command.args(["-q", "lab", "worker"]).env_remove("FENCELOCK_URL").env_remove("FENCELOCK_PASSWORD");
     let mut worker = pool.spawn(command)?;
     worker.send(&job.line())?;
     Ok(worker)
 }
 
-/// Answers a worker until it tells what came of it; `None` if it was killed and might be.
+/// Serves a worker until it sends its tally; `None` if it was killed as planned.
 fn answer(
     number: u32,
     mut worker: Worker,
@@ -64,11 +69,11 @@ fn answer(
         let (holder, pid) = (holder.parse()?, worker.pid());
         let mut go = || worker.send(GO).map_err(NotRun::Start);
         match pauses {
-            // It reads its answer as soon as it goes on.
+            // The worker reads the reply when it continues.
             Some(pauses) => pauses.offer(number, pid, holder, is_over, go)?,
             None => go()?,
         }
     }
     let is_the_one = may_die.swap(false, Ordering::Relaxed);
-    if is_the_one { Ok(None) } else { Err(NotRun::Job("a process ended before its work".to_owned())) }
+    if is_the_one { Ok(None) } else { Err(NotRun::Job("a worker exited before it finished".to_owned())) }
 }

@@ -1,4 +1,4 @@
-//! Where the lab may work.
+//! The URL of the server for the lab.
 
 use crate::args::Arguments;
 use crate::exit::Exit;
@@ -6,13 +6,13 @@ use crate::failure::Failure;
 use clap::CommandFactory;
 use clap::parser::ValueSource;
 
-/// `--url` if it was really said, and is not from the environment. It must be that of one Redis.
+/// `--url` if it was given on the command line, not by the environment. It must name one Redis server.
 pub(super) fn url_of_command_line() -> Result<Option<String>, Failure> {
     let Some(url) = said_url() else { return Ok(None) };
     if ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
         return Ok(Some(url));
     }
-    Err(Failure::new(Exit::Usage, "--url: the lab works on one Redis: redis://HOST[:PORT][/DB] or rediss://..."))
+    Err(Failure::new(Exit::Usage, "--url: the lab needs a single Redis: redis://HOST[:PORT][/DB] or rediss://..."))
 }
 
 fn said_url() -> Option<String> {

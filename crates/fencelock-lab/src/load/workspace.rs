@@ -1,17 +1,17 @@
-//! The place of one run: keys and files of its own, which are gone afterwards.
+//! The workspace of one run: its own keys and files, removed at the end.
 
-use crate::load::census::connect;
+use crate::load::command_counter::connect;
 use crate::load::error::NotMeasured;
 use crate::load::plan::Plan;
 use crate::load::protocol::Workload;
-use crate::load::shop::{self, Books};
+use crate::load::shop::{self, StockLedger};
 use fencelock::backends::{BootClock, Server, scheme_of};
 use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
 
-/// Dropping it removes everything. No worker may live then.
-pub(crate) struct Ground<'p> {
+/// Dropping it removes all keys and files. All workers must have exited.
+pub(crate) struct Workspace<'p> {
     plan: &'p Plan,
     /// What all keys begin with.
     pub(crate) base: String,
@@ -25,24 +25,24 @@ pub(crate) struct Ground<'p> {
 /// Names in one command.
 const CHUNK: usize = 1000;
 
-impl<'p> Ground<'p> {
+impl<'p> Workspace<'p> {
     pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
         let now = BootClock.now().since(Moment::default()).as_micros();
         let base = format!("{}:{}-{now}", plan.key, std::process::id());
         let name = format!("fencelock-bench-{}-{now}", std::process::id());
         let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
-        let mut ground = Self { plan, url: site.url, servers: site.servers, directory: None, base: base.clone() };
-        // What a key may not be is said before anything is begun.
+        let mut workspace = Self { plan, url: site.url, servers: site.servers, directory: None, base: base.clone() };
+        // Report an invalid key before anything is created.
         plan.locks(&base)?;
         if let Some(directory) = site.directory {
-            ground.create(directory)?;
-        } else if plan.workload == Workload::FlashSale && ground.servers.len() != 1 {
-            ground.create(std::env::temp_dir().join(name))?;
+            workspace.create(directory)?;
+        } else if plan.workload == Workload::FlashSale && workspace.servers.len() != 1 {
+            workspace.create(std::env::temp_dir().join(name))?;
         }
-        if let Some(books) = ground.books() {
+        if let Some(books) = workspace.books() {
             books.begin(plan.stock)?;
         }
-        Ok(ground)
+        Ok(workspace)
     }
 
     fn create(&mut self, directory: PathBuf) -> Result<(), NotMeasured> {
@@ -57,18 +57,18 @@ impl<'p> Ground<'p> {
     }
 
     /// `None` if nothing is sold.
-    pub(crate) fn books(&self) -> Option<Books<'_>> {
+    pub(crate) fn books(&self) -> Option<StockLedger<'_>> {
         if self.plan.workload != Workload::FlashSale {
             return None;
         }
         match (&self.directory, self.servers.first()) {
-            (Some(directory), _) => Some(Books::Files(directory)),
-            (None, Some(server)) => Some(Books::Redis(server, self.base.clone())),
+            (Some(directory), _) => Some(StockLedger::Files(directory)),
+            (None, Some(server)) => Some(StockLedger::Redis(server, self.base.clone())),
             (None, None) => None,
         }
     }
 
-    fn clear(&self, server: &Server) -> redis::RedisResult<()> {
+    fn clean_up(&self, server: &Server) -> redis::RedisResult<()> {
         let mut connection = connect(server)?;
         let mut names = vec![shop::stock(&self.base), shop::sold(&self.base)];
         for key in self.plan.locks(&self.base).unwrap_or_default() {
@@ -84,11 +84,11 @@ impl<'p> Ground<'p> {
     }
 }
 
-impl Drop for Ground<'_> {
+impl Drop for Workspace<'_> {
     fn drop(&mut self) {
         for server in &self.servers {
             // A server that is gone by now cannot be cleaned up; what is left there ends by itself.
-            let _ = self.clear(server);
+            let _ = self.clean_up(server);
         }
         if let Some(directory) = &self.directory {
             let _ = fs::remove_dir_all(directory);

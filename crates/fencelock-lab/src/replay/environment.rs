@@ -1,6 +1,6 @@
 //! The servers, the keys and the clock of one replay.
 
-use super::Site;
+use super::ReplayTarget;
 use crate::model::Model;
 use crate::model::command::Command;
 use crate::model::state::{Action, Reply, State, Step, TTL, Value};
@@ -20,7 +20,7 @@ const COPYING: Duration = Duration::from_secs(30);
 /// What was expected, and what came instead.
 type Difference = (String, String);
 
-pub(super) struct Stage {
+pub(super) struct ReplayEnvironment {
     master: Server,
     replica: Option<Replica>,
     failed_over: bool,
@@ -37,8 +37,8 @@ struct Replica {
     port: String,
 }
 
-impl Stage {
-    pub(super) fn set(model: &Model<'_>, site: &Site, tick: Duration) -> Result<Self, NotReplayed> {
+impl ReplayEnvironment {
+    pub(super) fn set(model: &Model<'_>, site: &ReplayTarget, tick: Duration) -> Result<Self, NotReplayed> {
         let mut master = Server::connect(&site.url)?;
         let now = BootClock.now();
         let unique = format!("{}-{}", std::process::id(), now.since(Moment::default()).as_nanos());
@@ -254,7 +254,7 @@ impl Replica {
 }
 
 /// Whatever happened, nothing stays behind.
-impl Drop for Stage {
+impl Drop for ReplayEnvironment {
     fn drop(&mut self) {
         let names = ["lock1", "lock2", "lock3", "stock", "fence", "guarded"];
         let keys = names.map(|name| format!("{}{name}", self.prefix));

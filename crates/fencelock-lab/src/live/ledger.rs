@@ -1,41 +1,41 @@
-//! The numbers that the locks protect, on the server.
+//! The protected numbers on the server, and the record of changes.
 
 use super::{Load, NotRun};
 use crate::server::Server;
 use crate::wire::GUARDED;
 
-/// In one step, so that a process that is killed leaves no sale half noted.
+/// One script, so that a killed process leaves no partial sale.
 const SALE: &str = include_str!("../lua/sale.lua");
 
-/// What is counted beside each number: who came in, what was paid, who of a pair is there.
+/// The counters of each number: entries, payments, and arrived partners.
 const COUNTS: [&str; 3] = ["entered", "paid", "there"];
 
-/// How long any key stays whose story nobody was left to clean up after, in seconds: longer than any story.
+/// The TTL of all keys in seconds, in case no process cleans up: longer than any workload.
 pub(super) const FOREVER: u32 = 86_400;
 
-/// One connection to them.
+/// A connection to the ledger.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct Ledger {
     server: Server,
     prefix: String,
     fenced: bool,
 }
 
-/// What somebody reads who comes in.
+/// The values that a holder reads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    /// What is left.
+pub(super) struct StockRead {
+    /// The remaining amount.
     pub(super) left: i64,
-    /// The how-manieth to come in, counted from 1.
+    /// The number of this entry, from 1.
     pub(super) number: i64,
 }
 
-impl Books {
+impl Ledger {
     pub(super) fn open(server: Server, prefix: &str, fenced: bool) -> Self {
         Self { server, prefix: prefix.to_owned(), fenced }
     }
 
-    /// Before the first request.
+    /// Initializes the numbers.
     pub(super) fn begin(&mut self, load: &Load) -> Result<(), NotRun> {
         let (start, forever) = (load.start().to_string(), FOREVER.to_string());
         for account in 0..load.accounts() {
@@ -50,21 +50,21 @@ impl Books {
         Ok(())
     }
 
-    /// Comes in and reads; `None` if the token is smaller than one that was here before.
-    pub(super) fn read(&mut self, account: u32, token: Option<u64>) -> Result<Option<Entry>, NotRun> {
+    /// Counts an entry and reads; `None` if the token is stale.
+    pub(super) fn read(&mut self, account: u32, token: Option<u64>) -> Result<Option<StockRead>, NotRun> {
         let (key, entered) = (self.protected(account), self.key("entered", account));
         let count = ["INCR", &entered];
         if !self.fenced {
             let (left, number) = self.server.together(&[&["GET", &key], &count])?;
-            return Ok(Some(Entry { left, number }));
+            return Ok(Some(StockRead { left, number }));
         }
         let token = token.unwrap_or_default().to_string();
         let (admitted, left, number): (i64, i64, i64) =
             self.server.together(&[&["EVAL", GUARDED, "1", &key, &token, ""], &["HGET", &key, "stock"], &count])?;
-        Ok((admitted == 1).then_some(Entry { left, number }))
+        Ok((admitted == 1).then_some(StockRead { left, number }))
     }
 
-    /// Writes what is left, and notes the sale; `false` if the token is refused.
+    /// Writes the remaining amount and records the sale; `false` if the token is stale.
     pub(super) fn write(&mut self, account: u32, left: i64, amount: i64, token: Option<u64>) -> Result<bool, NotRun> {
         let (key, paid) = (self.protected(account), self.key("paid", account));
         let (left, amount) = (left.to_string(), amount.to_string());
@@ -78,21 +78,21 @@ impl Books {
         Ok(written == 1)
     }
 
-    /// How many have come in by now.
+    /// The number of entries.
     pub(super) fn entered(&mut self, account: u32) -> Result<i64, NotRun> {
         let entered = self.key("entered", account);
         let (count,): (Option<i64>,) = self.server.together(&[&["GET", &entered]])?;
         Ok(count.unwrap_or_default())
     }
 
-    /// Says that one of two is there; tells how many are.
+    /// Records the arrival of a partner; returns the number of arrived partners.
     pub(super) fn arrive(&mut self, account: u32, one_more: bool) -> Result<i64, NotRun> {
         let (key, by) = (self.key("there", account), if one_more { "1" } else { "0" });
         let (there,): (i64,) = self.server.together(&[&["INCRBY", &key, by]])?;
         Ok(there)
     }
 
-    /// What is left, and what was taken away.
+    /// The remaining amount, and the recorded amount.
     pub(super) fn balance(&mut self, account: u32) -> Result<(i64, i64), NotRun> {
         let (key, paid) = (self.protected(account), self.key("paid", account));
         let look = if self.fenced { vec!["HGET", &key, "stock"] } else { vec!["GET", &key] };
@@ -101,7 +101,7 @@ impl Books {
     }
 
     /// Removes everything of this prefix, the locks too.
-    pub(super) fn burn(&mut self) -> Result<(), NotRun> {
+    pub(super) fn clean_up(&mut self) -> Result<(), NotRun> {
         Ok(self.server.sweep(&self.prefix)?)
     }
 

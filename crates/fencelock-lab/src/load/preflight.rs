@@ -1,22 +1,22 @@
-//! One lock before the load.
+//! Acquires one lock before the measurement.
 
-use crate::load::census::PATIENCE;
+use crate::load::command_counter::SERVER_TIMEOUT;
 use crate::load::plan::Plan;
 use fencelock::backends::servers;
 use fencelock::{Client, Error, Key};
 use std::time::Duration;
 
-/// A place that gives nothing in this time cannot be measured.
+/// The timeout of this lock.
 const WAIT: Duration = Duration::from_secs(10);
-/// For what is under way when the client ends.
+/// The time limit for pending work when the client closes.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Connects to the place of a plan, takes one lock there if it is on servers, and leaves nothing. Tells the name of the place,
-/// without secrets.
+/// Connects to the backend of a plan, acquires and releases one lock if it has servers, and removes its keys. Returns the
+/// name of the backend, without secrets.
 ///
 /// # Errors
-/// Why the place gives no locks, in the words of the client: nobody answers, it is in quarantine, it belongs to others.
-pub async fn try_out(plan: &Plan) -> Result<String, Error> {
+/// The error of the client, for example an unreachable or quarantined server.
+pub async fn preflight(plan: &Plan) -> Result<String, Error> {
     let servers = servers(&plan.url)?;
     let client = Client::builder().sharing(false).connect(&plan.url).await?;
     let name = client.name();
@@ -36,7 +36,7 @@ pub async fn try_out(plan: &Plan) -> Result<String, Error> {
             redis::cmd("DEL").arg(server.names(&key)).exec_async(&mut connection).await
         };
         // On a quorum some may be away; what is left there ends by itself.
-        let _ = tokio::time::timeout(PATIENCE, removed).await;
+        let _ = tokio::time::timeout(SERVER_TIMEOUT, removed).await;
     }
     released.map(|()| name)
 }

@@ -3,52 +3,52 @@ use fencelock::Moment;
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
 
-/// When the guardian acts on its own, on the clock of the lease. Until then it leaves everything to the wrapper.
+/// The times at which the watcher acts if the wrapper does not, on the clock of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     pub(crate) term: Moment,
     pub(crate) kill: Moment,
 }
 
-/// What a guardian says.
+/// A message of the watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum WatcherMessage {
     /// The command runs as this process.
     Started(Pid),
-    /// The command cannot be started, and why: a number of the system.
+    /// The command cannot be started; an error number of the system.
     Failed(i32),
-    /// Something became of the command.
+    /// The state of the command has changed.
     Changed(Change),
-    /// The wrapper was late, so the guardian has sent this signal to everything below it.
+    /// The wrapper was late, so the watcher sent this signal to all descendants.
     Late(Signal),
 }
 
-/// What the wrapper says.
+/// A message of the wrapper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum WrapperMessage {
     Wait(Deadlines),
-    /// The guardian may go.
-    Dismissed,
+    /// The watcher can exit.
+    Exit,
 }
 
-/// Deadlines that are as close are the same: they are computed anew each time.
-const ABOUT: Duration = Duration::from_millis(1);
+/// Deadlines that differ by at most this are equal: they are recomputed each time.
+const TOLERANCE: Duration = Duration::from_millis(1);
 
 impl Deadlines {
     pub(crate) const NEVER: Self = Self { term: Moment::NEVER, kill: Moment::NEVER };
 
-    pub(super) fn is_about(self, other: Self) -> bool {
-        let close = |one: Moment, two: Moment| one == two || one.since(two).max(two.since(one)) <= ABOUT;
+    pub(super) fn is_close_to(self, other: Self) -> bool {
+        let close = |one: Moment, two: Moment| one == two || one.since(two).max(two.since(one)) <= TOLERANCE;
         close(self.term, other.term) && close(self.kill, other.kill)
     }
 }
 
-impl Word {
+impl WrapperMessage {
     pub(super) fn encode(self) -> [u8; 16] {
         let Deadlines { term, kill } = match self {
             Self::Wait(deadlines) => deadlines,
-            // No command has begun before the clock.
-            Self::Dismissed => Deadlines { term: Moment::from_micros(0), kill: Moment::from_micros(0) },
+            // Zero is not a valid deadline, so it encodes the exit message.
+            Self::Exit => Deadlines { term: Moment::from_micros(0), kill: Moment::from_micros(0) },
         };
         let mut message = [0; 16];
         message[..8].copy_from_slice(&term.as_micros().to_le_bytes());
@@ -58,7 +58,7 @@ impl Word {
 
     pub(super) fn decode(message: [u8; 16]) -> Self {
         if message == [0; 16] {
-            return Self::Dismissed;
+            return Self::Exit;
         }
         let number = u128::from_le_bytes(message);
         let moment = |bits: u128| Moment::from_micros(u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(u64::MAX));
@@ -66,7 +66,7 @@ impl Word {
     }
 }
 
-impl News {
+impl WatcherMessage {
     pub(super) fn encode(self) -> [u8; 5] {
         let (tag, number) = match self {
             Self::Started(pid) => (b'p', pid.as_raw_nonzero().get()),
@@ -100,28 +100,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_what_is_heard() {
+    fn messages_survive_encoding() {
         let pid = Pid::from_raw(4242).unwrap();
-        for news in [
-            News::Started(pid),
-            News::Failed(2),
-            News::Changed(Change::Exited(255)),
-            News::Changed(Change::Killed(64)),
-            News::Changed(Change::Stopped(20)),
-            News::Late(Signal::KILL),
+        for next_message in [
+            WatcherMessage::Started(pid),
+            WatcherMessage::Failed(2),
+            WatcherMessage::Changed(Change::Exited(255)),
+            WatcherMessage::Changed(Change::Killed(64)),
+            WatcherMessage::Changed(Change::Stopped(20)),
+            WatcherMessage::Late(Signal::KILL),
         ] {
-            assert_eq!(News::decode(news.encode()), Some(news));
+            assert_eq!(WatcherMessage::decode(next_message.encode()), Some(next_message));
         }
         let deadlines = Deadlines { term: Moment::from_micros(7), kill: Moment::NEVER };
-        for word in [Word::Wait(deadlines), Word::Wait(Deadlines::NEVER), Word::Dismissed] {
-            assert_eq!(Word::decode(word.encode()), word);
+        for message in [WrapperMessage::Wait(deadlines), WrapperMessage::Wait(Deadlines::NEVER), WrapperMessage::Exit] {
+            assert_eq!(WrapperMessage::decode(message.encode()), message);
         }
     }
 
     #[test]
-    fn deadlines_that_hardly_moved_are_not_told_again() {
+    fn nearly_equal_deadlines_are_not_sent_again() {
         let at = |ms: u64| Deadlines { term: Moment::from_micros(ms * 1000), kill: Moment::NEVER };
-        assert!(at(5).is_about(at(6)) && at(6).is_about(at(5)));
-        assert!(!at(5).is_about(at(7)) && !at(5).is_about(Deadlines::NEVER));
+        assert!(at(5).is_close_to(at(6)) && at(6).is_close_to(at(5)));
+        assert!(!at(5).is_close_to(at(7)) && !at(5).is_close_to(Deadlines::NEVER));
     }
 }

@@ -1,20 +1,20 @@
-//! How far a measurement is, for those who watch.
+//! The progress of a measurement on a terminal.
 
 use crate::report::Reporter;
 use fencelock_lab::load::Progress;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
-/// A bar on a terminal, and nothing elsewhere. Dropping clears it.
-pub(super) struct Live(Option<ProgressBar>);
+/// A progress bar on a terminal, hidden elsewhere. Dropping clears it.
+pub(super) struct MeasureProgress(Option<ProgressBar>);
 
-impl Live {
+impl MeasureProgress {
     pub(super) fn new(report: Reporter) -> Self {
-        let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
-        Self(living.then(bar))
+        let visible = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        Self(visible.then(bar))
     }
 
-    pub(super) fn tell(&self, progress: Progress) {
+    pub(super) fn update(&self, progress: Progress) {
         let Some(bar) = &self.0 else { return };
         bar.set_length(crate::json::millis(progress.whole));
         bar.set_position(crate::json::millis(progress.elapsed.min(progress.whole)));
@@ -33,7 +33,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-impl Drop for Live {
+impl Drop for MeasureProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

@@ -1,21 +1,21 @@
-//! How many commands clients have sent to the servers.
+//! Counts the commands that clients send to the servers.
 
 use crate::load::error::NotMeasured;
 use fencelock::backends::Server;
 use redis::Connection;
 use std::time::Duration;
 
-/// A server of the same machine or network that takes longer is out of order.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a server on the same machine or network.
+pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a lock's client sends, other than to connect. A server also counts what scripts call; they call none of these.
 const SENT: [&str; 5] = ["evalsha", "eval", "wait", "client|caching", "client|tracking"];
 
-/// A connection to each server of a place.
-pub(crate) struct Census(Vec<Connection>);
+/// A connection to each server of a backend.
+pub(crate) struct CommandCounter(Vec<Connection>);
 
-impl Census {
-    /// Servers that do not answer are left out: on a quorum others count.
+impl CommandCounter {
+    /// Skips unreachable servers: a quorum tolerates some.
     pub(crate) fn open(servers: &[Server]) -> Result<Self, NotMeasured> {
         let mut last = None;
         let mut connections = Vec::new();
@@ -31,7 +31,7 @@ impl Census {
         }
     }
 
-    /// Commands since the servers were started, by whomever; `None` where there are no servers.
+    /// All commands since the start of the servers; `None` without servers.
     pub(crate) fn commands(&mut self) -> Result<Option<u64>, NotMeasured> {
         let mut sum = None;
         for connection in &mut self.0 {
@@ -43,9 +43,9 @@ impl Census {
 }
 
 pub(crate) fn connect(server: &Server) -> redis::RedisResult<Connection> {
-    let connection = server.client().get_connection_with_timeout(PATIENCE)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    connection.set_write_timeout(Some(PATIENCE))?;
+    let connection = server.client().get_connection_with_timeout(SERVER_TIMEOUT)?;
+    connection.set_read_timeout(Some(SERVER_TIMEOUT))?;
+    connection.set_write_timeout(Some(SERVER_TIMEOUT))?;
     Ok(connection)
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_scripts_call_is_not_counted() {
+    fn commands_inside_scripts_are_not_counted() {
         let info = "# Commandstats\r\ncmdstat_set:calls=100,usec=1\r\ncmdstat_evalsha:calls=7,usec=2,usec_per_call=0.1\r\n\
                     cmdstat_client|caching:calls=2,usec=1\r\ncmdstat_eval:calls=1,usec=9\r\ncmdstat_info:calls=5,usec=1\r\n";
         assert_eq!(sent(info), 10);

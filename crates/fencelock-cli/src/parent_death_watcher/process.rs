@@ -1,6 +1,6 @@
-use super::socket::{Inbox, peer, receive, receive_stdin, send};
-use super::word::{Deadlines, Word};
-use super::{News, ROLE, Role};
+use super::message::{Deadlines, WrapperMessage};
+use super::socket::{MessageBuffer, peer, receive, receive_stdin, send};
+use super::{ROLE, WatcherArgs, WatcherMessage};
 use crate::child::{self, Change};
 use crate::descendants::{Descendants, adopt_orphans};
 use crate::exit::Exit;
@@ -16,97 +16,97 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Stdio;
 
-/// The life of a guardian: starts the command, tells what becomes of it, and kills it with all that it has started when
-/// the wrapper is dead or late.
+/// Runs the watcher: starts the command, reports its state, and kills it with all descendants when the wrapper is dead or
+/// late.
 ///
-/// Nothing is started for anybody but the `fencelock run` that is this process's parent.
-pub(crate) fn guard(role: &Role) -> Exit {
+/// It serves only the `fencelock run` that is its parent process.
+pub(crate) fn run(role: &WatcherArgs) -> Exit {
     let socket = rustix::stdio::stdin();
     match peer(socket) {
         Some(peer) if Some(peer) == rustix::process::getppid() => {}
-        // The wrapper may have died in between, and there is nobody to tell.
+        // The wrapper may have died in the meantime, and there is no process to report to.
         Some(_) => return Exit::Usage,
         None => {
-            eprintln!("fencelock: {ROLE} is for `fencelock run` itself; see `fencelock run --help`");
+            eprintln!("fencelock: {ROLE} is internal to `fencelock run`; see `fencelock run --help`");
             return Exit::Usage;
         }
     }
-    // It has no signals of its own: one that ends the job comes to the wrapper, which knows what is to be done.
+    // Block all signals: the wrapper handles signals that are sent to the job.
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return Exit::Success };
     let Some(stdin) = receive_stdin(socket) else { return Exit::Success };
-    match Shift::begin(socket, role, stdin, mask) {
-        Ok(mut shift) => shift.serve(),
-        // A wrapper that is dead by now need not know.
-        Err(error) => drop(send(socket, &News::Failed(number(&error)).encode())),
+    match Watcher::start(socket, role, stdin, mask) {
+        Ok(mut watcher) => watcher.run_loop(),
+        // A dead wrapper needs no report.
+        Err(error) => drop(send(socket, &WatcherMessage::Failed(number(&error)).encode())),
     }
     Exit::Success
 }
 
-/// A guardian with its command.
-struct Shift {
+/// The state of the watcher and its command.
+struct Watcher {
     socket: BorrowedFd<'static>,
-    inbox: Inbox<16>,
+    buffer: MessageBuffer<16>,
     child_signals: SignalFd,
     timer: OwnedFd,
     command: Pid,
-    /// The last that was heard of the command is that it was stopped.
+    /// The last reported state of the command is stopped.
     stopped: bool,
     below: Descendants,
     deadlines: Deadlines,
-    /// Nobody is above it any more.
-    alone: bool,
+    /// The wrapper has died.
+    wrapper_dead: bool,
     killing: bool,
-    /// Rounds in a row that met only processes that cannot be killed from here.
-    in_vain: u32,
+    /// Consecutive kill rounds that found only processes that cannot be killed.
+    idle_rounds: u32,
 }
 
-/// So many such rounds are the end: what is left belongs to another user.
-const VAIN: u32 = 25;
-/// How often to look for those that were started while the others were killed, in nanoseconds.
-const ROUND: i64 = 2_000_000;
+/// Stop after this many such rounds: the remaining processes belong to another user.
+const MAX_IDLE_ROUNDS: u32 = 25;
+/// The interval of kill rounds, in nanoseconds. Processes may start others while they are killed.
+const ROUND_NS: i64 = 2_000_000;
 
-impl Shift {
-    fn begin(socket: BorrowedFd<'static>, role: &Role, stdin: OwnedFd, mask: SigSet) -> io::Result<Self> {
+impl Watcher {
+    fn start(socket: BorrowedFd<'static>, role: &WatcherArgs, stdin: OwnedFd, mask: SigSet) -> io::Result<Self> {
         adopt_orphans(true)?;
         let mut ended = SigSet::empty();
         ended.add(Number::SIGCHLD);
         let child_signals = SignalFd::with_flags(&ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let tty = role.front.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
+        let tty = role.foreground.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
         let null = File::options().write(true).open("/dev/null")?;
-        // The last thing that can fail: from here on there is a command.
+        // The last step that can fail: after it the command runs.
         let command = child::spawn(&role.command, &[], Stdio::from(stdin), tty.map(Into::into), mask)?;
-        // Whoever reads what the command writes waits for the command, not for its guardian.
+        // Close the inherited output: a reader must see EOF when the command exits, not when the watcher does.
         let _ = rustix::stdio::dup2_stdout(&null);
         let _ = rustix::stdio::dup2_stderr(&null);
-        let shift = Self {
+        let watcher = Self {
             socket,
-            inbox: Inbox::new(),
+            buffer: MessageBuffer::new(),
             child_signals,
             timer,
             command,
             stopped: false,
             below: Descendants::of_this_process(None),
             deadlines: Deadlines::NEVER,
-            alone: false,
+            wrapper_dead: false,
             killing: false,
-            in_vain: 0,
+            idle_rounds: 0,
         };
-        shift.say(News::Started(command));
-        Ok(shift)
+        watcher.send_message(WatcherMessage::Started(command));
+        Ok(watcher)
     }
 
-    fn serve(&mut self) {
+    fn run_loop(&mut self) {
         loop {
-            if self.heed_wrapper() {
+            if self.read_wrapper() {
                 return;
             }
-            let nobody_left = self.reap();
-            self.heed_time();
-            if self.killing && !nobody_left {
+            let no_children_left = self.reap();
+            self.check_deadlines();
+            if self.killing && !no_children_left {
                 self.kill();
             }
-            if self.alone && (nobody_left || !self.killing) {
+            if self.wrapper_dead && (no_children_left || !self.killing) {
                 return;
             }
             self.sleep();
@@ -115,19 +115,19 @@ impl Shift {
 
     fn kill(&mut self) {
         let round = self.below.kill();
-        // A round that meets nobody is no proof, as processes come and go while it looks; that there is no child is.
-        self.in_vain = if round.left == 0 && !round.refused.is_empty() { self.in_vain + 1 } else { 0 };
-        self.killing = self.in_vain < VAIN;
+        // An empty round proves nothing, as processes start during the scan. Only ECHILD proves it.
+        self.idle_rounds = if round.left == 0 && !round.refused.is_empty() { self.idle_rounds + 1 } else { 0 };
+        self.killing = self.idle_rounds < MAX_IDLE_ROUNDS;
     }
 
-    /// Says whether it is dismissed.
-    fn heed_wrapper(&mut self) -> bool {
-        while !self.alone {
-            match receive(self.socket, self.inbox.room()) {
-                Ok(0) => self.lose_wrapper(),
-                Ok(bytes) => match self.inbox.took(bytes).map(Word::decode) {
-                    Some(Word::Dismissed) => return true,
-                    Some(Word::Wait(deadlines)) => {
+    /// Reads messages of the wrapper. Returns `true` if it told the watcher to exit.
+    fn read_wrapper(&mut self) -> bool {
+        while !self.wrapper_dead {
+            match receive(self.socket, self.buffer.free()) {
+                Ok(0) => self.wrapper_died(),
+                Ok(bytes) => match self.buffer.advance(bytes).map(WrapperMessage::decode) {
+                    Some(WrapperMessage::Exit) => return true,
+                    Some(WrapperMessage::Wait(deadlines)) => {
                         self.deadlines = deadlines;
                         self.set_timer();
                     }
@@ -135,20 +135,19 @@ impl Shift {
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => self.lose_wrapper(),
+                Err(_) => self.wrapper_died(),
             }
         }
         false
     }
 
-    /// Nobody renews the lock any more, and in some places it is free by now.
-    fn lose_wrapper(&mut self) {
-        self.alone = true;
+    /// The lock is no longer renewed, and some backends have released it already.
+    fn wrapper_died(&mut self) {
+        self.wrapper_dead = true;
         self.killing = true;
     }
 
-    /// Takes leave of the dead: of the command, and of orphans. Says whether there is nobody left below this process,
-    /// which the kernel knows for certain.
+    /// Reaps the command and orphans. Returns `true` if this process has no children left, according to the kernel.
     fn reap(&mut self) -> bool {
         while let Ok(Some(_)) = self.child_signals.read_signal() {}
         loop {
@@ -156,7 +155,7 @@ impl Shift {
                 Ok(Some((pid, status))) if pid == self.command => {
                     if let Some(change) = Change::of(status) {
                         self.stopped = matches!(change, Change::Stopped(_));
-                        self.say(News::Changed(change));
+                        self.send_message(WatcherMessage::Changed(change));
                     }
                 }
                 Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
@@ -166,22 +165,22 @@ impl Shift {
         }
     }
 
-    /// The wrapper is late: it was stopped, or its machine slept.
-    fn heed_time(&mut self) {
+    /// Acts if the wrapper is late: it was stopped, or the machine was suspended.
+    fn check_deadlines(&mut self) {
         let now = BootClock.now();
         if now >= self.deadlines.kill {
             self.deadlines = Deadlines::NEVER;
             self.killing = true;
-            self.say(News::Late(Signal::KILL));
+            self.send_message(WatcherMessage::Late(Signal::KILL));
         } else if now >= self.deadlines.term {
             self.deadlines.term = Moment::NEVER;
             self.below.ask_group(self.command);
             self.below.ask_others();
             if self.stopped {
-                // Else it could not hear it.
+                // A stopped process does not handle TERM.
                 let _ = kill_process_group(self.command, Signal::CONT);
             }
-            self.say(News::Late(Signal::TERM));
+            self.send_message(WatcherMessage::Late(Signal::TERM));
         } else {
             return;
         }
@@ -196,19 +195,19 @@ impl Shift {
             tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1000,
         };
-        // Its arguments are in order, and it has no other reason to fail.
+        // The arguments are valid, and there is no other reason to fail.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: zero, it_value });
     }
 
-    fn say(&self, news: News) {
-        // It can only fail if the wrapper is dead, which the socket tells, or stopped for very long.
-        let _ = send(self.socket, &news.encode());
+    fn send_message(&self, next_message: WatcherMessage) {
+        // It fails only if the wrapper is dead, which the socket reports, or stopped for very long.
+        let _ = send(self.socket, &next_message.encode());
     }
 
     fn sleep(&self) {
-        let round = Timespec { tv_sec: 0, tv_nsec: ROUND };
+        let round = Timespec { tv_sec: 0, tv_nsec: ROUND_NS };
         let mut events = vec![PollFd::new(&self.child_signals, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
-        if !self.alone {
+        if !self.wrapper_dead {
             events.push(PollFd::new(&self.socket, PollFlags::IN));
         }
         let _ = poll(&mut events, self.killing.then_some(&round));

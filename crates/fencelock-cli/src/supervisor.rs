@@ -1,0 +1,335 @@
+use crate::child::{Change, Child, Notice};
+use crate::descendants::{Refusal, Round};
+use crate::exit::Exit;
+use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};
+use crate::parent_death_watcher::Deadlines;
+use crate::plan::Rules;
+use crate::report::{Event, Reporter};
+use crate::signals::{Signals, is_termination};
+use crate::terminal::{Terminal, has_job_control, stop_job};
+use fencelock::backends::BootClock;
+use fencelock::{Clock, Guard, Moment};
+use rustix::process::Signal;
+use std::io;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Runs a command under a lock and applies the actions of its [`KillPolicy`].
+#[derive(Debug)]
+pub(crate) struct Supervisor<'a> {
+    guard: &'a Guard,
+    child: Child,
+    terminal: Option<Terminal>,
+    kill_policy: KillPolicy,
+    /// When the lock was acquired.
+    since: Instant,
+    report: Reporter,
+    grace: Duration,
+    stopped: bool,
+    /// The processes that cannot be signalled and were reported.
+    refused: Vec<Refusal>,
+    /// Consecutive kill rounds that found no process.
+    idle_rounds: u32,
+    /// The next TSTP is the one that this process sent to its own job.
+    own_stop: bool,
+    /// Why the command was terminated.
+    cause: Option<Cause>,
+}
+
+/// The result of a supervised command.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    pub(crate) exit: Exit,
+    /// A termination signal was received.
+    pub(crate) asked: bool,
+    /// The loss of the lock was reported to the user.
+    pub(crate) loss_reported: bool,
+}
+
+/// Stop after this many consecutive kill rounds that found no process.
+const MAX_IDLE_ROUNDS: u32 = 10;
+/// Timers stop while the machine is suspended, so no sleep that depends on a lease is longer.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// The watcher must learn of a renewal long before its own deadline.
+const UPDATES_PER_GRACE: u32 = 4;
+/// How often to check for remaining descendants: the kernel does not notify about them.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+impl<'a> Supervisor<'a> {
+    pub(crate) fn new(
+        guard: &'a Guard,
+        child: Child,
+        terminal: Option<Terminal>,
+        rules: Rules,
+        since: Instant,
+        report: Reporter,
+    ) -> Self {
+        Self {
+            guard,
+            child,
+            terminal,
+            kill_policy: KillPolicy::new(rules),
+            since,
+            report,
+            grace: rules.grace,
+            stopped: false,
+            refused: Vec::new(),
+            idle_rounds: 0,
+            own_stop: false,
+            cause: None,
+        }
+    }
+
+    /// Waits until the command has exited, and terminates it if the kill policy requires it.
+    pub(crate) async fn watch(mut self, signals: &mut Signals) -> io::Result<Supervised> {
+        let change = self.end(signals).await?;
+        if let Some(terminal) = &self.terminal {
+            terminal.take_from(self.child.group());
+        }
+        self.terminate_rest(signals).await;
+        let exit = self.exit(change);
+        self.child.let_go();
+        Ok(Supervised {
+            exit,
+            asked: self.kill_policy.termination_requested(),
+            loss_reported: self.kill_policy.is_lost(),
+        })
+    }
+
+    async fn end(&mut self, signals: &mut Signals) -> io::Result<Change> {
+        // The watcher needs the end of the lease from the start.
+        self.tick();
+        loop {
+            let next_wakeup = self.next_wakeup();
+            let next_wakeup = async {
+                match next_wakeup {
+                    // A sleep of zero would starve the other branches.
+                    Some(next_wakeup) => sleep(next_wakeup.clamp(Duration::from_millis(1), MAX_SLEEP)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                notice = self.child.notice() => match notice? {
+                    Notice::Changed(Change::Stopped(signal)) => self.stopped(signal),
+                    Notice::Changed(ended) => return Ok(ended),
+                    Notice::Late(signal) => self.watcher_was_first(signal),
+                },
+                reason = self.guard.lost(), if !self.kill_policy.is_lost() => {
+                    if let Some(action) = self.kill_policy.lost(self.since.elapsed(), reason) {
+                        self.apply(action);
+                    }
+                }
+                signal = signals.next() => {
+                    let action = self.kill_policy.signal(signal);
+                    self.apply(action);
+                }
+                () = next_wakeup => {}
+            }
+            self.tick();
+            // The command is dead. A watcher that does not report it is stopped.
+            if self.idle_rounds >= MAX_IDLE_ROUNDS && self.refused.is_empty() {
+                self.child.kill_watcher();
+            }
+        }
+    }
+
+    /// Applies the actions that are due, and sends new deadlines to the watcher.
+    fn tick(&mut self) {
+        if let Some(action) = self.kill_policy.tick(self.since.elapsed(), self.guard.remaining()) {
+            self.apply(action);
+        } else if self.kill_policy.kill_was_sent() {
+            self.idle_rounds = if self.kill() == 0 { self.idle_rounds + 1 } else { 0 };
+        }
+        let DueIn { term, kill } = self.kill_policy.watcher_deadlines(self.since.elapsed(), self.guard.remaining());
+        let now = BootClock.now();
+        let moment = |after: Option<Duration>| after.map_or(Moment::NEVER, |after| now + after);
+        self.child.tell(Deadlines { term: moment(term), kill: moment(kill) });
+    }
+
+    fn next_wakeup(&self) -> Option<Duration> {
+        if self.kill_policy.kill_was_sent() {
+            return Some(POLL_INTERVAL);
+        }
+        let due = self.kill_policy.next_wakeup(self.since.elapsed(), self.guard.remaining())?;
+        // Update the watcher several times per grace period, so that it does not act too early.
+        Some(due.min((self.grace / UPDATES_PER_GRACE).max(POLL_INTERVAL)))
+    }
+
+    fn apply(&mut self, action: Action) {
+        let key = self.guard.key().as_str();
+        match action {
+            Action::Forward(signal) => self.forward(signal),
+            Action::Terminate(cause) => {
+                self.report.tell(&Event::Terminating { key, cause: &cause, grace: self.grace });
+                self.cause = Some(cause);
+                self.ask();
+            }
+            Action::TerminateOthers => self.ask_others(),
+            Action::Kill(cause) => {
+                self.kill_now(Some(&cause));
+                self.cause.get_or_insert(cause);
+            }
+            Action::KillAfterGrace => self.kill_now(None),
+            Action::Warn(cause) => self.report.tell(&Event::Warning { key, cause: &cause }),
+        }
+    }
+
+    fn forward(&mut self, signal: Signal) {
+        match signal {
+            Signal::CONT => self.resume(),
+            Signal::TSTP if std::mem::take(&mut self.own_stop) => {}
+            Signal::TERM => {
+                self.report.tell(&Event::Passed(signal));
+                self.ask();
+            }
+            signal => {
+                self.report.tell(&Event::Passed(signal));
+                self.child.signal(signal);
+                if is_termination(signal) {
+                    self.resume_if_stopped();
+                }
+            }
+        }
+    }
+
+    /// Sends TERM to the process group of the command.
+    fn ask(&mut self) {
+        let refused = self.child.ask();
+        self.resume_if_stopped();
+        self.report_refused(refused);
+    }
+
+    /// Sends TERM to all other descendants of the command.
+    fn ask_others(&mut self) {
+        let refused = self.child.ask_others();
+        self.report_refused(refused);
+    }
+
+    /// Sends KILL, and reports processes that cannot be killed.
+    fn kill_now(&mut self, cause: Option<&Cause>) {
+        let left = self.kill();
+        let key = self.guard.key().as_str();
+        let event = match left {
+            0 if !self.refused.is_empty() => Event::Unkillable { key, cause },
+            _ => Event::Killing { key, cause },
+        };
+        self.report.tell(&event);
+    }
+
+    /// Sends KILL to all descendants that are visible now. Call it repeatedly.
+    fn kill(&mut self) -> usize {
+        let Round { left, refused } = self.child.kill();
+        self.report_refused(refused);
+        left
+    }
+
+    /// A stopped command handles no signal except KILL, so a terminated command is also continued.
+    fn resume_if_stopped(&mut self) {
+        if std::mem::take(&mut self.stopped) {
+            self.child.signal(Signal::CONT);
+        }
+    }
+
+    /// Reports each process that cannot be killed, once.
+    fn report_refused(&mut self, refused: Vec<Refusal>) {
+        for refusal in refused {
+            if !self.refused.contains(&refusal) {
+                self.report.tell(&Event::Refused { key: self.guard.key().as_str(), refusal: &refusal });
+                self.refused.push(refusal);
+            }
+        }
+    }
+
+    /// The watcher acted because this process was stopped or too slow.
+    fn watcher_was_first(&mut self, signal: Signal) {
+        self.kill_policy.watcher_acted(self.since.elapsed(), signal);
+        self.report.tell(&Event::Late { key: self.guard.key().as_str(), signal });
+        self.cause.get_or_insert(Cause::Late);
+    }
+
+    /// The command was stopped. Stops this process too if a shell can resume the job.
+    fn stopped(&mut self, signal: i32) {
+        self.stopped = true;
+        // Without a terminal, another process sent the signal: keep the lock, because the command may continue at any time.
+        let Some(terminal) = &mut self.terminal else { return };
+        let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
+        if wants_terminal {
+            terminal.ask();
+        }
+        if wants_terminal && terminal.is_ours() {
+            self.resume();
+        } else if has_job_control() {
+            terminal.take_from(self.child.group());
+            self.own_stop = true;
+            stop_job();
+            self.resume();
+        } else if signal == Signal::TSTP.as_raw() {
+            // The kernel ignores ^Z where no shell can resume the job. Do the same.
+            self.resume();
+        }
+    }
+
+    /// Continues the command, unless the lock is lost: it never runs again without the lock.
+    fn resume(&mut self) {
+        if !self.guard.is_held() && self.kill_policy.terminates_on_loss() {
+            return;
+        }
+        if let Some(terminal) = &self.terminal {
+            terminal.give_to(self.child.group());
+        }
+        self.child.signal(Signal::CONT);
+        self.stopped = false;
+    }
+
+    /// If the command was terminated, terminates its remaining descendants. If it exited by itself, its descendants keep
+    /// running.
+    async fn terminate_rest(&mut self, signals: &mut Signals) {
+        if self.child.is_orphaned() {
+            self.apply(Action::Kill(Cause::WatcherKilled));
+            self.kill_policy.watcher_acted(self.since.elapsed(), Signal::KILL);
+        } else if self.cause.is_none() && !self.kill_policy.termination_requested() {
+            return;
+        }
+        self.kill_policy.start_grace(self.since.elapsed());
+        if !self.kill_policy.kill_was_sent() {
+            self.ask_others();
+        }
+        self.idle_rounds = 0;
+        // Processes that remain belong to another user and cannot be killed.
+        while self.child.rest() > 0 && self.idle_rounds < MAX_IDLE_ROUNDS {
+            self.tick();
+            tokio::select! {
+                biased;
+                signal = signals.ending() => {
+                    if let Action::Kill(cause) = self.kill_policy.signal(signal) {
+                        self.apply(Action::Kill(cause));
+                    }
+                }
+                () = sleep(POLL_INTERVAL) => {}
+            }
+        }
+    }
+
+    fn exit(&self, change: Change) -> Exit {
+        let exit = match change {
+            Change::Exited(code) => {
+                self.report.tell(&Event::Exited { code });
+                Exit::Child(code)
+            }
+            Change::Killed(signal) | Change::Stopped(signal) => {
+                self.report.tell(&Event::Killed { signal });
+                if let Some(terminal) = &self.terminal {
+                    terminal.repair();
+                }
+                Exit::Signalled(signal)
+            }
+        };
+        match self.cause {
+            // A process continues without the lock.
+            _ if !self.refused.is_empty() && self.kill_policy.kill_was_sent() => Exit::Lost,
+            None | Some(Cause::SignalledTwice | Cause::WatcherKilled) => exit,
+            Some(Cause::Ending | Cause::Lost(_) | Cause::MaxHold(_) | Cause::Late) => Exit::Lost,
+        }
+    }
+}
