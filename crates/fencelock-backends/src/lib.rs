@@ -24,6 +24,7 @@ mod connect;
 #[cfg(feature = "file")]
 mod file;
 mod init;
+mod listeners;
 mod memory;
 mod memory_scheme;
 #[cfg(feature = "redis")]
@@ -32,7 +33,6 @@ mod quorum;
 mod redis;
 mod scheme;
 mod schemes;
-mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect, lazy, on_demand};

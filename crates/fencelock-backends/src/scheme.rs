@@ -44,7 +44,7 @@ pub trait Scheme: Debug + Send + Sync + 'static {
     /// Connects to the place of this URL, and checks it: a wrong address or password is an error here.
     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a>;
 
-    /// The same without a check, for commands that examine a place which may not answer.
+    /// The same without a check, for commands that diagnose a place which may not answer.
     fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         self.connect(url)
     }

@@ -7,8 +7,8 @@
 use fencelock_backends::{ManualClock, Memory};
 use fencelock_conformance::model::{self, Channel, Gate, HandOff, Heard, KeyModel, Name, Seen, Server, Value};
 use fencelock_core::{
-    Acquire, Backend, Claim, Clock, Event, Eviction, Expiry, FencingToken, Holder, HolderId, Intent, Key, Occupant,
-    Occupied, Owner, Raise, Release, Renew, Renewal, Sink, TokenBlock, Ttl,
+    Acquire, Backend, Claim, Clock, Event, Eviction, Expiry, FencingToken, Holder, HolderId, Intent, Key, Listener,
+    Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, TokenBlock, Ttl,
 };
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ struct Pair {
 #[derive(Debug, Default)]
 struct Events(Mutex<Vec<Said>>);
 
-impl Sink for Events {
+impl Listener for Events {
     fn event(&self, event: &Event) {
         if let Event::Handed { holder, tokens, claim_ttl, .. } = event {
             let (last, count) = block(*tokens);
@@ -90,8 +90,8 @@ impl Pair {
         let clock = Arc::new(ManualClock::at(Duration::from_secs(1_780_000_000)));
         let clock_of_memory: Arc<dyn Clock> = clock.clone();
         let (memory, events) = (Memory::with_leases(clock_of_memory), Arc::new(Events::default()));
-        let sink: Arc<dyn Sink> = events.clone();
-        memory.listen(sink);
+        let listener: Arc<dyn Listener> = events.clone();
+        memory.listen(listener);
         Self { clock, memory, model: KeyModel::default(), key: Key::new("k").unwrap(), events, to: 1 }
     }
 
@@ -210,13 +210,13 @@ impl Pair {
                 match memory.renew(&renewal).now_or_never().unwrap().remove(0).unwrap() {
                     Renew::Renewed { waiters } => Said::Renewed(waiters.into()),
                     Renew::Absent => Said::Nobody,
-                    Renew::TakenBy(by) => Said::Taken(occupant(&by)),
+                    Renew::TakenBy(by) => Said::Taken(occupant(by.first())),
                 }
             }
             Step::Release(number) => match memory.release(key, &holder(*number)).now_or_never().unwrap().unwrap() {
                 Release::Released => Said::Yes,
                 Release::Absent => Said::Nobody,
-                Release::TakenBy(by) => Said::Taken(occupant(&by)),
+                Release::TakenBy(by) => Said::Taken(occupant(by.first())),
             },
             Step::Raise(number, _) => {
                 let to = FencingToken::new(self.to).unwrap();
@@ -226,9 +226,9 @@ impl Pair {
             Step::Inspect => {
                 let held = memory.inspect(key).now_or_never().unwrap().unwrap();
                 held.map_or(Said::Nobody, |held| Said::Held {
-                    by: occupant(&held.occupant),
-                    ttl_ms: left(held.expiry),
-                    fence: held.fence.unwrap().get(),
+                    by: occupant(&held.first().occupant),
+                    ttl_ms: left(held.first().expiry),
+                    fence: held.first().fence.unwrap().get(),
                     waiters: held.waiters.into(),
                 })
             }
@@ -268,7 +268,7 @@ fn occupant(by: &Occupant) -> u128 {
 }
 
 fn occupier(occupied: &Occupied) -> (u128, u64) {
-    (occupant(&occupied.by), left(occupied.expiry))
+    (occupant(occupied.holders.first()), left(occupied.expiry))
 }
 
 fn left(expiry: Expiry) -> u64 {

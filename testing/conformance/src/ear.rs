@@ -1,4 +1,4 @@
-use fencelock_core::{Event, Sink};
+use fencelock_core::{Event, Listener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ impl Ear {
     }
 }
 
-impl Sink for Ear {
+impl Listener for Ear {
     fn event(&self, event: &Event) {
         self.heard.send_modify(|heard| heard.push(event.clone()));
     }

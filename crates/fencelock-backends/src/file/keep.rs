@@ -23,7 +23,7 @@ impl File {
     pub(super) fn watch_for_end(&self, key: &Key) -> Result<(), Unknown> {
         self.watch.want(key);
         if matches!(self.look(key)?, Seen::Free) {
-            self.sinks.send(&Event::Changed { key: key.clone() });
+            self.listeners.send(&Event::Changed { key: key.clone() });
         }
         Ok(())
     }
@@ -41,7 +41,7 @@ impl File {
         let here = self.held_here(key);
         if let Some(hold) = self.table.remove(key, holder) {
             self.let_go(key, &hold)?;
-            self.sinks.send(&Event::Changed { key: key.clone() });
+            self.listeners.send(&Event::Changed { key: key.clone() });
             return here.map(|_| Release::Released);
         }
         here?;
@@ -67,7 +67,7 @@ impl File {
         if self.table.remove(key, &hold.record.holder.id).is_some() {
             let directory = self.directory.name();
             tracing::warn!(%key, %directory, "the lock is lost: its file was deleted or replaced while it was held");
-            self.sinks.send(&Event::Changed { key: key.clone() });
+            self.listeners.send(&Event::Changed { key: key.clone() });
         }
         Ok(None)
     }

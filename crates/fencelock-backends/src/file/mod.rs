@@ -25,8 +25,8 @@
 //! - **First come, first served** among processes: whoever asks first after a release has the key.
 
 mod contend;
+mod diagnose;
 mod directory;
-mod examine;
 mod flock;
 mod keep;
 mod latch;
@@ -45,11 +45,11 @@ mod watch;
 mod watch;
 
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use directory::Directory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding, Key,
-    Release, Renew, Renewal, Sink, Unknown,
+    Listener, Release, Renew, Renewal, Unknown,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ pub struct File {
     directory: Directory,
     clock: Arc<dyn Clock>,
     table: Table,
-    sinks: Arc<Sinks>,
+    listeners: Arc<Listeners>,
     watch: Watch,
 }
 
@@ -102,9 +102,9 @@ impl File {
     /// As [`File::open`].
     pub fn open_with_clock(dir: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, Unknown> {
         let directory = Directory::open(dir.into())?;
-        let sinks = Arc::<Sinks>::default();
-        let watch = Watch::new(directory.clone(), sinks.clone());
-        Ok(Self { directory, clock, table: Table::new(), sinks, watch })
+        let listeners = Arc::<Listeners>::default();
+        let watch = Watch::new(directory.clone(), listeners.clone());
+        Ok(Self { directory, clock, table: Table::new(), listeners, watch })
     }
 
     /// This user's own lock directory: `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place;
@@ -137,8 +137,8 @@ impl Backend for File {
         self.directory.name()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
@@ -172,7 +172,7 @@ impl Backend for File {
         Box::pin(async { self.refuse(seen) })
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async { self.findings() })
     }
 }

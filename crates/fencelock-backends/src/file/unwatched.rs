@@ -1,7 +1,7 @@
 //! Where the kernel has no inotify: waiters poll.
 
 use super::directory::Directory;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use fencelock_core::Key;
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(super) struct Watch;
 
 impl Watch {
-    pub(super) fn new(_: Directory, _: Arc<Sinks>) -> Self {
+    pub(super) fn new(_: Directory, _: Arc<Listeners>) -> Self {
         Self
     }
 

@@ -4,7 +4,7 @@ use super::directory::Directory;
 use super::latch::{Glance, glance};
 use super::name::{file_name, key_of};
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use fencelock_core::{Clock, Event, Key, Moment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -29,15 +29,15 @@ type Wanted = Arc<Mutex<Option<HashMap<String, Key>>>>;
 #[derive(Debug)]
 pub(super) struct Watch {
     directory: Directory,
-    sinks: Arc<Sinks>,
+    listeners: Arc<Listeners>,
     wanted: Wanted,
     /// The thread ends when this end of its pipe does.
     stop: Mutex<Option<PipeWriter>>,
 }
 
 impl Watch {
-    pub(super) fn new(directory: Directory, sinks: Arc<Sinks>) -> Self {
-        Self { directory, sinks, wanted: Wanted::default(), stop: Mutex::default() }
+    pub(super) fn new(directory: Directory, listeners: Arc<Listeners>) -> Self {
+        Self { directory, listeners, wanted: Wanted::default(), stop: Mutex::default() }
     }
 
     /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
@@ -67,7 +67,7 @@ impl Watch {
             inotify: watched(&self.directory)?,
             stop,
             directory: self.directory.clone(),
-            sinks: self.sinks.clone(),
+            listeners: self.listeners.clone(),
             wanted: self.wanted.clone(),
             doubts: HashMap::new(),
         };
@@ -96,7 +96,7 @@ struct Watcher {
     inotify: OwnedFd,
     stop: PipeReader,
     directory: Directory,
-    sinks: Arc<Sinks>,
+    listeners: Arc<Listeners>,
     wanted: Wanted,
     doubts: HashMap<String, Doubt>,
 }
@@ -125,11 +125,11 @@ impl Watcher {
                 last => break last,
             }
         };
-        let sinks = self.sinks.clone();
+        let listeners = self.listeners.clone();
         // Whoever is told that the watch is lost starts a new one, so this one must have ended first.
         drop(self);
         if last == Next::Lost {
-            sinks.send(&Event::Reset);
+            listeners.send(&Event::Reset);
         }
     }
 
@@ -176,7 +176,7 @@ impl Watcher {
             return Next::Lost;
         }
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.sinks.send(&Event::Reset);
+            self.listeners.send(&Event::Reset);
         }
         let Some(name) = name else { return Next::GoOn };
         if !what.contains(ReadFlags::CLOSE_WRITE) {
@@ -191,13 +191,13 @@ impl Watcher {
     fn replaced(&self, name: &str) {
         let key = told(&self.wanted, name);
         if let Some(key) = key.or_else(|| key_of(name)) {
-            self.sinks.send(&Event::Changed { key });
+            self.listeners.send(&Event::Changed { key });
         }
     }
 
     fn look(&mut self) {
         let now = BootClock.now();
-        let (directory, wanted, sinks) = (&self.directory, &self.wanted, &self.sinks);
+        let (directory, wanted, listeners) = (&self.directory, &self.wanted, &self.listeners);
         self.doubts.retain(|name, doubt| {
             if doubt.due > now {
                 return true;
@@ -209,21 +209,21 @@ impl Watcher {
                 return again.is_some();
             }
             if let Some(key) = told(wanted, name) {
-                sinks.send(&Event::Changed { key });
+                listeners.send(&Event::Changed { key });
             }
             false
         });
     }
 }
 
-/// A dead watch must not look alive, even if a sink panicked.
+/// A dead watch must not look alive, even if a listener panicked.
 impl Drop for Watcher {
     fn drop(&mut self) {
         *lock(&self.wanted) = None;
     }
 }
 
-/// The key, if it is wanted; from now on it is not. A sink may come back for it, so the mutex is free again.
+/// The key, if it is wanted; from now on it is not. A listener may come back for it, so the mutex is free again.
 fn told(wanted: &Wanted, name: &str) -> Option<Key> {
     lock(wanted).as_mut().and_then(|wanted| wanted.remove(name))
 }
@@ -233,32 +233,32 @@ mod tests {
     use super::*;
     use crate::file::latch::Latch;
     use crate::file::scratch::Scratch;
-    use fencelock_core::Sink;
+    use fencelock_core::Listener;
 
     #[derive(Debug, Default)]
     struct Ears(Mutex<Vec<Event>>);
 
-    impl Sink for Ears {
+    impl Listener for Ears {
         fn event(&self, event: &Event) {
             lock(&self.0).push(event.clone());
         }
     }
 
-    fn watcher(directory: Directory, sinks: Arc<Sinks>, wanted: Wanted) -> Watcher {
+    fn watcher(directory: Directory, listeners: Arc<Listeners>, wanted: Wanted) -> Watcher {
         let (stop, _) = io::pipe().unwrap();
-        Watcher { inotify: watched(&directory).unwrap(), stop, directory, sinks, wanted, doubts: HashMap::new() }
+        Watcher { inotify: watched(&directory).unwrap(), stop, directory, listeners, wanted, doubts: HashMap::new() }
     }
 
     #[test]
     fn a_file_that_is_freed_after_its_close_was_reported_is_told_at_a_later_look() {
         let scratch = Scratch::new();
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
-        let (key, sinks, ears) = (Key::new("k").unwrap(), Arc::<Sinks>::default(), Arc::<Ears>::default());
-        let sink: Arc<dyn Sink> = ears.clone();
-        sinks.add(&sink);
+        let (key, listeners, ears) = (Key::new("k").unwrap(), Arc::<Listeners>::default(), Arc::<Ears>::default());
+        let listener: Arc<dyn Listener> = ears.clone();
+        listeners.add(&listener);
         let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
         let latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
-        let mut watcher = watcher(directory, sinks, wanted);
+        let mut watcher = watcher(directory, listeners, wanted);
         assert!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))) == Next::GoOn);
         watcher.look();
         assert_eq!(lock(&ears.0)[..], []);

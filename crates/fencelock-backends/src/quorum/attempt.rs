@@ -270,6 +270,6 @@ fn named_most(occupied: &[Occupied]) -> Option<Occupied> {
 impl Quorum {
     /// Tells this process's own waiters: a server does not tell a connection of what it changed itself.
     pub(super) fn changed(&self, key: &fencelock_core::Key) {
-        self.sinks.send(&Event::Changed { key: key.clone() });
+        self.listeners.send(&Event::Changed { key: key.clone() });
     }
 }

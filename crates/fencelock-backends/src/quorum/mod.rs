@@ -21,8 +21,8 @@
 mod attempt;
 mod compare;
 mod count;
+mod diagnose;
 mod entry;
-mod examine;
 mod list;
 mod look;
 mod node;
@@ -32,12 +32,12 @@ pub(crate) mod scheme;
 mod url;
 
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use attempt::Attempt;
 use entry::Entry;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId, Holding,
-    Intent, Invalid, Key, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal, Sink, Unknown,
+    Intent, Invalid, Key, Listener, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
 };
 use node::Node;
 use std::num::NonZeroU32;
@@ -59,7 +59,7 @@ pub struct Quorum {
     expires: bool,
     /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
     seen: AtomicU64,
-    sinks: Sinks,
+    listeners: Listeners,
     /// What is still to be checked before the first claim or look.
     entry: Option<Entry>,
 }
@@ -99,7 +99,16 @@ impl Quorum {
         }
         let expires = expiring > 0;
         let nodes = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
-        Ok(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default(), entry: None })
+        Ok(Self {
+            nodes,
+            size,
+            clock,
+            drift,
+            expires,
+            seen: AtomicU64::new(0),
+            listeners: Listeners::default(),
+            entry: None,
+        })
     }
 
     /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
@@ -236,10 +245,10 @@ impl Backend for Quorum {
         self.name_of_all()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
         for node in &self.nodes {
-            node.backend.listen(Arc::clone(&sink));
+            node.backend.listen(Arc::clone(&listener));
         }
     }
 
@@ -307,12 +316,12 @@ impl Backend for Quorum {
         });
         let (nodes, clock) = (nodes.collect::<Option<_>>()?, Arc::clone(&self.clock));
         let Self { size, drift, expires, .. } = *self;
-        let (seen, sinks) = (AtomicU64::new(0), Sinks::default());
+        let (seen, listeners) = (AtomicU64::new(0), Listeners::default());
         // It only releases, which needs no check.
-        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, sinks, entry: None }))
+        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, listeners, entry: None }))
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.findings())
     }
 }

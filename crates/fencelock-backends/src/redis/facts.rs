@@ -27,13 +27,13 @@ pub(crate) struct Facts {
     /// What is missing and why, for people.
     pub(crate) lacks: Vec<String>,
     /// With RESP2 a second connection listens; it ends with the session.
-    _listener: Option<Listener>,
+    _subscription: Option<Subscription>,
 }
 
 #[derive(Debug)]
-struct Listener(JoinHandle<()>);
+struct Subscription(JoinHandle<()>);
 
-impl Drop for Listener {
+impl Drop for Subscription {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -70,19 +70,19 @@ impl Facts {
         } else {
             lacks.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
         }
-        let mut listener = None;
+        let mut subscription = None;
         let subscribed = if !target.push {
             Err((redis::ErrorKind::Client, "switched off by push=off").into())
         } else if resp3 {
             connection.subscribe(channel).await
         } else {
             let server = ServerName::default();
-            let started = Listener::start(target, channel, feed, silence, &server).await;
+            let started = Subscription::start(target, channel, feed, silence, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {
                 let _ = server.set(run_id.clone());
             }
-            started.map(|l| listener = Some(l))
+            started.map(|started| subscription = Some(started))
         };
         let channel = match subscribed {
             Ok(()) => channel.to_owned(),
@@ -92,7 +92,7 @@ impl Facts {
                 "-".to_owned()
             }
         };
-        Ok(Self { run_id, version, channel, tracking, resp3, lacks, _listener: listener })
+        Ok(Self { run_id, version, channel, tracking, resp3, lacks, _subscription: subscription })
     }
 }
 
@@ -120,7 +120,7 @@ fn field(info: &str, name: &str) -> String {
         .map_or_else(String::new, |(_, value)| value.trim().to_owned())
 }
 
-impl Listener {
+impl Subscription {
     /// When it ends, the session ends too: a release must not hand the lock to a channel that nobody reads.
     async fn start(
         target: &Target,

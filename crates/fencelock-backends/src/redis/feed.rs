@@ -1,7 +1,7 @@
 use super::guard::NOBODY;
 use super::message::{Grant, Message};
 use super::target::Target;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use fencelock_core::{Event, Key};
 use redis::{PushInfo, PushKind, Value};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Turns what a server sends by itself into events.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    pub(crate) sinks: Sinks,
+    pub(crate) listeners: Listeners,
     prefix: String,
     /// Whether a grant counts only when replicas have confirmed it; then a message proves nothing.
     must_ask: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Feed {
 
 impl Feed {
     pub(crate) fn new(target: &Target) -> Self {
-        Self { sinks: Sinks::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
+        Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
     }
 
     /// A push message of a RESP3 connection.
@@ -32,7 +32,7 @@ impl Feed {
             PushKind::Invalidate => match info.data.first() {
                 Some(Value::Array(keys)) => keys.iter().for_each(|key| self.invalidated(key)),
                 // The whole database was flushed.
-                _ => self.sinks.send(&Event::Reset),
+                _ => self.listeners.send(&Event::Reset),
             },
             PushKind::Disconnection => self.reset(),
             _ => {}
@@ -42,18 +42,18 @@ impl Feed {
     /// A message on the channel of this client.
     pub(crate) fn message(&self, payload: &[u8], server: &str) {
         if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.told(text, server)) {
-            self.sinks.send(&event);
+            self.listeners.send(&event);
         } else {
             tracing::debug!(payload = %String::from_utf8_lossy(payload), "no message of any version");
         }
     }
 
     pub(crate) fn reset(&self) {
-        self.sinks.send(&Event::Reset);
+        self.listeners.send(&Event::Reset);
     }
 
     pub(crate) fn changed(&self, key: &Key) {
-        self.sinks.send(&Event::Changed { key: key.clone() });
+        self.listeners.send(&Event::Changed { key: key.clone() });
     }
 
     /// What a message tells the waiters of this client; `None` if it is of no use to anybody here.
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn feed(prefix: &str) -> Feed {
-        Feed { sinks: Sinks::default(), prefix: prefix.into(), must_ask: false }
+        Feed { listeners: Listeners::default(), prefix: prefix.into(), must_ask: false }
     }
 
     fn message(server: &str) -> String {

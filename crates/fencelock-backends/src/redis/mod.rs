@@ -10,8 +10,8 @@ mod ack_line;
 mod acks;
 mod batch;
 mod compat;
+mod diagnose;
 mod dial;
-mod doctor;
 mod evict;
 mod facts;
 mod fault;
@@ -46,7 +46,7 @@ use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, Finding, HolderId, Holding,
-    Intent, Invalid, Key, Occupant, Release, Renew, Renewal, Sink, Unknown,
+    Intent, Invalid, Key, Listener, Occupant, Release, Renew, Renewal, Unknown,
 };
 use guard::{Guard, Pass, Refusal, State};
 use link::Link;
@@ -332,8 +332,8 @@ impl Backend for Redis {
         self.link.target.name.clone()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.link.feed.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.link.feed.listeners.add(&listener);
     }
 
     fn ready(&self) -> Answer<'_, ()> {
@@ -378,11 +378,11 @@ impl Backend for Redis {
         Some(Arc::new(self.for_releases()?))
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async move {
             match self.session().await {
-                Ok(session) => doctor::examine(self, &session).await,
-                Err(unknown) => vec![doctor::away(&unknown)],
+                Ok(session) => diagnose::diagnose(self, &session).await,
+                Err(unknown) => vec![diagnose::away(&unknown)],
             }
         })
     }

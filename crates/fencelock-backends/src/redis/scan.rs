@@ -25,7 +25,7 @@ struct Found {
     more: bool,
 }
 
-pub(super) async fn examine(redis: &Redis, session: &Session) -> Finding {
+pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
     match Found::on(redis, session).await {
         Ok(found) => found.finding(),
         Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(

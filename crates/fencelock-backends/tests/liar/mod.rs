@@ -1,7 +1,7 @@
 use fencelock_backends::Memory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, Holder, HolderId,
-    Holding, Intent, Key, Mode, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Sink, Ttl, Unknown,
+    Holding, Intent, Key, Listener, Mode, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -163,9 +163,9 @@ impl Backend for Liar {
         format!("liar: {:?}", self.lie)
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
+    fn listen(&self, listener: Arc<dyn Listener>) {
         if self.lie != Lie::TellsNobody {
-            self.truth.listen(sink);
+            self.truth.listen(listener);
         }
     }
 
@@ -254,7 +254,7 @@ impl Backend for Liar {
         })
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
-        self.truth.examine()
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.truth.diagnose()
     }
 }

@@ -1,6 +1,6 @@
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Key, QuorumNode, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Holding, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Unknown,
 };
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Backend for Dead {
         "dead".into()
     }
 
-    fn listen(&self, _: Arc<dyn Sink>) {}
+    fn listen(&self, _: Arc<dyn Listener>) {}
 
     fn acquire<'a>(&'a self, _: &'a Claim) -> Answer<'a, Acquire> {
         nothing()
@@ -53,7 +53,7 @@ impl Backend for Dead {
         nothing()
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async { Vec::new() })
     }
 }

@@ -96,7 +96,7 @@ async fn dropped_looks_leave_the_client_usable(place: &dyn Place) {
     for _ in 0..10 {
         begin_and_drop(a.inspects()).await;
         begin_and_drop(a.lists()).await;
-        begin_and_drop(a.backend.examine()).await;
+        begin_and_drop(a.backend.diagnose()).await;
     }
     let fence = a.takes().await;
     assert_eq!(told(a.backend.acquire(&a.claim(Intent::Poll)).await), Acquire::Granted { tokens: fence.into() });

@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Queues], a_waiter_that_gives_up_its_turn_hands_it_on),
         case_for(&[Need::Queues, Need::Evicts], an_eviction_tells_the_next_in_line_its_grant),
         case_for(&[Need::Evicts], an_eviction_is_hinted_to_whoever_listens),
-        case_for(&[Need::Queues], a_sink_that_is_gone_is_no_trouble),
+        case_for(&[Need::Queues], a_dropped_listener_is_no_trouble),
     ]
 }
 
@@ -142,7 +142,7 @@ async fn an_eviction_is_hinted_to_whoever_listens(place: &dyn Place) {
     panic!("{CHANCES} evictions, and all that was heard is {:?}", ear.so_far());
 }
 
-async fn a_sink_that_is_gone_is_no_trouble(place: &dyn Place) {
+async fn a_dropped_listener_is_no_trouble(place: &dyn Place) {
     let [a, b] = rivals(place).await;
     drop(listen(&b));
     a.takes().await;

@@ -30,7 +30,7 @@ impl Quorum {
             tasks.push(tokio::spawn(async move {
                 let name = node.backend.name();
                 let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
-                let look = async { (node.backend.health().await, node.backend.examine().await) };
+                let look = async { (node.backend.health().await, node.backend.diagnose().await) };
                 match timeout(PATIENCE, look).await {
                     Ok((health, findings)) => {
                         Report { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }

@@ -20,7 +20,7 @@ pub(crate) fn away(unknown: &Unknown) -> Finding {
     Finding::new(Level::Failure, "connection", unknown.to_string(), "check the address, the server and the credentials")
 }
 
-pub(crate) async fn examine(redis: &Redis, session: &Session) -> Vec<Finding> {
+pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
     let info = match session.send(redis::cmd("INFO").arg("everything")).await {
         Ok(value) => fields(&redis::from_redis_value::<String>(value).unwrap_or_default()),
         Err(_) => HashMap::new(),
@@ -29,7 +29,7 @@ pub(crate) async fn examine(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings.extend(mode(&info));
     findings.extend(quarantine(redis, session).await);
     findings.push(scripts(redis, session).await);
-    findings.push(scan::examine(redis, session).await);
+    findings.push(scan::diagnose(redis, session).await);
     findings.push(wake_ups(session));
     findings.push(tracking(session));
     findings.push(clock(redis, session).await);
