@@ -38,7 +38,7 @@ pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect, lazy, on_demand};
 #[cfg(feature = "file")]
 pub use file::File;
-pub use init::{Change, Enlisted, init};
+pub use init::{Change, RegisteredNode, init};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use quorum::Quorum;

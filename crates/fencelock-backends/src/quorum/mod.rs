@@ -9,7 +9,7 @@
 //! in the background gets through, unless fewer than a majority would be left.
 //!
 //! **A node that may have forgotten** (restarted, flushed, failed over, or new) takes no part until every lease that it may
-//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/guard.rs`). The round counts it as
+//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/quarantine.rs`). The round counts it as
 //! a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker also says
 //! which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
 //!

@@ -3,9 +3,9 @@
 use super::Redis;
 use super::acks::Acks;
 use super::fault::fault_of;
-use super::guard::{Guard, NOT_BEGUN, Pass, State};
 use super::health::{self, fields};
 use super::product::{mode, product};
+use super::quarantine::{EpochCheck, MarkerState, NOT_BEGUN, Quarantine};
 use super::scan;
 use super::session::Session;
 use fencelock_core::{Fault, Finding, Level, Unknown};
@@ -44,7 +44,7 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
     }
     findings.push(eviction(&info));
     findings.push(memory(&info));
-    findings.push(persistence(&info, redis.guard()));
+    findings.push(persistence(&info, redis.quarantine()));
     findings.extend(replication(&info, redis.link.target.acks));
     findings
 }
@@ -59,9 +59,9 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
             format!(
                 "{} is {}, {} ms away, protocol {}, up for {}",
                 redis.link.node(),
-                product(info, &session.facts.version),
+                product(info, &session.server_info.version),
                 format_millis(took),
-                if session.facts.resp3 { "RESP3" } else { "RESP2" },
+                if session.server_info.resp3 { "RESP3" } else { "RESP2" },
                 uptime(info)
             ),
         ),
@@ -70,20 +70,20 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
 }
 
 async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
-    let guard = redis.guard()?;
-    let span = guard.quarantine().as_secs_f64();
-    Some(match redis.link.look_at_marker(session, guard).await {
-        Ok(State::Serving | State::Restarted | State::Unmarked) if guard.trust => Finding::new(
+    let quarantine = redis.quarantine()?;
+    let span = quarantine.span().as_secs_f64();
+    Some(match redis.link.inspect_marker(session, quarantine).await {
+        Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => Finding::new(
             Level::Note,
             "quarantine",
             "trust_empty=true: none after a restart or a flush, so two may hold one lock then",
             "for tests alone; leave it out of the URL",
         ),
-        Ok(State::Serving) => Finding::fine(
+        Ok(MarkerState::Serving) => Finding::fine(
             "quarantine",
             format!("it serves; a restart, a flush or a fail-over keeps it from granting for {span:.1} s"),
         ),
-        Ok(State::Quarantined(rest)) => Finding::new(
+        Ok(MarkerState::Quarantined(rest)) => Finding::new(
             Level::Warning,
             "quarantine",
             format!(
@@ -94,7 +94,7 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
             ),
             "wait; or, if all servers are new and no lock was ever taken from them: fencelock init --trust-empty",
         ),
-        Ok(State::Restarted | State::Unmarked) => Finding::new(
+        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Finding::new(
             Level::Warning,
             "quarantine",
             NOT_BEGUN,
@@ -130,7 +130,10 @@ fn uptime(info: &HashMap<String, String>) -> String {
 }
 
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    let call = super::script::inspect(&format!("{}fencelock-doctor", redis.link.target.prefix), Pass::free(""));
+    let call = super::script::inspect(
+        &format!("{}fencelock-doctor", redis.link.target.prefix),
+        EpochCheck::without_marker(""),
+    );
     match redis.link.call(session, &call).await {
         Ok(_) => Finding::fine("scripts", "Lua scripts run"),
         Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),
@@ -153,7 +156,7 @@ fn advice_for(error: &RedisError) -> &'static str {
 }
 
 fn wake_ups(session: &Session) -> Finding {
-    let how = if session.facts.resp3 { "on the same connection" } else { "on a second connection" };
+    let how = if session.server_info.resp3 { "on the same connection" } else { "on a second connection" };
     lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user")
         .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
 }
@@ -166,7 +169,7 @@ fn tracking(session: &Session) -> Finding {
 }
 
 fn lack(session: &Session, begins: &str, subject: &'static str, advice: &str) -> Option<Finding> {
-    let text = session.facts.lacks.iter().find(|lack| lack.starts_with(begins))?;
+    let text = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins))?;
     Some(Finding::new(Level::Note, subject, text, advice))
 }
 
@@ -234,12 +237,12 @@ fn memory(info: &HashMap<String, String>) -> Finding {
     Finding::fine("memory", format!("{} MiB used", used >> 20))
 }
 
-fn persistence(info: &HashMap<String, String>, guard: Option<&Guard>) -> Finding {
+fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) -> Finding {
     let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
     if aof {
         return Finding::fine("persistence", "append-only file: a restart forgets at most the last second");
     }
-    if guard.is_some_and(|guard| !guard.trust) {
+    if quarantine.is_some_and(|quarantine| !quarantine.trust) {
         return Finding::fine(
             "persistence",
             "no append-only file: a restart forgets held locks, and the quarantine keeps it from granting them again",
@@ -250,7 +253,7 @@ fn persistence(info: &HashMap<String, String>, guard: Option<&Guard>) -> Finding
         "persistence",
         "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
          back too",
-        if guard.is_some() {
+        if quarantine.is_some() {
             "leave trust_empty=true out of the URL, or CONFIG SET appendonly yes"
         } else {
             "quarantine=on in the URL, or CONFIG SET appendonly yes"

@@ -44,7 +44,7 @@ impl Found {
             // A lock with a line may have no fence yet, and one with a fence has mostly no line.
             let key = |name: &Vec<u8>| redis.key_of(name, "line").or_else(|| redis.key_of(name, "fence"));
             let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
-            found.look(redis, session, &new).await?;
+            found.inspect(redis, session, &new).await?;
             found.seen.extend(new);
             if next == 0 {
                 return Ok(found);
@@ -58,7 +58,7 @@ impl Found {
         Ok(found)
     }
 
-    async fn look(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
+    async fn inspect(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
         let wires: Vec<String> = keys.iter().map(|key| redis.link.target.wire(key).into_owned()).collect();
         if wires.is_empty() {
             return Ok(());

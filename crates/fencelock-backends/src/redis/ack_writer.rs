@@ -9,11 +9,11 @@
 use super::acks::Acks;
 use super::batch::{Batch, send_batch};
 use super::dial::{ServerName, dial};
-use super::facts::Facts;
 use super::fault::{fault_of, unknown};
-use super::feed::Feed;
+use super::liveness::Liveness;
+use super::push_handler::PushHandler;
 use super::script::{self, Call};
-use super::silence::Silence;
+use super::server_info::ServerInfo;
 use super::target::Target;
 use fencelock_core::{Fault, HolderId, Unknown};
 use redis::aio::MultiplexedConnection;
@@ -35,12 +35,12 @@ const SHARE: usize = 256;
 
 /// The line of writes that replicas confirm. It ends with its session, and its session with it.
 #[derive(Debug)]
-pub(crate) struct AckLine {
+pub(crate) struct AckWriter {
     jobs: mpsc::Sender<Job>,
     task: JoinHandle<()>,
 }
 
-impl Drop for AckLine {
+impl Drop for AckWriter {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -52,19 +52,20 @@ struct Job {
     answer: oneshot::Sender<Answers>,
 }
 
-impl AckLine {
+impl AckWriter {
     /// Nothing is opened if no replica is waited for.
     pub(crate) async fn open(
         target: &Target,
-        facts: &Facts,
-        feed: &Arc<Feed>,
-        silence: &Silence,
+        server_info: &ServerInfo,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
     ) -> Result<Option<Self>, Unknown> {
         let Some(acks) = target.acks else { return Ok(None) };
         let patience = target.limit + acks.limit;
         let open = async {
-            let mut connection = dial(target, facts.resp3, patience, feed, &ServerName::default()).await?;
-            if facts.tracking {
+            let mut connection =
+                dial(target, server_info.resp3, patience, push_handler, &ServerName::default()).await?;
+            if server_info.tracking {
                 // The server does not tell a connection of changes of its own, so who renews here must listen here.
                 let mut on = redis::cmd("CLIENT");
                 on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
@@ -87,7 +88,7 @@ impl AckLine {
         };
         known.map_err(|error| refused(&target.name, acks, &error))?;
         let (jobs, incoming) = mpsc::channel(ROOM);
-        let task = tokio::spawn(work(connection, acks.wait(), incoming, silence.clone()));
+        let task = tokio::spawn(work(connection, acks.wait(), incoming, liveness.clone()));
         Ok(Some(Self { jobs, task }))
     }
 
@@ -106,7 +107,7 @@ fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
     Unknown::new(node, fault_of(error), format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
 }
 
-async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, silence: Silence) {
+async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, liveness: Liveness) {
     let mut share = Vec::new();
     while jobs.recv_many(&mut share, SHARE).await > 0 {
         // Who has gone away meanwhile gives the lock back; renewing it would be in vain.
@@ -123,7 +124,7 @@ async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Rece
                     let _ = caller.send(Err(error.clone()));
                 }
                 if broken {
-                    silence.end();
+                    liveness.end();
                     return;
                 }
             }

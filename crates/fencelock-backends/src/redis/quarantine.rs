@@ -21,7 +21,7 @@ pub(crate) const ALONE: &str = "single";
 
 /// What a client takes a server for, and asks of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Guard {
+pub(crate) struct Quarantine {
     /// The name of the marker. Programs with another prefix have other locks, and a marker of their own.
     pub(crate) marker: String,
     pub(crate) max_ttl: Ttl,
@@ -34,31 +34,31 @@ pub(crate) struct Guard {
 
 /// What goes along with a claim, and with whatever may hand a lock over.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pass<'a> {
+pub(crate) struct EpochCheck<'a> {
     /// The server that the connection began with.
     pub(crate) epoch: &'a str,
     /// What it must be marked with, if anything.
-    pub(crate) mark: Option<Mark<'a>>,
+    pub(crate) mark: Option<ExpectedMarker<'a>>,
 }
 
 /// A marker, and the quorum it must name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark<'a> {
+pub(crate) struct ExpectedMarker<'a> {
     pub(crate) name: &'a str,
     pub(crate) quorum: &'a str,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> EpochCheck<'a> {
     /// For a server without a quarantine.
-    pub(crate) fn free(run_id: &'a str) -> Self {
-        Self { epoch: if run_id.is_empty() { NOBODY } else { run_id }, mark: None }
+    pub(crate) fn without_marker(run_id: &'a str) -> Self {
+        Self { epoch: if run_id.is_empty() { UNKNOWN_RUN_ID } else { run_id }, mark: None }
     }
 }
 
 /// Where no run id is known. It is never that of a marker, so nothing is granted, and no message is taken for a grant.
-pub(crate) const NOBODY: &str = "-";
+pub(crate) const UNKNOWN_RUN_ID: &str = "-";
 
-impl Guard {
+impl Quarantine {
     /// For a server that stands alone.
     pub(crate) fn alone(prefix: &str, max_ttl: Ttl, trust: bool) -> Self {
         let marker = if prefix.is_empty() { "fencelock:node".to_owned() } else { format!("fencelock:node:{prefix}") };
@@ -72,12 +72,15 @@ impl Guard {
         nodes.clone_into(&mut self.nodes);
     }
 
-    pub(crate) fn pass<'a>(&'a self, run_id: &'a str) -> Pass<'a> {
-        Pass { mark: Some(Mark { name: &self.marker, quorum: &self.quorum }), ..Pass::free(run_id) }
+    pub(crate) fn epoch_check<'a>(&'a self, run_id: &'a str) -> EpochCheck<'a> {
+        EpochCheck {
+            mark: Some(ExpectedMarker { name: &self.marker, quorum: &self.quorum }),
+            ..EpochCheck::without_marker(run_id)
+        }
     }
 
     /// How long a server that may have forgotten is kept out.
-    pub(crate) fn quarantine(&self) -> Duration {
+    pub(crate) fn span(&self) -> Duration {
         quarantine(self.max_ttl.get(), Drift::default())
     }
 
@@ -104,7 +107,7 @@ impl Guard {
             "its marker {:?} is of version {:?} of the wire, and this program reads version {WIRE}: use a later fencelock; or, if none is \
              in use any more, delete the marker and run `fencelock init`",
             self.marker,
-            whose(version)
+            shown(version)
         );
         Unknown::new(node, Fault::Unsupported, detail)
     }
@@ -127,17 +130,17 @@ impl Guard {
             ));
         }
         if nodes != self.nodes {
-            differences.push(format!("it belongs to {}, and this URL names {}", whose(nodes), whose(&self.nodes)));
+            differences.push(format!("it belongs to {}, and this URL names {}", shown(nodes), shown(&self.nodes)));
         }
         if differences.is_empty() {
-            differences.push(format!("its marker says {:?} and not {:?}", whose(quorum), self.quorum));
+            differences.push(format!("its marker says {:?} and not {:?}", shown(quorum), self.quorum));
         }
         differences.join("; ")
     }
 }
 
 /// Whoever may write the marker may have written a book: a set of nodes has at most some hundred characters.
-fn whose(nodes: &str) -> String {
+fn shown(nodes: &str) -> String {
     const SHOWN: usize = 300;
     match nodes.char_indices().nth(SHOWN) {
         _ if nodes == ALONE => "a Redis that stands alone".to_owned(),
@@ -157,7 +160,7 @@ fn hash(nodes: &str) -> String {
 
 /// What a marker says of its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum MarkerState {
     /// It may grant.
     Serving,
     /// It may not grant for so long.
@@ -168,28 +171,34 @@ pub(crate) enum State {
     Unmarked,
 }
 
-impl State {
+impl MarkerState {
     /// The answer of `handshake.lua`. A server of another set is an error.
-    pub(crate) fn read(node: &str, guard: &Guard, answer: Value) -> Result<Self, Unknown> {
-        let answer = guard.understood(node, answer)?;
+    pub(crate) fn read(node: &str, quarantine: &Quarantine, answer: Value) -> Result<Self, Unknown> {
+        let answer = quarantine.understood(node, answer)?;
         let mut reply = Reply::new(node, answer)?;
         let rest = reply.millis()?;
         let (quorum, nodes) = (reply.text()?, reply.text()?);
-        if quorum != guard.quorum {
-            return Err(Unknown::new(node, Fault::Misconfigured, guard.difference(&quorum, &nodes)));
+        if quorum != quarantine.quorum {
+            return Err(Unknown::new(node, Fault::Misconfigured, quarantine.difference(&quorum, &nodes)));
         }
         Ok(if rest.is_zero() { Self::Serving } else { Self::Quarantined(rest) })
     }
 
     /// What a marker tells whoever only looks at it. A server of another set is an error.
-    pub(crate) fn seen(node: &str, guard: &Guard, run_id: &str, marker: &Marker, now_ms: u64) -> Result<Self, Unknown> {
+    pub(crate) fn seen(
+        node: &str,
+        quarantine: &Quarantine,
+        run_id: &str,
+        marker: &Marker,
+        now_ms: u64,
+    ) -> Result<Self, Unknown> {
         let Marker { epoch, until, quorum, nodes, version } = marker;
         if let Some(version) = version.as_ref().filter(|version| *version != WIRE) {
-            return Err(guard.later(node, version));
+            return Err(quarantine.later(node, version));
         }
         let Some(quorum) = quorum else { return Ok(Self::Unmarked) };
-        if *quorum != guard.quorum {
-            let difference = guard.difference(quorum, nodes.as_deref().unwrap_or_default());
+        if *quorum != quarantine.quorum {
+            let difference = quarantine.difference(quorum, nodes.as_deref().unwrap_or_default());
             return Err(Unknown::new(node, Fault::Misconfigured, difference));
         }
         let until: Option<u64> = until.as_ref().and_then(|until| until.parse().ok());
@@ -218,13 +227,13 @@ pub(crate) enum Refusal {
     /// The marker is another server's, or there is none.
     Handshake,
     /// For good, or for a while.
-    Told(Unknown),
+    Cause(Unknown),
 }
 
 impl Refusal {
     /// The answer of `acquire.lua` or `inspect.lua`, if it is a refusal.
-    pub(crate) fn read(node: &str, guard: Option<&Guard>, answer: &Value) -> Result<Option<Self>, Unknown> {
-        let (Some(guard), Value::Array(words)) = (guard, answer) else { return Ok(None) };
+    pub(crate) fn read(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<Option<Self>, Unknown> {
+        let (Some(quarantine), Value::Array(words)) = (quarantine, answer) else { return Ok(None) };
         let word = match words.first() {
             Some(Value::BulkString(word)) => word.as_slice(),
             Some(Value::SimpleString(word)) => word.as_bytes(),
@@ -237,9 +246,13 @@ impl Refusal {
         let mut reply = Reply::new(node, answer.clone())?;
         Ok(Some(match reply.text()?.as_str() {
             "handshake" => Self::Handshake,
-            "quarantined" => Self::Told(quarantined(node, reply.millis()?)),
-            "version" => Self::Told(guard.later(node, &reply.text()?)),
-            _ => Self::Told(Unknown::new(node, Fault::Misconfigured, guard.difference(&reply.text()?, &reply.text()?))),
+            "quarantined" => Self::Cause(quarantined(node, reply.millis()?)),
+            "version" => Self::Cause(quarantine.later(node, &reply.text()?)),
+            _ => Self::Cause(Unknown::new(
+                node,
+                Fault::Misconfigured,
+                quarantine.difference(&reply.text()?, &reply.text()?),
+            )),
         }))
     }
 }
@@ -264,24 +277,24 @@ pub(crate) fn forgotten(rest: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn guard(nodes: &str, max_ttl: Duration) -> Guard {
-        let mut guard = Guard::alone("", Ttl::new(max_ttl).unwrap(), false);
-        guard.join(nodes);
-        guard
+    fn quarantine(nodes: &str, max_ttl: Duration) -> Quarantine {
+        let mut quarantine = Quarantine::alone("", Ttl::new(max_ttl).unwrap(), false);
+        quarantine.join(nodes);
+        quarantine
     }
 
     #[test]
     fn two_lists_or_two_longest_ttls_are_two_quorums() {
-        let one = guard("a:1,b:2", LONGEST_TTL).quorum;
-        assert_eq!(one, guard("a:1,b:2", LONGEST_TTL).quorum);
-        assert_ne!(one, guard("a:1,c:3", LONGEST_TTL).quorum);
-        assert_ne!(one, guard("a:1,b:2", Duration::from_secs(10)).quorum);
-        assert_ne!(one, Guard::alone("", Ttl::new(LONGEST_TTL).unwrap(), false).quorum);
+        let one = quarantine("a:1,b:2", LONGEST_TTL).quorum;
+        assert_eq!(one, quarantine("a:1,b:2", LONGEST_TTL).quorum);
+        assert_ne!(one, quarantine("a:1,c:3", LONGEST_TTL).quorum);
+        assert_ne!(one, quarantine("a:1,b:2", Duration::from_secs(10)).quorum);
+        assert_ne!(one, Quarantine::alone("", Ttl::new(LONGEST_TTL).unwrap(), false).quorum);
     }
 
     #[test]
     fn each_prefix_has_a_marker_and_none_looks_like_a_side_key() {
-        let marker = |prefix| Guard::alone(prefix, Ttl::default(), false).marker;
+        let marker = |prefix| Quarantine::alone(prefix, Ttl::default(), false).marker;
         assert_eq!((marker("").as_str(), marker("app:").as_str()), ("fencelock:node", "fencelock:node:app:"));
         for (prefix, what) in [("{", "fence"), ("{a}:fence", "fence"), ("key:a", "fence")] {
             assert_eq!(fencelock_core::key_of_side_key(&marker(prefix), what), None);
@@ -290,22 +303,22 @@ mod tests {
 
     #[test]
     fn the_difference_is_named() {
-        let ours = guard("a:1,b:2", LONGEST_TTL);
-        let nodes = ours.difference(&guard("a:1,c:3", LONGEST_TTL).quorum, "a:1,c:3");
+        let ours = quarantine("a:1,b:2", LONGEST_TTL);
+        let nodes = ours.difference(&quarantine("a:1,c:3", LONGEST_TTL).quorum, "a:1,c:3");
         assert_eq!(nodes, "it belongs to a:1,c:3, and this URL names a:1,b:2");
-        let max = ours.difference(&guard("a:1,b:2", Duration::from_secs(10)).quorum, "a:1,b:2");
+        let max = ours.difference(&quarantine("a:1,b:2", Duration::from_secs(10)).quorum, "a:1,b:2");
         assert_eq!(max, "there leases last at most 10 s, in this URL 1 min: max_ttl=");
     }
 
     #[test]
     fn a_long_marker_is_cut_where_it_is_shown() {
-        let ours = guard("a:1,b:2", LONGEST_TTL);
-        let told = ours.difference(&guard("x", LONGEST_TTL).quorum, &"锁".repeat(1_000_000));
+        let ours = quarantine("a:1,b:2", LONGEST_TTL);
+        let told = ours.difference(&quarantine("x", LONGEST_TTL).quorum, &"锁".repeat(1_000_000));
         assert!(told.contains("锁...") && told.len() < 2000, "{}", told.len());
     }
 
     #[test]
     fn whoever_knows_no_run_id_passes_nowhere() {
-        assert_eq!(guard("a", LONGEST_TTL).pass("").epoch, "-");
+        assert_eq!(quarantine("a", LONGEST_TTL).epoch_check("").epoch, "-");
     }
 }

@@ -1,7 +1,7 @@
 //! Clients that ask for a quarantine.
 
-use super::dice::Dice;
-use crate::redis::guard::{ALONE, Guard};
+use super::rng::Rng;
+use crate::redis::quarantine::{ALONE, Quarantine};
 use fencelock_conformance::model::{Gate, Marker, Refusal, Server, Visitor};
 use fencelock_core::Ttl;
 use fencelock_testkit::Reply;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// What a client takes the server for. Another epoch is what it would say after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Guest {
+pub(super) struct QuarantinedClient {
     epoch: &'static str,
     /// One of [`SETS`].
     set: usize,
     trust: bool,
 }
 
-/// What a guest does beside claiming.
+/// What a quarantined client does beside claiming.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Visit {
     Handshake,
@@ -29,39 +29,41 @@ const SETS: [(&str, u64); 5] =
     [(ALONE, 1000), (ALONE, 10_000), (ALONE, 60_000), ("a:1,b:2", 10_000), ("a:1,c:3", 10_000)];
 
 /// Mostly one that knows the server as its marker says.
-pub(super) fn guest(dice: &mut Dice, marker: &Marker) -> Guest {
-    let mut guest = Guest { epoch: dice.pick(&EPOCHS[..2]), set: 1, trust: dice.percent(35) };
+pub(super) fn quarantined_client(rng: &mut Rng, marker: &Marker) -> QuarantinedClient {
+    let mut quarantined_client = QuarantinedClient { epoch: rng.pick(&EPOCHS[..2]), set: 1, trust: rng.percent(35) };
     if let Some(written) = &marker.written {
-        guest.epoch = EPOCHS.into_iter().find(|epoch| **epoch == *written.epoch).unwrap_or(EPOCHS[2]);
-        let same = |set: &usize| *Guest { set: *set, ..guest }.guard("").quorum == *written.quorum;
-        guest.set = (0..SETS.len()).find(same).unwrap();
+        quarantined_client.epoch = EPOCHS.into_iter().find(|epoch| **epoch == *written.epoch).unwrap_or(EPOCHS[2]);
+        let same = |set: &usize| {
+            *QuarantinedClient { set: *set, ..quarantined_client }.quarantine("").quorum == *written.quorum
+        };
+        quarantined_client.set = (0..SETS.len()).find(same).unwrap();
     }
-    match dice.below(40) {
-        0..=4 => guest.epoch = dice.pick(&EPOCHS),
-        5..=8 => guest.set = usize::try_from(dice.below(SETS.len() as u64)).unwrap(),
+    match rng.below(40) {
+        0..=4 => quarantined_client.epoch = rng.pick(&EPOCHS),
+        5..=8 => quarantined_client.set = usize::try_from(rng.below(SETS.len() as u64)).unwrap(),
         9..=11 => {
-            guest.epoch = dice.pick(&EPOCHS);
-            guest.set = usize::try_from(dice.below(SETS.len() as u64)).unwrap();
+            quarantined_client.epoch = rng.pick(&EPOCHS);
+            quarantined_client.set = usize::try_from(rng.below(SETS.len() as u64)).unwrap();
         }
         _ => {}
     }
-    guest
+    quarantined_client
 }
 
-impl Guest {
+impl QuarantinedClient {
     /// Each key has a marker of its own, as if it were a prefix.
-    pub(super) fn guard(&self, name: &str) -> Guard {
+    pub(super) fn quarantine(&self, name: &str) -> Quarantine {
         let (nodes, max_ttl) = SETS[self.set];
-        let mut guard = Guard::alone(name, Ttl::new(Duration::from_millis(max_ttl)).unwrap(), self.trust);
+        let mut quarantine = Quarantine::alone(name, Ttl::new(Duration::from_millis(max_ttl)).unwrap(), self.trust);
         if nodes != ALONE {
-            guard.join(nodes);
+            quarantine.join(nodes);
         }
-        guard
+        quarantine
     }
 
-    pub(super) fn gate(&self, guard: &Guard, marker: &Marker, server: &Server) -> Gate {
-        let pass = guard.pass(self.epoch);
-        marker.gate(server, pass.epoch, &guard.quorum)
+    pub(super) fn gate(&self, quarantine: &Quarantine, marker: &Marker, server: &Server) -> Gate {
+        let epoch_check = quarantine.epoch_check(self.epoch);
+        marker.gate(server, epoch_check.epoch, &quarantine.quorum)
     }
 
     pub(super) const fn epoch(&self) -> &'static str {
@@ -72,12 +74,12 @@ impl Guest {
         self.trust
     }
 
-    pub(super) fn visitor(&self, guard: &Guard) -> Visitor {
+    pub(super) fn visitor(&self, quarantine: &Quarantine) -> Visitor {
         Visitor {
             epoch: self.epoch.into(),
-            span_ms: u64::try_from(guard.quarantine().as_millis()).unwrap(),
-            quorum: guard.quorum.as_str().into(),
-            nodes: guard.nodes.as_str().into(),
+            span_ms: u64::try_from(quarantine.span().as_millis()).unwrap(),
+            quorum: quarantine.quorum.as_str().into(),
+            nodes: quarantine.nodes.as_str().into(),
             trust: self.trust,
         }
     }

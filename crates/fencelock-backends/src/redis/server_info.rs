@@ -2,9 +2,9 @@
 
 use super::dial::ServerName;
 use super::fault::{fault_of, unknown};
-use super::feed::Feed;
-use super::guard::NOBODY;
-use super::silence::Silence;
+use super::liveness::Liveness;
+use super::push_handler::PushHandler;
+use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use futures_util::StreamExt;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 /// What the handshake found out.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct ServerInfo {
     /// Changes with every start of the server.
     pub(crate) run_id: String,
     pub(crate) version: String,
@@ -25,7 +25,7 @@ pub(crate) struct Facts {
     pub(crate) tracking: bool,
     pub(crate) resp3: bool,
     /// What is missing and why, for people.
-    pub(crate) lacks: Vec<String>,
+    pub(crate) limitations: Vec<String>,
     /// With RESP2 a second connection listens; it ends with the session.
     _subscription: Option<Subscription>,
 }
@@ -39,22 +39,22 @@ impl Drop for Subscription {
     }
 }
 
-impl Facts {
+impl ServerInfo {
     pub(crate) async fn learn(
         mut connection: MultiplexedConnection,
         target: &Target,
         resp3: bool,
         channel: &str,
-        feed: &Arc<Feed>,
-        silence: &Silence,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
     ) -> Result<Self, Unknown> {
         let node = target.name.as_str();
-        let mut lacks = Vec::new();
+        let mut limitations = Vec::new();
         let (mut run_id, mut version) = (String::new(), String::new());
         match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
             Ok(info) => (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version")),
             Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
-            Err(error) => lacks.push(format!("INFO is refused: {error}")),
+            Err(error) => limitations.push(format!("INFO is refused: {error}")),
         }
         let mut tracking = false;
         if resp3 && target.push {
@@ -63,12 +63,12 @@ impl Facts {
             match on.exec_async(&mut connection).await {
                 Ok(()) => tracking = true,
                 Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
-                Err(error) => lacks.push(format!(
+                Err(error) => limitations.push(format!(
                     "no client tracking ({error}): a key deleted by another program is noticed at the next renewal or poll"
                 )),
             }
         } else {
-            lacks.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
+            limitations.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
         }
         let mut subscription = None;
         let subscribed = if !target.push {
@@ -77,7 +77,7 @@ impl Facts {
             connection.subscribe(channel).await
         } else {
             let server = ServerName::default();
-            let started = Subscription::start(target, channel, feed, silence, &server).await;
+            let started = Subscription::start(target, channel, push_handler, liveness, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {
                 let _ = server.set(run_id.clone());
@@ -88,11 +88,11 @@ impl Facts {
             Ok(()) => channel.to_owned(),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
-                lacks.push(format!("no wake-ups ({error}): waiters ask once a second"));
+                limitations.push(format!("no wake-ups ({error}): waiters ask once a second"));
                 "-".to_owned()
             }
         };
-        Ok(Self { run_id, version, channel, tracking, resp3, lacks, _subscription: subscription })
+        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription })
     }
 }
 
@@ -125,8 +125,8 @@ impl Subscription {
     async fn start(
         target: &Target,
         channel: &str,
-        feed: &Arc<Feed>,
-        silence: &Silence,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
         server: &ServerName,
     ) -> RedisResult<Self> {
         let connect = async {
@@ -138,15 +138,15 @@ impl Subscription {
             Ok(pubsub) => pubsub?,
             Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
         };
-        let (feed, silence, server) = (Arc::clone(feed), silence.clone(), Arc::clone(server));
+        let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
         let task = tokio::spawn(async move {
             let mut messages = pubsub.into_on_message();
             while let Some(message) = messages.next().await {
-                feed.message(message.get_payload_bytes(), server.get().map_or(NOBODY, String::as_str));
+                push_handler.message(message.get_payload_bytes(), server.get().map_or(UNKNOWN_RUN_ID, String::as_str));
             }
-            silence.end();
+            liveness.end();
             // Wake-ups may be missed from here on.
-            feed.reset();
+            push_handler.reset();
         });
         Ok(Self(task))
     }

@@ -4,8 +4,8 @@
 //! by a slip of the finger: then it may not be marked, or it would belong to a set that nobody meant. What tells these apart
 //! is the other servers.
 
-use super::guard::State;
 use super::link::Link;
+use super::quarantine::MarkerState;
 use crate::clock::BootClock;
 use fencelock_core::{Clock, Fault, Moment, NodeFault, Unknown};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 const FRESH: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
-pub(crate) struct Siblings {
+pub(crate) struct Peers {
     links: std::sync::Mutex<Vec<Weak<Link>>>,
     /// A server has said that it belongs to this set: somebody has set it up.
     set_up: AtomicBool,
@@ -26,14 +26,14 @@ pub(crate) struct Siblings {
     refused: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
 }
 
-impl Siblings {
+impl Peers {
     /// Makes these links the nodes of one list.
-    pub(crate) fn unite(links: &[Arc<Link>]) {
-        let siblings = Arc::new(Self::default());
-        *siblings.links.lock().unwrap_or_else(PoisonError::into_inner) = links.iter().map(Arc::downgrade).collect();
+    pub(crate) fn link_all(links: &[Arc<Link>]) {
+        let peers = Arc::new(Self::default());
+        *peers.links.lock().unwrap_or_else(PoisonError::into_inner) = links.iter().map(Arc::downgrade).collect();
         for link in links {
             // It is set once, before anybody uses the link.
-            let _ = link.siblings.set(Arc::clone(&siblings));
+            let _ = link.peers.set(Arc::clone(&peers));
         }
     }
 
@@ -53,8 +53,8 @@ impl Siblings {
         let mut causes = Vec::new();
         for (node, answer) in self.ask().await {
             match answer {
-                Ok(State::Unmarked) => {}
-                Ok(State::Serving | State::Quarantined(_) | State::Restarted) => {
+                Ok(MarkerState::Unmarked) => {}
+                Ok(MarkerState::Serving | MarkerState::Quarantined(_) | MarkerState::Restarted) => {
                     self.set_up.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
@@ -66,7 +66,7 @@ impl Siblings {
         Err(cause)
     }
 
-    async fn ask(&self) -> Vec<(String, Result<State, Unknown>)> {
+    async fn ask(&self) -> Vec<(String, Result<MarkerState, Unknown>)> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut asked = JoinSet::new();
         for link in links.iter().filter_map(Weak::upgrade) {
@@ -82,11 +82,11 @@ impl Siblings {
     }
 }
 
-async fn look(link: &Link) -> Result<State, Unknown> {
+async fn look(link: &Link) -> Result<MarkerState, Unknown> {
     let session = link.session(|| BootClock.now()).await?;
-    match &link.target.guard {
-        Some(guard) => link.look_at_marker(&session, guard).await,
-        None => Ok(State::Unmarked),
+    match &link.target.quarantine {
+        Some(quarantine) => link.inspect_marker(&session, quarantine).await,
+        None => Ok(MarkerState::Unmarked),
     }
 }
 

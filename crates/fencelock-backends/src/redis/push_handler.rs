@@ -1,5 +1,5 @@
-use super::guard::NOBODY;
 use super::message::{Grant, Message};
+use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
 use crate::listeners::Listeners;
 use fencelock_core::{Event, Key};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 /// Turns what a server sends by itself into events.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct PushHandler {
     pub(crate) listeners: Listeners,
     prefix: String,
     /// Whether a grant counts only when replicas have confirmed it; then a message proves nothing.
     must_ask: bool,
 }
 
-impl Feed {
+impl PushHandler {
     pub(crate) fn new(target: &Target) -> Self {
         Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
     }
@@ -41,7 +41,7 @@ impl Feed {
 
     /// A message on the channel of this client.
     pub(crate) fn message(&self, payload: &[u8], server: &str) {
-        if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.told(text, server)) {
+        if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.event_of(text, server)) {
             self.listeners.send(&event);
         } else {
             tracing::debug!(payload = %String::from_utf8_lossy(payload), "no message of any version");
@@ -60,10 +60,10 @@ impl Feed {
     ///
     /// Only the server that this client waits at can grant it anything. After a switch of roles a client of the old master
     /// hears what the new one publishes, for replicas pass messages on; then, and where no run id is known, it must ask.
-    fn told(&self, text: &str, server: &str) -> Option<Event> {
+    fn event_of(&self, text: &str, server: &str) -> Option<Event> {
         match Message::read(text) {
             Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
-                let from_here = from == server && server != NOBODY;
+                let from_here = from == server && server != UNKNOWN_RUN_ID;
                 let claim_ttl = if self.must_ask || !from_here { Duration::ZERO } else { lease };
                 Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
             }
@@ -92,8 +92,8 @@ impl Feed {
 mod tests {
     use super::*;
 
-    fn feed(prefix: &str) -> Feed {
-        Feed { listeners: Listeners::default(), prefix: prefix.into(), must_ask: false }
+    fn push_handler(prefix: &str) -> PushHandler {
+        PushHandler { listeners: Listeners::default(), prefix: prefix.into(), must_ask: false }
     }
 
     fn message(server: &str) -> String {
@@ -108,19 +108,23 @@ mod tests {
 
     #[test]
     fn a_hand_off_of_this_server_gives_its_lease() {
-        assert_eq!(claim_ttl(feed("p:").told(&message("5e4f"), "5e4f")), Duration::from_secs(3));
+        assert_eq!(claim_ttl(push_handler("p:").event_of(&message("5e4f"), "5e4f")), Duration::from_secs(3));
     }
 
     #[test]
     fn a_hand_off_that_replicas_must_confirm_proves_nothing() {
-        let feed = Feed { must_ask: true, ..feed("p:") };
-        assert_eq!(claim_ttl(feed.told(&message("5e4f"), "5e4f")), Duration::ZERO);
+        let push_handler = PushHandler { must_ask: true, ..push_handler("p:") };
+        assert_eq!(claim_ttl(push_handler.event_of(&message("5e4f"), "5e4f")), Duration::ZERO);
     }
 
     #[test]
     fn a_hand_off_of_another_server_proves_nothing() {
-        for (said, heard_at) in [("5e4f", "77aa"), ("5e4f", NOBODY), (NOBODY, NOBODY)] {
-            assert_eq!(claim_ttl(feed("p:").told(&message(said), heard_at)), Duration::ZERO, "{said} {heard_at}");
+        for (said, heard_at) in [("5e4f", "77aa"), ("5e4f", UNKNOWN_RUN_ID), (UNKNOWN_RUN_ID, UNKNOWN_RUN_ID)] {
+            assert_eq!(
+                claim_ttl(push_handler("p:").event_of(&message(said), heard_at)),
+                Duration::ZERO,
+                "{said} {heard_at}"
+            );
         }
     }
 
@@ -129,14 +133,14 @@ mod tests {
         let asks = Event::Changed { key: Key::new("k").unwrap() };
         let id = "ab".repeat(16);
         for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {
-            assert_eq!(feed("p:").told(&text, "5e4f"), Some(asks.clone()), "{text}");
+            assert_eq!(push_handler("p:").event_of(&text, "5e4f"), Some(asks.clone()), "{text}");
         }
     }
 
     #[test]
     fn anything_else_on_the_channel_is_ignored() {
         for text in ["", "hello", "2 a b\tk", "2 a b\tp:", &message("5e4f").replace("p:k", "k")] {
-            assert_eq!(feed("p:").told(text, "5e4f"), None, "{text}");
+            assert_eq!(push_handler("p:").event_of(text, "5e4f"), None, "{text}");
         }
     }
 }

@@ -1,15 +1,15 @@
-/// A seeded source of numbers: the same seed plays the same game on every machine.
+/// A seeded source of numbers: the same seed plays the same run on every machine.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (`SplitMix64`).
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(super) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn roll(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Dice {
     }
 
     pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.next() % end
     }
 
     pub(super) fn percent(&mut self, chance: u64) -> bool {

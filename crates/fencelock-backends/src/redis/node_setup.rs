@@ -2,15 +2,15 @@
 
 use super::Redis;
 use super::fault::unknown;
-use super::guard::{ALONE, Guard};
 use super::link::{Link, no_run_id};
+use super::peers::Peers;
+use super::quarantine::{ALONE, Quarantine};
 use super::reply::Reply;
 use super::script;
 use super::session::Session;
-use super::siblings::Siblings;
 use super::target::{Role, Target};
 use crate::clock::BootClock;
-use crate::init::{Change, Enlisted};
+use crate::init::{Change, RegisteredNode};
 use fencelock_core::{Clock, Fault, Invalid, Unknown};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
     let members: Vec<Redis> = targets(urls)?.into_iter().map(Redis::at).collect::<Result<_, _>>()?;
     let links: Vec<_> = members.iter().map(|member| Arc::clone(&member.link)).collect();
-    Siblings::unite(&links);
+    Peers::link_all(&links);
     Ok(members)
 }
 
@@ -38,10 +38,10 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
     let mut nodes: Vec<String> = targets.iter().map(Target::address).collect();
     nodes.sort_unstable();
     let nodes = nodes.join(",");
-    for guard in targets.iter_mut().filter_map(|target| target.guard.as_mut()) {
-        guard.join(&nodes);
+    for quarantine in targets.iter_mut().filter_map(|target| target.quarantine.as_mut()) {
+        quarantine.join(&nodes);
     }
-    let max_ttl = |target: &Target| target.guard.as_ref().map(|guard| guard.max_ttl);
+    let max_ttl = |target: &Target| target.quarantine.as_ref().map(|quarantine| quarantine.max_ttl);
     if targets.iter().any(|target| max_ttl(target) != max_ttl(&targets[0])) {
         return Err(Invalid::new("max_ttl= must be the same for all nodes of a quorum"));
     }
@@ -52,80 +52,84 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
 ///
 /// # Errors
 /// [`crate::ConnectError::Unknown`] with each node that does not answer. Nothing was written then, unless it says so.
-pub(crate) async fn enlist(role: Role, urls: &[String], trust: bool) -> Result<Vec<Enlisted>, crate::ConnectError> {
+pub(crate) async fn register(
+    role: Role,
+    urls: &[String],
+    trust: bool,
+) -> Result<Vec<RegisteredNode>, crate::ConnectError> {
     let targets = match role {
         Role::Alone => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
         Role::Member => targets(urls)?,
     };
-    let recruits = muster(targets).await?;
-    for (number, recruit) in recruits.iter().enumerate() {
-        let same = |other: &&Recruit| other.session.facts.run_id == recruit.session.facts.run_id;
-        if let Some(twin) = recruits[..number].iter().find(same) {
-            let (one, other) = (twin.link.node(), recruit.link.node());
+    let nodes = connect_all(targets).await?;
+    for (number, node_setup) in nodes.iter().enumerate() {
+        let same = |other: &&NodeSetup| other.session.server_info.run_id == node_setup.session.server_info.run_id;
+        if let Some(twin) = nodes[..number].iter().find(same) {
+            let (one, other) = (twin.link.node(), node_setup.link.node());
             return Err(Invalid::new(format!(
                 "{one} and {other} are the same server: a quorum is made of servers that fail one by one"
             ))
             .into());
         }
     }
-    let (mut enlisted, mut failed) = (Vec::new(), Vec::new());
-    for recruit in &recruits {
-        match recruit.enlist(trust, recruits.iter().any(|other| recruit.joins(other))).await {
-            Ok(done) => enlisted.push(done),
+    let (mut registered, mut failed) = (Vec::new(), Vec::new());
+    for node_setup in &nodes {
+        match node_setup.register(trust, nodes.iter().any(|other| node_setup.joins(other))).await {
+            Ok(done) => registered.push(done),
             Err(cause) => failed.extend(cause.nodes().to_vec()),
         }
     }
     if failed.is_empty() {
-        return Ok(enlisted);
+        return Ok(registered);
     }
     for failure in &mut failed {
         failure.detail =
-            format!("{}; {} of {} nodes are set up: do it again", failure.detail, enlisted.len(), recruits.len());
+            format!("{}; {} of {} nodes are set up: do it again", failure.detail, registered.len(), nodes.len());
     }
     Err(Unknown::of_nodes(failed).into())
 }
 
 /// Connects to all, and to none if one does not answer.
-async fn muster(targets: Vec<Target>) -> Result<Vec<Recruit>, crate::ConnectError> {
+async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, crate::ConnectError> {
     let mut tasks = Vec::new();
     for target in targets {
-        tasks.push(tokio::spawn(Recruit::find(target)));
+        tasks.push(tokio::spawn(NodeSetup::find(target)));
     }
-    let (mut recruits, mut causes) = (Vec::new(), Vec::new());
+    let (mut nodes, mut causes) = (Vec::new(), Vec::new());
     for task in tasks {
         match task.await.map_err(|error| Unknown::new("", Fault::Other, error.to_string()))? {
-            Ok(recruit) => recruits.push(recruit),
+            Ok(node_setup) => nodes.push(node_setup),
             Err(cause) => causes.extend(cause.nodes().to_vec()),
         }
     }
-    if causes.is_empty() { Ok(recruits) } else { Err(Unknown::of_nodes(causes).into()) }
+    if causes.is_empty() { Ok(nodes) } else { Err(Unknown::of_nodes(causes).into()) }
 }
 
-/// A server that answers, before it is enlisted.
-struct Recruit {
+/// A server that answers, before it is registered.
+struct NodeSetup {
     link: Link,
-    guard: Guard,
+    quarantine: Quarantine,
     session: Arc<Session>,
     /// The list of nodes that its marker names.
     was_in: Option<String>,
 }
 
-impl Recruit {
+impl NodeSetup {
     /// Connects without shaking hands, which would write.
     async fn find(mut target: Target) -> Result<Self, Unknown> {
         let name = target.name.clone();
         let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
-        let guard = target.guard.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
+        let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
         let link = Link::new(target).map_err(&config)?;
         let session = link.session(|| BootClock.now()).await?;
-        if session.facts.run_id.is_empty() {
+        if session.server_info.run_id.is_empty() {
             return Err(no_run_id(&name, &session));
         }
         let mut look = redis::cmd("HGET");
-        look.arg(&guard.marker).arg("nodes");
+        look.arg(&quarantine.marker).arg("nodes");
         let answer = session.send(&look).await.map_err(|error| unknown(&name, &error))?;
         let was_in = redis::from_redis_value(answer).map_err(|error| unknown(&name, &error.into()))?;
-        Ok(Self { link, guard, session, was_in })
+        Ok(Self { link, quarantine, session, was_in })
     }
 
     /// Whether `other` comes from a list that this node was not in: what that list granted is not known here, and a node
@@ -134,22 +138,23 @@ impl Recruit {
         let own = other.link.target.address();
         match other.was_in.as_deref() {
             None => false,
-            Some(nodes) if nodes == self.guard.nodes => false,
+            Some(nodes) if nodes == self.quarantine.nodes => false,
             Some(ALONE) => own != self.link.target.address(),
             Some(nodes) => !nodes.split(',').any(|node| node == self.link.target.address()),
         }
     }
 
-    async fn enlist(&self, trust: bool, joins: bool) -> Result<Enlisted, Unknown> {
+    async fn register(&self, trust: bool, joins: bool) -> Result<RegisteredNode, Unknown> {
         let node = self.link.node();
-        let call = script::init(&self.guard, &self.session.facts.run_id, trust || self.guard.trust, joins);
+        let call =
+            script::init(&self.quarantine, &self.session.server_info.run_id, trust || self.quarantine.trust, joins);
         let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;
-        let mut reply = Reply::new(node, self.guard.understood(node, answer)?)?;
+        let mut reply = Reply::new(node, self.quarantine.understood(node, answer)?)?;
         let change = match reply.text()?.as_str() {
             "new" => Change::New,
             "changed" => Change::Moved,
             _ => Change::None,
         };
-        Ok(Enlisted::new(node, change, reply.millis()?))
+        Ok(RegisteredNode::new(node, change, reply.millis()?))
     }
 }

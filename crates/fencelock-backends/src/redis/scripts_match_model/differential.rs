@@ -2,20 +2,20 @@
 
 use super::RUN_ID;
 use super::call::Both;
-use super::dice::Dice;
+use super::coverage::Coverage;
 use super::expected::Expected;
-use super::guest;
+use super::quarantined_client;
 use super::real::{Outcome, Real};
+use super::rng::Rng;
 use super::sent::{Mutant, Sent};
-use super::sights::Sights;
 use super::step::{self, Around, Step};
-use crate::redis::guard::{Guard, Pass};
+use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::script::SIDE;
 use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server};
 use fencelock_core::{Ttl, side_key};
 use fencelock_testkit::Reply;
 
-/// When every story begins.
+/// When every trace begins.
 pub(super) const START_US: u64 = 1_780_000_000_000_000;
 
 /// The server did not do what the model says.
@@ -27,7 +27,7 @@ pub(super) struct Difference {
 }
 
 #[derive(Debug)]
-pub(super) struct Game<'a> {
+pub(super) struct Differential<'a> {
     real: &'a mut Real,
     mutant: Option<Mutant>,
     server: Server,
@@ -38,13 +38,13 @@ pub(super) struct Game<'a> {
     names: Vec<[String; 6]>,
 }
 
-impl<'a> Game<'a> {
+impl<'a> Differential<'a> {
     pub(super) fn new(real: &'a mut Real, mutant: Option<Mutant>, width: usize, cap: usize) -> Self {
         real.begin(START_US);
         let names = (0..width).map(|number| {
             let name = format!("key-{number}");
             let [fence, line, waiters, alive] = SIDE.map(|what| side_key(&name, what));
-            let marker = Guard::alone(&name, Ttl::default(), false).marker;
+            let marker = Quarantine::alone(&name, Ttl::default(), false).marker;
             [name, fence, line, waiters, alive, marker]
         });
         Self {
@@ -58,30 +58,39 @@ impl<'a> Game<'a> {
     }
 
     /// One step of every key. They share what is around them: that of the first counts.
-    pub(super) fn round(&mut self, steps: &[Step], sights: &mut Sights) -> Result<(), Difference> {
+    pub(super) fn round(&mut self, steps: &[Step], coverage: &mut Coverage) -> Result<(), Difference> {
         let around = &steps[0].around;
         self.surround(around);
         let mut told = Vec::new();
         let (mut calls, mut expected) = (Vec::new(), Vec::new());
         let places = self.keys.iter_mut().zip(&mut self.markers).zip(&self.names);
         for (step, ((key, marker), [name, ..])) in steps.iter().zip(places) {
-            let run_id = step.guest.map_or(RUN_ID, |guest| Pass::free(guest.epoch()).epoch);
+            let run_id = step
+                .quarantined_client
+                .map_or(RUN_ID, |quarantined_client| EpochCheck::without_marker(quarantined_client.epoch()).epoch);
             let mut publish = |message: HandOff| {
                 let heard = heard(around, &message);
-                sights.hand_off(heard);
+                coverage.hand_off(heard);
                 if heard == Heard::BySome {
                     told.push((format!("c{}", message.channel.0), message.text(run_id, name)));
                 }
                 heard
             };
-            let both = Both { name, server: &self.server, key, marker, guest: step.guest, mutant: self.mutant };
+            let both = Both {
+                name,
+                server: &self.server,
+                key,
+                marker,
+                quarantined_client: step.quarantined_client,
+                mutant: self.mutant,
+            };
             let (call, answer) = both.run(&step.command, &mut publish);
-            sights.answer(&answer);
+            coverage.answer(&answer);
             calls.push(call);
             expected.push(answer);
         }
         let outcome = self.real.play(&calls, &self.names);
-        sights.around(around, outcome.sent_in_full);
+        coverage.around(around, outcome.sent_in_full);
         self.compare(&calls, &expected, &told, &outcome)
     }
 
@@ -171,7 +180,7 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
         pttl(!key.waiters.entries.is_empty(), key.waiters.expires_ms),
         Reply::Array(alive.map(Reply::Text).collect()),
         pttl(!key.lives.until_ms.is_empty(), key.lives.expires_ms),
-        Reply::Array(guest::fields(marker)),
+        Reply::Array(quarantined_client::fields(marker)),
         pttl(marker.written.is_some(), None),
     ]))
 }
@@ -193,37 +202,39 @@ pub(super) fn cap(seed: u64) -> usize {
     [CAP, 1, CAP, 2][usize::try_from(seed % 4).unwrap_or(0)]
 }
 
-/// A batch: keys side by side, each with commands of its own. What went wrong comes with the story of its key.
+/// A batch: keys side by side, each with commands of its own. What went wrong comes with the trace of its key.
 pub(super) fn play(
     real: &mut Real,
     seed: u64,
     (width, length): (usize, usize),
     mutant: Option<Mutant>,
-    sights: &mut Sights,
+    coverage: &mut Coverage,
 ) -> Result<(), (Vec<Step>, Difference)> {
-    let mut dice = Dice::new(seed);
-    let mut game = Game::new(real, mutant, width, cap(seed));
-    let mut stories: Vec<Vec<Step>> = vec![Vec::new(); width];
+    let mut rng = Rng::new(seed);
+    let mut differential = Differential::new(real, mutant, width, cap(seed));
+    let mut traces: Vec<Vec<Step>> = vec![Vec::new(); width];
     let mut around = Around::CALM;
     for _ in 0..length {
-        around = step::around(&mut dice, &around, game.server.now_us, &game.keys, &game.markers);
-        for (number, story) in stories.iter_mut().enumerate() {
+        around = step::around(&mut rng, &around, differential.server.now_us, &differential.keys, &differential.markers);
+        for (number, trace) in traces.iter_mut().enumerate() {
             // A command that arrives twice.
-            let again = story.last().filter(|_| dice.percent(8)).map(|step| (step.guest, step.command.clone()));
-            let (guest, command) = again.unwrap_or_else(|| {
-                // Stories of guests, of others, and of both together.
+            let again =
+                trace.last().filter(|_| rng.percent(8)).map(|step| (step.quarantined_client, step.command.clone()));
+            let (quarantined_client, command) = again.unwrap_or_else(|| {
+                // Traces of quarantined clients, of others, and of both together.
                 match [0, 100, 0, 85][number % 4] {
-                    chance if dice.percent(chance) => {
-                        (Some(guest::guest(&mut dice, &game.markers[number])), step::of_guest(&mut dice))
-                    }
-                    _ => (None, step::command(&mut dice)),
+                    chance if rng.percent(chance) => (
+                        Some(quarantined_client::quarantined_client(&mut rng, &differential.markers[number])),
+                        step::of_quarantined_client(&mut rng),
+                    ),
+                    _ => (None, step::command(&mut rng)),
                 }
             });
-            story.push(Step { around: around.clone(), guest, command });
+            trace.push(Step { around: around.clone(), quarantined_client, command });
         }
-        let now: Vec<Step> = stories.iter().filter_map(|story| story.last().cloned()).collect();
-        if let Err(difference) = game.round(&now, sights) {
-            return Err((stories.swap_remove(difference.key), difference));
+        let now: Vec<Step> = traces.iter().filter_map(|trace| trace.last().cloned()).collect();
+        if let Err(difference) = differential.round(&now, coverage) {
+            return Err((traces.swap_remove(difference.key), difference));
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ const PATIENCE: u32 = 4;
 
 /// What the answers that came, and those that did not, say of a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Silence {
+pub(crate) struct Liveness {
     begun: Instant,
     inner: Arc<Inner>,
 }
@@ -33,13 +33,13 @@ struct Inner {
 
 /// A request that is under way.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
-    silence: &'a Silence,
+pub(crate) struct PendingRequest<'a> {
+    liveness: &'a Liveness,
     at: Instant,
     answered: bool,
 }
 
-impl Silence {
+impl Liveness {
     pub(crate) fn new() -> Self {
         Self { begun: Instant::now(), inner: Arc::default() }
     }
@@ -68,17 +68,17 @@ impl Silence {
     }
 
     /// A request goes out. If it is dropped without an answer after a good while, nobody will hear of that otherwise.
-    pub(crate) fn ask(&self) -> Asked<'_> {
-        Asked { silence: self, at: Instant::now(), answered: false }
+    pub(crate) fn ask(&self) -> PendingRequest<'_> {
+        PendingRequest { liveness: self, at: Instant::now(), answered: false }
     }
 }
 
-impl Asked<'_> {
+impl PendingRequest<'_> {
     /// Its answer came, whatever it says.
     pub(crate) fn answered(mut self) {
         self.answered = true;
-        let Inner { heard, usual, .. } = &*self.silence.inner;
-        heard.fetch_max(micros(self.silence.begun.elapsed()), Ordering::Relaxed);
+        let Inner { heard, usual, .. } = &*self.liveness.inner;
+        heard.fetch_max(micros(self.liveness.begun.elapsed()), Ordering::Relaxed);
         let took = micros(self.at.elapsed()).max(1);
         let before = usual.load(Ordering::Relaxed);
         // Two that come at once may lose one of them, which is as good.
@@ -91,14 +91,14 @@ impl Asked<'_> {
     /// Its time limit is over.
     pub(crate) fn timed_out(mut self) {
         self.answered = true;
-        self.silence.end_if_silent_since(self.at);
+        self.liveness.end_if_silent_since(self.at);
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.at.elapsed() >= SHORTEST.max(self.silence.patience()) {
-            self.silence.end_if_silent_since(self.at);
+        if !self.answered && self.at.elapsed() >= SHORTEST.max(self.liveness.patience()) {
+            self.liveness.end_if_silent_since(self.at);
         }
     }
 }
@@ -118,44 +118,44 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_time_limit_ends_a_silent_connection_and_no_other() {
-        let silence = Silence::new();
-        let (slow, quick) = (silence.ask(), silence.ask());
+        let liveness = Liveness::new();
+        let (slow, quick) = (liveness.ask(), liveness.ask());
         advance(ms(900)).await;
         quick.answered();
         advance(ms(100)).await;
         slow.timed_out();
-        assert!(!silence.is_dead(), "another request was answered meanwhile");
-        let lost = silence.ask();
+        assert!(!liveness.is_dead(), "another request was answered meanwhile");
+        let lost = liveness.ask();
         advance(ms(1000)).await;
         lost.timed_out();
-        assert!(silence.is_dead());
+        assert!(liveness.is_dead());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_goes_away_soon_says_nothing_and_who_waited_in_vain_ends_it() {
-        let silence = Silence::new();
-        let impatient = silence.ask();
+        let liveness = Liveness::new();
+        let impatient = liveness.ask();
         advance(ms(99)).await;
         drop(impatient);
-        assert!(!silence.is_dead());
-        let patient = silence.ask();
+        assert!(!liveness.is_dead());
+        let patient = liveness.ask();
         advance(ms(100)).await;
         drop(patient);
-        assert!(silence.is_dead());
+        assert!(liveness.is_dead());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_far_away_has_its_time() {
-        let silence = Silence::new();
+        let liveness = Liveness::new();
         for _ in 0..3 {
-            let asked = silence.ask();
+            let asked = liveness.ask();
             advance(ms(200)).await;
             asked.answered();
         }
-        assert_eq!(silence.patience(), ms(800));
-        let asked = silence.ask();
+        assert_eq!(liveness.patience(), ms(800));
+        let asked = liveness.ask();
         advance(ms(700)).await;
         drop(asked);
-        assert!(!silence.is_dead());
+        assert!(!liveness.is_dead());
     }
 }

@@ -7,9 +7,9 @@ use fencelock_testkit::Reply;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
-pub(super) struct Sights(BTreeMap<String, u64>);
+pub(super) struct Coverage(BTreeMap<String, u64>);
 
-impl Sights {
+impl Coverage {
     fn see(&mut self, what: &str, times: usize) {
         *self.0.entry(what.to_owned()).or_default() += times as u64;
     }
