@@ -2,10 +2,10 @@
 
 use super::File;
 use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
-use super::flock::{self, Attempt};
+use super::flock::{self, TryLock};
 use super::name::SUFFIX;
 use super::permission::{SETGID, excess};
-use super::survey::Survey;
+use super::scan::Scan;
 use super::watch::watched;
 use fencelock_core::{Finding, Level, Unknown};
 use std::fs;
@@ -23,8 +23,8 @@ impl File {
     }
 
     fn lock_files(&self) -> Finding {
-        match self.survey() {
-            Ok(Survey { files, held, skipped: 0, .. }) => {
+        match self.scan() {
+            Ok(Scan { files, held, skipped: 0, .. }) => {
                 let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
                 if files < MANY {
                     return Finding::fine("lock files", text);
@@ -32,7 +32,7 @@ impl File {
                 let advice = "use fewer different keys, or delete the directory while nobody uses it";
                 Finding::new(Level::Note, "lock files", text, advice)
             }
-            Ok(Survey { files, skipped, reasons, .. }) => {
+            Ok(Scan { files, skipped, reasons, .. }) => {
                 let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
                 let text = format!("{skipped} of {files} lock files cannot be looked at: {first}");
                 Finding::new(
@@ -111,7 +111,7 @@ fn exclusion(directory: &Directory) -> Finding {
     match (flock::try_exclusive(&first), flock::try_exclusive(&second)) {
         // A refusal of the first comes from another examination; it shows as well that locks exclude.
         (Err(error), _) | (_, Err(error)) => unclear(error),
-        (Ok(Attempt::Locked), Ok(Attempt::Locked)) => {
+        (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
             let text = "two exclusive locks on one file were granted at once";
             Finding::new(Level::Failure, "exclusion", text, "name a directory on a local file system")
         }
@@ -242,7 +242,7 @@ mod tests {
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert_eq!(level_of(&file, "permissions"), Some(Level::Warning));
-        drop(crate::file::latch::Latch::take(&path).unwrap().unwrap());
+        drop(crate::file::flock_guard::FlockGuard::take(&path).unwrap().unwrap());
         assert_eq!(level_of(&file, "permissions"), None);
     }
 

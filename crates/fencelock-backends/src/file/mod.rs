@@ -24,19 +24,19 @@
 //! - **Small directories**: every key that was ever locked keeps its file. Use names of things, not of requests.
 //! - **First come, first served** among processes: whoever asks first after a release has the key.
 
-mod contend;
+mod claim;
 mod diagnose;
 mod directory;
 mod flock;
-mod keep;
-mod latch;
+mod flock_guard;
+mod held;
 mod name;
 mod permission;
 mod record;
+mod scan;
 pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
-mod survey;
 mod table;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
@@ -54,7 +54,7 @@ use fencelock_core::{
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use table::Table;
+use table::HoldTable;
 use watch::Watch;
 
 /// Locks among the processes of one machine, freed by the kernel when their holder ends.
@@ -75,7 +75,7 @@ use watch::Watch;
 pub struct File {
     directory: Directory,
     clock: Arc<dyn Clock>,
-    table: Table,
+    table: HoldTable,
     listeners: Arc<Listeners>,
     watch: Watch,
 }
@@ -104,7 +104,7 @@ impl File {
         let directory = Directory::open(dir.into())?;
         let listeners = Arc::<Listeners>::default();
         let watch = Watch::new(directory.clone(), listeners.clone());
-        Ok(Self { directory, clock, table: Table::new(), listeners, watch })
+        Ok(Self { directory, clock, table: HoldTable::new(), listeners, watch })
     }
 
     /// This user's own lock directory: `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place;
@@ -120,7 +120,7 @@ impl File {
         directory::default_dir()
     }
 
-    fn trouble(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
+    fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
         let name = path.file_name().unwrap_or_default().display();
         self.directory.unknown(&format!("cannot {what} {name}"), error)
     }
@@ -128,9 +128,9 @@ impl File {
 
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
-        let mut facts = Capabilities::default();
-        facts.cross_process = true;
-        facts
+        let mut capabilities = Capabilities::default();
+        capabilities.cross_process = true;
+        capabilities
     }
 
     fn name(&self) -> String {
@@ -161,11 +161,11 @@ impl Backend for File {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.holding(key, self.look(key)?)) })
+        Box::pin(async { Ok(self.holding(key, self.inspect_key(key)?)) })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.survey()?.into_held()) })
+        Box::pin(async { Ok(self.scan()?.into_held()) })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {

@@ -15,7 +15,7 @@ impl Watch {
     }
 
     #[expect(clippy::unused_self, reason = "the same form as where there is something to watch")]
-    pub(super) fn want(&self, _: &Key) -> bool {
+    pub(super) fn subscribe(&self, _: &Key) -> bool {
         false
     }
 }

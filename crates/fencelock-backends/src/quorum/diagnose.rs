@@ -1,9 +1,9 @@
 //! What the promises of a quorum rest on: that its nodes are enough, different and well, and what each says of itself.
 
 use super::Quorum;
-use super::compare::{clocks, hosts, restarts, twins};
-use super::page::page;
-use super::report::Report;
+use super::compare::{clocks, duplicates, hosts, restarts};
+use super::findings::merge;
+use super::report::NodeReport;
 use fencelock_core::{Finding, Health, Level};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {
         let reports = self.reports().await;
         let mut findings = vec![self.size_finding(), self.answering(&reports)];
-        findings.extend(twins(&reports).or_else(|| hosts(&reports, self.size)));
+        findings.extend(duplicates(&reports).or_else(|| hosts(&reports, self.size)));
         findings.extend(clocks(&reports));
         findings.extend(self.forgetting().or_else(|| restarts(&reports, self.longest_ttl())));
-        findings.extend(page(reports));
+        findings.extend(merge(reports));
         findings
     }
 
-    async fn reports(&self) -> Vec<Report> {
+    async fn reports(&self) -> Vec<NodeReport> {
         let mut tasks = Vec::new();
         for node in &self.nodes {
             let node = Arc::clone(node);
@@ -33,9 +33,9 @@ impl Quorum {
                 let look = async { (node.backend.health().await, node.backend.diagnose().await) };
                 match timeout(PATIENCE, look).await {
                     Ok((health, findings)) => {
-                        Report { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
+                        NodeReport { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
                     }
-                    Err(_) => Report { name, answers: false, health: Health::default(), findings: vec![silent()] },
+                    Err(_) => NodeReport { name, answers: false, health: Health::default(), findings: vec![silent()] },
                 }
             }));
         }
@@ -76,7 +76,7 @@ impl Quorum {
         })
     }
 
-    fn answering(&self, reports: &[Report]) -> Finding {
+    fn answering(&self, reports: &[NodeReport]) -> Finding {
         let answering = reports.iter().filter(|report| report.answers).count();
         let text = format!("{answering} of {} nodes answer", self.size.nodes());
         if answering == self.size.nodes() {

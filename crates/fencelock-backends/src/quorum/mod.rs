@@ -22,24 +22,24 @@ mod attempt;
 mod compare;
 mod count;
 mod diagnose;
-mod entry;
+mod findings;
+mod inspection;
 mod list;
-mod look;
 mod node;
-mod page;
 mod report;
 pub(crate) mod scheme;
+mod startup_check;
 mod url;
 
 use crate::clock::BootClock;
 use crate::listeners::Listeners;
 use attempt::Attempt;
-use entry::Entry;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId, Holding,
     Intent, Invalid, Key, Listener, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
 };
 use node::Node;
+use startup_check::StartupCheck;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub struct Quorum {
     seen: AtomicU64,
     listeners: Listeners,
     /// What is still to be checked before the first claim or look.
-    entry: Option<Entry>,
+    startup_check: Option<StartupCheck>,
 }
 
 /// Answers of nodes by their number, as they come; it ends when all have answered.
@@ -107,7 +107,7 @@ impl Quorum {
             expires,
             seen: AtomicU64::new(0),
             listeners: Listeners::default(),
-            entry: None,
+            startup_check: None,
         })
     }
 
@@ -148,8 +148,8 @@ impl Quorum {
 
     /// Before anything is claimed, or told of a key.
     async fn enter(&self) -> Result<(), Unknown> {
-        match &self.entry {
-            Some(entry) => entry.pass(self.size).await,
+        match &self.startup_check {
+            Some(check) => check.run(self.size).await,
             None => Ok(()),
         }
     }
@@ -210,7 +210,7 @@ impl Quorum {
             }
             let (limit, question) = (limit(&node), question(Arc::clone(&node.backend)));
             tokio::spawn(async move {
-                let answer = node.told(limit, question).await;
+                let answer = node.with_timeout(limit, question).await;
                 let _ = answers.send((number, answer));
             });
         }
@@ -226,7 +226,7 @@ impl Quorum {
             Some(Err(unknown)) => return Err(unknown),
             _ => return Ok(Acquire::Gone),
         }
-        let look = self.look(&key).await;
+        let look = self.inspect_all(&key).await;
         Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
     }
 }
@@ -278,7 +278,7 @@ impl Backend for Quorum {
             while let Some((_, answer)) = answers.recv().await {
                 match answer {
                     Ok(()) => return Ok(()),
-                    Err(cause) => causes.extend(look::faults(&cause)),
+                    Err(cause) => causes.extend(inspection::faults(&cause)),
                 }
             }
             Err(Unknown::of_nodes(causes))
@@ -296,7 +296,7 @@ impl Backend for Quorum {
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
             self.enter().await?;
-            self.look(key).await.holding(key)
+            self.inspect_all(key).await.holding(key)
         })
     }
 
@@ -318,7 +318,7 @@ impl Backend for Quorum {
         let Self { size, drift, expires, .. } = *self;
         let (seen, listeners) = (AtomicU64::new(0), Listeners::default());
         // It only releases, which needs no check.
-        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, listeners, entry: None }))
+        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, listeners, startup_check: None }))
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

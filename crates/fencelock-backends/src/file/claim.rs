@@ -1,9 +1,9 @@
 //! Taking a lock file, and seeing who has it. Every step is over in microseconds unless somebody stands in the way.
 
 use super::File;
-use super::latch::{Glance, Latch, close, glance};
-use super::record::{Damage, Record, State};
-use super::table::Hold;
+use super::flock_guard::{FlockGuard, Probe, probe, tighten_file};
+use super::record::{Damage, Record, RecordState};
+use super::table::HeldFile;
 use fencelock_core::{Acquire, Claim, Expiry, Fault, Foreign, Intent, Key, Occupant, Occupied, TokenBlock, Unknown};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -20,14 +20,14 @@ const LOOKS: u32 = 5;
 
 /// Who has a lock, as far as can be seen.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum LockState {
     Free,
     Held(Box<Record>),
     /// The kernel's lock is taken, and nobody of ours says to have it.
     Foreign(Occupant),
 }
 
-impl Seen {
+impl LockState {
     pub(super) fn occupant(self) -> Option<Occupant> {
         match self {
             Self::Free => None,
@@ -55,16 +55,16 @@ impl File {
     ///
     /// A refused exclusive lock proves nothing: somebody may only have looked. So the answer is "busy" only when a
     /// shared lock was refused, too; else it is tried again.
-    pub(super) fn contend(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+    pub(super) fn try_claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let path = self.directory.file_of(&claim.key);
         for attempt in 0..TRIES {
-            let seen = self.look(&claim.key)?;
-            if matches!(seen, Seen::Foreign(_)) {
+            let seen = self.inspect_key(&claim.key)?;
+            if matches!(seen, LockState::Foreign(_)) {
                 // It may be in the way because the file was too open.
-                close(&path);
+                tighten_file(&path);
             }
             if let Some(occupied) = seen.occupied(self.clock.wall_micros()) {
-                if claim.intent == Intent::Enqueue && self.watch.want(&claim.key) {
+                if claim.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
                     // It may have been let go between the look and the watch.
                     continue;
                 }
@@ -80,48 +80,48 @@ impl File {
     }
 
     /// Who has the key now.
-    pub(super) fn look(&self, key: &Key) -> Result<Seen, Unknown> {
-        self.look_at(&self.directory.file_of(key), |record| record.key == *key)
+    pub(super) fn inspect_key(&self, key: &Key) -> Result<LockState, Unknown> {
+        self.inspect_file(&self.directory.file_of(key), |record| record.key == *key)
     }
 
     /// Who has the lock on this file now, if the record in it is one that belongs there.
-    pub(super) fn look_at(&self, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<Seen, Unknown> {
+    pub(super) fn inspect_file(&self, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<LockState, Unknown> {
         for attempt in 0..LOOKS {
-            match glance(path).map_err(|error| self.trouble("look at", path, &error))? {
-                Glance::Free => return Ok(Seen::Free),
-                Glance::Held(Ok(record)) if record.state == State::Held && belongs(&record) => {
-                    return Ok(Seen::Held(Box::new(record)));
+            match probe(path).map_err(|error| self.io_error("look at", path, &error))? {
+                Probe::Free => return Ok(LockState::Free),
+                Probe::Held(Ok(record)) if record.state == RecordState::Held && belongs(&record) => {
+                    return Ok(LockState::Held(Box::new(record)));
                 }
-                Glance::Held(_) => pause(attempt),
+                Probe::Held(_) => pause(attempt),
             }
         }
-        Ok(Seen::Foreign(foreign("a lock", path)))
+        Ok(LockState::Foreign(foreign("a lock", path)))
     }
 
     fn take(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
-        let latch = match Latch::take(path) {
-            Ok(Some(latch)) => latch,
+        let guard = match FlockGuard::take(path) {
+            Ok(Some(guard)) => guard,
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 // The directory went away under us; the next try finds it again.
                 self.directory.create()?;
                 return Ok(None);
             }
-            Err(error) => return Err(self.trouble("lock", path, &error)),
+            Err(error) => return Err(self.io_error("lock", path, &error)),
         };
-        let (record, tokens) = self.next_record(&latch, claim, path)?;
-        latch.write(&record).map_err(|error| self.trouble("write", path, &error))?;
-        self.table.insert(Hold { record, latch });
+        let (record, tokens) = self.next_record(&guard, claim, path)?;
+        guard.write(&record).map_err(|error| self.io_error("write", path, &error))?;
+        self.table.insert(HeldFile { record, guard });
         Ok(Some(tokens))
     }
 
     /// The record of the new hold, and its tokens, above that of the last one. The record names the last of them.
-    fn next_record(&self, latch: &Latch, claim: &Claim, path: &Path) -> Result<(Record, TokenBlock), Unknown> {
-        let previous = match latch.read().map_err(|error| self.trouble("read", path, &error))? {
+    fn next_record(&self, guard: &FlockGuard, claim: &Claim, path: &Path) -> Result<(Record, TokenBlock), Unknown> {
+        let previous = match guard.read().map_err(|error| self.io_error("read", path, &error))? {
             Ok(record) => record.fence.get(),
-            Err(_) if latch.created => 0,
+            Err(_) if guard.created => 0,
             // Whoever made it comes after us.
-            Err(_) if latch.born_blank().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
+            Err(_) if guard.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
             Err(Damage(why)) => {
                 tracing::warn!(
                     key = %claim.key, path = %path.display(), %why,
@@ -135,7 +135,7 @@ impl File {
             .next_block(previous, wall)
             .map_err(|error| Unknown::new(self.directory.name(), Fault::Other, error.to_string()))?;
         let record = Record {
-            state: State::Held,
+            state: RecordState::Held,
             key: claim.key.clone(),
             holder: claim.holder.clone(),
             fence: tokens.last(),
@@ -172,14 +172,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.lock");
         let made_by_another = std::fs::File::create(&path).unwrap();
-        let latch = Latch::take(&path).unwrap().unwrap();
-        assert!(!latch.created);
+        let guard = FlockGuard::take(&path).unwrap().unwrap();
+        assert!(!guard.created);
         // Not every file system keeps it.
         if let Ok(born) = made_by_another.metadata().unwrap().created() {
             let since = born.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
-            assert_eq!(latch.born_blank().map(u128::from), Some(since.as_micros()));
+            assert_eq!(guard.created_empty_at().map(u128::from), Some(since.as_micros()));
         }
         std::fs::write(&path, "x").unwrap();
-        assert_eq!(latch.born_blank(), None);
+        assert_eq!(guard.created_empty_at(), None);
     }
 }

@@ -7,22 +7,22 @@ use fencelock_core::{
 
 /// The answers of all nodes about one key, as far as they have come.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct NodeInspections {
     size: Size,
     answers: Vec<Option<Result<Option<Holding>, Unknown>>>,
 }
 
-impl Look {
+impl NodeInspections {
     pub(super) fn new(size: Size) -> Self {
         Self { size, answers: vec![None; size.nodes()] }
     }
 
-    pub(super) fn hear(&mut self, node: usize, answer: Result<Option<Holding>, Unknown>) {
+    pub(super) fn on_reply(&mut self, node: usize, answer: Result<Option<Holding>, Unknown>) {
         self.answers[node] = Some(answer);
     }
 
     /// A node whose list does not have the key says that it is free; one without a list says nothing.
-    pub(super) fn hear_if_silent(&mut self, node: usize, list: &Result<Vec<Holding>, Unknown>) {
+    pub(super) fn on_list_reply(&mut self, node: usize, list: &Result<Vec<Holding>, Unknown>) {
         let answer = list.as_ref().map(|_| None).map_err(Clone::clone);
         self.answers[node].get_or_insert(answer);
     }

@@ -16,7 +16,7 @@ const READINGS: u32 = 8;
 ///
 /// The file is open for writing, so the kernel reports its end to whoever watches the directory, whatever ended it.
 #[derive(Debug)]
-pub(super) struct Latch {
+pub(super) struct FlockGuard {
     file: fs::File,
     path: PathBuf,
     inode: (u64, u64),
@@ -27,25 +27,25 @@ pub(super) struct Latch {
 
 /// What stands at a path, seen without disturbing anybody for longer than it takes to look.
 #[derive(Debug)]
-pub(super) enum Glance {
+pub(super) enum Probe {
     /// No exclusive lock, or no file at all.
     Free,
     /// Somebody has the exclusive lock; the record may still be that of an earlier holder.
     Held(Result<Record, Damage>),
 }
 
-impl Latch {
+impl FlockGuard {
     /// Takes the lock, creating the file if it is missing; `None` if anybody has a lock on it, or just replaced it.
     pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
         permission::check_plain(&meta)?;
-        if flock::try_exclusive(&file)? == flock::Attempt::Refused {
+        if flock::try_exclusive(&file)? == flock::TryLock::Refused {
             return Ok(None);
         }
-        let latch =
+        let guard =
             Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), pid: std::process::id(), created };
-        Ok(latch.is_in_place()?.then_some(latch))
+        Ok(guard.is_in_place()?.then_some(guard))
     }
 
     /// Whether the path still names the file that is locked. If not, the next one to come locks another file.
@@ -64,7 +64,7 @@ impl Latch {
 
     /// When the file was made, if nobody has written to it yet, in microseconds of the wall clock; `None` also where the file
     /// system does not know.
-    pub(super) fn born_blank(&self) -> Option<u64> {
+    pub(super) fn created_empty_at(&self) -> Option<u64> {
         let meta = self.file.metadata().ok().filter(|meta| meta.len() == 0)?;
         let since = meta.created().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         u64::try_from(since.as_micros()).ok()
@@ -82,16 +82,16 @@ impl Latch {
     }
 
     /// Lets go at once, even if a child between fork and exec has a copy of the file for a moment.
-    pub(super) fn let_go(&self) -> io::Result<()> {
+    pub(super) fn unlock(&self) -> io::Result<()> {
         flock::unlock(&self.file)
     }
 }
 
-impl Drop for Latch {
+impl Drop for FlockGuard {
     fn drop(&mut self) {
         // A forked child has a copy of this value; the lock is its parent's.
         if self.pid == std::process::id() {
-            let _ = self.let_go();
+            let _ = self.unlock();
         }
     }
 }
@@ -101,21 +101,21 @@ impl Drop for Latch {
 /// It is the only look that is right everywhere: `/proc/locks` hides the locks of other containers and numbers devices
 /// its own way on btrfs. While it lasts, an exclusive lock is refused; so nobody may answer "busy" because of a refused
 /// exclusive lock, only because of a refused shared one. The file is opened for reading, which wakes no watcher.
-pub(super) fn glance(path: &Path) -> io::Result<Glance> {
+pub(super) fn probe(path: &Path) -> io::Result<Probe> {
     let file = match options().read(true).open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Glance::Free),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Probe::Free),
         Err(error) => return Err(error),
     };
     permission::check_plain(&file.metadata()?)?;
     match flock::try_shared(&file)? {
-        flock::Attempt::Locked => flock::unlock(&file).map(|()| Glance::Free),
-        flock::Attempt::Refused => read_settled(&file).map(Glance::Held),
+        flock::TryLock::Locked => flock::unlock(&file).map(|()| Probe::Free),
+        flock::TryLock::Refused => read_settled(&file).map(Probe::Held),
     }
 }
 
 /// Keeps those from locking the file who may not write to the directory, if that can be done. What is locked stays locked.
-pub(super) fn close(path: &Path) {
+pub(super) fn tighten_file(path: &Path) {
     if let Ok(file) = options().read(true).open(path) {
         let _ = permission::tighten(&file, path);
     }
@@ -183,26 +183,26 @@ mod tests {
     use std::thread;
 
     fn is_free(path: &Path) -> Option<()> {
-        matches!(glance(path).unwrap(), Glance::Free).then_some(())
+        matches!(probe(path).unwrap(), Probe::Free).then_some(())
     }
 
     #[test]
     fn a_locked_file_is_not_locked_again() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
-        let latch = Latch::take(&path).unwrap().unwrap();
-        assert!(latch.created && Latch::take(&path).unwrap().is_none());
-        drop(latch);
-        assert!(!Latch::take(&path).unwrap().unwrap().created);
+        let guard = FlockGuard::take(&path).unwrap().unwrap();
+        assert!(guard.created && FlockGuard::take(&path).unwrap().is_none());
+        drop(guard);
+        assert!(!FlockGuard::take(&path).unwrap().unwrap().created);
     }
 
     #[test]
     fn letting_go_frees_the_lock_even_if_the_file_has_been_inherited() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
-        let latch = Latch::take(&path).unwrap().unwrap();
-        let _inherited = latch.file.try_clone().unwrap();
-        drop(latch);
+        let guard = FlockGuard::take(&path).unwrap().unwrap();
+        let _inherited = guard.file.try_clone().unwrap();
+        drop(guard);
         is_free(&path).unwrap();
     }
 
@@ -210,10 +210,10 @@ mod tests {
     fn a_forked_child_does_not_free_its_parents_lock() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
-        let mut latch = Latch::take(&path).unwrap().unwrap();
-        let parents = latch.file.try_clone().unwrap();
-        latch.pid += 1;
-        drop(latch);
+        let mut guard = FlockGuard::take(&path).unwrap().unwrap();
+        let parents = guard.file.try_clone().unwrap();
+        guard.pid += 1;
+        drop(guard);
         assert!(is_free(&path).is_none());
         drop(parents);
         is_free(&path).unwrap();
@@ -223,12 +223,12 @@ mod tests {
     fn a_file_that_was_replaced_is_not_in_place() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
-        let latch = Latch::take(&path).unwrap().unwrap();
-        assert!(latch.is_in_place().unwrap());
+        let guard = FlockGuard::take(&path).unwrap().unwrap();
+        assert!(guard.is_in_place().unwrap());
         fs::remove_file(&path).unwrap();
-        assert!(!latch.is_in_place().unwrap());
+        assert!(!guard.is_in_place().unwrap());
         fs::write(&path, "").unwrap();
-        assert!(!latch.is_in_place().unwrap());
+        assert!(!guard.is_in_place().unwrap());
     }
 
     #[test]
@@ -238,8 +238,8 @@ mod tests {
         let delete_while_held = || {
             let mut taken = 0;
             while taken < 2000 {
-                let Some(latch) = Latch::take(&path).unwrap() else { continue };
-                assert!(latch.is_in_place().unwrap(), "only a holder deletes the file");
+                let Some(guard) = FlockGuard::take(&path).unwrap() else { continue };
+                assert!(guard.is_in_place().unwrap(), "only a holder deletes the file");
                 fs::remove_file(&path).unwrap();
                 taken += 1;
             }
@@ -256,10 +256,10 @@ mod tests {
         let scratch = Scratch::new();
         let (path, target) = (scratch.path().join("a.lock"), scratch.path().join("target"));
         symlink(&target, &path).unwrap();
-        assert!(Latch::take(&path).is_err() && !target.exists());
+        assert!(FlockGuard::take(&path).is_err() && !target.exists());
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(Latch::take(&path).is_err());
+        assert!(FlockGuard::take(&path).is_err());
     }
 
     #[test]
@@ -267,8 +267,8 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-        assert!(glance(&path).is_err());
-        assert!(Latch::take(&path).is_err());
+        assert!(probe(&path).is_err());
+        assert!(FlockGuard::take(&path).is_err());
     }
 
     #[test]
@@ -277,12 +277,12 @@ mod tests {
         let (path, elsewhere) = (scratch.path().join("a.lock"), scratch.path().join("elsewhere"));
         fs::write(&elsewhere, "precious").unwrap();
         fs::hard_link(&elsewhere, &path).unwrap();
-        let refused = Latch::take(&path).unwrap_err().to_string();
+        let refused = FlockGuard::take(&path).unwrap_err().to_string();
         assert!(refused.contains("2 names"), "{refused}");
-        assert!(glance(&path).is_err());
+        assert!(probe(&path).is_err());
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         fs::remove_file(&elsewhere).unwrap();
-        assert!(Latch::take(&path).unwrap().is_some(), "it has one name again");
+        assert!(FlockGuard::take(&path).unwrap().is_some(), "it has one name again");
     }
 
     #[test]
@@ -290,12 +290,12 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         fs::write(&path, "x".repeat(9000)).unwrap();
-        let latch = Latch::take(&path).unwrap().unwrap();
-        assert!(latch.read().unwrap().is_err());
+        let guard = FlockGuard::take(&path).unwrap().unwrap();
+        assert!(guard.read().unwrap().is_err());
         let line = r#"{"state":"free","key":"a","owner":"h:1","fence":7,"since":7,"pid":1,"holder":"<id>"}"#;
         let line = line.replace("<id>", &"0".repeat(32)) + "\n";
         let record = Record::from_bytes(line.as_bytes()).unwrap();
-        latch.write(&record).unwrap();
+        guard.write(&record).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), line);
     }
 }

@@ -1,19 +1,19 @@
 //! The findings of all nodes on one page: what is the same on all of them is said once.
 
-use super::report::Report;
+use super::report::NodeReport;
 use fencelock_core::Finding;
 
 /// One finding, and the nodes that have it.
-struct Line {
+struct FindingGroup {
     finding: Finding,
     nodes: Vec<String>,
 }
 
 /// By subject, in the order in which they first come.
-pub(super) fn page(reports: Vec<Report>) -> Vec<Finding> {
+pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
     let answering = reports.iter().filter(|report| report.answers).count();
     let all = if answering == reports.len() { "each node" } else { "each that answers" };
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<FindingGroup> = Vec::new();
     for report in reports {
         for finding in report.findings {
             // The clocks are compared with each other, and said to be so above.
@@ -22,7 +22,7 @@ pub(super) fn page(reports: Vec<Report>) -> Vec<Finding> {
             }
             match lines.iter_mut().find(|line| line.finding == finding) {
                 Some(line) => line.nodes.push(report.name.clone()),
-                None => lines.push(Line { finding, nodes: vec![report.name.clone()] }),
+                None => lines.push(FindingGroup { finding, nodes: vec![report.name.clone()] }),
             }
         }
     }
@@ -32,13 +32,13 @@ pub(super) fn page(reports: Vec<Report>) -> Vec<Finding> {
             subjects.push(line.finding.subject);
         }
     }
-    let place = |line: &Line| subjects.iter().position(|subject| *subject == line.finding.subject);
+    let place = |line: &FindingGroup| subjects.iter().position(|subject| *subject == line.finding.subject);
     let mut order: Vec<usize> = (0..lines.len()).collect();
     order.sort_by_key(|number| place(&lines[*number]));
     order.into_iter().map(|number| written(&lines[number], (answering, all))).collect()
 }
 
-fn written(line: &Line, (answering, all): (usize, &str)) -> Finding {
+fn written(line: &FindingGroup, (answering, all): (usize, &str)) -> Finding {
     let Finding { level, subject, text, advice, .. } = line.finding.clone();
     // A node that names itself is named once.
     let bare = text.split_once("://").map_or(text.as_str(), |(_, bare)| bare);
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
     use fencelock_core::Health;
 
-    fn report(name: &str, findings: &[(&'static str, &str)]) -> Report {
+    fn report(name: &str, findings: &[(&'static str, &str)]) -> NodeReport {
         let findings = findings.iter().map(|(subject, text)| Finding::fine(subject, *text)).collect();
-        Report { name: name.to_owned(), answers: true, health: Health::default(), findings }
+        NodeReport { name: name.to_owned(), answers: true, health: Health::default(), findings }
     }
 
-    fn texts(reports: Vec<Report>) -> Vec<String> {
-        page(reports).into_iter().map(|finding| finding.text).collect()
+    fn texts(reports: Vec<NodeReport>) -> Vec<String> {
+        merge(reports).into_iter().map(|finding| finding.text).collect()
     }
 
     #[test]

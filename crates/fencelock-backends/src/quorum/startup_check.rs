@@ -13,18 +13,18 @@ const STRAGGLERS: Duration = Duration::from_millis(250);
 
 /// The check of a quorum whose nodes nobody has met yet. Once it has passed it is not repeated.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct StartupCheck {
     nodes: Vec<Arc<Redis>>,
     passed: OnceCell<()>,
 }
 
-impl Entry {
+impl StartupCheck {
     pub(super) fn new(nodes: Vec<Arc<Redis>>) -> Self {
         Self { nodes, passed: OnceCell::new() }
     }
 
     /// Checks the nodes unless that was done. Nothing is claimed before it passes.
-    pub(super) async fn pass(&self, size: Size) -> Result<(), Unknown> {
+    pub(super) async fn run(&self, size: Size) -> Result<(), Unknown> {
         let check = async || match check_nodes(size, &self.nodes).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Unknown(cause)) => Err(cause.unsent()),
@@ -62,7 +62,7 @@ pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
             None => break,
             Some((_, Err(cause))) => causes.extend(cause.nodes().to_vec()),
             Some((name, Ok(identity))) => {
-                refuse_twin(&known, &name, identity.as_deref())?;
+                refuse_duplicate(&known, &name, identity.as_deref())?;
                 known.push((name, identity));
                 if known.len() >= size.majority() {
                     enough = enough.or_else(|| Some(Instant::now() + STRAGGLERS));
@@ -79,11 +79,11 @@ pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
     if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }
 }
 
-fn refuse_twin(known: &[(String, Option<String>)], name: &str, identity: Option<&str>) -> Result<(), Invalid> {
+fn refuse_duplicate(known: &[(String, Option<String>)], name: &str, identity: Option<&str>) -> Result<(), Invalid> {
     match known.iter().find(|(_, other)| identity.is_some() && other.as_deref() == identity) {
         None => Ok(()),
-        Some((twin, _)) => Err(Invalid::new(format!(
-            "{twin} and {name} are the same server: a quorum is made of servers that fail one by one"
+        Some((duplicate, _)) => Err(Invalid::new(format!(
+            "{duplicate} and {name} are the same server: a quorum is made of servers that fail one by one"
         ))),
     }
 }

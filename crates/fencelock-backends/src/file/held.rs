@@ -1,8 +1,8 @@
 //! From grant to release: what this process holds, as long as its files stay in place.
 
 use super::File;
-use super::contend::Seen;
-use super::table::Hold;
+use super::claim::LockState;
+use super::table::HeldFile;
 use fencelock_core::{Acquire, Claim, Event, HolderId, Intent, Key, Occupant, Release, Renew, Renewal, Unknown};
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ impl File {
             Some(hold) => return Ok(Acquire::Busy(hold.record.clone().holding(self.clock.wall_micros()).into())),
             None => {}
         }
-        self.contend(claim)
+        self.try_claim(claim)
     }
 
     /// An end between the look of whoever asks and the watch was not told, so it looks once more.
     pub(super) fn watch_for_end(&self, key: &Key) -> Result<(), Unknown> {
-        self.watch.want(key);
-        if matches!(self.look(key)?, Seen::Free) {
+        self.watch.subscribe(key);
+        if matches!(self.inspect_key(key)?, LockState::Free) {
             self.listeners.send(&Event::Changed { key: key.clone() });
         }
         Ok(())
@@ -32,7 +32,9 @@ impl File {
         match self.held_here(&renewal.key)? {
             Some(hold) if hold.record.holder.id == renewal.holder => Ok(Renew::Renewed { waiters: 0 }),
             Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()).into())),
-            None => Ok(self.look(&renewal.key)?.occupant().map_or(Renew::Absent, |by| Renew::TakenBy(by.into()))),
+            None => {
+                Ok(self.inspect_key(&renewal.key)?.occupant().map_or(Renew::Absent, |by| Renew::TakenBy(by.into())))
+            }
         }
     }
 
@@ -40,28 +42,28 @@ impl File {
     pub(super) fn free(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let here = self.held_here(key);
         if let Some(hold) = self.table.remove(key, holder) {
-            self.let_go(key, &hold)?;
+            self.unlock(key, &hold)?;
             self.listeners.send(&Event::Changed { key: key.clone() });
             return here.map(|_| Release::Released);
         }
         here?;
-        Ok(self.look(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
+        Ok(self.inspect_key(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
     }
 
     /// The record is a courtesy, the lock is the truth: it is let go whatever becomes of the record.
-    fn let_go(&self, key: &Key, hold: &Hold) -> Result<(), Unknown> {
-        if let Err(error) = hold.latch.write(&hold.record.freed()) {
+    fn unlock(&self, key: &Key, hold: &HeldFile) -> Result<(), Unknown> {
+        if let Err(error) = hold.guard.write(&hold.record.freed()) {
             let directory = self.directory.name();
             tracing::warn!(%key, %directory, %error, "the release could not be noted in the lock file");
         }
-        hold.latch.let_go().map_err(|error| self.trouble("unlock", &self.directory.file_of(key), &error))
+        hold.guard.unlock().map_err(|error| self.io_error("unlock", &self.directory.file_of(key), &error))
     }
 
     /// This process's hold of a key, if its file is still the one that others would lock.
-    fn held_here(&self, key: &Key) -> Result<Option<Arc<Hold>>, Unknown> {
+    fn held_here(&self, key: &Key) -> Result<Option<Arc<HeldFile>>, Unknown> {
         let Some(hold) = self.table.get(key) else { return Ok(None) };
-        let in_place = hold.latch.is_in_place();
-        if in_place.map_err(|error| self.trouble("look at", &self.directory.file_of(key), &error))? {
+        let in_place = hold.guard.is_in_place();
+        if in_place.map_err(|error| self.io_error("look at", &self.directory.file_of(key), &error))? {
             return Ok(Some(hold));
         }
         if self.table.remove(key, &hold.record.holder.id).is_some() {
