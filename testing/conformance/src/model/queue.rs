@@ -148,7 +148,7 @@ impl Waiters {
 pub enum Entry {
     /// Written by a claim, of whatever version.
     Waiter(Waiter),
-    /// Anything else. Its waiter is not served, and keeps its place while it is alive.
+    /// Anything else. Its waiter is not served, and keeps its position while it is alive.
     Garbage(Arc<str>),
 }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 /// A node that is not there: nobody can tell anything.
 #[derive(Debug)]
-pub(crate) struct Dead;
+pub(crate) struct DeadNode;
 
 fn nothing<T: Send + 'static>() -> Answer<'static, T> {
     Box::pin(async { Err(Unknown::new("dead", Fault::Unreachable, "")) })
 }
 
-impl Backend for Dead {
+impl Backend for DeadNode {
     fn capabilities(&self) -> Capabilities {
-        let mut facts = Capabilities::default();
-        (facts.expires, facts.portable, facts.evicts) = (true, true, true);
-        facts
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.portable, capabilities.evicts) = (true, true, true);
+        capabilities
     }
 
     fn name(&self) -> String {
@@ -58,7 +58,7 @@ impl Backend for Dead {
     }
 }
 
-impl QuorumNode for Dead {
+impl QuorumNode for DeadNode {
     fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
         nothing()
     }

@@ -1,9 +1,9 @@
-//! What can be seen of a hold, and ending one that was seen.
+//! Inspecting a hold, and evicting a hold that was inspected.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
-use crate::in_time::in_time;
-use crate::rival::{ALIVE, GRAIN, PAST_SHORT, Rival, SHORT, rivals, told};
+use crate::deadline::in_time;
+use crate::test_client::{ALIVE, CLOCK_RESOLUTION, PAST_SHORT, SHORT, TestClient, expect_known, test_clients};
 use fencelock_core::{Eviction, Expiry, Mode, Occupant, Release, Renew};
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ pub(super) fn cases() -> Vec<Case> {
         case(a_free_key_shows_nothing),
         case(a_held_key_shows_its_holder_with_owner_label_and_fence),
         case(a_held_key_shows_when_it_ends),
-        case(looking_does_not_hold_the_key),
+        case(inspecting_does_not_hold_the_key),
         case(a_hold_shows_for_how_long_where_that_is_known),
         case_for(&[Need::Queues], a_held_key_shows_how_many_wait).within(ALIVE),
         case(the_list_has_what_is_held_and_not_what_is_free),
-        case(the_list_shows_what_a_look_shows),
+        case(the_list_shows_what_inspect_shows),
         case_for(&[Need::Evicts], an_eviction_ends_the_hold_that_was_seen),
         case_for(&[Need::Evicts], an_eviction_spares_a_later_hold),
         case_for(&[Need::Evicts], an_eviction_of_a_freed_key_changes_nothing),
-        case_for(&[Need::Evicts, Need::Queues], an_eviction_hands_over_to_the_next_in_line).within(ALIVE),
+        case_for(&[Need::Evicts, Need::Queues], an_eviction_hands_over_to_the_first_waiter).within(ALIVE),
         case_for(&[Need::Evicts, Need::Expires], an_eviction_after_the_expiry_changes_nothing),
         case_for(&[Need::NeverEvicts], an_eviction_is_refused_with_advice_and_spares_the_hold),
     ]
 }
 
-async fn a_free_key_shows_nothing(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_free_key_shows_nothing(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     assert_eq!(a.inspects().await, None);
     a.takes().await;
     a.releases().await;
     assert_eq!(b.inspects().await, None);
 }
 
-async fn a_held_key_shows_its_holder_with_owner_label_and_fence(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_held_key_shows_its_holder_with_owner_label_and_fence(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(b.seen().await.key, a.key);
     let hold = b.hold().await;
@@ -46,8 +46,8 @@ async fn a_held_key_shows_its_holder_with_owner_label_and_fence(place: &dyn Plac
     assert_eq!(holder.owner.label(), Some("conformance case"));
 }
 
-async fn a_held_key_shows_when_it_ends(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_held_key_shows_when_it_ends(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
     match b.hold().await.expiry {
         Expiry::In(left) => assert!(!left.is_zero() && left <= a.ttl, "{left:?}"),
@@ -55,8 +55,8 @@ async fn a_held_key_shows_when_it_ends(place: &dyn Place) {
     }
 }
 
-async fn looking_does_not_hold_the_key(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn inspecting_does_not_hold_the_key(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     for _ in 0..5 {
         assert_eq!(b.inspects().await, None);
         assert_eq!(b.lists().await, None);
@@ -68,44 +68,44 @@ async fn looking_does_not_hold_the_key(place: &dyn Place) {
     assert_eq!(b.inspects().await, None);
 }
 
-async fn a_hold_shows_for_how_long_where_that_is_known(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_hold_shows_for_how_long_where_that_is_known(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
     let passed = Duration::from_millis(200);
-    place.let_time_pass(passed).await;
+    fixture.let_time_pass(passed).await;
     if let Some(held_for) = b.hold().await.held_for {
-        assert!(held_for + GRAIN >= passed, "{held_for:?} after {passed:?}");
+        assert!(held_for + CLOCK_RESOLUTION >= passed, "{held_for:?} after {passed:?}");
         assert!(held_for < Duration::from_secs(60), "{held_for:?}: a case does not last so long");
     }
 }
 
-async fn a_held_key_shows_how_many_wait(place: &dyn Place) {
-    let [a, b, c] = rivals(place).await;
+async fn a_held_key_shows_how_many_wait(fixture: &dyn Fixture) {
+    let [a, b, c] = test_clients(fixture).await;
     a.takes().await;
     assert_eq!(a.seen().await.waiters, 0);
-    b.stands_in_line(0).await;
-    c.stands_in_line(1).await;
+    b.is_queued(0).await;
+    c.is_queued(1).await;
     assert_eq!(a.seen().await.waiters, 2);
     assert_eq!(a.releases().await, Release::Released);
     assert_eq!(a.seen().await.waiters, 1, "the one whose turn it is does not wait");
 }
 
-async fn the_list_has_what_is_held_and_not_what_is_free(place: &dyn Place) {
-    let [client, other] = rivals(place).await;
-    let held: Vec<_> = (0..10).map(|_| client.elsewhere()).collect();
-    let freed = client.elsewhere();
-    for rival in held.iter().chain([&freed]) {
-        rival.takes().await;
+async fn the_list_has_what_is_held_and_not_what_is_free(fixture: &dyn Fixture) {
+    let [client, other] = test_clients(fixture).await;
+    let held: Vec<_> = (0..10).map(|_| client.with_new_key()).collect();
+    let freed = client.with_new_key();
+    for client in held.iter().chain([&freed]) {
+        client.takes().await;
     }
     freed.releases().await;
-    let listed = told(other.backend.list().await);
-    let count = |rival: &Rival| listed.iter().filter(|holding| holding.key == rival.key).count();
+    let listed = expect_known(other.backend.list().await);
+    let count = |client: &TestClient| listed.iter().filter(|holding| holding.key == client.key).count();
     assert_eq!(held.iter().map(count).collect::<Vec<_>>(), vec![1; held.len()], "each once");
     assert_eq!((count(&freed), count(&other)), (0, 0), "neither a freed key nor one never taken");
 }
 
-async fn the_list_shows_what_a_look_shows(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn the_list_shows_what_inspect_shows(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
     let (looked, listed) = (b.seen().await, b.lists().await.expect("a held key is listed"));
     assert_eq!((listed.holders.count(), looked.holders.count()), (1, 1));
@@ -116,8 +116,8 @@ async fn the_list_shows_what_a_look_shows(place: &dyn Place) {
     assert_eq!(listed.expiry.span().is_some(), looked.expiry.span().is_some());
 }
 
-async fn an_eviction_ends_the_hold_that_was_seen(place: &dyn Place) {
-    let [a, admin, c] = rivals(place).await;
+async fn an_eviction_ends_the_hold_that_was_seen(fixture: &dyn Fixture) {
+    let [a, admin, c] = test_clients(fixture).await;
     a.takes().await;
     assert_eq!(admin.evicts(&admin.seen().await).await, Eviction::Evicted);
     assert_eq!(admin.inspects().await, None);
@@ -126,8 +126,8 @@ async fn an_eviction_ends_the_hold_that_was_seen(place: &dyn Place) {
     assert_eq!(a.releases().await, Release::TakenBy(c.holders()));
 }
 
-async fn an_eviction_spares_a_later_hold(place: &dyn Place) {
-    let [a, admin, c] = rivals(place).await;
+async fn an_eviction_spares_a_later_hold(fixture: &dyn Fixture) {
+    let [a, admin, c] = test_clients(fixture).await;
     a.takes().await;
     let seen = admin.seen().await;
     assert_eq!(a.releases().await, Release::Released);
@@ -136,11 +136,11 @@ async fn an_eviction_spares_a_later_hold(place: &dyn Place) {
         Eviction::Changed(Some(now)) => assert!(now.has(c.holder.id), "{now:?}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(c.has_it().await, fence);
+    assert_eq!(c.still_holds().await, fence);
 }
 
-async fn an_eviction_of_a_freed_key_changes_nothing(place: &dyn Place) {
-    let [a, admin] = rivals(place).await;
+async fn an_eviction_of_a_freed_key_changes_nothing(fixture: &dyn Fixture) {
+    let [a, admin] = test_clients(fixture).await;
     a.takes().await;
     let seen = admin.seen().await;
     assert_eq!(a.releases().await, Release::Released);
@@ -148,29 +148,29 @@ async fn an_eviction_of_a_freed_key_changes_nothing(place: &dyn Place) {
     assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
 }
 
-async fn an_eviction_hands_over_to_the_next_in_line(place: &dyn Place) {
-    let [a, waiter, admin] = rivals(place).await;
+async fn an_eviction_hands_over_to_the_first_waiter(fixture: &dyn Fixture) {
+    let [a, waiter, admin] = test_clients(fixture).await;
     let earlier = a.takes().await;
-    waiter.stands_in_line(0).await;
+    waiter.is_queued(0).await;
     assert_eq!(admin.evicts(&admin.seen().await).await, Eviction::Evicted);
-    assert!(waiter.has_it().await > earlier);
+    assert!(waiter.still_holds().await > earlier);
     assert_eq!(a.renews().await, Renew::TakenBy(waiter.holders()));
 }
 
-async fn an_eviction_after_the_expiry_changes_nothing(place: &dyn Place) {
-    let [a, admin] = rivals(place).await;
+async fn an_eviction_after_the_expiry_changes_nothing(fixture: &dyn Fixture) {
+    let [a, admin] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     let seen = in_time(SHORT, async { (a.takes().await, admin.seen().await).1 }).await;
-    place.let_time_pass(PAST_SHORT).await;
+    fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
 }
 
-async fn an_eviction_is_refused_with_advice_and_spares_the_hold(place: &dyn Place) {
-    let [a, admin] = rivals(place).await;
+async fn an_eviction_is_refused_with_advice_and_spares_the_hold(fixture: &dyn Fixture) {
+    let [a, admin] = test_clients(fixture).await;
     let fence = a.takes().await;
     match admin.evicts(&admin.seen().await).await {
         Eviction::Refused(advice) => assert!(!advice.is_empty(), "say what can end it"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(a.has_it().await, fence);
+    assert_eq!(a.still_holds().await, fence);
 }

@@ -1,5 +1,5 @@
-use crate::Place;
-use crate::in_time::in_time;
+use crate::Fixture;
+use crate::deadline::in_time;
 use fencelock_core::{
     Acquire, Backend, Claim, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent,
     Key, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
@@ -7,40 +7,45 @@ use fencelock_core::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No case lasts so long: only a release or an eviction ends such a hold.
+/// Longer than any case: only a release or an eviction ends such a hold.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A hold that a case lets expire.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 /// Longer than [`SHORT`] by more than any server's clock is coarse.
 pub(crate) const PAST_SHORT: Duration = Duration::from_millis(400);
-/// A waiter lives at least so long without a sign, and so does a hand-off of a long lease.
+/// A waiter lives at least this long without a poll, and so does a hand-off of a long lease.
 pub(crate) const ALIVE: Duration = Duration::from_secs(2);
-/// How often a waiter asks for its turn: a dead one or two before it cost some seconds each.
-const TURNS: u32 = 80;
+/// The number of polls of a waiter: each dead waiter in front of it costs some seconds.
+const MAX_POLLS: u32 = 80;
 /// By how much a server's count of milliseconds may differ from ours.
-pub(crate) const GRAIN: Duration = Duration::from_millis(25);
+pub(crate) const CLOCK_RESOLUTION: Duration = Duration::from_millis(25);
 
 /// One attempt to hold one key, through one client.
 #[derive(Debug, Clone)]
-pub(crate) struct Rival {
+pub(crate) struct TestClient {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) key: Key,
     pub(crate) holder: Holder,
     pub(crate) ttl: Duration,
 }
 
-/// Rivals for one fresh key, each with a client of its own, all with long leases.
-pub(crate) async fn rivals<const N: usize>(place: &dyn Place) -> [Rival; N] {
-    rivals_for(place, &fresh_key()).await
+/// Clients for one new key, each with its own backend and a long lease.
+pub(crate) async fn test_clients<const N: usize>(fixture: &dyn Fixture) -> [TestClient; N] {
+    test_clients_for(fixture, &fresh_key()).await
 }
 
-/// Rivals for this key.
-pub(crate) async fn rivals_for<const N: usize>(place: &dyn Place, key: &Key) -> [Rival; N] {
-    let mut rivals = Vec::new();
+/// Clients for this key.
+pub(crate) async fn test_clients_for<const N: usize>(fixture: &dyn Fixture, key: &Key) -> [TestClient; N] {
+    let mut test_clients = Vec::new();
     for _ in 0..N {
-        rivals.push(Rival { backend: place.backend().await, key: key.clone(), holder: fresh_holder(), ttl: LONG });
+        test_clients.push(TestClient {
+            backend: fixture.backend().await,
+            key: key.clone(),
+            holder: fresh_holder(),
+            ttl: LONG,
+        });
     }
-    rivals.try_into().expect("as many as were made")
+    test_clients.try_into().expect("as many as were made")
 }
 
 /// A key that no other case has.
@@ -67,31 +72,31 @@ pub(crate) fn ttl(span: Duration) -> Ttl {
     Ttl::new(span).expect("the suite's own TTLs are TTLs")
 }
 
-/// "Could not tell" has no place in a case: nothing fails here.
-pub(crate) fn told<T>(answer: Result<T, Unknown>) -> T {
-    answer.unwrap_or_else(|unknown| panic!("the place could not tell: {unknown}"))
+/// The answer. A case panics on `Unknown`: nothing fails in the suite.
+pub(crate) fn expect_known<T>(answer: Result<T, Unknown>) -> T {
+    answer.unwrap_or_else(|unknown| panic!("the backend does not know: {unknown}"))
 }
 
 /// The attempt itself.
-impl Rival {
+impl TestClient {
     /// The same with another length of lease.
     pub(crate) fn for_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
     }
 
-    /// Another attempt through the same client.
-    pub(crate) fn afresh(&self) -> Self {
+    /// A new attempt through the same client.
+    pub(crate) fn new_attempt(&self) -> Self {
         Self { holder: fresh_holder(), ..self.clone() }
     }
 
-    /// Another attempt through the same client, for another key.
-    pub(crate) fn elsewhere(&self) -> Self {
-        Self { key: fresh_key(), ..self.afresh() }
+    /// A new attempt through the same client, for a new key.
+    pub(crate) fn with_new_key(&self) -> Self {
+        Self { key: fresh_key(), ..self.new_attempt() }
     }
 
-    /// The same attempt, going on through another client.
-    pub(crate) async fn moved(&self, place: &dyn Place) -> Self {
-        Self { backend: place.backend().await, ..self.clone() }
+    /// The same attempt through another client.
+    pub(crate) async fn on_another_client(&self, fixture: &dyn Fixture) -> Self {
+        Self { backend: fixture.backend().await, ..self.clone() }
     }
 
     pub(crate) fn claim(&self, intent: Intent) -> Claim {
@@ -105,9 +110,9 @@ impl Rival {
 }
 
 /// What it asks.
-impl Rival {
+impl TestClient {
     pub(crate) async fn claims(&self, intent: Intent) -> Acquire {
-        told(self.backend.acquire(&self.claim(intent)).await)
+        expect_known(self.backend.acquire(&self.claim(intent)).await)
     }
 
     pub(crate) async fn tries(&self) -> Acquire {
@@ -123,13 +128,13 @@ impl Rival {
     }
 
     pub(crate) async fn releases(&self) -> Release {
-        told(self.backend.release(&self.key, &self.holder.id).await)
+        expect_known(self.backend.release(&self.key, &self.holder.id).await)
     }
 
     pub(crate) async fn renews(&self) -> Renew {
         let mut answers = self.backend.renew(&[self.renewal()]).await;
         assert_eq!(answers.len(), 1, "one renewal, one answer");
-        told(answers.remove(0))
+        expect_known(answers.remove(0))
     }
 
     pub(crate) fn renewal(&self) -> Renewal {
@@ -137,30 +142,30 @@ impl Rival {
     }
 
     pub(crate) async fn inspects(&self) -> Option<Holding> {
-        told(self.backend.inspect(&self.key).await)
+        expect_known(self.backend.inspect(&self.key).await)
     }
 
     pub(crate) async fn lists(&self) -> Option<Holding> {
-        let mut found = told(self.backend.list().await);
+        let mut found = expect_known(self.backend.list().await);
         found.retain(|holding| holding.key == self.key);
         assert!(found.len() <= 1, "listed more than once: {found:?}");
         found.pop()
     }
 
     pub(crate) async fn evicts(&self, seen: &Holding) -> Eviction {
-        told(self.backend.evict(seen).await)
+        expect_known(self.backend.evict(seen).await)
     }
 }
 
 /// What it expects.
-impl Rival {
+impl TestClient {
     /// Takes a free key.
     pub(crate) async fn takes(&self) -> FencingToken {
         self.granted(self.tries().await)
     }
 
-    /// Is answered that it has the key.
-    pub(crate) async fn has_it(&self) -> FencingToken {
+    /// Polls, and expects that it holds the key.
+    pub(crate) async fn still_holds(&self) -> FencingToken {
         self.granted(self.polls().await)
     }
 
@@ -171,27 +176,27 @@ impl Rival {
         }
     }
 
-    /// Tries a key that somebody else has.
-    pub(crate) async fn finds_it_busy(&self) -> Occupied {
+    /// Tries a key that another client holds.
+    pub(crate) async fn is_refused(&self) -> Occupied {
         match self.tries().await {
             Acquire::Busy(occupied) => occupied,
             other => panic!("{} should be busy for {}: {other:?}", self.key, self.holder.id),
         }
     }
 
-    /// Stands in line, or already does, with this many before it.
-    pub(crate) async fn stands_in_line(&self, expected: u32) -> Occupied {
+    /// Enqueues, and expects this many waiters in front.
+    pub(crate) async fn is_queued(&self, expected: u32) -> Occupied {
         match self.enqueues().await {
             Acquire::Queued { ahead, occupied, .. } if ahead == expected => occupied,
-            other => panic!("{} should stand behind {expected}: {other:?}", self.holder.id),
+            other => panic!("{} should have {expected} waiters in front: {other:?}", self.holder.id),
         }
     }
 
-    /// Asks from the line until its turn comes, while time passes.
-    pub(crate) async fn waits_its_turn(&self, place: &dyn Place) -> FencingToken {
-        for _ in 0..TURNS {
+    /// Polls until it is granted the key, while time passes.
+    pub(crate) async fn polls_until_granted(&self, fixture: &dyn Fixture) -> FencingToken {
+        for _ in 0..MAX_POLLS {
             let answer = in_time(ALIVE, async {
-                place.let_time_pass(Duration::from_millis(200)).await;
+                fixture.let_time_pass(Duration::from_millis(200)).await;
                 let answer = self.polls().await;
                 assert_ne!(answer, Acquire::Gone, "it gives signs of life");
                 answer
@@ -201,7 +206,7 @@ impl Rival {
                 return self.granted(answer);
             }
         }
-        panic!("the turn of {} has not come after {TURNS} times 200 ms", self.holder.id)
+        panic!("{} was not granted the key within {MAX_POLLS} times 200 ms", self.holder.id)
     }
 
     pub(crate) async fn seen(&self) -> Holding {
@@ -215,7 +220,7 @@ impl Rival {
         seen.holders.into_first()
     }
 
-    /// The time left of the hold of this key, whoever has it.
+    /// The time left of the current hold of this key.
     pub(crate) async fn time_left(&self) -> Duration {
         match self.hold().await.expiry {
             Expiry::In(left) => left,

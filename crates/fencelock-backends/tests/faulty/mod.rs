@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a [`Liar`] gets wrong.
+/// The defect of a [`FaultyBackend`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lie {
+pub(crate) enum Defect {
     None,
     BusyIsGranted,
     OneInAHundredIsGranted,
@@ -20,7 +20,7 @@ pub(crate) enum Lie {
     RenewalOfAnybodys,
     RenewalDoesNothing,
     RenewalsBackwards,
-    TryStandsInLine,
+    TryEnqueues,
     PollTakes,
     FenceStandsStill,
     FenceMovesOnRepeat,
@@ -32,86 +32,86 @@ pub(crate) enum Lie {
     CutsNames,
     EvictsWhateverIsThere,
     ListsNothing,
-    TellsNobody,
-    KeepsPlaces,
+    NeverNotifies,
+    KeepsWaiters,
     TryOvertakes,
     CarriesOutLater,
     OneLockForAll,
     ReleaseDoesNothing,
     ClaimsEagerly,
-    LookTakes,
+    InspectTakes,
     IgnoresModes,
 }
 
 /// A backend that is right but for one thing.
 #[derive(Debug)]
-pub(crate) struct Liar {
-    truth: Arc<Memory>,
-    lie: Lie,
+pub(crate) struct FaultyBackend {
+    memory: Arc<Memory>,
+    defect: Defect,
     answers: AtomicU64,
 }
 
-impl Liar {
-    pub(crate) fn new(truth: Memory, lie: Lie) -> Self {
-        Self { truth: Arc::new(truth), lie, answers: AtomicU64::new(1) }
+impl FaultyBackend {
+    pub(crate) fn new(memory: Memory, defect: Defect) -> Self {
+        Self { memory: Arc::new(memory), defect, answers: AtomicU64::new(1) }
     }
 
-    /// No lie is about nodes of a quorum.
+    /// No defect concerns nodes of a quorum.
     pub(crate) fn node(&self) -> Arc<dyn QuorumNode> {
-        Arc::clone(&self.truth) as _
+        Arc::clone(&self.memory) as _
     }
 
     fn key(&self, key: &Key) -> Key {
         let name = key.as_str();
-        match self.lie {
-            Lie::IgnoresCase => Key::new(name.to_lowercase()).unwrap(),
-            Lie::CutsNames => Key::new(name.chars().take(255).collect::<String>()).unwrap(),
-            Lie::OneLockForAll => Key::new("the one").unwrap(),
+        match self.defect {
+            Defect::IgnoresCase => Key::new(name.to_lowercase()).unwrap(),
+            Defect::CutsNames => Key::new(name.chars().take(255).collect::<String>()).unwrap(),
+            Defect::OneLockForAll => Key::new("the one").unwrap(),
             _ => key.clone(),
         }
     }
 
     fn ttl(&self, ttl: Ttl) -> Ttl {
-        match self.lie {
-            Lie::HalfTheTtl => Ttl::new(ttl.get() / 2).unwrap(),
-            Lie::TwiceTheTtl => Ttl::new(ttl.get() * 2).unwrap(),
+        match self.defect {
+            Defect::HalfTheTtl => Ttl::new(ttl.get() / 2).unwrap(),
+            Defect::TwiceTheTtl => Ttl::new(ttl.get() * 2).unwrap(),
             _ => ttl,
         }
     }
 
-    /// The claim that is sent in the place of this one.
+    /// The claim that is sent instead of this one.
     fn bent(&self, claim: &Claim) -> Claim {
         let mut bent = claim.clone();
         bent.key = self.key(&claim.key);
         bent.ttl = self.ttl(claim.ttl);
-        bent.intent = match (self.lie, claim.intent) {
-            (Lie::TryStandsInLine, Intent::Try) | (Lie::PollTakes, Intent::Poll) => Intent::Enqueue,
+        bent.intent = match (self.defect, claim.intent) {
+            (Defect::TryEnqueues, Intent::Try) | (Defect::PollTakes, Intent::Poll) => Intent::Enqueue,
             (_, intent) => intent,
         };
-        if self.lie == Lie::IgnoresModes {
+        if self.defect == Defect::IgnoresModes {
             bent.mode = Mode::Exclusive;
         }
-        if self.lie == Lie::ForgetsLabels {
+        if self.defect == Defect::ForgetsLabels {
             bent.holder.owner = Owner::from_text(claim.holder.owner.place());
         }
         bent
     }
 
-    /// The answer that is given in the place of this one.
+    /// The answer that is given instead of this one.
     fn retold(&self, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
         let count = self.answers.fetch_add(1, Ordering::SeqCst);
         let fence = FencingToken::new(count).unwrap();
-        match (self.lie, answer) {
-            (Lie::BusyIsGranted, Acquire::Busy(_) | Acquire::Queued { .. })
-            | (Lie::FenceMovesOnRepeat, Acquire::Granted { .. }) => Ok(Acquire::Granted { tokens: fence.into() }),
-            (Lie::OneInAHundredIsGranted, Acquire::Queued { .. }) if count.is_multiple_of(100) => {
+        match (self.defect, answer) {
+            (Defect::BusyIsGranted, Acquire::Busy(_) | Acquire::Queued { .. })
+            | (Defect::FenceMovesOnRepeat, Acquire::Granted { .. }) => Ok(Acquire::Granted { tokens: fence.into() }),
+            (Defect::OneInAHundredIsGranted, Acquire::Queued { .. }) if count.is_multiple_of(100) => {
                 Ok(Acquire::Granted { tokens: fence.into() })
             }
-            (Lie::BusyIsAnError, Acquire::Busy(_)) => Err(Unknown::new("liar", Fault::Other, "busy")),
-            (Lie::TryStandsInLine, Acquire::Queued { occupied, .. }) if claim.intent == Intent::Try => {
+            (Defect::BusyIsAnError, Acquire::Busy(_)) => Err(Unknown::new("faulty", Fault::Other, "busy")),
+            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.intent == Intent::Try => {
                 Ok(Acquire::Busy(occupied))
             }
-            (Lie::FenceStandsStill, Acquire::Granted { .. }) => {
+            (Defect::FenceStandsStill, Acquire::Granted { .. }) => {
                 Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() })
             }
             (_, answer) => Ok(answer),
@@ -119,34 +119,34 @@ impl Liar {
     }
 
     async fn overtakes(&self, claim: &Claim) -> bool {
-        if self.lie != Lie::TryOvertakes || claim.intent != Intent::Try {
+        if self.defect != Defect::TryOvertakes || claim.intent != Intent::Try {
             return false;
         }
         // Whoever was handed the key and has not claimed it yet still has the short lease of a hand-off.
-        let Ok(Some(seen)) = self.truth.inspect(&claim.key).await else { return false };
+        let Ok(Some(seen)) = self.memory.inspect(&claim.key).await else { return false };
         let handed =
             seen.first().expiry.span().is_some_and(|left| left.as_secs() <= 3) && claim.ttl.get().as_secs() > 3;
-        handed && matches!(self.truth.evict(&seen).await, Ok(Eviction::Evicted))
+        handed && matches!(self.memory.evict(&seen).await, Ok(Eviction::Evicted))
     }
 
     async fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
         let mut renewal = Renewal::new(self.key(&renewal.key), renewal.holder, self.ttl(renewal.ttl));
-        if self.lie == Lie::RenewalDoesNothing {
-            return Ok(match self.truth.inspect(&renewal.key).await? {
+        if self.defect == Defect::RenewalDoesNothing {
+            return Ok(match self.memory.inspect(&renewal.key).await? {
                 None => Renew::Absent,
                 Some(seen) if seen.has(renewal.holder) => Renew::Renewed { waiters: seen.waiters },
                 Some(seen) => Renew::TakenBy(Occupied::from(seen).holders),
             });
         }
-        let answer = self.truth.renew(std::slice::from_ref(&renewal)).await.remove(0)?;
-        match (self.lie, &answer) {
-            (Lie::RenewalTakesAgain, Renew::Absent) => {
-                let holder = Holder { id: renewal.holder, owner: Owner::from_text("liar:1") };
-                self.truth.acquire(&Claim::new(renewal.key, holder, renewal.ttl, Intent::Try)).await?;
+        let answer = self.memory.renew(std::slice::from_ref(&renewal)).await.remove(0)?;
+        match (self.defect, &answer) {
+            (Defect::RenewalTakesAgain, Renew::Absent) => {
+                let holder = Holder { id: renewal.holder, owner: Owner::from_text("backend:1") };
+                self.memory.acquire(&Claim::new(renewal.key, holder, renewal.ttl, Intent::Try)).await?;
             }
-            (Lie::RenewalOfAnybodys, Renew::TakenBy(others)) => {
+            (Defect::RenewalOfAnybodys, Renew::TakenBy(others)) => {
                 renewal.holder = others.first().holder_id().unwrap();
-                self.truth.renew(&[renewal]).await.remove(0)?;
+                self.memory.renew(&[renewal]).await.remove(0)?;
             }
             _ => {}
         }
@@ -154,45 +154,45 @@ impl Liar {
     }
 }
 
-impl Backend for Liar {
+impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
-        self.truth.capabilities()
+        self.memory.capabilities()
     }
 
     fn name(&self) -> String {
-        format!("liar: {:?}", self.lie)
+        format!("faulty: {:?}", self.defect)
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
-        if self.lie != Lie::TellsNobody {
-            self.truth.listen(listener);
+        if self.defect != Defect::NeverNotifies {
+            self.memory.listen(listener);
         }
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        if self.lie == Lie::ClaimsEagerly {
-            let _ = self.truth.acquire(claim).now_or_never();
+        if self.defect == Defect::ClaimsEagerly {
+            let _ = self.memory.acquire(claim).now_or_never();
         }
         Box::pin(async move {
-            if self.lie != Lie::IgnoresModes {
+            if self.defect != Defect::IgnoresModes {
                 claim.supported_by(self)?;
             }
             let bent = self.bent(claim);
-            if self.lie == Lie::CarriesOutLater {
-                let truth = Arc::clone(&self.truth);
+            if self.defect == Defect::CarriesOutLater {
+                let memory = Arc::clone(&self.memory);
                 let later = async move {
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                    truth.acquire(&bent).await
+                    memory.acquire(&bent).await
                 };
                 return tokio::spawn(later).await.unwrap();
             }
             self.overtakes(&bent).await;
-            self.retold(claim, self.truth.acquire(&bent).await?)
+            self.retold(claim, self.memory.acquire(&bent).await?)
         })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        self.truth.watch(key)
+        self.memory.watch(key)
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
@@ -201,7 +201,7 @@ impl Backend for Liar {
             for renewal in renewals {
                 answers.push(self.renew_one(renewal).await);
             }
-            if self.lie == Lie::RenewalsBackwards {
+            if self.defect == Defect::RenewalsBackwards {
                 answers.reverse();
             }
             answers
@@ -211,21 +211,21 @@ impl Backend for Liar {
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async move {
             let key = &self.key(key);
-            if self.lie == Lie::KeepsPlaces {
-                let seen = self.truth.inspect(key).await?;
+            if self.defect == Defect::KeepsWaiters {
+                let seen = self.memory.inspect(key).await?;
                 if let Some(seen) = seen.filter(|seen| !seen.has(*holder)) {
                     return Ok(Release::TakenBy(Occupied::from(seen).holders));
                 }
             }
-            if self.lie == Lie::ReleaseDoesNothing {
+            if self.defect == Defect::ReleaseDoesNothing {
                 return Ok(Release::Released);
             }
-            let answer = self.truth.release(key, holder).await?;
-            match (self.lie, answer) {
-                (Lie::ReleaseFreesAnybodys, Release::TakenBy(others)) => {
-                    self.truth.release(key, &others.first().holder_id().unwrap()).await
+            let answer = self.memory.release(key, holder).await?;
+            match (self.defect, answer) {
+                (Defect::ReleaseFreesAnybodys, Release::TakenBy(others)) => {
+                    self.memory.release(key, &others.first().holder_id().unwrap()).await
                 }
-                (Lie::ReleaseSaysReleased, _) => Ok(Release::Released),
+                (Defect::ReleaseSaysReleased, _) => Ok(Release::Released),
                 (_, answer) => Ok(answer),
             }
         })
@@ -233,28 +233,30 @@ impl Backend for Liar {
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
-            if self.lie == Lie::LookTakes {
-                let looker = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("liar:1") };
-                self.truth.acquire(&Claim::new(key.clone(), looker, Ttl::default(), Intent::Try)).await?;
+            if self.defect == Defect::InspectTakes {
+                let looker = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("backend:1") };
+                self.memory.acquire(&Claim::new(key.clone(), looker, Ttl::default(), Intent::Try)).await?;
             }
-            self.truth.inspect(&self.key(key)).await
+            self.memory.inspect(&self.key(key)).await
         })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { if self.lie == Lie::ListsNothing { Ok(Vec::new()) } else { self.truth.list().await } })
+        Box::pin(async { if self.defect == Defect::ListsNothing { Ok(Vec::new()) } else { self.memory.list().await } })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
         Box::pin(async move {
-            match self.truth.evict(seen).await? {
-                Eviction::Changed(Some(now)) if self.lie == Lie::EvictsWhateverIsThere => self.truth.evict(&now).await,
+            match self.memory.evict(seen).await? {
+                Eviction::Changed(Some(now)) if self.defect == Defect::EvictsWhateverIsThere => {
+                    self.memory.evict(&now).await
+                }
                 answer => Ok(answer),
             }
         })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        self.truth.diagnose()
+        self.memory.diagnose()
     }
 }
