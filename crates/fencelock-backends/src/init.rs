@@ -19,7 +19,7 @@ pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<RegisteredNode>, C
     scheme_of(url)?.init(url, trust_empty).await
 }
 
-/// What became of one node.
+/// The result for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisteredNode {
@@ -27,7 +27,7 @@ pub struct RegisteredNode {
     pub node: String,
     /// What was found there.
     pub change: Change,
-    /// How long it will not grant; zero if it serves.
+    /// The remaining quarantine; zero if the node grants.
     pub ready_in: Duration,
 }
 

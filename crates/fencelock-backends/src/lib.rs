@@ -5,9 +5,9 @@
 //! | backend | for | what frees a crashed holder | line of waiters |
 //! |---|---|---|---|
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
-//! | [`File`] | processes of one machine | the kernel | whoever asks first after a release |
+//! | [`File`] | processes of one machine | the kernel | the first claim after a release |
 //! | [`Redis`] | machines that share one Redis | the lease's TTL | first come, first served |
-//! | [`Quorum`] | machines that share several independent Redis servers | the lease's TTL | whoever asks first after a release |
+//! | [`Quorum`] | machines that share several independent Redis servers | the lease's TTL | the first claim after a release |
 //!
 //! Files need the feature `file`, servers the feature `redis`; both are on by default, and need Unix.
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Everybody who listens to a backend, held weakly: a client that is gone stops listening.
+/// The listeners of a backend, held weakly: a dropped client receives no more events.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Mutex<Vec<Weak<dyn Listener>>>);
 

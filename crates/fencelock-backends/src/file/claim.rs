@@ -1,4 +1,4 @@
-//! Taking a lock file, and seeing who has it. Every step is over in microseconds unless somebody stands in the way.
+//! Claims a lock file and finds its holder. Every step takes microseconds unless another process is in the way.
 
 use super::File;
 use super::flock_guard::{FlockGuard, Probe, probe, tighten_file};
@@ -18,12 +18,12 @@ const TRIES: u32 = 24;
 /// taking the lock to writing its record, or from its last word to letting go.
 const LOOKS: u32 = 5;
 
-/// Who has a lock, as far as can be seen.
+/// The state of a lock, as far as this process can tell.
 #[derive(Debug)]
 pub(super) enum LockState {
     Free,
     Held(Box<Record>),
-    /// The kernel's lock is taken, and nobody of ours says to have it.
+    /// The kernel's lock is taken, and no record names the holder.
     Foreign(Occupant),
 }
 
@@ -152,7 +152,7 @@ fn is_new(born: u64, wall: u64) -> bool {
     born.abs_diff(wall) < 10_000_000
 }
 
-/// Somebody who does not write records: `flock(1)`, or a program of its own.
+/// A holder that writes no records: `flock(1)`, or another program.
 fn foreign(what: &str, path: &Path) -> Occupant {
     Occupant::Foreign(Foreign::other(format!("{what} on {}", path.display())))
 }

@@ -29,17 +29,17 @@ impl File {
                 if files < MANY {
                     return Finding::fine("lock files", text);
                 }
-                let advice = "use fewer different keys, or delete the directory while nobody uses it";
+                let advice = "use fewer keys, or delete the directory while it is not in use";
                 Finding::new(Level::Note, "lock files", text, advice)
             }
             Ok(Scan { files, skipped, reasons, .. }) => {
                 let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
-                let text = format!("{skipped} of {files} lock files cannot be looked at: {first}");
+                let text = format!("{skipped} of {files} lock files cannot be read: {first}");
                 Finding::new(
                     Level::Warning,
                     "lock files",
                     text,
-                    "a lock file is a regular file with one name: remove what is none",
+                    "a lock file is a regular file with one name: remove other files",
                 )
             }
             Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
@@ -64,7 +64,10 @@ fn owner(directory: &Directory) -> Finding {
         // The sticky bit does not keep the owner of a directory from it.
         (Level::Warning, "its owner may delete a lock file while it is held: use a directory of this user or of root")
     } else if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-        (Level::Warning, "others may delete a lock file while it is held, which takes the lock away: chmod +t, or go-w")
+        (
+            Level::Warning,
+            "other users may delete a lock file while it is held, and the lock is then lost: chmod +t, or go-w",
+        )
     } else if mode & OTHERS_WRITE == GROUP_WRITE && mode & SETGID == 0 {
         (Level::Note, "the group can use a lock file only if it is the file's group, too: chmod g+s")
     } else {
@@ -121,7 +124,7 @@ fn exclusion(directory: &Directory) -> Finding {
 
 fn wake_ups(directory: &Directory) -> Finding {
     match watched(directory) {
-        Ok(_) => Finding::fine("wake-ups", "the kernel tells waiters of other processes when a lock is let go"),
+        Ok(_) => Finding::fine("wake-ups", "the kernel notifies waiters of other processes when a lock is released"),
         Err(error) => {
             let text = format!("none from other processes ({error}): waiters poll four times a second");
             Finding::new(Level::Note, "wake-ups", text, "on Linux, raise fs.inotify.max_user_instances")

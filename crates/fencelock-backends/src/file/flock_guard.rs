@@ -1,4 +1,4 @@
-//! The kernel's lock on one lock file, and the look at it from outside.
+//! The kernel's lock on one lock file, and a probe for the lock of another process.
 
 use super::flock;
 use super::permission;
@@ -25,7 +25,7 @@ pub(super) struct FlockGuard {
     pub(super) created: bool,
 }
 
-/// What stands at a path, seen without disturbing anybody for longer than it takes to look.
+/// The state of a lock file, found by a short shared lock.
 #[derive(Debug)]
 pub(super) enum Probe {
     /// No exclusive lock, or no file at all.
@@ -81,7 +81,7 @@ impl FlockGuard {
         Ok(())
     }
 
-    /// Lets go at once, even if a child between fork and exec has a copy of the file for a moment.
+    /// Unlocks at once, even if a child between fork and exec has a copy of the file for a moment.
     pub(super) fn unlock(&self) -> io::Result<()> {
         flock::unlock(&self.file)
     }

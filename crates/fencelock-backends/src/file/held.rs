@@ -1,4 +1,4 @@
-//! From grant to release: what this process holds, as long as its files stay in place.
+//! The keys that this process holds, from grant to release.
 
 use super::File;
 use super::claim::LockState;
@@ -19,7 +19,7 @@ impl File {
         self.try_claim(claim)
     }
 
-    /// An end between the look of whoever asks and the watch was not told, so it looks once more.
+    /// A hold that ended before the watch began is not reported, so this inspects the key again.
     pub(super) fn watch_for_end(&self, key: &Key) -> Result<(), Unknown> {
         self.watch.subscribe(key);
         if matches!(self.inspect_key(key)?, LockState::Free) {
@@ -38,7 +38,7 @@ impl File {
         }
     }
 
-    /// Lets go even if it cannot be told whether the file is still in place: the guard is gone, nobody would ask again.
+    /// Releases even if the check of the file fails: the caller does not retry a release.
     pub(super) fn free(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let here = self.held_here(key);
         if let Some(hold) = self.table.remove(key, holder) {
@@ -50,7 +50,7 @@ impl File {
         Ok(self.inspect_key(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
     }
 
-    /// The record is a courtesy, the lock is the truth: it is let go whatever becomes of the record.
+    /// The lock decides, not the record: it is released even if the record cannot be written.
     fn unlock(&self, key: &Key, hold: &HeldFile) -> Result<(), Unknown> {
         if let Err(error) = hold.guard.write(&hold.record.freed()) {
             let directory = self.directory.name();

@@ -7,7 +7,7 @@
 //! whether the key is held; the line says by whom.
 //!
 //! A holder that crashes, even by `kill -9`, is freed by the kernel, at once: there is no lease, and no renewal. On
-//! Linux, other processes' waiters are woken by inotify when the holder's file is closed, whoever closed it; elsewhere
+//! Linux, other processes' waiters are woken by inotify when the holder's file is closed by any process; elsewhere
 //! they poll.
 //!
 //! # What it does not promise
@@ -22,7 +22,7 @@
 //!   its parent's locks. The child itself holds nothing: in it, its parent's keys answer "busy". Programs started with
 //!   `exec` inherit nothing.
 //! - **Small directories**: every key that was ever locked keeps its file. Use names of things, not of requests.
-//! - **First come, first served** among processes: whoever asks first after a release has the key.
+//! - **First come, first served** among processes: the first claim after a release gets the key.
 
 mod claim;
 mod diagnose;

@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
             }
             Ok(Acquire::Gone) => {
                 let name = self.quorum.nodes[node].backend.name();
-                self.causes[node] = Some(Unknown::new(name, Fault::Other, "the lock went away while it was taken"));
+                self.causes[node] = Some(Unknown::new(name, Fault::Other, "the lock disappeared during the claim"));
                 Vote::Unknown
             }
             Err(cause) => {
@@ -185,7 +185,7 @@ impl<'a> Attempt<'a> {
         let cause = Unknown::new(
             quorum.name_of_all(),
             Fault::Timeout,
-            "a majority granted the lock, but the lease was over by then",
+            "a majority granted the lock, but the lease had already expired",
         );
         self.cleaned_up().await;
         Err(cause)
@@ -261,7 +261,7 @@ async fn release_claim(node: &Node, claim: &Claim) {
     }
 }
 
-/// Whoever most nodes name.
+/// The occupant that most nodes report.
 fn most_reported(occupied: &[Occupied]) -> Option<Occupied> {
     let names = |by: &Occupied| occupied.iter().filter(|other| other.holders == by.holders).count();
     let most = occupied.iter().map(names).max()?;

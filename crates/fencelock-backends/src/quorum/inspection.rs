@@ -1,4 +1,4 @@
-//! What the nodes say of who has a key.
+//! Combines the nodes' answers about the holder of a key.
 
 use fencelock_core::{
     Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, Key, NodeFault, Occupant, Quorum as Size, Seen,

@@ -1,4 +1,4 @@
-//! Looks at everything on a server that the promises rest on.
+//! Checks everything on a server that the promises of a lock depend on.
 
 use super::Redis;
 use super::acks::Acks;
@@ -37,7 +37,7 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
         findings.push(Finding::new(
             Level::Warning,
             "server",
-            "INFO is refused, so eviction, persistence and replicas cannot be looked at",
+            "INFO is refused, so eviction, persistence and replicas cannot be checked",
             "allow INFO to this user, or check these by hand",
         ));
         return findings;
@@ -164,7 +164,7 @@ fn wake_ups(session: &Session) -> Finding {
 fn tracking(session: &Session) -> Finding {
     lack(session, "no client tracking", "tracking", "use a server from Redis 6 on without protocol=resp2")
         .unwrap_or_else(|| {
-            Finding::fine("tracking", "the server tells at once when another program deletes or takes a key")
+            Finding::fine("tracking", "the server reports at once when another program deletes or takes a key")
         })
 }
 
@@ -202,7 +202,9 @@ async fn clock(redis: &Redis, session: &Session) -> Finding {
 fn eviction(info: &HashMap<String, String>) -> Finding {
     let limit = info.get("maxmemory").is_some_and(|limit| limit != "0");
     match info.get("maxmemory_policy").map(String::as_str) {
-        None => Finding::new(Level::Note, "eviction", "the server does not tell its eviction policy", "use noeviction"),
+        None => {
+            Finding::new(Level::Note, "eviction", "the server does not report its eviction policy", "use noeviction")
+        }
         Some("noeviction") => Finding::fine("eviction", "noeviction: no lock is dropped to make room"),
         Some(policy) if limit => Finding::new(
             Level::Warning,

@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Keeps one session alive, on demand: the next request after a break dials again.
 ///
-/// That is enough of a reconnect loop, for whoever waits asks every second and whoever holds renews; and it is the only
-/// one. The driver's own would connect to another server behind our back, and repeat commands it cannot know to be
-/// repeatable.
+/// No other reconnect loop is needed: waiters poll every second and holders renew. The driver's own loop could connect to
+/// another server unnoticed, and would repeat commands that may not be repeatable.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) target: Target,
@@ -141,7 +140,7 @@ impl Link {
     /// serve. A server without any marker is only marked where that cannot be a list that nobody meant.
     pub(crate) async fn handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
-        // Whoever trusts an unknown server has said that the list is meant.
+        // A client that trusts an unknown server asserts that the list is correct.
         if let Some(peers) = self.peers.get().filter(|_| !quarantine.trust)
             && self.inspect_marker(session, quarantine).await? == MarkerState::Unmarked
         {
@@ -150,13 +149,13 @@ impl Link {
         let state = self.send_handshake(session, quarantine).await;
         match &state {
             Ok(state) => self.warn_of(session, state),
-            // Whoever claims something is told.
+            // The caller of a claim receives the error.
             Err(cause) => tracing::debug!(node, "grants nothing: {cause}"),
         }
         state
     }
 
-    /// Says in the log, once for a session, that its server does not serve.
+    /// Logs once for each session that the server does not grant.
     pub(crate) fn warn_of(&self, session: &Session, state: &MarkerState) {
         let why = match state {
             MarkerState::Serving => return,

@@ -1,4 +1,4 @@
-//! Every lock on a server.
+//! Lists the locks on a server.
 
 use super::Redis;
 use super::batch::send_batch;

@@ -203,12 +203,12 @@ impl Redis {
         }
     }
 
-    /// Whatever kept replicas from confirming it, the master has granted it.
+    /// The master has granted the lock, even if replicas did not confirm it.
     fn after_the_grant(&self, cause: Unknown) -> Unknown {
         if !cause.changed_nothing() {
             return cause;
         }
-        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not to be confirmed: {cause}"))
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
     }
 
     /// `None` if the key is the holder's already and a poll must confirm it.
@@ -227,7 +227,7 @@ impl Redis {
                 Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
             }
         }
-        Err(Unknown::new(node, Fault::Busy, "very many dead waiters stand in line; they are removed step by step"))
+        Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
     }
 
     /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
@@ -254,7 +254,7 @@ impl Redis {
         match Refusal::read(node, self.quarantine(), &answer)? {
             None => Ok(answer),
             Some(Refusal::Cause(cause)) => Err(cause),
-            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker went away again")),
+            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
         }
     }
 
@@ -300,7 +300,7 @@ impl Redis {
         }
     }
 
-    /// "Not yours any more" is true whatever the replicas know.
+    /// A loss is final: it does not depend on the replicas.
     fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
         let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
         if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {

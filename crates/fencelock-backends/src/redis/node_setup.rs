@@ -1,4 +1,4 @@
-//! Servers that together make one place: a Redis that stands alone, or the nodes of a quorum.
+//! Connects and registers the servers of one backend: a single Redis, or the nodes of a quorum.
 
 use super::Redis;
 use super::fault::unknown;
@@ -105,7 +105,7 @@ async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, crate::Conn
     if causes.is_empty() { Ok(nodes) } else { Err(Unknown::of_nodes(causes).into()) }
 }
 
-/// A server that answers, before it is registered.
+/// A connected node that is about to be registered.
 struct NodeSetup {
     link: Link,
     quarantine: Quarantine,

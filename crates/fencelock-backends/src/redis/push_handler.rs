@@ -6,7 +6,7 @@ use fencelock_core::{Event, Key};
 use redis::{PushInfo, PushKind, Value};
 use std::time::Duration;
 
-/// Turns what a server sends by itself into events.
+/// Converts the push messages of a server into events.
 #[derive(Debug)]
 pub(crate) struct PushHandler {
     pub(crate) listeners: Listeners,

@@ -1,9 +1,9 @@
 //! The quarantine of a server that may have forgotten what it granted.
 //!
-//! A *marker* on the server says which run of it has promised to remember, and which set of nodes it belongs to. Whoever
-//! claims a lock says whom it takes the server for; the script compares, so a restart, a flush or a fail-over is noticed at
-//! the next claim, by whichever client comes first. The marker is then written anew with the time before which nothing is
-//! granted: until every lease that may have been forgotten is over.
+//! A *marker* on the server says which run of it has promised to remember, and which set of nodes it belongs to. A claim
+//! contains the run id that the client expects. The script compares it with the marker, so the next claim of any client detects
+//! a restart, a flush or a fail-over. The script then writes a new marker with the end of the quarantine: the time at which
+//! every lease that the server may have forgotten has expired.
 
 use super::reply::Reply;
 use super::script::WIRE;
@@ -19,7 +19,7 @@ pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(60);
 /// The set of nodes of a Redis that stands alone.
 pub(crate) const ALONE: &str = "single";
 
-/// What a client takes a server for, and asks of it.
+/// The quarantine that a client requires of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Quarantine {
     /// The name of the marker. Programs with another prefix have other locks, and a marker of their own.
@@ -32,12 +32,12 @@ pub(crate) struct Quarantine {
     pub(crate) quorum: String,
 }
 
-/// What goes along with a claim, and with whatever may hand a lock over.
+/// The run id and the marker that the server checks before it grants or hands over a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EpochCheck<'a> {
-    /// The server that the connection began with.
+    /// The run id of the server when the connection was opened.
     pub(crate) epoch: &'a str,
-    /// What it must be marked with, if anything.
+    /// The marker that the server must have, if any.
     pub(crate) mark: Option<ExpectedMarker<'a>>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> EpochCheck<'a> {
     }
 }
 
-/// Where no run id is known. It is never that of a marker, so nothing is granted, and no message is taken for a grant.
+/// Stands for an unknown run id. No marker has it, so the server grants nothing, and no message counts as a grant.
 pub(crate) const UNKNOWN_RUN_ID: &str = "-";
 
 impl Quarantine {
@@ -101,7 +101,7 @@ impl Quarantine {
         }
     }
 
-    /// Whoever wrote the marker of a later version knows what it promises; this version does not.
+    /// The error for a marker of a later version: this version does not know what it promises.
     fn later(&self, node: &str, version: &str) -> Unknown {
         let detail = format!(
             "its marker {:?} is of version {:?} of the wire, and this program reads version {WIRE}: use a later fencelock; or, if none is \
@@ -139,7 +139,7 @@ impl Quarantine {
     }
 }
 
-/// Whoever may write the marker may have written a book: a set of nodes has at most some hundred characters.
+/// Limits the length: any client may write the marker, and a set of nodes has a few hundred characters at most.
 fn shown(nodes: &str) -> String {
     const SHOWN: usize = 300;
     match nodes.char_indices().nth(SHOWN) {
@@ -184,7 +184,7 @@ impl MarkerState {
         Ok(if rest.is_zero() { Self::Serving } else { Self::Quarantined(rest) })
     }
 
-    /// What a marker tells whoever only looks at it. A server of another set is an error.
+    /// The state of a marker that was read without a handshake. A server of another set is an error.
     pub(crate) fn seen(
         node: &str,
         quarantine: &Quarantine,
@@ -221,7 +221,7 @@ pub(crate) struct Marker {
     pub(crate) version: Option<String>,
 }
 
-/// A claim that was not carried out, or a look that tells nothing.
+/// Why the server did not execute a claim or answer an inspection.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The marker is another server's, or there is none.
@@ -262,7 +262,7 @@ pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
     Unknown::of_nodes(vec![fault.with_passes_in(rest)])
 }
 
-/// For whoever looks at a server whose quarantine has not begun.
+/// The error for a server whose quarantine has not begun.
 pub(crate) fn not_begun(node: &str) -> Unknown {
     Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
 }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_knows_no_run_id_passes_nowhere() {
+    fn an_unknown_run_id_passes_no_check() {
         assert_eq!(quarantine("a", LONGEST_TTL).epoch_check("").epoch, "-");
     }
 }

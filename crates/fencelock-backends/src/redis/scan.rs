@@ -84,7 +84,7 @@ impl Found {
 
     fn finding(self) -> Finding {
         let looked =
-            if self.more { format!(" (of {} that were looked at)", locks(self.seen.len())) } else { String::new() };
+            if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
         let (mut told, mut advice) = (Vec::new(), Vec::new());
         if let Some((wire, unread)) = self.waiters.first_key_value() {
             let many = locks(self.waiters.len());

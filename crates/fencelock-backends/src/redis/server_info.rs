@@ -1,4 +1,4 @@
-//! What a session finds out about its server when it begins.
+//! Information about the server, collected when a session is opened.
 
 use super::dial::ServerName;
 use super::fault::{fault_of, unknown};
@@ -13,7 +13,7 @@ use redis::{RedisError, RedisResult};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// What the handshake found out.
+/// The result of the handshake.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
     /// Changes with every start of the server.
