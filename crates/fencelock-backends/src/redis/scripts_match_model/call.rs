@@ -144,15 +144,10 @@ impl Both<'_> {
         }
         let Self { name, server, key, marker, quarantined_client, mutant } = self;
         let changes = Changes { mutant, cap: server.cap };
-        let quarantine =
-            quarantined_client.map(|quarantined_client| (quarantined_client, quarantined_client.quarantine(name)));
-        let epoch_check =
-            quarantine.as_ref().map_or(EpochCheck::without_marker(RUN_ID), |(quarantined_client, quarantine)| {
-                quarantine.epoch_check(quarantined_client.epoch())
-            });
-        let gate = quarantine
-            .as_ref()
-            .map_or(Gate::Open, |(quarantined_client, quarantine)| quarantined_client.gate(quarantine, marker, server));
+        let required = quarantined_client.map(|client| (client, client.quarantine(name)));
+        let required = required.as_ref();
+        let epoch_check = required.map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
+        let gate = required.map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
