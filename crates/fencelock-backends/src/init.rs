@@ -15,30 +15,30 @@ use std::time::Duration;
 ///
 /// # Cancel safety
 /// Some of the servers may be told and others not; doing it again is harmless.
-pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<Enlisted>, ConnectError> {
+pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
     scheme_of(url)?.init(url, trust_empty).await
 }
 
-/// What became of one node.
+/// The result for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Enlisted {
+pub struct RegisteredNode {
     /// Its address, without a password.
     pub node: String,
     /// What was found there.
     pub change: Change,
-    /// How long it will not grant; zero if it serves.
+    /// The remaining quarantine; zero if the node grants.
     pub ready_in: Duration,
 }
 
-impl Enlisted {
+impl RegisteredNode {
     /// `node` is an address without a password.
     pub fn new(node: impl Into<String>, change: Change, ready_in: Duration) -> Self {
         Self { node: node.into(), change, ready_in }
     }
 }
 
-/// What was found on a node that was enlisted.
+/// What was found on a node that was registered.
 ///
 /// Exhaustive: a program that puts servers into service must say which of these it found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,9 @@
 //! | backend | for | what frees a crashed holder | line of waiters |
 //! |---|---|---|---|
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
-//! | [`File`] | processes of one machine | the kernel | whoever asks first after a release |
+//! | [`File`] | processes of one machine | the kernel | the first claim after a release |
 //! | [`Redis`] | machines that share one Redis | the lease's TTL | first come, first served |
-//! | [`Quorum`] | machines that share several independent Redis servers | the lease's TTL | whoever asks first after a release |
+//! | [`Quorum`] | machines that share several independent Redis servers | the lease's TTL | the first claim after a release |
 //!
 //! Files need the feature `file`, servers the feature `redis`; both are on by default, and need Unix.
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ mod connect;
 #[cfg(feature = "file")]
 mod file;
 mod init;
+mod listeners;
 mod memory;
 mod memory_scheme;
 #[cfg(feature = "redis")]
@@ -32,13 +33,12 @@ mod quorum;
 mod redis;
 mod scheme;
 mod schemes;
-mod sinks;
 
 pub use clock::{BootClock, ManualClock, TokioClock};
 pub use connect::{ConnectError, connect, lazy, on_demand};
 #[cfg(feature = "file")]
 pub use file::File;
-pub use init::{Change, Enlisted, init};
+pub use init::{Change, RegisteredNode, init};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use quorum::Quorum;

@@ -1,11 +1,11 @@
 //! The reference implementation: what every other backend must do, readable in five minutes.
 
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken, Finding,
-    Holder, HolderId, HolderInfo, Holding, Intent, Invalid, Key, Moment, Occupant, Occupied, QuorumNode, Raise,
-    Release, Renew, Renewal, Sink, TokenBlock, Unknown, next_block, raise_fence,
+    Holder, HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Moment, Occupant, Occupied, QuorumNode,
+    Raise, Release, Renew, Renewal, TokenBlock, Unknown, next_block, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -27,7 +27,7 @@ pub struct Memory {
     clock: Arc<dyn Clock>,
     leases: bool,
     slots: Mutex<HashMap<Key, Slot>>,
-    sinks: Sinks,
+    listeners: Listeners,
 }
 
 /// All about one key. A free key keeps its slot while anybody waits, and its fence for ever: a number a key is cheap.
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     fn build(name: String, clock: Arc<dyn Clock>, leases: bool) -> Self {
-        Self { name, clock, leases, slots: Mutex::default(), sinks: Sinks::default() }
+        Self { name, clock, leases, slots: Mutex::default(), listeners: Listeners::default() }
     }
 
     /// Runs one atomic step on a key, as a script runs on a server, then sends what it caused.
@@ -109,7 +109,7 @@ impl Memory {
             answer
         };
         for event in &events {
-            self.sinks.send(event);
+            self.listeners.send(event);
         }
         answer
     }
@@ -305,8 +305,8 @@ impl Backend for Memory {
         self.name.clone()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
@@ -358,7 +358,7 @@ impl Backend for Memory {
         })
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async {
             vec![Finding::fine("place", "memory of this process: other processes do not see these locks")]
         })

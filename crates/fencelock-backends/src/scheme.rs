@@ -1,5 +1,5 @@
 use crate::connect::ConnectError;
-use crate::init::Enlisted;
+use crate::init::RegisteredNode;
 #[cfg(feature = "redis")]
 use crate::redis::servers::Server;
 use fencelock_core::{Backend, BoxFuture, Invalid};
@@ -44,7 +44,7 @@ pub trait Scheme: Debug + Send + Sync + 'static {
     /// Connects to the place of this URL, and checks it: a wrong address or password is an error here.
     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a>;
 
-    /// The same without a check, for commands that examine a place which may not answer.
+    /// The same without a check, for commands that diagnose a place which may not answer.
     fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         self.connect(url)
     }
@@ -55,7 +55,7 @@ pub trait Scheme: Debug + Send + Sync + 'static {
     }
 
     /// Puts the servers of this URL into service: [`init`](crate::init).
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<Enlisted>, ConnectError>> {
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
         let _ = trust_empty;
         Box::pin(async move {
             let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);

@@ -99,7 +99,7 @@ async fn a_server_may_answer_whatever_it_likes() {
                 if let Ok(redis) = Redis::lazy(&url) {
                     ask_everything(&redis).await;
                     if number % 16 == 0 {
-                        let _ = (redis.list().await, redis.examine().await);
+                        let _ = (redis.list().await, redis.diagnose().await);
                     }
                 }
             };

@@ -7,8 +7,8 @@
 use fencelock_backends::{ManualClock, Memory};
 use fencelock_conformance::model::{self, Channel, Gate, HandOff, Heard, KeyModel, Name, Seen, Server, Value};
 use fencelock_core::{
-    Acquire, Backend, Claim, Clock, Event, Eviction, Expiry, FencingToken, Holder, HolderId, Intent, Key, Occupant,
-    Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Sink, TokenBlock, Ttl,
+    Acquire, Backend, Claim, Clock, Event, Eviction, Expiry, FencingToken, Holder, HolderId, Intent, Key, Listener,
+    Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, TokenBlock, Ttl,
 };
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ struct Pair {
 #[derive(Debug, Default)]
 struct Events(Mutex<Vec<Said>>);
 
-impl Sink for Events {
+impl Listener for Events {
     fn event(&self, event: &Event) {
         if let Event::Handed { holder, tokens, claim_ttl, .. } = event {
             let (last, count) = block(*tokens);
@@ -90,8 +90,8 @@ impl Pair {
         let clock = Arc::new(ManualClock::at(Duration::from_secs(1_780_000_000)));
         let clock_of_memory: Arc<dyn Clock> = clock.clone();
         let (memory, events) = (Memory::with_leases(clock_of_memory), Arc::new(Events::default()));
-        let sink: Arc<dyn Sink> = events.clone();
-        memory.listen(sink);
+        let listener: Arc<dyn Listener> = events.clone();
+        memory.listen(listener);
         Self { clock, memory, model: KeyModel::default(), key: Key::new("k").unwrap(), events, to: 1 }
     }
 

@@ -355,7 +355,7 @@ async fn a_node_that_forgot_its_vote_lets_nobody_else_in() {
         let _ = quorum.release(&next.key, &next.holder.id).await;
     }
     assert_eq!(servers[1].command(&["EXISTS", "fencelock:{j}:fence"]), Reply::Int(0), "by the other two alone");
-    let findings = quorum.examine().await;
+    let findings = quorum.diagnose().await;
     let kept_out =
         |finding: &&fencelock_core::Finding| finding.subject == "quarantine" && finding.level == Level::Warning;
     assert_eq!(findings.iter().filter(kept_out).count(), 1, "{findings:#?}");

@@ -3,8 +3,8 @@
 
 use fencelock_backends::{Redis, connect, init};
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Fault, Holder, HolderId, Intent, Key, Level, Owner, Release, Renew, Renewal, Sink,
-    Ttl,
+    Acquire, Backend, Claim, Event, Fault, Holder, HolderId, Intent, Key, Level, Listener, Owner, Release, Renew,
+    Renewal, Ttl,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ async fn a_server_that_refuses_scripts_is_done_without_and_two_are_named_at_once
     grants(&*quorum, &held).await;
     assert_eq!(quorum.release(&held.key, &held.holder.id).await, Ok(Release::Released));
     let refused = format!("127.0.0.1:{}: ", servers[1].port());
-    let findings = quorum.examine().await;
+    let findings = quorum.diagnose().await;
     assert!(
         findings
             .iter()
@@ -109,7 +109,7 @@ async fn a_server_that_refuses_scripts_is_done_without_and_two_are_named_at_once
 #[derive(Debug, Default)]
 struct Bell(tokio::sync::Notify);
 
-impl Sink for Bell {
+impl Listener for Bell {
     fn event(&self, event: &Event) {
         if matches!(event, Event::Changed { .. }) {
             self.0.notify_one();

@@ -3,8 +3,8 @@
 
 use fencelock_backends::{BootClock, ConnectError, connect, init};
 use fencelock_core::{
-    Acquire, Backend, Claim, Clock, Event, FencingToken, Holder, HolderId, Intent, Key, Level, Moment, Owner, Release,
-    Sink, Ttl,
+    Acquire, Backend, Claim, Clock, Event, FencingToken, Holder, HolderId, Intent, Key, Level, Listener, Moment, Owner,
+    Release, Ttl,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ async fn a_release_leaves_no_key_on_any_server() {
 #[derive(Debug, Default)]
 struct Bell(tokio::sync::Notify);
 
-impl Sink for Bell {
+impl Listener for Bell {
     fn event(&self, event: &Event) {
         if matches!(event, Event::Changed { .. }) {
             self.0.notify_one();
@@ -171,7 +171,7 @@ async fn it_connects_with_one_server_away_and_says_so_when_examined() {
     let quorum = connect(&url(&servers)).await.unwrap();
     let claim = claim("k");
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
-    let findings = quorum.examine().await;
+    let findings = quorum.diagnose().await;
     let nodes = findings.iter().find(|finding| finding.subject == "quorum").unwrap();
     assert_eq!((nodes.level, nodes.text.as_str()), (Level::Warning, "2 of 3 nodes answer"));
     assert!(findings.iter().any(|finding| finding.level == Level::Failure
@@ -210,7 +210,7 @@ async fn servers_are_reached_over_tls_when_the_url_says_so() {
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
     assert!(servers.iter().filter(|server| !is_free(server, "k")).count() >= 2, "on the very servers");
     assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
-    assert!(quorum.examine().await.iter().all(|finding| finding.level < Level::Failure));
+    assert!(quorum.diagnose().await.iter().all(|finding| finding.level < Level::Failure));
     let unknown = |answer| match answer {
         Err(ConnectError::Unknown(unknown)) => unknown,
         other => panic!("{other:?}"),

@@ -4,7 +4,9 @@
 mod quorum_kit;
 
 use fencelock_backends::{ManualClock, Memory, Quorum};
-use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, QuorumNode, Release, Renew, Renewal, Sink};
+use fencelock_core::{
+    Backend, Drift, Event, Fault, Holding, Intent, Key, Listener, QuorumNode, Release, Renew, Renewal,
+};
 use quorum_kit::{Road, Scene, claim, ms};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -263,7 +265,7 @@ async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
 #[derive(Debug, Default)]
 struct Ear(Mutex<Vec<Event>>);
 
-impl Sink for Ear {
+impl Listener for Ear {
     fn event(&self, event: &Event) {
         self.0.lock().unwrap().push(event.clone());
     }

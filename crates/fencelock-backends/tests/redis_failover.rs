@@ -2,7 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_backends::connect;
-use fencelock_core::{Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Key, Owner, Renew, Renewal, Sink, Ttl};
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Key, Listener, Owner, Renew, Renewal, Ttl,
+};
 use fencelock_testkit::{Proxy, RedisServer, Reply, redis_or_skip};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -81,7 +83,7 @@ async fn a_renewal_finds_the_new_master_after_read_only_answers() {
 #[derive(Debug)]
 struct Ear(mpsc::Sender<Event>);
 
-impl Sink for Ear {
+impl Listener for Ear {
     fn event(&self, event: &Event) {
         let _ = self.0.send(event.clone());
     }
@@ -94,7 +96,7 @@ async fn heard_at_the_old_master(options: &str) -> Option<Event> {
     new.follow(old.port());
     let waiting = connect(&format!("{}{options}", old.url())).await.unwrap();
     let (events, inbox) = mpsc::channel();
-    let ear: Arc<dyn Sink> = Arc::new(Ear(events));
+    let ear: Arc<dyn Listener> = Arc::new(Ear(events));
     waiting.listen(Arc::clone(&ear));
     let (held, waits) = (claim(3), claim(4).with_intent(Intent::Enqueue));
     assert!(matches!(waiting.acquire(&held).await, Ok(Acquire::Granted { .. })));

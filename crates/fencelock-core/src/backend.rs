@@ -1,4 +1,6 @@
-use crate::{Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Modes, Release, Renew, Renewal, Sink, Unknown};
+use crate::{
+    Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Listener, Modes, Release, Renew, Renewal, Unknown,
+};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -65,8 +67,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// A name for messages, without secrets: `redis://localhost:6379`, `file:/run/locks`.
     fn name(&self) -> String;
 
-    /// From now on, events go to `sink` too, for as long as somebody else keeps it alive.
-    fn listen(&self, sink: Arc<dyn Sink>);
+    /// From now on, events go to `listener` too, for as long as somebody else keeps it alive.
+    fn listen(&self, listener: Arc<dyn Listener>);
 
     /// Opens what a claim would otherwise open first. A lease counts from the sending of its claim, and the time of a
     /// hand-shake before that would be lost to it. An error means that nothing was sent.
@@ -103,7 +105,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     }
 
     /// Looks at everything that the promises rest on.
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>>;
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
 }
 
 /// The contract must stay usable behind a pointer.

@@ -3,7 +3,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 /// A hint from a backend. It may come late, twice or never; a claim or a renewal tells the truth. So one of a kind that a
-/// sink does not know may be ignored.
+/// listener does not know may be ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -36,7 +36,7 @@ pub enum Event {
 }
 
 /// Takes the events of a backend. It must return at once: it runs where the backend reads its socket.
-pub trait Sink: Debug + Send + Sync {
+pub trait Listener: Debug + Send + Sync {
     /// Called for every event, from any thread.
     fn event(&self, event: &Event);
 }

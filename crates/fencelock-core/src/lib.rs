@@ -70,7 +70,7 @@ mod time;
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use block::{TokenBlock, next_block};
 pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
-pub use event::{Event, Sink};
+pub use event::{Event, Listener};
 pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};

@@ -234,9 +234,9 @@ impl Client {
     }
 
     /// Looks at everything that the promises of this place rest on: one [`Finding`] for each, also if it does not answer.
-    pub fn examine(&self) -> Vec<Finding> {
+    pub fn diagnose(&self) -> Vec<Finding> {
         let client = self.inner.clone();
-        self.engine.run(async move { client.examine().await }).unwrap_or_default()
+        self.engine.run(async move { client.diagnose().await }).unwrap_or_default()
     }
 
     /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,

@@ -159,8 +159,8 @@ impl Client {
     ///
     /// # Cancel safety
     /// It only looks.
-    pub async fn examine(&self) -> Vec<Finding> {
-        self.inner.backend.examine().await
+    pub async fn diagnose(&self) -> Vec<Finding> {
+        self.inner.backend.diagnose().await
     }
 
     /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,

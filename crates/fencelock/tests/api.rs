@@ -53,7 +53,7 @@ async fn every_future_can_be_spawned() {
     drop(is_task(guard.lost()));
     drop(is_task(guard.held().lost()));
     drop(is_task(client.evict(&seen)));
-    drop(is_task(client.examine()));
+    drop(is_task(client.diagnose()));
     let _ = is_task(client.lock("k").resume(guard.holder())).await;
     assert_eq!(is_task(guard.release()).await.unwrap(), Released::Released);
     let ran = is_task(client.lock("k").run(|_| async { Ok::<_, std::io::Error>(7) })).await;

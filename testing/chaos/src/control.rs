@@ -113,7 +113,7 @@ impl Control<'_> {
         let client = Client::connect(self.url)?;
         let names_it =
             |it: &Finding| it.subject == "eviction" && it.level >= Level::Warning && it.text.contains("allkeys-lru");
-        if client.examine().iter().any(names_it) {
+        if client.diagnose().iter().any(names_it) {
             self.recorder.seen("a doctor who warned of eviction");
         }
         self.take(&client, "sleeper", key, LEASE)?;

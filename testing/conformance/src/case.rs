@@ -1,11 +1,11 @@
-use crate::Place;
+use crate::Fixture;
 use crate::cases::modes;
-use crate::in_time::{again_if_too_slow, in_time};
+use crate::deadline::{again_if_too_slow, in_time};
 use fencelock_core::{BoxFuture, Capabilities};
 use std::any::type_name;
 use std::time::Duration;
 
-/// A fact that must hold at every place that has what the fact is about.
+/// A fact that must hold for every backend that has the features the fact needs.
 pub(crate) struct Case {
     /// The name of the function, which is the fact.
     pub(crate) name: &'static str,
@@ -17,8 +17,8 @@ pub(crate) struct Case {
 
 impl Case {
     /// Plays it, again if the machine was too slow for it to say anything.
-    pub(crate) async fn play(&self, place: &dyn Place) {
-        again_if_too_slow(|| in_time(self.bound, self.body.play(place))).await;
+    pub(crate) async fn run(&self, fixture: &dyn Fixture) {
+        again_if_too_slow(|| in_time(self.bound, self.body.run(fixture))).await;
     }
 
     /// The case says something only if it is over within `bound` of real time; see [`in_time`].
@@ -26,9 +26,9 @@ impl Case {
         Self { bound, ..self }
     }
 
-    /// Why the case says nothing about this place; `None` if it does.
-    pub(crate) fn skipped(&self, place: &dyn Place, facts: Capabilities) -> Option<String> {
-        self.needs.iter().find_map(|need| need.missing(place, facts)).map(|why| format!("skipped: {why}"))
+    /// Why the case is skipped for this fixture; `None` if it runs.
+    pub(crate) fn skipped(&self, fixture: &dyn Fixture, capabilities: Capabilities) -> Option<String> {
+        self.needs.iter().find_map(|need| need.missing(fixture, capabilities)).map(|why| format!("skipped: {why}"))
     }
 }
 
@@ -37,66 +37,68 @@ pub(crate) fn case(body: impl for<'a> Body<'a> + 'static) -> Case {
     case_for(&[], body)
 }
 
-/// A case for places that have all of `needs`.
+/// A case for backends that have all of `needs`.
 pub(crate) fn case_for<B: for<'a> Body<'a> + 'static>(needs: &'static [Need], body: B) -> Case {
     let path = type_name::<B>();
     let name = path.rsplit("::").next().unwrap_or(path);
     Case { name, needs, bound: Duration::MAX, body: Box::new(body) }
 }
 
-/// An `async fn(&dyn Place)`, which cannot be named as a function pointer.
+/// An `async fn(&dyn Fixture)`, which cannot be named as a function pointer.
 pub(crate) trait Body<'a>: Send + Sync {
-    fn play(&self, place: &'a dyn Place) -> BoxFuture<'a, ()>;
+    fn run(&self, fixture: &'a dyn Fixture) -> BoxFuture<'a, ()>;
 }
 
 impl<'a, F, Played> Body<'a> for F
 where
-    F: Fn(&'a dyn Place) -> Played + Send + Sync,
+    F: Fn(&'a dyn Fixture) -> Played + Send + Sync,
     Played: Future<Output = ()> + Send + 'a,
 {
-    fn play(&self, place: &'a dyn Place) -> BoxFuture<'a, ()> {
-        Box::pin(self(place))
+    fn run(&self, fixture: &'a dyn Fixture) -> BoxFuture<'a, ()> {
+        Box::pin(self(fixture))
     }
 }
 
-/// What a case is about, beyond what every place has.
+/// A feature that a case needs and that not every backend has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Holds end when nobody renews them.
+    /// A hold expires if it is not renewed.
     Expires,
-    /// Holds never end by themselves.
+    /// A hold never expires.
     Endless,
-    /// There is a line of waiters.
+    /// Waiters form a queue.
     Queues,
-    /// A holder id is enough to go on elsewhere.
+    /// Another process can continue a hold with the holder id alone.
     Portable,
-    /// Another's hold can be ended.
+    /// The hold of another client can be evicted.
     Evicts,
-    /// Another's hold cannot be ended.
+    /// The hold of another client cannot be evicted.
     NeverEvicts,
-    /// The place can be a node of a quorum.
+    /// The backend can be a node of a quorum.
     Node,
-    /// There is a mode that the place does not have.
+    /// The backend lacks at least one mode.
     LacksModes,
     /// Other programs use the same names.
     Foreign,
 }
 
 impl Need {
-    fn missing(self, place: &dyn Place, facts: Capabilities) -> Option<String> {
+    fn missing(self, fixture: &dyn Fixture, capabilities: Capabilities) -> Option<String> {
         let (there, why) = match self {
-            Self::Expires => (facts.expires, "locks never expire here"),
-            Self::Endless => (!facts.expires, "locks expire here"),
-            Self::Queues => (facts.queues, "there is no line of waiters here"),
-            Self::Portable => (facts.portable, "a hold cannot be passed to another process here"),
-            Self::Evicts => (facts.evicts, "another's hold cannot be ended here"),
-            Self::NeverEvicts => (!facts.evicts, "another's hold can be ended here"),
-            Self::Node => match place.node() {
+            Self::Expires => (capabilities.expires, "locks never expire here"),
+            Self::Endless => (!capabilities.expires, "locks expire here"),
+            Self::Queues => (capabilities.queues, "waiters do not form a queue here"),
+            Self::Portable => (capabilities.portable, "a hold cannot be passed to another process here"),
+            Self::Evicts => (capabilities.evicts, "the hold of another client cannot be evicted here"),
+            Self::NeverEvicts => (!capabilities.evicts, "the hold of another client can be evicted here"),
+            Self::Node => match fixture.node() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),
             },
-            Self::LacksModes => (modes().iter().any(|mode| !facts.modes.has(*mode)), "this place has every mode"),
-            Self::Foreign => match place.foreign() {
+            Self::LacksModes => {
+                (modes().iter().any(|mode| !capabilities.modes.has(*mode)), "this backend has every mode")
+            }
+            Self::Foreign => match fixture.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),
             },

@@ -1,4 +1,4 @@
-use crate::Site;
+use crate::FixtureFactory;
 use crate::case::Case;
 use crate::cases;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -14,28 +14,29 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Cases spend their time waiting for leases to end, not computing.
 const AT_ONCE: usize = 24;
 
-/// Runs every case at every site, as `cargo test` does: same arguments, same report.
-pub fn run(sites: Vec<Site>) -> ExitCode {
+/// Runs every case with every factory. Arguments and report are those of `cargo test`.
+pub fn run(factories: Vec<FixtureFactory>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
-    libtest_mimic::run(&arguments, trials(sites)).exit_code()
+    libtest_mimic::run(&arguments, trials(factories)).exit_code()
 }
 
-/// One trial for each case and site, named `site::fact`.
-pub fn trials(sites: Vec<Site>) -> Vec<Trial> {
+/// One trial for each case and factory, named `factory::fact`.
+pub fn trials(factories: Vec<FixtureFactory>) -> Vec<Trial> {
     let cases: Vec<_> = cases::all().into_iter().map(Arc::new).collect();
     let mut trials = Vec::new();
-    for site in sites.into_iter().map(Arc::new) {
+    for factory in factories.into_iter().map(Arc::new) {
         for case in &cases {
-            let (name, site, case) = (format!("{}::{}", site.name(), case.name), Arc::clone(&site), Arc::clone(case));
-            trials.push(Trial::ignorable_test(name, move || play(&site, &case)));
+            let (name, factory, case) =
+                (format!("{}::{}", factory.name(), case.name), Arc::clone(&factory), Arc::clone(case));
+            trials.push(Trial::ignorable_test(name, move || run_case(&factory, &case)));
         }
     }
     trials
 }
 
-/// Which of the `wanted` facts do not hold at a site, in no order: to see that the suite catches a backend that lies.
-pub fn broken_facts(site: &Site, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
+/// The `wanted` facts that do not hold for a factory, in no order. Tests use it to check that the suite detects faulty backends.
+pub fn broken_facts(factory: &FixtureFactory, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let cases: Vec<_> = cases::all().into_iter().filter(|case| wanted(case.name)).map(Arc::new).collect();
     let (next, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     // Most of the time a case that fails waits for something that does not come.
@@ -43,7 +44,7 @@ pub fn broken_facts(site: &Site, wanted: impl Fn(&str) -> bool) -> Vec<&'static 
         for _ in 0..16 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    if play(site, case).is_err() {
+                    if run_case(factory, case).is_err() {
                         broken.lock().unwrap_or_else(PoisonError::into_inner).push(case.name);
                     }
                 }
@@ -53,24 +54,24 @@ pub fn broken_facts(site: &Site, wanted: impl Fn(&str) -> bool) -> Vec<&'static 
     broken.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Plays one case in a runtime of its own, so that a case that hangs or blocks hurts no other.
-fn play(site: &Site, case: &Arc<Case>) -> Result<Completion, Failed> {
+/// Runs one case in its own runtime, so that a case that hangs or blocks does not affect the others.
+fn run_case(factory: &FixtureFactory, case: &Arc<Case>) -> Result<Completion, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let place = {
+    let fixture = {
         let _inside = runtime.enter();
-        match site.open() {
-            Ok(place) => place,
+        match factory.open() {
+            Ok(fixture) => fixture,
             Err(why) => return Ok(Completion::ignored_with(format!("not here: {why}"))),
         }
     };
     let case = Arc::clone(case);
     let played = runtime.block_on(async {
         let task = tokio::spawn(async move {
-            let facts = place.backend().await.capabilities();
-            if let Some(why) = case.skipped(&*place, facts) {
+            let capabilities = fixture.backend().await.capabilities();
+            if let Some(why) = case.skipped(&*fixture, capabilities) {
                 return Completion::ignored_with(why);
             }
-            case.play(&*place).await;
+            case.run(&*fixture).await;
             Completion::Completed
         });
         tokio::time::timeout(DEADLINE, task).await

@@ -1,7 +1,7 @@
 //! The servers that other tests stand on, each started for real.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_conformance::{Foreign, ForeignTry};
+use fencelock_conformance::{Foreign, ForeignAttempt};
 use fencelock_core::Key;
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -215,12 +215,12 @@ fn the_foreign_client_takes_only_what_is_free() {
     let minute = Some(Duration::from_secs(60));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        assert_eq!(foreign.take(&key, "theirs", minute).await, ForeignTry::Took);
-        assert_eq!(foreign.take(&key, "again", None).await, ForeignTry::Busy);
+        assert_eq!(foreign.take(&key, "theirs", minute).await, ForeignAttempt::Took);
+        assert_eq!(foreign.take(&key, "again", None).await, ForeignAttempt::Busy);
         assert_eq!(server.command(&["GET", "k"]), text("theirs"));
         assert!(matches!(server.command(&["PTTL", "k"]), Reply::Int(1..=60_000)));
         foreign.delete(&key).await;
-        assert_eq!(foreign.take(&key, "for ever", None).await, ForeignTry::Took);
+        assert_eq!(foreign.take(&key, "for ever", None).await, ForeignAttempt::Took);
         assert_eq!(server.command(&["PTTL", "k"]), Reply::Int(-1));
         foreign.put_oddity(&key).await;
         assert_eq!(server.command(&["TYPE", "k"]), Reply::Simple("hash".into()));

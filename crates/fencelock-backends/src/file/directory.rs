@@ -120,7 +120,7 @@ fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
         _ => {}
     }
     let meta = fs::symlink_metadata(&directory.path)
-        .map_err(|error| directory.unknown("cannot look at the default directory for locks", &error))?;
+        .map_err(|error| directory.unknown("cannot check the default directory for locks", &error))?;
     let uid = rustix::process::geteuid().as_raw();
     let trouble = if meta.is_symlink() {
         "it is a symbolic link, which somebody else may turn elsewhere".to_owned()

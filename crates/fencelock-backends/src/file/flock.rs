@@ -7,17 +7,17 @@ use std::io;
 
 /// What became of an attempt that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum TryLock {
     Locked,
     /// Somebody else has a lock that excludes this one.
     Refused,
 }
 
-pub(super) fn try_exclusive(file: &File) -> io::Result<Attempt> {
+pub(super) fn try_exclusive(file: &File) -> io::Result<TryLock> {
     attempt(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-pub(super) fn try_shared(file: &File) -> io::Result<Attempt> {
+pub(super) fn try_shared(file: &File) -> io::Result<TryLock> {
     attempt(file, FlockOperation::NonBlockingLockShared)
 }
 
@@ -25,10 +25,10 @@ pub(super) fn unlock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-fn attempt(file: &File, operation: FlockOperation) -> io::Result<Attempt> {
+fn attempt(file: &File, operation: FlockOperation) -> io::Result<TryLock> {
     match rustix::fs::flock(file, operation) {
-        Ok(()) => Ok(Attempt::Locked),
-        Err(Errno::WOULDBLOCK) => Ok(Attempt::Refused),
+        Ok(()) => Ok(TryLock::Locked),
+        Err(Errno::WOULDBLOCK) => Ok(TryLock::Refused),
         Err(error) => Err(error.into()),
     }
 }

@@ -7,7 +7,7 @@
 //! whether the key is held; the line says by whom.
 //!
 //! A holder that crashes, even by `kill -9`, is freed by the kernel, at once: there is no lease, and no renewal. On
-//! Linux, other processes' waiters are woken by inotify when the holder's file is closed, whoever closed it; elsewhere
+//! Linux, other processes' waiters are woken by inotify when the holder's file is closed by any process; elsewhere
 //! they poll.
 //!
 //! # What it does not promise
@@ -22,21 +22,21 @@
 //!   its parent's locks. The child itself holds nothing: in it, its parent's keys answer "busy". Programs started with
 //!   `exec` inherit nothing.
 //! - **Small directories**: every key that was ever locked keeps its file. Use names of things, not of requests.
-//! - **First come, first served** among processes: whoever asks first after a release has the key.
+//! - **First come, first served** among processes: the first claim after a release gets the key.
 
-mod contend;
+mod claim;
+mod diagnose;
 mod directory;
-mod examine;
 mod flock;
-mod keep;
-mod latch;
+mod flock_guard;
+mod held;
 mod name;
 mod permission;
 mod record;
+mod scan;
 pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
-mod survey;
 mod table;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
@@ -45,16 +45,16 @@ mod watch;
 mod watch;
 
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use directory::Directory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding, Key,
-    Release, Renew, Renewal, Sink, Unknown,
+    Listener, Release, Renew, Renewal, Unknown,
 };
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use table::Table;
+use table::HoldTable;
 use watch::Watch;
 
 /// Locks among the processes of one machine, freed by the kernel when their holder ends.
@@ -75,8 +75,8 @@ use watch::Watch;
 pub struct File {
     directory: Directory,
     clock: Arc<dyn Clock>,
-    table: Table,
-    sinks: Arc<Sinks>,
+    table: HoldTable,
+    listeners: Arc<Listeners>,
     watch: Watch,
 }
 
@@ -102,9 +102,9 @@ impl File {
     /// As [`File::open`].
     pub fn open_with_clock(dir: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, Unknown> {
         let directory = Directory::open(dir.into())?;
-        let sinks = Arc::<Sinks>::default();
-        let watch = Watch::new(directory.clone(), sinks.clone());
-        Ok(Self { directory, clock, table: Table::new(), sinks, watch })
+        let listeners = Arc::<Listeners>::default();
+        let watch = Watch::new(directory.clone(), listeners.clone());
+        Ok(Self { directory, clock, table: HoldTable::new(), listeners, watch })
     }
 
     /// This user's own lock directory: `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place;
@@ -120,7 +120,7 @@ impl File {
         directory::default_dir()
     }
 
-    fn trouble(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
+    fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
         let name = path.file_name().unwrap_or_default().display();
         self.directory.unknown(&format!("cannot {what} {name}"), error)
     }
@@ -128,17 +128,17 @@ impl File {
 
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
-        let mut facts = Capabilities::default();
-        facts.cross_process = true;
-        facts
+        let mut capabilities = Capabilities::default();
+        capabilities.cross_process = true;
+        capabilities
     }
 
     fn name(&self) -> String {
         self.directory.name()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
@@ -161,18 +161,18 @@ impl Backend for File {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.holding(key, self.look(key)?)) })
+        Box::pin(async { Ok(self.holding(key, self.inspect_key(key)?)) })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.survey()?.into_held()) })
+        Box::pin(async { Ok(self.scan()?.into_held()) })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
         Box::pin(async { self.refuse(seen) })
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async { self.findings() })
     }
 }

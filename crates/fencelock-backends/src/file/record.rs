@@ -13,7 +13,7 @@ const OWNER_LONGEST: usize = 1024;
 /// Whether the record's holder still wanted the lock when it was written. The kernel knows whether it has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum RecordState {
     Held,
     Free,
 }
@@ -21,7 +21,7 @@ pub(super) enum State {
 /// The last hold of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) state: State,
+    pub(super) state: RecordState,
     pub(super) key: Key,
     pub(super) holder: Holder,
     pub(super) fence: FencingToken,
@@ -37,8 +37,8 @@ pub(super) struct Damage(pub(super) String);
 
 /// The line as it is written. `state` comes first and both states are as long, so that a release rewrites one word.
 #[derive(Serialize, Deserialize)]
-struct Line {
-    state: State,
+struct RecordLine {
+    state: RecordState,
     key: String,
     owner: String,
     fence: u64,
@@ -51,7 +51,7 @@ impl Record {
     /// The line, with its line break.
     pub(super) fn to_line(&self) -> String {
         let owner = self.holder.owner.as_str();
-        let line = Line {
+        let line = RecordLine {
             state: self.state,
             key: self.key.as_str().to_owned(),
             owner: cut(owner, OWNER_LONGEST).to_owned(),
@@ -71,7 +71,7 @@ impl Record {
             return Err(damage("it is empty"));
         }
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(|| damage("its line is cut off"))?;
-        let line: Line = serde_json::from_slice(&bytes[..end]).map_err(|error| Damage(error.to_string()))?;
+        let line: RecordLine = serde_json::from_slice(&bytes[..end]).map_err(|error| Damage(error.to_string()))?;
         let bad = |error: fencelock_core::Invalid| Damage(error.to_string());
         let fence = FencingToken::new(line.fence).map_err(bad)?;
         if fence.get() == FencingToken::MAX {
@@ -90,7 +90,7 @@ impl Record {
 
     /// The same hold, given up.
     pub(super) fn freed(&self) -> Self {
-        Self { state: State::Free, ..self.clone() }
+        Self { state: RecordState::Free, ..self.clone() }
     }
 
     /// The hold, as seen at `wall` microseconds.
@@ -117,7 +117,7 @@ mod tests {
 
     fn record() -> Record {
         Record {
-            state: State::Held,
+            state: RecordState::Held,
             key: Key::new("orders").unwrap(),
             holder: Holder {
                 id: HolderId::from_bytes([0xab; 16]),

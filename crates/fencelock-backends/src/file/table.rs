@@ -1,6 +1,6 @@
 //! The holds of this process.
 
-use super::latch::Latch;
+use super::flock_guard::FlockGuard;
 use super::record::Record;
 use fencelock_core::{HolderId, Key};
 use std::collections::HashMap;
@@ -8,31 +8,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One hold: the open, locked file, and what is written in it.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct HeldFile {
     pub(super) record: Record,
-    pub(super) latch: Latch,
+    pub(super) guard: FlockGuard,
 }
 
 /// At most one hold a key. Its mutex is never kept over a file operation.
 #[derive(Debug)]
-pub(super) struct Table(Mutex<Holds>);
+pub(super) struct HoldTable(Mutex<HeldFiles>);
 
 #[derive(Debug)]
-struct Holds {
+struct HeldFiles {
     pid: u32,
-    by_key: HashMap<Key, Arc<Hold>>,
+    by_key: HashMap<Key, Arc<HeldFile>>,
 }
 
-impl Table {
+impl HoldTable {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Holds { pid: std::process::id(), by_key: HashMap::new() }))
+        Self(Mutex::new(HeldFiles { pid: std::process::id(), by_key: HashMap::new() }))
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Hold>> {
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<HeldFile>> {
         self.holds().by_key.get(key).cloned()
     }
 
-    pub(super) fn insert(&self, hold: Hold) {
+    pub(super) fn insert(&self, hold: HeldFile) {
         let key = hold.record.key.clone();
         let before = self.holds().by_key.insert(key, Arc::new(hold));
         // Its file was replaced, or the kernel would not have given us another; it is closed outside the mutex.
@@ -40,7 +40,7 @@ impl Table {
     }
 
     /// Takes the hold out, if it is still this holder's.
-    pub(super) fn remove(&self, key: &Key, holder: &HolderId) -> Option<Arc<Hold>> {
+    pub(super) fn remove(&self, key: &Key, holder: &HolderId) -> Option<Arc<HeldFile>> {
         let mut holds = self.holds();
         if holds.by_key.get(key).is_some_and(|hold| hold.record.holder.id == *holder) {
             return holds.by_key.remove(key);
@@ -49,11 +49,11 @@ impl Table {
     }
 
     /// A forked child begins with an empty table: the locks are its parent's, and it closes its copies of the files.
-    fn holds(&self) -> MutexGuard<'_, Holds> {
+    fn holds(&self) -> MutexGuard<'_, HeldFiles> {
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = std::process::id();
         if holds.pid != pid {
-            *holds = Holds { pid, by_key: HashMap::new() };
+            *holds = HeldFiles { pid, by_key: HashMap::new() };
         }
         holds
     }

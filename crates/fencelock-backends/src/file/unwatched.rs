@@ -1,7 +1,7 @@
 //! Where the kernel has no inotify: waiters poll.
 
 use super::directory::Directory;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use fencelock_core::Key;
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 pub(super) struct Watch;
 
 impl Watch {
-    pub(super) fn new(_: Directory, _: Arc<Sinks>) -> Self {
+    pub(super) fn new(_: Directory, _: Arc<Listeners>) -> Self {
         Self
     }
 
     #[expect(clippy::unused_self, reason = "the same form as where there is something to watch")]
-    pub(super) fn want(&self, _: &Key) -> bool {
+    pub(super) fn subscribe(&self, _: &Key) -> bool {
         false
     }
 }

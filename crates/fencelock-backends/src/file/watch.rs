@@ -1,10 +1,10 @@
 //! Tells waiting tasks when a lock file is let go by another process. A hint: without it, they poll.
 
 use super::directory::Directory;
-use super::latch::{Glance, glance};
+use super::flock_guard::{Probe, probe};
 use super::name::{file_name, key_of};
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use fencelock_core::{Clock, Event, Key, Moment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -19,34 +19,34 @@ use std::time::Duration;
 
 /// When a file is looked at again after its close was reported and it was still locked: the kernel reports the close of
 /// a dead holder's file just before it frees the lock.
-const LOOKS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
+const PROBE_DELAYS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
 
 /// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then
 /// whoever still waits asks anew.
-type Wanted = Arc<Mutex<Option<HashMap<String, Key>>>>;
+type Subscriptions = Arc<Mutex<Option<HashMap<String, Key>>>>;
 
 /// One background thread, from the first claim that waits until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     directory: Directory,
-    sinks: Arc<Sinks>,
-    wanted: Wanted,
+    listeners: Arc<Listeners>,
+    subscriptions: Subscriptions,
     /// The thread ends when this end of its pipe does.
     stop: Mutex<Option<PipeWriter>>,
 }
 
 impl Watch {
-    pub(super) fn new(directory: Directory, sinks: Arc<Sinks>) -> Self {
-        Self { directory, sinks, wanted: Wanted::default(), stop: Mutex::default() }
+    pub(super) fn new(directory: Directory, listeners: Arc<Listeners>) -> Self {
+        Self { directory, listeners, subscriptions: Subscriptions::default(), stop: Mutex::default() }
     }
 
     /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
     /// not told, and the caller should look once more.
-    pub(super) fn want(&self, key: &Key) -> bool {
+    pub(super) fn subscribe(&self, key: &Key) -> bool {
         // One at a time, so that nobody starts a second thread.
         let mut stop = lock(&self.stop);
-        if let Some(wanted) = &mut *lock(&self.wanted) {
-            return wanted.insert(file_name(key), key.clone()).is_none();
+        if let Some(subscriptions) = &mut *lock(&self.subscriptions) {
+            return subscriptions.insert(file_name(key), key.clone()).is_none();
         }
         match self.start(key) {
             Ok(stopper) => {
@@ -67,12 +67,12 @@ impl Watch {
             inotify: watched(&self.directory)?,
             stop,
             directory: self.directory.clone(),
-            sinks: self.sinks.clone(),
-            wanted: self.wanted.clone(),
-            doubts: HashMap::new(),
+            listeners: self.listeners.clone(),
+            subscriptions: self.subscriptions.clone(),
+            pending: HashMap::new(),
         };
         // From here on the watcher takes it back when it ends, even if it never begins.
-        *lock(&self.wanted) = Some(HashMap::from([(file_name(key), key.clone())]));
+        *lock(&self.subscriptions) = Some(HashMap::from([(file_name(key), key.clone())]));
         thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
         Ok(stopper)
     }
@@ -96,14 +96,14 @@ struct Watcher {
     inotify: OwnedFd,
     stop: PipeReader,
     directory: Directory,
-    sinks: Arc<Sinks>,
-    wanted: Wanted,
-    doubts: HashMap<String, Doubt>,
+    listeners: Arc<Listeners>,
+    subscriptions: Subscriptions,
+    pending: HashMap<String, PendingProbe>,
 }
 
 /// A wanted file whose close was reported.
-struct Doubt {
-    looks: usize,
+struct PendingProbe {
+    attempts: usize,
     due: Moment,
 }
 
@@ -121,15 +121,15 @@ impl Watcher {
     fn run(mut self) {
         let last = loop {
             match self.step() {
-                Next::GoOn => self.look(),
+                Next::GoOn => self.probe_pending(),
                 last => break last,
             }
         };
-        let sinks = self.sinks.clone();
+        let listeners = self.listeners.clone();
         // Whoever is told that the watch is lost starts a new one, so this one must have ended first.
         drop(self);
         if last == Next::Lost {
-            sinks.send(&Event::Reset);
+            listeners.send(&Event::Reset);
         }
     }
 
@@ -143,7 +143,7 @@ impl Watcher {
     /// Until something happened or a look is due.
     fn wait(&self) -> Next {
         let now = BootClock.now();
-        let timeout = self.doubts.values().map(|doubt| doubt.due.since(now)).min();
+        let timeout = self.pending.values().map(|file| file.due.since(now)).min();
         // A span of a few milliseconds always fits.
         let timeout = timeout.and_then(|span| Timespec::try_from(span).ok());
         let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
@@ -176,97 +176,105 @@ impl Watcher {
             return Next::Lost;
         }
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.sinks.send(&Event::Reset);
+            self.listeners.send(&Event::Reset);
         }
         let Some(name) = name else { return Next::GoOn };
         if !what.contains(ReadFlags::CLOSE_WRITE) {
             self.replaced(&name);
-        } else if lock(&self.wanted).as_ref().is_some_and(|wanted| wanted.contains_key(&name)) {
-            self.doubts.insert(name, Doubt { looks: 0, due: BootClock.now() });
+        } else if lock(&self.subscriptions).as_ref().is_some_and(|subscriptions| subscriptions.contains_key(&name)) {
+            self.pending.insert(name, PendingProbe { attempts: 0, due: BootClock.now() });
         }
         Next::GoOn
     }
 
     /// A lock file was deleted or moved: its holder has lost it, and a waiter may have it.
     fn replaced(&self, name: &str) {
-        let key = told(&self.wanted, name);
+        let key = take_subscription(&self.subscriptions, name);
         if let Some(key) = key.or_else(|| key_of(name)) {
-            self.sinks.send(&Event::Changed { key });
+            self.listeners.send(&Event::Changed { key });
         }
     }
 
-    fn look(&mut self) {
+    fn probe_pending(&mut self) {
         let now = BootClock.now();
-        let (directory, wanted, sinks) = (&self.directory, &self.wanted, &self.sinks);
-        self.doubts.retain(|name, doubt| {
-            if doubt.due > now {
+        let (directory, subscriptions, listeners) = (&self.directory, &self.subscriptions, &self.listeners);
+        self.pending.retain(|name, file| {
+            if file.due > now {
                 return true;
             }
-            if let Ok(Glance::Held(_)) = glance(&directory.path().join(name)) {
-                let again = LOOKS.get(doubt.looks);
-                doubt.looks += 1;
-                doubt.due = now + again.copied().unwrap_or_default();
+            if let Ok(Probe::Held(_)) = probe(&directory.path().join(name)) {
+                let again = PROBE_DELAYS.get(file.attempts);
+                file.attempts += 1;
+                file.due = now + again.copied().unwrap_or_default();
                 return again.is_some();
             }
-            if let Some(key) = told(wanted, name) {
-                sinks.send(&Event::Changed { key });
+            if let Some(key) = take_subscription(subscriptions, name) {
+                listeners.send(&Event::Changed { key });
             }
             false
         });
     }
 }
 
-/// A dead watch must not look alive, even if a sink panicked.
+/// A dead watch must not look alive, even if a listener panicked.
 impl Drop for Watcher {
     fn drop(&mut self) {
-        *lock(&self.wanted) = None;
+        *lock(&self.subscriptions) = None;
     }
 }
 
-/// The key, if it is wanted; from now on it is not. A sink may come back for it, so the mutex is free again.
-fn told(wanted: &Wanted, name: &str) -> Option<Key> {
-    lock(wanted).as_mut().and_then(|wanted| wanted.remove(name))
+/// The key, if somebody waits for it. Removes the subscription, and releases the mutex first: the listener may subscribe again.
+fn take_subscription(subscriptions: &Subscriptions, name: &str) -> Option<Key> {
+    lock(subscriptions).as_mut().and_then(|subscriptions| subscriptions.remove(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::latch::Latch;
+    use crate::file::flock_guard::FlockGuard;
     use crate::file::scratch::Scratch;
-    use fencelock_core::Sink;
+    use fencelock_core::Listener;
 
     #[derive(Debug, Default)]
-    struct Ears(Mutex<Vec<Event>>);
+    struct EventRecorder(Mutex<Vec<Event>>);
 
-    impl Sink for Ears {
+    impl Listener for EventRecorder {
         fn event(&self, event: &Event) {
             lock(&self.0).push(event.clone());
         }
     }
 
-    fn watcher(directory: Directory, sinks: Arc<Sinks>, wanted: Wanted) -> Watcher {
+    fn watcher(directory: Directory, listeners: Arc<Listeners>, subscriptions: Subscriptions) -> Watcher {
         let (stop, _) = io::pipe().unwrap();
-        Watcher { inotify: watched(&directory).unwrap(), stop, directory, sinks, wanted, doubts: HashMap::new() }
+        Watcher {
+            inotify: watched(&directory).unwrap(),
+            stop,
+            directory,
+            listeners,
+            subscriptions,
+            pending: HashMap::new(),
+        }
     }
 
     #[test]
     fn a_file_that_is_freed_after_its_close_was_reported_is_told_at_a_later_look() {
         let scratch = Scratch::new();
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
-        let (key, sinks, ears) = (Key::new("k").unwrap(), Arc::<Sinks>::default(), Arc::<Ears>::default());
-        let sink: Arc<dyn Sink> = ears.clone();
-        sinks.add(&sink);
-        let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
-        let latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
-        let mut watcher = watcher(directory, sinks, wanted);
+        let (key, listeners, recorder) =
+            (Key::new("k").unwrap(), Arc::<Listeners>::default(), Arc::<EventRecorder>::default());
+        let listener: Arc<dyn Listener> = recorder.clone();
+        listeners.add(&listener);
+        let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let guard = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, listeners, subscriptions);
         assert!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))) == Next::GoOn);
-        watcher.look();
-        assert_eq!(lock(&ears.0)[..], []);
-        drop(latch);
-        watcher.doubts.values_mut().for_each(|doubt| doubt.due = Moment::default());
-        watcher.look();
-        assert_eq!(lock(&ears.0)[..], [Event::Changed { key }]);
-        assert!(watcher.doubts.is_empty());
+        watcher.probe_pending();
+        assert_eq!(lock(&recorder.0)[..], []);
+        drop(guard);
+        watcher.pending.values_mut().for_each(|file| file.due = Moment::default());
+        watcher.probe_pending();
+        assert_eq!(lock(&recorder.0)[..], [Event::Changed { key }]);
+        assert!(watcher.pending.is_empty());
     }
 
     #[test]
@@ -274,16 +282,16 @@ mod tests {
         let scratch = Scratch::new();
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
         let key = Key::new("k").unwrap();
-        let wanted = Wanted::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
-        let _latch = Latch::take(&directory.file_of(&key)).unwrap().unwrap();
-        let mut watcher = watcher(directory, Arc::default(), wanted.clone());
+        let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let _latch = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, Arc::default(), subscriptions.clone());
         watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key)));
-        for looks in 0..=LOOKS.len() {
-            assert_eq!(watcher.doubts.len(), 1, "after {looks}");
-            watcher.doubts.values_mut().for_each(|doubt| doubt.due = Moment::default());
-            watcher.look();
+        for attempt in 0..=PROBE_DELAYS.len() {
+            assert_eq!(watcher.pending.len(), 1, "after {attempt}");
+            watcher.pending.values_mut().for_each(|file| file.due = Moment::default());
+            watcher.probe_pending();
         }
-        assert!(watcher.doubts.is_empty());
-        assert!(lock(&wanted).as_ref().unwrap().contains_key(&file_name(&key)), "it is still waited for");
+        assert!(watcher.pending.is_empty());
+        assert!(lock(&subscriptions).as_ref().unwrap().contains_key(&file_name(&key)), "it is still waited for");
     }
 }

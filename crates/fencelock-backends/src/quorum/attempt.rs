@@ -1,7 +1,7 @@
 //! One round: a claim to every node at once, a verdict at the vote that decides, and nothing left behind by a loss.
 
 use super::Quorum;
-use super::node::{FORSAKEN, Node};
+use super::node::{Node, RELEASE_TIMEOUT};
 use fencelock_core::{
     Acquire, Claim, Defeat, Event, Fault, FencingToken, Intent, Lease, NodeFault, NodeSet, Occupied, Raise, Round,
     TokenBlock, Unknown, Verdict, Vote,
@@ -14,22 +14,22 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// How long equal grants are waited for when a majority of different ones is there: they save a trip.
 const GRACE: Duration = Duration::from_millis(1);
 /// How long a lost round waits until what it got is given back, so that whoever is told "busy" has left nothing.
-const GIVING_BACK: Duration = Duration::from_millis(50);
+const CLEANUP_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a node's task tells the round.
 #[derive(Debug)]
-enum Report {
+enum NodeReply {
     Answered(usize, Result<Acquire, Unknown>),
     Raised(usize, Raise),
-    GivenBack(usize),
+    Released(usize),
 }
 
 /// What becomes of the claims. The tasks of the nodes outlive the round: if it goes away without a word, also by being
 /// dropped, they give back what they got, each when its own claim has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ClaimOutcome {
     Open,
     Kept,
 }
@@ -38,9 +38,9 @@ pub(super) struct Attempt<'a> {
     quorum: &'a Quorum,
     claim: Arc<Claim>,
     round: Round,
-    reports: mpsc::UnboundedSender<Report>,
-    inbox: mpsc::UnboundedReceiver<Report>,
-    fate: watch::Sender<Fate>,
+    replies: mpsc::UnboundedSender<NodeReply>,
+    inbox: mpsc::UnboundedReceiver<NodeReply>,
+    outcome: watch::Sender<ClaimOutcome>,
     asked: NodeSet,
     /// Where something was got, or may yet be: a lost round waits a moment until they have given it back.
     owing: NodeSet,
@@ -50,14 +50,14 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(quorum: &'a Quorum, claim: &Claim) -> Self {
-        let (reports, inbox) = mpsc::unbounded_channel();
+        let (replies, inbox) = mpsc::unbounded_channel();
         let attempt = Self {
             quorum,
             round: Round::new(quorum.size, quorum.clock.now()),
             claim: Arc::new(claim.with_intent(Intent::Try).with_proposal(quorum.proposal(claim.block))),
-            reports,
+            replies,
             inbox,
-            fate: watch::channel(Fate::Open).0,
+            outcome: watch::channel(ClaimOutcome::Open).0,
             asked: NodeSet::new(),
             owing: NodeSet::new(),
             occupied: Vec::new(),
@@ -69,22 +69,23 @@ impl<'a> Attempt<'a> {
     fn send_claims(mut self, wake: bool) -> Self {
         for (number, (node, left_out)) in self.quorum.asked(&self.claim.key).into_iter().enumerate() {
             if let Some(cause) = left_out {
-                self.report(Report::Answered(number, Err(cause)));
+                self.reply(NodeReply::Answered(number, Err(cause)));
                 continue;
             }
             self.asked.insert(number);
             self.owing.insert(number);
-            let (claim, reports, mut fate) = (Arc::clone(&self.claim), self.reports.clone(), self.fate.subscribe());
-            let under_way = node.under_way(claim.holder.id);
+            let (claim, replies, mut outcome) =
+                (Arc::clone(&self.claim), self.replies.clone(), self.outcome.subscribe());
+            let in_flight = node.in_flight(claim.holder.id);
             tokio::spawn(async move {
-                let busy = claim_on(&node, number, &claim, &reports).await;
-                drop(under_way);
-                if fate.wait_for(|fate| *fate == Fate::Kept).await.is_err() {
-                    give_back(&node, &claim).await;
-                    let _ = reports.send(Report::GivenBack(number));
+                let busy = claim_on(&node, number, &claim, &replies).await;
+                drop(in_flight);
+                if outcome.wait_for(|outcome| *outcome == ClaimOutcome::Kept).await.is_err() {
+                    release_claim(&node, &claim).await;
+                    let _ = replies.send(NodeReply::Released(number));
                     // Only where it was busy: a node that is free would tell of a change at once, and again each time.
                     if wake && busy {
-                        let _ = timeout(FORSAKEN, node.backend.watch(&claim.key)).await;
+                        let _ = timeout(RELEASE_TIMEOUT, node.backend.watch(&claim.key)).await;
                     }
                 }
             });
@@ -92,9 +93,9 @@ impl<'a> Attempt<'a> {
         self
     }
 
-    fn report(&self, report: Report) {
+    fn reply(&self, reply: NodeReply) {
         // The inbox is our own.
-        let _ = self.reports.send(report);
+        let _ = self.replies.send(reply);
     }
 
     pub(super) async fn run(mut self) -> Result<Acquire, Unknown> {
@@ -102,7 +103,7 @@ impl<'a> Attempt<'a> {
         loop {
             let verdict = tokio::select! {
                 biased;
-                Some(report) = self.inbox.recv() => self.hear(report),
+                Some(reply) = self.inbox.recv() => self.on_reply(reply),
                 () = sleep_until(grace.unwrap_or_else(Instant::now)), if grace.is_some() => self.round.grace_over(),
             };
             self.quorum.saw(self.round.last_fence());
@@ -119,15 +120,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn hear(&mut self, report: Report) -> Verdict {
-        match report {
-            Report::Answered(node, answer) => {
+    fn on_reply(&mut self, reply: NodeReply) -> Verdict {
+        match reply {
+            NodeReply::Answered(node, answer) => {
                 let vote = self.vote(node, answer);
                 self.round.vote(node, vote)
             }
-            Report::Raised(node, answer) => self.round.raised(node, answer),
+            NodeReply::Raised(node, answer) => self.round.raised(node, answer),
             // Nothing is given back while the round is open.
-            Report::GivenBack(_) => Verdict::Pending,
+            NodeReply::Released(_) => Verdict::Pending,
         }
     }
 
@@ -146,7 +147,7 @@ impl<'a> Attempt<'a> {
             }
             Ok(Acquire::Gone) => {
                 let name = self.quorum.nodes[node].backend.name();
-                self.causes[node] = Some(Unknown::new(name, Fault::Other, "the lock went away while it was taken"));
+                self.causes[node] = Some(Unknown::new(name, Fault::Other, "the lock disappeared during the claim"));
                 Vote::Unknown
             }
             Err(cause) => {
@@ -160,15 +161,15 @@ impl<'a> Attempt<'a> {
     fn raise(&self, to: FencingToken, nodes: NodeSet) {
         for number in nodes.iter() {
             if !self.asked.contains(number) {
-                self.report(Report::Raised(number, Raise::Refused));
+                self.reply(NodeReply::Raised(number, Raise::Refused));
                 continue;
             }
             let (node, claim) = (Arc::clone(&self.quorum.nodes[number]), Arc::clone(&self.claim));
-            let reports = self.reports.clone();
+            let replies = self.replies.clone();
             tokio::spawn(async move {
                 let limit = node.limit(claim.ttl.get() / 10);
-                let raise = node.told(limit, node.backend.raise(&claim.key, &claim.holder.id, to)).await;
-                let _ = reports.send(Report::Raised(number, raise.unwrap_or(Raise::Refused)));
+                let raise = node.with_timeout(limit, node.backend.raise(&claim.key, &claim.holder.id, to)).await;
+                let _ = replies.send(NodeReply::Raised(number, raise.unwrap_or(Raise::Refused)));
             });
         }
     }
@@ -178,22 +179,22 @@ impl<'a> Attempt<'a> {
         let endless = Some(Lease::endless()).filter(|_| !quorum.expires);
         let lease = endless.or_else(|| self.round.lease(self.claim.ttl.get(), quorum.drift, quorum.clock.now()));
         if lease.is_some() {
-            self.fate.send_replace(Fate::Kept);
+            self.outcome.send_replace(ClaimOutcome::Kept);
             return Ok(Acquire::Granted { tokens });
         }
         let cause = Unknown::new(
             quorum.name_of_all(),
             Fault::Timeout,
-            "a majority granted the lock, but the lease was over by then",
+            "a majority granted the lock, but the lease had already expired",
         );
-        self.gave_back().await;
+        self.cleaned_up().await;
         Err(cause)
     }
 
     async fn lost(self, defeat: Defeat) -> Result<Acquire, Unknown> {
-        let occupied = named_most(&self.occupied);
+        let occupied = most_reported(&self.occupied);
         let (quorum, name) = (self.quorum, self.quorum.name_of_all());
-        let causes = self.gave_back().await;
+        let causes = self.cleaned_up().await;
         let causes: Vec<NodeFault> = causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
         match (defeat, occupied) {
             (Defeat::Busy | Defeat::Overtaken, Some(occupied)) => Ok(Acquire::Busy(occupied)),
@@ -206,23 +207,23 @@ impl<'a> Attempt<'a> {
 
     /// Lets the nodes' tasks give back what they got, and waits a moment for those that have got something, or have yet to
     /// answer. Why each of the others did not grant.
-    async fn gave_back(self) -> Vec<Option<Unknown>> {
-        let Self { fate, mut inbox, mut owing, reports, mut causes, .. } = self;
-        drop((fate, reports));
-        let given_back = async {
+    async fn cleaned_up(self) -> Vec<Option<Unknown>> {
+        let Self { outcome, mut inbox, mut owing, replies, mut causes, .. } = self;
+        drop((outcome, replies));
+        let released = async {
             while !owing.is_empty() {
                 match inbox.recv().await {
-                    Some(Report::GivenBack(node)) => owing = owing.without([node].into_iter().collect()),
-                    Some(Report::Answered(node, answer)) => {
+                    Some(NodeReply::Released(node)) => owing = owing.without([node].into_iter().collect()),
+                    Some(NodeReply::Answered(node, answer)) => {
                         owing = without(owing, node, &answer);
                         causes[node] = answer.err().or_else(|| causes[node].take());
                     }
-                    Some(Report::Raised(..)) => {}
+                    Some(NodeReply::Raised(..)) => {}
                     None => return,
                 }
             }
         };
-        let _ = timeout(GIVING_BACK, given_back).await;
+        let _ = timeout(CLEANUP_WAIT, released).await;
         causes
     }
 }
@@ -236,10 +237,10 @@ fn without(owing: NodeSet, node: usize, answer: &Result<Acquire, Unknown>) -> No
 }
 
 /// The claim to one node, until it has ended there; whether somebody else has the key.
-async fn claim_on(node: &Node, number: usize, claim: &Claim, reports: &mpsc::UnboundedSender<Report>) -> bool {
+async fn claim_on(node: &Node, number: usize, claim: &Claim, replies: &mpsc::UnboundedSender<NodeReply>) -> bool {
     let say = |answer| {
         // Nobody may listen any more; the fate says what to do then.
-        let _ = reports.send(Report::Answered(number, answer));
+        let _ = replies.send(NodeReply::Answered(number, answer));
     };
     let limit = node.limit(claim.ttl.get() / 10);
     let answer = node.carried_out(limit, node.backend.acquire(claim), say).await;
@@ -247,11 +248,11 @@ async fn claim_on(node: &Node, number: usize, claim: &Claim, reports: &mpsc::Unb
 }
 
 /// Releases, again and again until the node answers or the lease is over anyway.
-async fn give_back(node: &Node, claim: &Claim) {
+async fn release_claim(node: &Node, claim: &Claim) {
     let over = Instant::now() + claim.ttl.get();
     let mut pause = FIRST_PAUSE;
     loop {
-        let released = timeout(FORSAKEN, node.backend.release(&claim.key, &claim.holder.id)).await;
+        let released = timeout(RELEASE_TIMEOUT, node.backend.release(&claim.key, &claim.holder.id)).await;
         if matches!(released, Ok(Ok(_))) || Instant::now() + pause >= over {
             return;
         }
@@ -260,8 +261,8 @@ async fn give_back(node: &Node, claim: &Claim) {
     }
 }
 
-/// Whoever most nodes name.
-fn named_most(occupied: &[Occupied]) -> Option<Occupied> {
+/// The occupant that most nodes report.
+fn most_reported(occupied: &[Occupied]) -> Option<Occupied> {
     let names = |by: &Occupied| occupied.iter().filter(|other| other.holders == by.holders).count();
     let most = occupied.iter().map(names).max()?;
     occupied.iter().find(|by| names(by) == most).cloned()
@@ -270,6 +271,6 @@ fn named_most(occupied: &[Occupied]) -> Option<Occupied> {
 impl Quorum {
     /// Tells this process's own waiters: a server does not tell a connection of what it changed itself.
     pub(super) fn changed(&self, key: &fencelock_core::Key) {
-        self.sinks.send(&Event::Changed { key: key.clone() });
+        self.listeners.send(&Event::Changed { key: key.clone() });
     }
 }

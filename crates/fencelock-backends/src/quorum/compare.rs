@@ -1,6 +1,6 @@
 //! The nodes beside each other: what none of them can say alone.
 
-use super::report::Report;
+use super::report::NodeReport;
 use fencelock_core::{ClockOffset, Finding, Level, Quorum as Size};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,12 +12,13 @@ const CLOCK_BROKEN: Duration = Duration::from_secs(1);
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 
 /// Two addresses of one server are one vote that counts twice.
-pub(super) fn twins(reports: &[Report]) -> Option<Finding> {
+pub(super) fn duplicates(reports: &[NodeReport]) -> Option<Finding> {
     for (number, report) in reports.iter().enumerate() {
         let Some(identity) = &report.health.identity else { continue };
-        let same = |other: &&Report| other.health.identity.as_ref() == Some(identity);
-        if let Some(twin) = reports[..number].iter().find(same) {
-            let text = format!("{} and {} are the same server, so its loss costs two votes", twin.name, report.name);
+        let same = |other: &&NodeReport| other.health.identity.as_ref() == Some(identity);
+        if let Some(duplicate) = reports[..number].iter().find(same) {
+            let text =
+                format!("{} and {} are the same server, so its loss costs two votes", duplicate.name, report.name);
             return Some(Finding::new(Level::Failure, "independence", text, "name each server once"));
         }
     }
@@ -25,7 +26,7 @@ pub(super) fn twins(reports: &[Report]) -> Option<Finding> {
 }
 
 /// Servers on one machine fail together. Nothing, where no node has a host.
-pub(super) fn hosts(reports: &[Report], size: Size) -> Option<Finding> {
+pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     let mut by_host: BTreeMap<&str, usize> = BTreeMap::new();
     for host in reports.iter().filter_map(|report| report.health.host.as_deref()) {
         *by_host.entry(host).or_default() += 1;
@@ -44,7 +45,7 @@ pub(super) fn hosts(reports: &[Report], size: Size) -> Option<Finding> {
 }
 
 /// How far the clocks are apart: first those of the nodes, then this machine's from theirs.
-pub(super) fn clocks(reports: &[Report]) -> Option<Finding> {
+pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
     let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.clock?))).collect();
     let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;
     let behind = known.iter().map(|(_, clock)| *clock).min_by_key(|clock| clock.ahead)?;
@@ -87,7 +88,7 @@ pub(super) fn clocks(reports: &[Report]) -> Option<Finding> {
 }
 
 /// Whether a node started so lately that a lease it forgot may still run.
-pub(super) fn restarts(reports: &[Report], longest: Option<Duration>) -> Option<Finding> {
+pub(super) fn restarts(reports: &[NodeReport], longest: Option<Duration>) -> Option<Finding> {
     let longest = longest?;
     let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.up_for?))).collect();
     let lately: Vec<_> = known
@@ -124,8 +125,8 @@ mod tests {
     use super::*;
     use fencelock_core::Health;
 
-    fn node(name: &str, health: Health) -> Report {
-        Report { name: name.to_owned(), answers: true, health, findings: Vec::new() }
+    fn node(name: &str, health: Health) -> NodeReport {
+        NodeReport { name: name.to_owned(), answers: true, health, findings: Vec::new() }
     }
 
     fn health(set: impl FnOnce(&mut Health)) -> Health {

@@ -1,7 +1,7 @@
 //! Renewals, releases and evictions: all nodes at once, counted until it is decided.
 
 use super::Quorum;
-use super::look::{Look, faults};
+use super::inspection::{NodeInspections, faults};
 use super::node::Node;
 use fencelock_core::{
     Eviction, Foreign, HolderId, Holders, Holding, Key, NodeFault, Occupant, Outcome, Quorum as Size, Release, Renew,
@@ -37,7 +37,7 @@ impl Count {
         Self { tally: Tally::new(size), outcome: Outcome::Pending, causes: vec![None; size.nodes()], taken_by: None }
     }
 
-    fn hear<T>(&mut self, node: usize, answer: Result<T, Unknown>, taken_by: impl Fn(T) -> Option<Holders>)
+    fn on_reply<T>(&mut self, node: usize, answer: Result<T, Unknown>, taken_by: impl Fn(T) -> Option<Holders>)
     where
         for<'a> Standing: From<&'a T>,
     {
@@ -94,7 +94,7 @@ impl Quorum {
             let Some((node, answer)) = answers.recv().await else { break };
             let answers = answer.unwrap_or_else(|unknown| vec![Err(unknown); renewals.len()]);
             for (count, answer) in counts.iter_mut().zip(answers) {
-                count.hear(node, answer, |renew| match renew {
+                count.on_reply(node, answer, |renew| match renew {
                     Renew::TakenBy(by) => Some(by),
                     _ => None,
                 });
@@ -143,7 +143,7 @@ impl Quorum {
                 Some(settled) => timeout_at(settled, inbox.recv()).await.ok().flatten(),
             };
             let Some((node, answer)) = heard else { break };
-            count.hear(node, answer, |release| match release {
+            count.on_reply(node, answer, |release| match release {
                 Release::TakenBy(by) => Some(by),
                 _ => None,
             });
@@ -183,7 +183,7 @@ impl Quorum {
         match outcome {
             Outcome::Ours => Ok(Eviction::Evicted),
             Outcome::Absent | Outcome::Taken => {
-                let now = self.look(&seen.key).await.holding(&seen.key)?;
+                let now = self.inspect_all(&seen.key).await.holding(&seen.key)?;
                 Ok(Eviction::Changed(now.map(Box::new)))
             }
             Outcome::Unknown | Outcome::Pending => Err(Unknown::of_nodes(causes)),
@@ -191,17 +191,17 @@ impl Quorum {
     }
 
     /// Looks at one key until a majority agrees.
-    pub(super) async fn look(&self, key: &Key) -> Look {
+    pub(super) async fn inspect_all(&self, key: &Key) -> NodeInspections {
         let mut answers = self.ask_all(key, patience, |node| {
             let key = key.clone();
             async move { node.inspect(&key).await }
         });
-        let mut look = Look::new(self.size);
-        while !look.is_clear() {
+        let mut inspections = NodeInspections::new(self.size);
+        while !inspections.is_clear() {
             let Some((node, answer)) = answers.recv().await else { break };
-            look.hear(node, answer);
+            inspections.on_reply(node, answer);
         }
-        look
+        inspections
     }
 }
 

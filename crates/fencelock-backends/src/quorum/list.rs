@@ -1,5 +1,5 @@
 use super::Quorum;
-use super::look::{Look, faults};
+use super::inspection::{NodeInspections, faults};
 use fencelock_core::{Holding, Key, NodeFault, Sight, Unknown};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl Quorum {
             let answers = answers.clone();
             tokio::spawn(async move {
                 let patience = if node.down().is_some() { node.limit(Duration::ZERO) } else { PATIENCE };
-                let answer = node.told(patience, node.backend.list()).await;
+                let answer = node.with_timeout(patience, node.backend.list()).await;
                 let _ = answers.send((number, answer));
             });
         }
@@ -33,21 +33,21 @@ impl Quorum {
     }
 
     fn merged(&self, lists: &[Result<Vec<Holding>, Unknown>]) -> Vec<Holding> {
-        let mut by_key: BTreeMap<Key, Look> = BTreeMap::new();
+        let mut by_key: BTreeMap<Key, NodeInspections> = BTreeMap::new();
         for (node, list) in lists.iter().enumerate() {
             for holding in list.iter().flatten() {
-                let look = by_key.entry(holding.key.clone()).or_insert_with(|| Look::new(self.size));
-                look.hear(node, Ok(Some(holding.clone())));
+                let inspections = by_key.entry(holding.key.clone()).or_insert_with(|| NodeInspections::new(self.size));
+                inspections.on_reply(node, Ok(Some(holding.clone())));
             }
         }
         let mut merged = Vec::new();
-        for (key, mut look) in by_key {
+        for (key, mut inspections) in by_key {
             for (node, list) in lists.iter().enumerate() {
-                look.hear_if_silent(node, list);
+                inspections.on_list_reply(node, list);
             }
-            if look.sight() == Sight::Unknown {
-                merged.extend(look.first_seen().cloned());
-            } else if let Ok(Some(holding)) = look.holding(&key) {
+            if inspections.sight() == Sight::Unknown {
+                merged.extend(inspections.first_seen().cloned());
+            } else if let Ok(Some(holding)) = inspections.holding(&key) {
                 merged.push(holding);
             }
         }

@@ -9,7 +9,7 @@
 //! in the background gets through, unless fewer than a majority would be left.
 //!
 //! **A node that may have forgotten** (restarted, flushed, failed over, or new) takes no part until every lease that it may
-//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/guard.rs`). The round counts it as
+//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/quarantine.rs`). The round counts it as
 //! a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker also says
 //! which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
 //!
@@ -21,25 +21,25 @@
 mod attempt;
 mod compare;
 mod count;
-mod entry;
-mod examine;
+mod diagnose;
+mod findings;
+mod inspection;
 mod list;
-mod look;
 mod node;
-mod page;
 mod report;
 pub(crate) mod scheme;
+mod startup_check;
 mod url;
 
 use crate::clock::BootClock;
-use crate::sinks::Sinks;
+use crate::listeners::Listeners;
 use attempt::Attempt;
-use entry::Entry;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId, Holding,
-    Intent, Invalid, Key, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal, Sink, Unknown,
+    Intent, Invalid, Key, Listener, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
 };
 use node::Node;
+use startup_check::StartupCheck;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,9 +59,9 @@ pub struct Quorum {
     expires: bool,
     /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
     seen: AtomicU64,
-    sinks: Sinks,
+    listeners: Listeners,
     /// What is still to be checked before the first claim or look.
-    entry: Option<Entry>,
+    startup_check: Option<StartupCheck>,
 }
 
 /// Answers of nodes by their number, as they come; it ends when all have answered.
@@ -99,7 +99,16 @@ impl Quorum {
         }
         let expires = expiring > 0;
         let nodes = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
-        Ok(Self { nodes, size, clock, drift, expires, seen: AtomicU64::new(0), sinks: Sinks::default(), entry: None })
+        Ok(Self {
+            nodes,
+            size,
+            clock,
+            drift,
+            expires,
+            seen: AtomicU64::new(0),
+            listeners: Listeners::default(),
+            startup_check: None,
+        })
     }
 
     /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
@@ -139,8 +148,8 @@ impl Quorum {
 
     /// Before anything is claimed, or told of a key.
     async fn enter(&self) -> Result<(), Unknown> {
-        match &self.entry {
-            Some(entry) => entry.pass(self.size).await,
+        match &self.startup_check {
+            Some(check) => check.run(self.size).await,
             None => Ok(()),
         }
     }
@@ -201,7 +210,7 @@ impl Quorum {
             }
             let (limit, question) = (limit(&node), question(Arc::clone(&node.backend)));
             tokio::spawn(async move {
-                let answer = node.told(limit, question).await;
+                let answer = node.with_timeout(limit, question).await;
                 let _ = answers.send((number, answer));
             });
         }
@@ -217,7 +226,7 @@ impl Quorum {
             Some(Err(unknown)) => return Err(unknown),
             _ => return Ok(Acquire::Gone),
         }
-        let look = self.look(&key).await;
+        let look = self.inspect_all(&key).await;
         Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
     }
 }
@@ -236,10 +245,10 @@ impl Backend for Quorum {
         self.name_of_all()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
         for node in &self.nodes {
-            node.backend.listen(Arc::clone(&sink));
+            node.backend.listen(Arc::clone(&listener));
         }
     }
 
@@ -269,7 +278,7 @@ impl Backend for Quorum {
             while let Some((_, answer)) = answers.recv().await {
                 match answer {
                     Ok(()) => return Ok(()),
-                    Err(cause) => causes.extend(look::faults(&cause)),
+                    Err(cause) => causes.extend(inspection::faults(&cause)),
                 }
             }
             Err(Unknown::of_nodes(causes))
@@ -287,7 +296,7 @@ impl Backend for Quorum {
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
             self.enter().await?;
-            self.look(key).await.holding(key)
+            self.inspect_all(key).await.holding(key)
         })
     }
 
@@ -307,12 +316,12 @@ impl Backend for Quorum {
         });
         let (nodes, clock) = (nodes.collect::<Option<_>>()?, Arc::clone(&self.clock));
         let Self { size, drift, expires, .. } = *self;
-        let (seen, sinks) = (AtomicU64::new(0), Sinks::default());
+        let (seen, listeners) = (AtomicU64::new(0), Listeners::default());
         // It only releases, which needs no check.
-        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, sinks, entry: None }))
+        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, listeners, startup_check: None }))
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.findings())
     }
 }

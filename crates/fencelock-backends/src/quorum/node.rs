@@ -16,7 +16,7 @@ const FAILURES: u32 = 3;
 const FIRST_PROBE: Duration = Duration::from_millis(100);
 const RAREST_PROBE: Duration = Duration::from_secs(5);
 /// A request that was not answered by then will not be.
-pub(super) const FORSAKEN: Duration = Duration::from_secs(5);
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One node of a quorum, and what its last answers say of it.
 #[derive(Debug)]
@@ -43,13 +43,13 @@ struct Availability {
 
 /// A claim that is under way. Whoever wants to release waits for its end.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     node: Arc<Node>,
     holder: HolderId,
     ended: watch::Sender<()>,
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut claims = lock(&self.node.claims);
         if claims.get(&self.holder).is_some_and(|claim| claim.same_channel(&self.ended.subscribe())) {
@@ -82,7 +82,7 @@ impl Node {
     }
 
     /// What it answers within the limit.
-    pub(super) async fn told<T>(
+    pub(super) async fn with_timeout<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, Unknown>>,
@@ -109,7 +109,7 @@ impl Node {
             let unknown = self.no_answer(limit);
             self.note(begun, Some(&unknown));
             say(Err(unknown));
-            timeout(FORSAKEN, call).await.unwrap_or_else(|_| Err(self.no_answer(FORSAKEN)))
+            timeout(RELEASE_TIMEOUT, call).await.unwrap_or_else(|_| Err(self.no_answer(RELEASE_TIMEOUT)))
         };
         say(answer.clone());
         answer
@@ -157,7 +157,7 @@ impl Node {
         }
         let (node, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
-            let answer = timeout(FORSAKEN, node.backend.inspect(&key)).await;
+            let answer = timeout(RELEASE_TIMEOUT, node.backend.inspect(&key)).await;
             let mut availability = lock(&node.availability);
             // One that refuses is well, see [`Node::note`].
             if answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true)) {
@@ -171,10 +171,10 @@ impl Node {
     }
 
     /// Marks that a claim of this holder is under way, until the mark is dropped.
-    pub(super) fn under_way(self: &Arc<Self>, holder: HolderId) -> UnderWay {
+    pub(super) fn in_flight(self: &Arc<Self>, holder: HolderId) -> InFlight {
         let (ended, claim) = watch::channel(());
         lock(&self.claims).insert(holder, claim);
-        UnderWay { node: Arc::clone(self), holder, ended }
+        InFlight { node: Arc::clone(self), holder, ended }
     }
 
     /// Until no claim of this holder is under way: a release that overtakes its claim would free nothing.

@@ -4,7 +4,7 @@ use fencelock_core::{Finding, Health};
 
 /// What is known of one node.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct NodeReport {
     /// Its address without the scheme.
     pub(super) name: String,
     pub(super) answers: bool,

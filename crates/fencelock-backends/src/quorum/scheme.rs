@@ -1,8 +1,8 @@
 use super::url::{lazy, node_urls, on_demand, open};
 use crate::connect::ConnectError;
-use crate::init::Enlisted;
+use crate::init::RegisteredNode;
 use crate::redis::servers::Server;
-use crate::redis::{Role, enlist};
+use crate::redis::{Role, register};
 use crate::scheme::{BenchSite, Connecting, Scheme, UrlForm};
 use fencelock_core::{BoxFuture, Invalid};
 use std::sync::Arc;
@@ -36,8 +36,8 @@ impl Scheme for QuorumScheme {
         Box::pin(async move { Ok(Arc::new(on_demand(url)?) as _) })
     }
 
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<Enlisted>, ConnectError>> {
-        Box::pin(async move { enlist(Role::Member, &node_urls(url)?, trust_empty).await })
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+        Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {

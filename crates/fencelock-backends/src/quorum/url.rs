@@ -1,5 +1,5 @@
 use super::Quorum;
-use super::entry::{Entry, check_nodes};
+use super::startup_check::{StartupCheck, check_nodes};
 use crate::connect::ConnectError;
 use crate::redis::{Redis, members};
 use fencelock_core::{Invalid, Quorum as Size, QuorumNode};
@@ -13,24 +13,24 @@ const NODE_TIMEOUT: &str = "node_timeout=";
 /// all of them. The options are those of each node's `redis://` or `rediss://` URL, and `node_timeout=MS`:
 /// [`Quorum::node_timeout`].
 pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
-    Ok(patient(Quorum::connect(&node_urls(url)?).await?, url)?)
+    Ok(with_node_timeout(Quorum::connect(&node_urls(url)?).await?, url)?)
 }
 
 /// The same without connecting.
 pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
-    patient(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
+    with_node_timeout(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
 }
 
 /// The same, and what [`open`] checks is checked before the first claim or look.
 pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
     let nodes: Vec<Arc<Redis>> = members(&node_urls(url)?)?.into_iter().map(Arc::new).collect();
-    let mut quorum = patient(of_nodes(nodes.iter().cloned())?, url)?;
-    quorum.entry = Some(Entry::new(nodes));
+    let mut quorum = with_node_timeout(of_nodes(nodes.iter().cloned())?, url)?;
+    quorum.startup_check = Some(StartupCheck::new(nodes));
     Ok(quorum)
 }
 
 /// With the `node_timeout=` of this URL.
-fn patient(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
+fn with_node_timeout(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let Some(millis) = query.split(['?', '&']).find_map(|option| option.strip_prefix(NODE_TIMEOUT)) else {
         return Ok(quorum);

@@ -5,11 +5,11 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 use std::sync::LazyLock;
 
 /// A connection that takes many commands in one go; an error of one is its own.
-pub(crate) trait Carrier {
+pub(crate) trait PipelineSender {
     fn carry(&self, commands: &Pipeline) -> impl Future<Output = RedisResult<Vec<RedisResult<Value>>>> + Send;
 }
 
-impl Carrier for MultiplexedConnection {
+impl PipelineSender for MultiplexedConnection {
     async fn carry(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         let answers = self.clone().send_packed_commands(commands, 0, commands.len()).await?;
         Ok(answers.into_iter().map(Value::extract_error).collect())
@@ -28,7 +28,11 @@ pub(crate) struct Batch {
 /// Sends a batch by digest; if the server does not know the script, one call in full, and by digest again.
 ///
 /// The command `after` follows the calls in the same go, and follows those sent again once more.
-pub(crate) async fn send_batch(carrier: &impl Carrier, calls: Vec<Call>, after: Option<&Cmd>) -> RedisResult<Batch> {
+pub(crate) async fn send_batch(
+    carrier: &impl PipelineSender,
+    calls: Vec<Call>,
+    after: Option<&Cmd>,
+) -> RedisResult<Batch> {
     let (parts, digests): (Vec<_>, Vec<_>) = calls.into_iter().map(Call::into_parts).unzip();
     let sent = Sent::new(digests.into_iter().zip(parts.iter().map(|(_, tracked)| *tracked)), after);
     let mut batch = sent.carry(carrier, after.is_some()).await?;
@@ -74,7 +78,7 @@ impl Sent {
         self.commands.cmd_iter().nth(*self.places.get(number)?)
     }
 
-    async fn carry(&self, carrier: &impl Carrier, after: bool) -> RedisResult<Batch> {
+    async fn carry(&self, carrier: &impl PipelineSender, after: bool) -> RedisResult<Batch> {
         if self.places.is_empty() {
             return Ok(Batch { answers: Vec::new(), after: None });
         }

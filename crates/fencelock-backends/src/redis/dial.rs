@@ -1,7 +1,7 @@
 //! How a connection to the server is opened, and when it is taken for dead.
 
-use super::feed::Feed;
-use super::guard::NOBODY;
+use super::push_handler::PushHandler;
+use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};
@@ -19,7 +19,7 @@ pub(crate) async fn dial(
     target: &Target,
     resp3: bool,
     patience: Duration,
-    feed: &Arc<Feed>,
+    push_handler: &Arc<PushHandler>,
     server: &ServerName,
 ) -> RedisResult<MultiplexedConnection> {
     let info = target.client.get_connection_info().clone();
@@ -31,9 +31,9 @@ pub(crate) async fn dial(
         .set_response_timeout(Some(patience))
         .set_pipeline_buffer_size(ROOM);
     if resp3 {
-        let (feed, server) = (Arc::clone(feed), Arc::clone(server));
+        let (push_handler, server) = (Arc::clone(push_handler), Arc::clone(server));
         config = config.set_push_sender(move |info| {
-            feed.push(&info, server.get().map_or(NOBODY, String::as_str));
+            push_handler.push(&info, server.get().map_or(UNKNOWN_RUN_ID, String::as_str));
             Ok::<(), redis::aio::SendError>(())
         });
     }

@@ -1,15 +1,17 @@
 //! Ends what somebody else holds.
 
 use super::Redis;
-use super::guard::Pass;
-use super::reply::{self, Evicted, Left, Seen};
+use super::quarantine::EpochCheck;
+use super::reply::{self, Evicted, Remaining, StoredLock};
 use super::script::{self, Evicting};
 use super::unread;
 use fencelock_core::{Eviction, HolderId, Holding, Key, Unknown};
 
 impl Redis {
-    async fn look(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let free = |pass: Pass<'_>| script::inspect(&self.link.target.wire(key), Pass { mark: None, ..pass });
+    async fn look(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
+        let free = |epoch_check: EpochCheck<'_>| {
+            script::inspect(&self.link.target.wire(key), EpochCheck { mark: None, ..epoch_check })
+        };
         reply::read_inspect(self.link.node(), self.call(free).await?)
     }
 
@@ -30,13 +32,13 @@ impl Redis {
                 return Ok(Eviction::Changed(Some(Box::new(seen.holding(key, self.clock.wall_micros())))));
             }
             let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-            let answer = self.call(|pass| script::evict(&wire, &seen.value, what, now, pass)).await?;
+            let answer = self.call(|epoch_check| script::evict(&wire, &seen.value, what, now, epoch_check)).await?;
             self.link.note_unread(&wire, &answer);
             let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
             if evicted == Evicted::Yes {
                 // The server does not tell the connection that made a change of its own change.
-                self.link.feed.changed(key);
-                if left == Left::More {
+                self.link.push_handler.changed(key);
+                if left == Remaining::More {
                     // Nobody ever holds under this.
                     let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
                 }

@@ -15,7 +15,7 @@ pub(crate) async fn look(redis: &Redis, session: &Session) -> Health {
     let info = info.and_then(|value| redis::from_redis_value::<String>(value).ok()).unwrap_or_default();
     let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
     let mut health = Health::default();
-    health.identity = Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty());
+    health.identity = Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty());
     health.host = host(redis);
     health.clock = clock(redis, session).await;
     health.up_for = up_for.map(Duration::from_secs);

@@ -1,9 +1,9 @@
 use super::fault::{is_no_script, unknown};
-use super::feed::Feed;
-use super::guard::{self, Guard, Marker, State};
+use super::peers::Peers;
+use super::push_handler::PushHandler;
+use super::quarantine::{self, Marker, MarkerState, Quarantine};
 use super::script::{self, Call};
 use super::session::Session;
-use super::siblings::Siblings;
 use super::target::Target;
 use super::unread::Unread;
 use fencelock_core::{Fault, Moment, Unknown};
@@ -14,18 +14,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Keeps one session alive, on demand: the next request after a break dials again.
 ///
-/// That is enough of a reconnect loop, for whoever waits asks every second and whoever holds renews; and it is the only
-/// one. The driver's own would connect to another server behind our back, and repeat commands it cannot know to be
-/// repeatable.
+/// No other reconnect loop is needed: waiters poll every second and holders renew. The driver's own loop could connect to
+/// another server unnoticed, and would repeat commands that may not be repeatable.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) target: Target,
-    pub(crate) feed: Arc<Feed>,
+    pub(crate) push_handler: Arc<PushHandler>,
     /// The servers of its list, itself included; none where it stands alone.
-    pub(crate) siblings: OnceLock<Arc<Siblings>>,
+    pub(crate) peers: OnceLock<Arc<Peers>>,
     channel: String,
     /// Whether the log says already that an entry could not be read.
-    told_of_unread: AtomicBool,
+    unread_logged: AtomicBool,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// Whether the log says what the server cannot do.
@@ -52,10 +51,10 @@ impl Link {
             // Writing to a string cannot fail.
             let _ = write!(channel, "{byte:02x}");
         }
-        let feed = Arc::new(Feed::new(&target));
-        let (siblings, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
-        let told_of_unread = AtomicBool::new(false);
-        Ok(Self { target, feed, siblings, channel, told_of_unread, live, dial, tells })
+        let push_handler = Arc::new(PushHandler::new(&target));
+        let (peers, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
+        let unread_logged = AtomicBool::new(false);
+        Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, tells })
     }
 
     /// One of a server that was met before.
@@ -84,7 +83,7 @@ impl Link {
             return Err(unknown.clone());
         }
         dial.sessions += 1;
-        match Session::open(&self.target, dial.sessions, &self.channel, &self.feed).await {
+        match Session::open(&self.target, dial.sessions, &self.channel, &self.push_handler).await {
             Ok(session) => {
                 let session = Arc::new(session);
                 dial.failed = None;
@@ -113,14 +112,18 @@ impl Link {
     }
 
     /// What the marker says of the server of this session. It writes nothing.
-    pub(crate) async fn look_at_marker(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+    pub(crate) async fn inspect_marker(
+        &self,
+        session: &Session,
+        quarantine: &Quarantine,
+    ) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
-        let run_id = session.facts.run_id.as_str();
+        let run_id = session.server_info.run_id.as_str();
         if run_id.is_empty() {
             return Err(no_run_id(node, session));
         }
         let mut look = redis::pipe();
-        look.cmd("HMGET").arg(&guard.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
+        look.cmd("HMGET").arg(&quarantine.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
         let answers = session.send_all(&look).await;
         self.check(session);
         let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
@@ -130,36 +133,36 @@ impl Link {
             redis::from_redis_value(next()?).map_err(read)?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(next()?).map_err(read)?;
         let now_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
-        State::seen(node, guard, run_id, &Marker { epoch, until, quorum, nodes, version }, now_ms)
+        MarkerState::seen(node, quarantine, run_id, &Marker { epoch, until, quorum, nodes, version }, now_ms)
     }
 
     /// For a claim that met a server without a marker of this run: begins its quarantine, and says in the log if it does not
     /// serve. A server without any marker is only marked where that cannot be a list that nobody meant.
-    pub(crate) async fn meet(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+    pub(crate) async fn handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
-        // Whoever trusts an unknown server has said that the list is meant.
-        if let Some(siblings) = self.siblings.get().filter(|_| !guard.trust)
-            && self.look_at_marker(session, guard).await? == State::Unmarked
+        // A client that trusts an unknown server asserts that the list is correct.
+        if let Some(peers) = self.peers.get().filter(|_| !quarantine.trust)
+            && self.inspect_marker(session, quarantine).await? == MarkerState::Unmarked
         {
-            siblings.may_mark(self).await?;
+            peers.may_mark(self).await?;
         }
-        let state = self.shake_hands(session, guard).await;
+        let state = self.send_handshake(session, quarantine).await;
         match &state {
             Ok(state) => self.warn_of(session, state),
-            // Whoever claims something is told.
+            // The caller of a claim receives the error.
             Err(cause) => tracing::debug!(node, "grants nothing: {cause}"),
         }
         state
     }
 
-    /// Says in the log, once for a session, that its server does not serve.
-    pub(crate) fn warn_of(&self, session: &Session, state: &State) {
+    /// Logs once for each session that the server does not grant.
+    pub(crate) fn warn_of(&self, session: &Session, state: &MarkerState) {
         let why = match state {
-            State::Serving => return,
-            State::Quarantined(rest) => guard::forgotten(*rest),
-            State::Restarted | State::Unmarked => guard::NOT_BEGUN.to_owned(),
+            MarkerState::Serving => return,
+            MarkerState::Quarantined(rest) => quarantine::forgotten(*rest),
+            MarkerState::Restarted | MarkerState::Unmarked => quarantine::NOT_BEGUN.to_owned(),
         };
-        if !session.told_of_quarantine.swap(true, Ordering::Relaxed) {
+        if !session.quarantine_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(node = self.target.name.as_str(), "in quarantine: {why}");
         }
     }
@@ -167,7 +170,7 @@ impl Link {
     /// Says in the log, once, if a script came upon a waiter whose entry it could not read. `doctor` names each.
     pub(crate) fn note_unread(&self, wire: &str, answer: &Value) -> Option<Unread> {
         let unread = Unread::of(answer)?;
-        if !self.told_of_unread.swap(true, Ordering::Relaxed) {
+        if !self.unread_logged.swap(true, Ordering::Relaxed) {
             let advice = Unread::advice(wire);
             tracing::warn!(node = self.target.name.as_str(), "{}; {advice}", unread.describe(wire));
         }
@@ -176,14 +179,14 @@ impl Link {
 
     /// Asks the marker whether the server of this session may grant, and writes it if it is not of this server. It is
     /// harmless to do so again.
-    async fn shake_hands(&self, session: &Session, guard: &Guard) -> Result<State, Unknown> {
+    async fn send_handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
-        let run_id = session.facts.run_id.as_str();
+        let run_id = session.server_info.run_id.as_str();
         if run_id.is_empty() {
             return Err(no_run_id(node, session));
         }
-        let answer = self.call(session, &script::handshake(guard, run_id)).await;
-        State::read(node, guard, answer.map_err(|error| unknown(node, &error))?)
+        let answer = self.call(session, &script::handshake(quarantine, run_id)).await;
+        MarkerState::read(node, quarantine, answer.map_err(|error| unknown(node, &error))?)
     }
 
     /// Gives a dead session up, so that the next request dials, and tells everybody that messages may be missed.
@@ -197,7 +200,7 @@ impl Link {
         };
         if dropped.is_some() {
             tracing::info!(node = %self.target.name, "connection lost");
-            self.feed.reset();
+            self.push_handler.reset();
         }
     }
 
@@ -212,9 +215,15 @@ impl Link {
 impl Dial {
     /// Says once what a server cannot do.
     fn tell(&mut self, node: &str, session: &Session) {
-        let facts = &session.facts;
-        tracing::info!(node, run_id = facts.run_id, version = facts.version, resp3 = facts.resp3, "connected");
-        for lack in &facts.lacks {
+        let server_info = &session.server_info;
+        tracing::info!(
+            node,
+            run_id = server_info.run_id,
+            version = server_info.version,
+            resp3 = server_info.resp3,
+            "connected"
+        );
+        for lack in &server_info.limitations {
             if !self.told.contains(lack) {
                 tracing::warn!(node, "{lack}");
                 self.told.push(lack.clone());
@@ -242,8 +251,12 @@ pub(crate) fn wake_channels(prefix: &str) -> String {
 
 /// Without it a restart could not be noticed.
 pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
-    let refused =
-        session.facts.lacks.iter().find(|lack| lack.starts_with("INFO")).map_or("INFO names no run id", |l| l);
+    let refused = session
+        .server_info
+        .limitations
+        .iter()
+        .find(|lack| lack.starts_with("INFO"))
+        .map_or("INFO names no run id", |l| l);
     let detail = format!("{refused}; a quarantine needs it to notice a restart: allow INFO to this user");
     Unknown::new(node, Fault::Denied, detail)
 }

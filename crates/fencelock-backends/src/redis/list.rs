@@ -1,8 +1,8 @@
-//! Every lock on a server.
+//! Lists the locks on a server.
 
 use super::Redis;
 use super::batch::send_batch;
-use super::guard::Pass;
+use super::quarantine::EpochCheck;
 use super::session::Session;
 use super::{reply, script};
 use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
@@ -36,7 +36,7 @@ impl Redis {
         for _ in 0..bounds.pages {
             let (next, names) = self.page(&session, cursor, "fence").await?;
             for names in names.chunks(SCAN_COUNT as usize) {
-                self.look_at_all(&session, names, &mut held).await?;
+                self.inspect_all(&session, names, &mut held).await?;
                 if held.len() > bounds.locks {
                     return Err(self.too_many(&format!("more than {} locks are held", bounds.locks)));
                 }
@@ -63,7 +63,7 @@ impl Redis {
         answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| self.unknown(&error))
     }
 
-    async fn look_at_all(
+    async fn inspect_all(
         &self,
         session: &Session,
         fences: &[Vec<u8>],
@@ -72,7 +72,9 @@ impl Redis {
         let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name, "fence")).collect();
         let calls = keys
             .iter()
-            .map(|key| script::inspect(&self.link.target.wire(key), Pass::free(&session.facts.run_id)))
+            .map(|key| {
+                script::inspect(&self.link.target.wire(key), EpochCheck::without_marker(&session.server_info.run_id))
+            })
             .collect();
         let batch = send_batch(session, calls, None).await.map_err(|error| self.unknown(&error))?;
         for (key, answer) in keys.into_iter().zip(batch.answers) {

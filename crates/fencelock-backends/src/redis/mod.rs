@@ -6,24 +6,25 @@
 //! such a lock. Beside it live a fencing token, a line of waiters and what is known of each waiter, in the same hash slot.
 //! A release hands the key to the first waiter in the same script, and tells it on the channel of its client.
 
-mod ack_line;
+mod ack_writer;
 mod acks;
 mod batch;
 mod compat;
+mod diagnose;
 mod dial;
-mod doctor;
 mod evict;
-mod facts;
 mod fault;
-mod feed;
-mod guard;
 mod health;
 mod link;
 mod list;
-mod members;
+mod liveness;
 mod message;
+mod node_setup;
+mod peers;
 mod product;
 mod protocol;
+mod push_handler;
+mod quarantine;
 mod quorum_node;
 mod renewing;
 mod reply;
@@ -33,26 +34,25 @@ mod script;
 #[cfg(test)]
 mod scripts_match_model;
 mod secrets;
+mod server_info;
 pub(crate) mod servers;
 mod session;
-mod siblings;
-mod silence;
 mod target;
 mod unread;
 
 use crate::clock::BootClock;
-use ack_line::Acked;
+use ack_writer::Acked;
 use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, Finding, HolderId, Holding,
-    Intent, Invalid, Key, Occupant, Release, Renew, Renewal, Sink, Unknown,
+    Intent, Invalid, Key, Listener, Occupant, Release, Renew, Renewal, Unknown,
 };
-use guard::{Guard, Pass, Refusal, State};
 use link::Link;
-pub(crate) use members::{enlist, members};
+pub(crate) use node_setup::{members, register};
+use quarantine::{EpochCheck, MarkerState, Quarantine, Refusal};
 use redis::{RedisError, RedisResult, Value};
-use reply::{Claimed, Left, Seen};
+use reply::{Claimed, Remaining, StoredLock};
 use script::Call;
 use session::Session;
 use std::sync::Arc;
@@ -111,8 +111,8 @@ impl Redis {
     /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is, and one without a marker.
     pub(crate) async fn greet(&self) -> Result<(), Unknown> {
         let session = self.session().await?;
-        if let Some(guard) = self.guard() {
-            let state = self.link.look_at_marker(&session, guard).await?;
+        if let Some(quarantine) = self.quarantine() {
+            let state = self.link.inspect_marker(&session, quarantine).await?;
             self.link.warn_of(&session, &state);
         }
         Ok(())
@@ -121,11 +121,11 @@ impl Redis {
     /// Which run of which server it is, whatever address it is reached by.
     pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
         let session = self.session().await?;
-        Ok(Some(session.facts.run_id.clone()).filter(|run_id| !run_id.is_empty()))
+        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
     }
 
-    fn guard(&self) -> Option<&Guard> {
-        self.link.target.guard.as_ref()
+    fn quarantine(&self) -> Option<&Quarantine> {
+        self.link.target.quarantine.as_ref()
     }
 
     /// The same server over connections of their own. Without wake-ups and replicas, they are open after fewer trips.
@@ -134,9 +134,10 @@ impl Redis {
         Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
     }
 
-    fn pass<'a>(&'a self, session: &'a Session) -> Pass<'a> {
-        let run_id = &session.facts.run_id;
-        self.guard().map_or_else(|| Pass::free(run_id), |guard| guard.pass(run_id))
+    fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
+        let run_id = &session.server_info.run_id;
+        self.quarantine()
+            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
@@ -148,9 +149,9 @@ impl Redis {
         unknown(self.link.node(), error)
     }
 
-    async fn call(&self, call: impl FnOnce(Pass<'_>) -> Call + Send) -> Result<Value, Unknown> {
+    async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
         let session = self.session().await?;
-        let call = call(self.pass(&session));
+        let call = call(self.epoch_check(&session));
         self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
     }
 
@@ -170,17 +171,17 @@ impl Redis {
     /// the line is moved on until somebody has the key, or nobody waits. If this is dropped before, whoever polls goes on with it.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-        let release = || self.call(|pass| script::release(&wire, holder, now, pass));
+        let release = || self.call(|epoch_check| script::release(&wire, holder, now, epoch_check));
         let released = release().await?;
         self.link.note_unread(&wire, &released);
         let (answer, mut left) = reply::read_release(self.link.node(), released)?;
         for _ in 0..MOST_STEPS {
-            if left == Left::Nobody {
+            if left == Remaining::None {
                 break;
             }
             // It was carried out, so what becomes of the rest is no answer to this.
             let Ok(again) = release().await else { break };
-            left = reply::read_release(self.link.node(), again).map_or(Left::Nobody, |(_, left)| left);
+            left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
         Ok(answer)
     }
@@ -202,22 +203,22 @@ impl Redis {
         }
     }
 
-    /// Whatever kept replicas from confirming it, the master has granted it.
+    /// The master has granted the lock, even if replicas did not confirm it.
     fn after_the_grant(&self, cause: Unknown) -> Unknown {
         if !cause.changed_nothing() {
             return cause;
         }
-        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not to be confirmed: {cause}"))
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
     }
 
     /// `None` if the key is the holder's already and a poll must confirm it.
     async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
         let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
-        if let Some(guard) = self.guard() {
-            guard.check(node, claim.ttl)?;
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(node, claim.ttl)?;
         }
         for _ in 0..MOST_STEPS {
-            let answer = self.ask_guarded(session, claim).await?;
+            let answer = self.ask_checked(session, claim).await?;
             let unread = self.link.note_unread(&wire, &answer);
             match reply::read_acquire(node, answer, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
@@ -226,40 +227,40 @@ impl Redis {
                 Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
             }
         }
-        Err(Unknown::new(node, Fault::Busy, "very many dead waiters stand in line; they are removed step by step"))
+        Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
     }
 
     /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
     /// another server.
-    async fn ask_guarded(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+    async fn ask_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
         let node = self.link.node();
         let answer = self.ask_once(session, claim).await?;
-        match Refusal::read(node, self.guard(), &answer)? {
+        match Refusal::read(node, self.quarantine(), &answer)? {
             None => return Ok(answer),
-            Some(Refusal::Told(cause)) => {
+            Some(Refusal::Cause(cause)) => {
                 if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
-                    self.link.warn_of(session, &State::Quarantined(rest));
+                    self.link.warn_of(session, &MarkerState::Quarantined(rest));
                 }
                 return Err(cause);
             }
             Some(Refusal::Handshake) => {}
         }
-        if let Some(guard) = self.guard()
-            && let State::Quarantined(rest) = self.link.meet(session, guard).await?
+        if let Some(quarantine) = self.quarantine()
+            && let MarkerState::Quarantined(rest) = self.link.handshake(session, quarantine).await?
         {
-            return Err(guard::quarantined(node, rest));
+            return Err(quarantine::quarantined(node, rest));
         }
         let answer = self.ask_once(session, claim).await?;
-        match Refusal::read(node, self.guard(), &answer)? {
+        match Refusal::read(node, self.quarantine(), &answer)? {
             None => Ok(answer),
-            Some(Refusal::Told(cause)) => Err(cause),
-            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker went away again")),
+            Some(Refusal::Cause(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
         }
     }
 
     async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
-        let (wire, channel) = (self.link.target.wire(&claim.key), &session.facts.channel);
-        let call = script::acquire(&wire, claim, self.clock.wall_micros(), channel, self.pass(session));
+        let (wire, channel) = (self.link.target.wire(&claim.key), &session.server_info.channel);
+        let call = script::acquire(&wire, claim, self.clock.wall_micros(), channel, self.epoch_check(session));
         self.link.call(session, &call).await.map_err(|error| self.unknown(&error))
     }
 
@@ -272,14 +273,14 @@ impl Redis {
     }
 
     async fn watch_key(&self, session: &Session, key: &Key) {
-        if !session.facts.tracking {
+        if !session.server_info.tracking {
             return;
         }
         let mut watch = redis::pipe();
         watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
         let answers = session.send_all(&watch).await.unwrap_or_default();
         if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
-            self.link.feed.changed(key);
+            self.link.push_handler.changed(key);
         }
     }
 
@@ -299,7 +300,7 @@ impl Redis {
         }
     }
 
-    /// "Not yours any more" is true whatever the replicas know.
+    /// A loss is final: it does not depend on the replicas.
     fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
         let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
         if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
@@ -309,31 +310,31 @@ impl Redis {
     }
 
     /// A server that may have forgotten calls nothing free.
-    async fn look_guarded(&self, key: &Key) -> Result<Option<Seen>, Unknown> {
-        let answer = self.call(|pass| script::inspect(&self.link.target.wire(key), pass)).await?;
-        match Refusal::read(self.link.node(), self.guard(), &answer)? {
+    async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
+        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
+        match Refusal::read(self.link.node(), self.quarantine(), &answer)? {
             None => reply::read_inspect(self.link.node(), answer),
-            Some(Refusal::Told(cause)) => Err(cause),
-            Some(Refusal::Handshake) => Err(guard::not_begun(self.link.node())),
+            Some(Refusal::Cause(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(quarantine::not_begun(self.link.node())),
         }
     }
 }
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        let mut facts = Capabilities::default();
-        (facts.expires, facts.queues, facts.portable) = (true, true, true);
-        (facts.cross_process, facts.evicts) = (true, true);
-        facts.longest_ttl = self.guard().map(|guard| guard.max_ttl.get());
-        facts
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
+        (capabilities.cross_process, capabilities.evicts) = (true, true);
+        capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
+        capabilities
     }
 
     fn name(&self) -> String {
         self.link.target.name.clone()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.link.feed.sinks.add(&sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.link.push_handler.listeners.add(&listener);
     }
 
     fn ready(&self) -> Answer<'_, ()> {
@@ -361,7 +362,7 @@ impl Backend for Redis {
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
-            let seen = self.look_guarded(key).await?;
+            let seen = self.inspect_checked(key).await?;
             Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
         })
     }
@@ -378,11 +379,11 @@ impl Backend for Redis {
         Some(Arc::new(self.for_releases()?))
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async move {
             match self.session().await {
-                Ok(session) => doctor::examine(self, &session).await,
-                Err(unknown) => vec![doctor::away(&unknown)],
+                Ok(session) => diagnose::diagnose(self, &session).await,
+                Err(unknown) => vec![diagnose::away(&unknown)],
             }
         })
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 impl QuorumNode for Redis {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move {
-            let answer = self.call(|pass| script::raise(&self.link.target.wire(key), holder, to, pass)).await?;
+            let answer =
+                self.call(|epoch_check| script::raise(&self.link.target.wire(key), holder, to, epoch_check)).await?;
             reply::read_raise(self.link.node(), answer)
         })
     }

@@ -22,9 +22,9 @@ impl Redis {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
         };
-        if let Some(guard) = self.guard()
+        if let Some(quarantine) = self.quarantine()
             && let Some(Err(unknown)) =
-                renewals.iter().map(|one| guard.check(self.link.node(), one.ttl)).find(Result::is_err)
+                renewals.iter().map(|one| quarantine.check(self.link.node(), one.ttl)).find(Result::is_err)
         {
             return vec![Err(unknown); renewals.len()];
         }
@@ -33,7 +33,7 @@ impl Redis {
         if let Ok(answers) = timeout(self.patience(&session, renewals), first.as_mut()).await {
             return answers;
         }
-        if !session.silence.end_if_silent_since(asked) {
+        if !session.liveness.end_if_silent_since(asked) {
             return first.await;
         }
         self.link.check(&session);
@@ -44,7 +44,7 @@ impl Redis {
                 Err(unknown) => vec![Err(unknown); renewals.len()],
             }
         });
-        first_told(first, again).await
+        first_answered(first, again).await
     }
 
     async fn renew_over(&self, session: &Session, renewals: &[Renewal]) -> Answers {
@@ -52,7 +52,7 @@ impl Redis {
             .iter()
             .map(|renewal| {
                 script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.told)
-                    .tracked(session.facts.tracking)
+                    .tracked(session.server_info.tracking)
             })
             .collect();
         self.renew_calls(session, calls).await
@@ -62,21 +62,21 @@ impl Redis {
     fn patience(&self, session: &Session, renewals: &[Renewal]) -> Duration {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let replicas = self.link.target.acks.map(|acks| acks.limit).unwrap_or_default();
-        (shortest / PART).max(SOONEST).max(session.silence.patience()) + replicas
+        (shortest / PART).max(SOONEST).max(session.liveness.patience()) + replicas
     }
 }
 
 /// What either of them was told; what the last one heard if neither was told anything.
-async fn first_told(
+async fn first_answered(
     mut one: impl Future<Output = Answers> + Unpin,
     mut other: impl Future<Output = Answers> + Unpin,
 ) -> Answers {
     tokio::select! {
-        answers = &mut one => if is_told(&answers) { answers } else { other.await },
-        answers = &mut other => if is_told(&answers) { answers } else { one.await },
+        answers = &mut one => if is_answered(&answers) { answers } else { other.await },
+        answers = &mut other => if is_answered(&answers) { answers } else { one.await },
     }
 }
 
-fn is_told(answers: &Answers) -> bool {
+fn is_answered(answers: &Answers) -> bool {
     answers.iter().any(Result::is_ok)
 }

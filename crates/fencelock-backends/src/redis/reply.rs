@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A lock as it stands on the server, byte for byte.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StoredLock {
     pub(crate) value: Vec<u8>,
     kind: String,
     expiry: Expiry,
@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     waiters: u32,
 }
 
-impl Seen {
+impl StoredLock {
     pub(crate) fn occupant(&self) -> Occupant {
         occupant(&self.value, &self.kind)
     }
@@ -93,8 +93,8 @@ impl<'a> Reply<'a> {
         Ok(u32::try_from(self.number()?).unwrap_or(0))
     }
 
-    fn left(&mut self) -> Result<Left, Unknown> {
-        Ok(if self.number()? == 0 { Left::Nobody } else { Left::More })
+    fn left(&mut self) -> Result<Remaining, Unknown> {
+        Ok(if self.number()? == 0 { Remaining::None } else { Remaining::More })
     }
 
     pub(crate) fn millis(&mut self) -> Result<Duration, Unknown> {
@@ -194,12 +194,12 @@ pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result
     }))
 }
 
-pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Left), Unknown> {
+pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Remaining), Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(match reply.text()?.as_str() {
         "released" => (Release::Released, reply.left()?),
         "absent" => (Release::Absent, reply.left()?),
-        "taken" => (Release::TakenBy(reply.occupant()?.into()), Left::Nobody),
+        "taken" => (Release::TakenBy(reply.occupant()?.into()), Remaining::None),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
 }
@@ -214,14 +214,14 @@ pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
     })
 }
 
-pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<Seen>, Unknown> {
+pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<StoredLock>, Unknown> {
     if value == Value::Nil {
         return Ok(None);
     }
     let mut reply = Reply::new(node, value)?;
     let (value, kind, expiry) = (reply.bytes()?, reply.text()?, reply.expiry()?);
     let fence = reply.text()?.parse().ok();
-    Ok(Some(Seen { value, kind, expiry, fence, waiters: reply.count()? }))
+    Ok(Some(StoredLock { value, kind, expiry, fence, waiters: reply.count()? }))
 }
 
 pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
@@ -232,7 +232,7 @@ pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
     }
 }
 
-pub(crate) fn read_evict(node: &str, value: Value) -> Result<(Evicted, Left), Unknown> {
+pub(crate) fn read_evict(node: &str, value: Value) -> Result<(Evicted, Remaining), Unknown> {
     let mut reply = Reply::new(node, value)?;
     let evicted = if reply.number()? == 1 { Evicted::Yes } else { Evicted::AnotherByNow };
     Ok((evicted, reply.left()?))
@@ -247,8 +247,8 @@ pub(crate) enum Evicted {
 
 /// Whether a script that made a lock free has offered it to everybody it had to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
-    Nobody,
+pub(crate) enum Remaining {
+    None,
     /// There are more dead waiters than one call passes over.
     More,
 }

@@ -25,7 +25,7 @@ struct Found {
     more: bool,
 }
 
-pub(super) async fn examine(redis: &Redis, session: &Session) -> Finding {
+pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
     match Found::on(redis, session).await {
         Ok(found) => found.finding(),
         Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(
@@ -44,7 +44,7 @@ impl Found {
             // A lock with a line may have no fence yet, and one with a fence has mostly no line.
             let key = |name: &Vec<u8>| redis.key_of(name, "line").or_else(|| redis.key_of(name, "fence"));
             let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
-            found.look(redis, session, &new).await?;
+            found.inspect(redis, session, &new).await?;
             found.seen.extend(new);
             if next == 0 {
                 return Ok(found);
@@ -58,7 +58,7 @@ impl Found {
         Ok(found)
     }
 
-    async fn look(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
+    async fn inspect(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
         let wires: Vec<String> = keys.iter().map(|key| redis.link.target.wire(key).into_owned()).collect();
         if wires.is_empty() {
             return Ok(());
@@ -84,7 +84,7 @@ impl Found {
 
     fn finding(self) -> Finding {
         let looked =
-            if self.more { format!(" (of {} that were looked at)", locks(self.seen.len())) } else { String::new() };
+            if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
         let (mut told, mut advice) = (Vec::new(), Vec::new());
         if let Some((wire, unread)) = self.waiters.first_key_value() {
             let many = locks(self.waiters.len());

@@ -1,7 +1,7 @@
 use super::servers::Server;
-use super::{Redis, Role, Target, enlist};
+use super::{Redis, Role, Target, register};
 use crate::connect::ConnectError;
-use crate::init::Enlisted;
+use crate::init::RegisteredNode;
 use crate::scheme::{BenchSite, Connecting, Scheme, UrlForm};
 use fencelock_core::{BoxFuture, Invalid};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ impl Scheme for RedisScheme {
         Box::pin(async move { Ok(Arc::new(Redis::lazy(url)?) as _) })
     }
 
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<Enlisted>, ConnectError>> {
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
         Box::pin(async move {
-            if Target::parse(url)?.guard.is_none() {
+            if Target::parse(url)?.quarantine.is_none() {
                 return Err(Invalid::new(
                     "this Redis has no quarantine, so there is nothing to set up: say quarantine=on in its URL, if you want one",
                 )
                 .into());
             }
-            enlist(Role::Alone, &[url.to_owned()], trust_empty).await
+            register(Role::Alone, &[url.to_owned()], trust_empty).await
         })
     }
 

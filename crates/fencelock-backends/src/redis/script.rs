@@ -1,6 +1,6 @@
 //! One typed function for each script.
 
-use super::guard::{Guard, Mark, Pass};
+use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use fencelock_core::{Claim, FencingToken, HolderId, Intent, SideKeys};
 use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
@@ -91,12 +91,12 @@ impl Call {
         Self::marked(lua, wire, None)
     }
 
-    /// With a pass, which must also be given as its last arguments: [`Call::pass`].
-    fn guarded(lua: &'static LazyLock<Lua>, wire: &str, pass: Pass<'_>) -> Self {
-        Self::marked(lua, wire, pass.mark)
+    /// With an epoch check, which must also be given as its last arguments: [`Call::epoch_check`].
+    fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
+        Self::marked(lua, wire, epoch_check.mark)
     }
 
-    fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<Mark<'_>>) -> Self {
+    fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
         // Room for the digest, five names and the arguments: one allocation each, whatever the call.
         let mut by_digest = Cmd::with_capacity(20, 352 + 5 * wire.len());
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 6 } else { 5 }).arg(wire);
@@ -117,21 +117,21 @@ impl Call {
     }
 
     /// A script that looks at a marker alone.
-    fn of_marker(lua: &'static LazyLock<Lua>, guard: &Guard, run_id: &str, trust: bool) -> Self {
+    fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
         let mut by_digest = redis::cmd("EVALSHA");
-        by_digest.arg(&lua.digest).arg(1).arg(&guard.marker);
+        by_digest.arg(&lua.digest).arg(1).arg(&quarantine.marker);
         Self { lua, by_digest, tracked: false }
             .arg(run_id)
-            .arg(millis(guard.quarantine()))
-            .arg(&guard.quorum)
-            .arg(&guard.nodes)
+            .arg(millis(quarantine.span()))
+            .arg(&quarantine.quorum)
+            .arg(&quarantine.nodes)
             .arg(if trust { "trust" } else { "wait" })
     }
 
-    fn pass(self, pass: Pass<'_>) -> Self {
-        match pass.mark {
-            Some(mark) => self.arg(pass.epoch).arg(mark.quorum),
-            None => self.arg(pass.epoch),
+    fn epoch_check(self, epoch_check: EpochCheck<'_>) -> Self {
+        match epoch_check.mark {
+            Some(mark) => self.arg(epoch_check.epoch).arg(mark.quorum),
+            None => self.arg(epoch_check.epoch),
         }
     }
 
@@ -158,13 +158,13 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str, pass: Pass<'_>) -> Call {
+pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str, epoch_check: EpochCheck<'_>) -> Call {
     let intent = match claim.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
-    Call::guarded(&ACQUIRE, wire, pass)
+    Call::checked(&ACQUIRE, wire, epoch_check)
         .arg(intent)
         .arg(&claim.holder.id.hex())
         .arg(claim.holder.wire())
@@ -175,11 +175,15 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         .arg(channel)
         .arg(claim.block.get())
         .arg(if claim.proposal.is_some() { "proposed" } else { "own" })
-        .pass(pass)
+        .epoch_check(epoch_check)
 }
 
-pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, pass: Pass<'_>) -> Call {
-    Call::guarded(&RELEASE, wire, pass).arg(&holder.hex()).arg(wall_micros).arg(millis(CLAIM_TTL)).pass(pass)
+pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&RELEASE, wire, epoch_check)
+        .arg(&holder.hex())
+        .arg(wall_micros)
+        .arg(millis(CLAIM_TTL))
+        .epoch_check(epoch_check)
 }
 
 /// `told` is how long from now on its holder may believe in its lease, whatever comes of this.
@@ -189,13 +193,13 @@ pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, told: Duration
     Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(told)
 }
 
-pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, pass: Pass<'_>) -> Call {
-    Call::guarded(&RAISE, wire, pass).arg(&holder.hex()).arg(to.get()).pass(pass)
+pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&RAISE, wire, epoch_check).arg(&holder.hex()).arg(to.get()).epoch_check(epoch_check)
 }
 
 /// With a mark, a server that may have forgotten calls nothing free.
-pub(crate) fn inspect(wire: &str, pass: Pass<'_>) -> Call {
-    Call::guarded(&INSPECT, wire, pass).pass(pass)
+pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
 }
 
 /// To be answered to [`super::unread::Unread`].
@@ -214,21 +218,26 @@ pub(crate) enum Evicting {
     Endless,
 }
 
-pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, pass: Pass<'_>) -> Call {
+pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
     let what = match what {
         Evicting::Ours => "ours",
         Evicting::Foreign => "foreign",
         Evicting::Endless => "endless",
     };
-    Call::guarded(&EVICT, wire, pass).arg(seen).arg(what).arg(wall_micros).arg(millis(CLAIM_TTL)).pass(pass)
+    Call::checked(&EVICT, wire, epoch_check)
+        .arg(seen)
+        .arg(what)
+        .arg(wall_micros)
+        .arg(millis(CLAIM_TTL))
+        .epoch_check(epoch_check)
 }
 
-/// To be answered to [`super::guard::State::read`].
-pub(crate) fn handshake(guard: &Guard, run_id: &str) -> Call {
-    Call::of_marker(&HANDSHAKE, guard, run_id, guard.trust)
+/// To be answered to [`super::quarantine::MarkerState::read`].
+pub(crate) fn handshake(quarantine: &Quarantine, run_id: &str) -> Call {
+    Call::of_marker(&HANDSHAKE, quarantine, run_id, quarantine.trust)
 }
 
-/// To be answered to [`super::members::enlist`].
-pub(crate) fn init(guard: &Guard, run_id: &str, trust: bool, joins: bool) -> Call {
-    Call::of_marker(&INIT, guard, run_id, trust).arg(if joins { "join" } else { "stay" })
+/// To be answered to [`super::node_setup::register`].
+pub(crate) fn init(quarantine: &Quarantine, run_id: &str, trust: bool, joins: bool) -> Call {
+    Call::of_marker(&INIT, quarantine, run_id, trust).arg(if joins { "join" } else { "stay" })
 }

@@ -1,6 +1,6 @@
 //! The servers behind a URL, for whoever looks after them rather than takes locks there.
 
-use super::members::targets;
+use super::node_setup::targets;
 use super::script::SIDE;
 use super::target::{Role, Target};
 use crate::schemes::scheme_of;

@@ -1,11 +1,11 @@
-use super::ack_line::AckLine;
-use super::batch::Carrier;
+use super::ack_writer::AckWriter;
+use super::batch::PipelineSender;
 use super::dial::{ServerName, dial};
-use super::facts::Facts;
 use super::fault::{fault_of, unknown};
-use super::feed::Feed;
+use super::liveness::{Liveness, PendingRequest};
 use super::protocol;
-use super::silence::{Asked, Silence};
+use super::push_handler::PushHandler;
+use super::server_info::ServerInfo;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::aio::MultiplexedConnection;
@@ -20,13 +20,13 @@ use tokio::time::Instant;
 pub(crate) struct Session {
     connection: MultiplexedConnection,
     pub(crate) number: u64,
-    pub(crate) facts: Facts,
+    pub(crate) server_info: ServerInfo,
     /// Where what replicas must confirm is written.
-    pub(crate) acks: Option<AckLine>,
-    pub(crate) silence: Silence,
+    pub(crate) acks: Option<AckWriter>,
+    pub(crate) liveness: Liveness,
     opened: Instant,
     /// It was told in the log that its server is in quarantine.
-    pub(crate) told_of_quarantine: AtomicBool,
+    pub(crate) quarantine_logged: AtomicBool,
 }
 
 /// A master that was demoted keeps its connections, while its address may lead to the new one by now. So one that only
@@ -34,14 +34,19 @@ pub(crate) struct Session {
 const READ_ONLY_AT_LEAST: Duration = Duration::from_millis(500);
 impl Session {
     /// Connects and shakes hands: which server is it, can it wake us, does it tell of changes.
-    pub(crate) async fn open(target: &Target, number: u64, channel: &str, feed: &Arc<Feed>) -> Result<Self, Unknown> {
+    pub(crate) async fn open(
+        target: &Target,
+        number: u64,
+        channel: &str,
+        push_handler: &Arc<PushHandler>,
+    ) -> Result<Self, Unknown> {
         let told = ServerName::default();
         let open = async {
-            match dial(target, target.resp3, target.limit, feed, &told).await {
+            match dial(target, target.resp3, target.limit, push_handler, &told).await {
                 // Servers before Redis 6 and some proxies do not know HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
-                    Ok((dial(target, false, target.limit, feed, &told).await?, false))
+                    Ok((dial(target, false, target.limit, push_handler, &told).await?, false))
                 }
                 dialled => Ok((dialled?, target.resp3)),
             }
@@ -56,16 +61,17 @@ impl Session {
             Ok(Err(error)) => return Err(explained(target, &error).await),
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
-        let silence = Silence::new();
-        let facts = Facts::learn(connection.clone(), target, resp3, channel, feed, &silence).await?;
-        let _ = told.set(facts.run_id.clone());
-        let acks = AckLine::open(target, &facts, feed, &silence).await?;
-        let told_of_quarantine = AtomicBool::new(false);
-        Ok(Self { connection, number, facts, acks, silence, opened: Instant::now(), told_of_quarantine })
+        let liveness = Liveness::new();
+        let server_info =
+            ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness).await?;
+        let _ = told.set(server_info.run_id.clone());
+        let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
+        let quarantine_logged = AtomicBool::new(false);
+        Ok(Self { connection, number, server_info, acks, liveness, opened: Instant::now(), quarantine_logged })
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let asked = self.silence.ask();
+        let asked = self.liveness.ask();
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
         self.heard(asked, answer.as_ref().err());
         answer
@@ -73,7 +79,7 @@ impl Session {
 
     /// All commands in one go; an error of one is its own.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let asked = self.silence.ask();
+        let asked = self.liveness.ask();
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
         self.heard(asked, answers.as_ref().err());
         let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();
@@ -85,13 +91,13 @@ impl Session {
 
     /// Whether it is of no use any more.
     pub(crate) fn is_dead(&self) -> bool {
-        self.silence.is_dead()
+        self.liveness.is_dead()
     }
 
-    fn heard(&self, asked: Asked<'_>, error: Option<&RedisError>) {
+    fn heard(&self, asked: PendingRequest<'_>, error: Option<&RedisError>) {
         match error.map(fault_of) {
             Some(Fault::Timeout) => asked.timed_out(),
-            Some(Fault::Unreachable) => self.silence.end(),
+            Some(Fault::Unreachable) => self.liveness.end(),
             // Any answer is a sign of life.
             Some(_) | None => asked.answered(),
         }
@@ -100,12 +106,12 @@ impl Session {
 
     fn note(&self, error: Option<&RedisError>) {
         if error.map(fault_of) == Some(Fault::ReadOnly) && self.opened.elapsed() >= READ_ONLY_AT_LEAST {
-            self.silence.end();
+            self.liveness.end();
         }
     }
 }
 
-impl Carrier for Session {
+impl PipelineSender for Session {
     async fn carry(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         self.send_all(commands).await
     }

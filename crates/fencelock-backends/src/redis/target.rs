@@ -1,6 +1,6 @@
 use super::acks::Acks;
 use super::compat;
-use super::guard::{Guard, LONGEST_TTL};
+use super::quarantine::{LONGEST_TTL, Quarantine};
 use super::secrets;
 use fencelock_core::{Invalid, Key, Ttl};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
@@ -26,7 +26,7 @@ pub(crate) struct Target {
     /// How many replicas must confirm what is written, if any.
     pub(crate) acks: Option<Acks>,
     /// What is asked of the server before it may grant; nothing, unless the URL says so.
-    pub(crate) guard: Option<Guard>,
+    pub(crate) quarantine: Option<Quarantine>,
 }
 
 /// Whether a server stands alone, or is one of several.
@@ -82,7 +82,7 @@ impl Target {
         }
         let info = options.with_password(info)?;
         let prefix = options.prefix()?;
-        let guard = options.guard(role, &prefix)?;
+        let quarantine = options.quarantine(role, &prefix)?;
         let (ca, cert, key) = (options.ca.as_deref(), options.cert.as_deref(), options.key.as_deref());
         let certificates = secrets::certificates(ca, cert, key)?;
         let client = client(info, certificates.as_ref()).map_err(|error| unusable(&error))?;
@@ -95,7 +95,7 @@ impl Target {
             resp3: options.resp3,
             push: options.push,
             acks: Acks::new(options.acks, options.acks_limit.unwrap_or(options.limit)),
-            guard,
+            quarantine,
         })
     }
 
@@ -218,7 +218,7 @@ impl Options {
         }
     }
 
-    fn guard(&self, role: Role, prefix: &str) -> Result<Option<Guard>, Invalid> {
+    fn quarantine(&self, role: Role, prefix: &str) -> Result<Option<Quarantine>, Invalid> {
         if role == Role::Member && self.quarantine == Some(false) {
             return Err(Invalid::new(
                 "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \
@@ -232,7 +232,7 @@ impl Options {
             return Ok(None);
         }
         let max_ttl = self.max_ttl.map_or_else(|| Ttl::new(LONGEST_TTL), Ok)?;
-        Ok(Some(Guard::alone(prefix, max_ttl, self.trust_empty == Some(true))))
+        Ok(Some(Quarantine::alone(prefix, max_ttl, self.trust_empty == Some(true))))
     }
 }
 
@@ -341,12 +341,12 @@ mod tests {
 
     #[test]
     fn a_quarantine_is_asked_for_and_has_a_length() {
-        assert!(Target::parse("redis://h").unwrap().guard.is_none());
-        assert!(Target::parse("redis://h?quarantine=off").unwrap().guard.is_none());
-        let guard = Target::parse("redis://h?quarantine=on&max_ttl=10000").unwrap().guard.unwrap();
-        assert_eq!((guard.quarantine(), guard.trust), (Duration::from_millis(10_112), false));
-        let guard = Target::parse_as(Role::Member, "redis://h?trust_empty=true").unwrap().guard.unwrap();
-        assert_eq!((guard.quarantine(), guard.trust), (Duration::from_millis(60_612), true));
+        assert!(Target::parse("redis://h").unwrap().quarantine.is_none());
+        assert!(Target::parse("redis://h?quarantine=off").unwrap().quarantine.is_none());
+        let quarantine = Target::parse("redis://h?quarantine=on&max_ttl=10000").unwrap().quarantine.unwrap();
+        assert_eq!((quarantine.span(), quarantine.trust), (Duration::from_millis(10_112), false));
+        let quarantine = Target::parse_as(Role::Member, "redis://h?trust_empty=true").unwrap().quarantine.unwrap();
+        assert_eq!((quarantine.span(), quarantine.trust), (Duration::from_millis(60_612), true));
     }
 
     #[test]

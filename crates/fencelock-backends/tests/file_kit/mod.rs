@@ -6,8 +6,8 @@ pub(crate) mod process;
 
 use fencelock_backends::File;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, FencingToken, Holder, HolderId, Intent, Key, Occupant, Owner, Renew, Renewal, Sink,
-    Ttl,
+    Acquire, Backend, Claim, Event, FencingToken, Holder, HolderId, Intent, Key, Listener, Occupant, Owner, Renew,
+    Renewal, Ttl,
 };
 use futures_util::FutureExt;
 use std::future::Future;
@@ -107,16 +107,16 @@ pub(crate) fn busy_with(answer: Acquire) -> Occupant {
 #[derive(Debug)]
 pub(crate) struct Ears(Sender<Event>);
 
-impl Sink for Ears {
+impl Listener for Ears {
     fn event(&self, event: &Event) {
         let _ = self.0.send(event.clone());
     }
 }
 
 /// The ears listen as long as they are kept.
-pub(crate) fn listen(locks: &File) -> (Arc<dyn Sink>, Receiver<Event>) {
+pub(crate) fn listen(locks: &File) -> (Arc<dyn Listener>, Receiver<Event>) {
     let (sender, receiver) = mpsc::channel();
-    let ears: Arc<dyn Sink> = Arc::new(Ears(sender));
+    let ears: Arc<dyn Listener> = Arc::new(Ears(sender));
     locks.listen(ears.clone());
     (ears, receiver)
 }

@@ -1,7 +1,7 @@
 use fencelock_backends::{Memory, TokioClock};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Key, Moment, QuorumNode, Raise, Release, Renew, Renewal, Sink, Unknown,
+    Holding, Key, Listener, Moment, QuorumNode, Raise, Release, Renew, Renewal, Unknown,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -85,8 +85,8 @@ impl Backend for Node {
         "node".into()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.memory.listen(sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.memory.listen(listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
@@ -122,8 +122,8 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.evict(seen).await })
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
-        self.memory.examine()
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.memory.diagnose()
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::before::KEY;
 use fencelock_backends::connect;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
-    Renewal, Sink, Ttl, Unknown,
+    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Listener, Occupant, Owner,
+    Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ pub(crate) fn id(number: u128) -> HolderId {
 #[derive(Debug, Default)]
 struct Events(Mutex<Vec<Event>>);
 
-impl Sink for Events {
+impl Listener for Events {
     fn event(&self, event: &Event) {
         self.0.lock().unwrap().push(event.clone());
     }

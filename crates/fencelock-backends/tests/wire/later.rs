@@ -34,7 +34,7 @@ fn ear(server: &RedisServer, number: u128) -> RespClient {
 }
 
 async fn finding(server: &RedisServer, subject: &str) -> Finding {
-    let findings = lazy(&server.url()).await.unwrap().examine().await;
+    let findings = lazy(&server.url()).await.unwrap().diagnose().await;
     findings.into_iter().find(|finding| finding.subject == subject).unwrap()
 }
 
@@ -174,7 +174,7 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
     assert!(connect(&url).await.is_err(), "who connects is told at once");
     assert!(init(&url, true).await.is_err());
     assert_eq!(server.command(&["HGETALL", MARKER]), before);
-    let findings = lazy(&url).await.unwrap().examine().await;
+    let findings = lazy(&url).await.unwrap().diagnose().await;
     assert!(
         findings.iter().any(|finding| finding.level == Level::Failure && finding.text.contains("version \"2\"")),
         "{findings:?}"

@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_inspect(), async |client| {
-            let mut findings = client.examine().await;
+            let mut findings = client.diagnose().await;
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             if context.report.quiet {
                 findings.retain(|finding| finding.level >= Level::Warning);

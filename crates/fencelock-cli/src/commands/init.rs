@@ -6,7 +6,7 @@ use crate::json::millis;
 use crate::signals::Signals;
 use crate::text::{plain, table};
 use fencelock::Span;
-use fencelock::backends::{Change, ConnectError, Enlisted, init as enlist};
+use fencelock::backends::{Change, ConnectError, RegisteredNode, init as enlist};
 use serde_json::{Value, json};
 
 /// Registers the servers as one set.
@@ -40,9 +40,9 @@ fn failure(error: ConnectError) -> Failure {
     }
 }
 
-fn in_columns(enlisted: &[Enlisted]) -> String {
+fn in_columns(enlisted: &[RegisteredNode]) -> String {
     let head = ["NODE", "WAS", "READY"].map(str::to_owned);
-    let row = |node: &Enlisted| {
+    let row = |node: &RegisteredNode| {
         let ready = if node.ready_in.is_zero() { "now".to_owned() } else { format!("in {}", Span(node.ready_in)) };
         [plain(&node.node), word(node.change).to_owned(), ready]
     };
@@ -51,7 +51,7 @@ fn in_columns(enlisted: &[Enlisted]) -> String {
 }
 
 /// Warnings about likely mistakes.
-fn remarks(enlisted: &[Enlisted]) -> Vec<String> {
+fn remarks(enlisted: &[RegisteredNode]) -> Vec<String> {
     let mut remarks = Vec::new();
     let moved = enlisted.iter().filter(|node| node.change == Change::Moved).count();
     if moved > 0 {
@@ -66,7 +66,7 @@ fn remarks(enlisted: &[Enlisted]) -> Vec<String> {
     remarks
 }
 
-fn describe(node: &Enlisted) -> Value {
+fn describe(node: &RegisteredNode) -> Value {
     let was = match node.change {
         Change::New => "new",
         Change::Moved => "other_set",
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_node_has_a_line() {
-        let node = |node: &str, change, ms| Enlisted::new(node, change, Duration::from_millis(ms));
+        let node = |node: &str, change, ms| RegisteredNode::new(node, change, Duration::from_millis(ms));
         let nodes = [node("redis://a:6379", Change::New, 60_600), node("redis://b:6379", Change::Moved, 0)];
         assert_eq!(
             in_columns(&nodes),

@@ -1,4 +1,4 @@
-use super::listener::Listener;
+use super::listener::DriverListener;
 use super::renewals::Timers;
 use super::{Driver, Keys};
 use crate::closing::Closing;
@@ -8,7 +8,7 @@ use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
 use fencelock_core::engine::{Config, SharingLimits};
-use fencelock_core::{Backend, Clock, Drift, Invalid, Sink};
+use fencelock_core::{Backend, Clock, Drift, Invalid, Listener};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) struct ClientInner {
     driver: Arc<Driver>,
     /// Backends hold their listeners weakly.
-    _listener: Arc<dyn Sink>,
+    _listener: Arc<dyn Listener>,
 }
 
 impl Deref for ClientInner {
@@ -56,7 +56,7 @@ impl ClientInner {
             reaper,
             closing,
         });
-        let listener: Arc<dyn Sink> = Arc::new(Listener::new(&driver));
+        let listener: Arc<dyn Listener> = Arc::new(DriverListener::new(&driver));
         driver.backend.listen(Arc::clone(&listener));
         runtime.spawn(Arc::clone(&driver).renew_leases());
         runtime.spawn(reaping.run());

@@ -1,23 +1,23 @@
 use super::Driver;
 use super::key_cell::Engine;
 use crate::identity::random;
-use fencelock_core::{Event, Sink};
+use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Brings the events of the place to the keys that they concern.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct DriverListener {
     driver: Weak<Driver>,
 }
 
-impl Listener {
+impl DriverListener {
     pub(super) fn new(driver: &Arc<Driver>) -> Self {
         Self { driver: Arc::downgrade(driver) }
     }
 }
 
-impl Sink for Listener {
+impl Listener for DriverListener {
     fn event(&self, event: &Event) {
         let Some(driver) = self.driver.upgrade() else { return };
         match event {

@@ -1,6 +1,6 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Intent, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Intent, Listener, Release, Renew, Renewal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -155,8 +155,8 @@ impl Backend for Faulty {
         self.inner.name()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.inner.listen(sink);
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.inner.listen(listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
@@ -202,7 +202,7 @@ impl Backend for Faulty {
         self.inner.evict(seen)
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
-        self.inner.examine()
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.inner.diagnose()
     }
 }

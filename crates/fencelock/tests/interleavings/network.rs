@@ -5,7 +5,7 @@ use fencelock::backends::{Memory, TokioClock};
 use fencelock::{
     Backend, Capabilities, Clock, Drift, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown,
 };
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, Release, Renew, Renewal, Sink};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, Listener, Release, Renew, Renewal};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::pin;
@@ -46,8 +46,8 @@ pub(crate) struct Network {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     packets: Vec<Packet>,
-    sinks: Vec<Weak<dyn Sink>>,
-    relay: Option<Arc<dyn Sink>>,
+    listeners: Vec<Weak<dyn Listener>>,
+    relay: Option<Arc<dyn Listener>>,
     /// What the explorer knows of the truth: until when a holder may believe, by the answers that reached it.
     pub(crate) certain: HashMap<HolderId, Moment>,
     /// Whose holds a release ended at the server.
@@ -79,7 +79,7 @@ impl Network {
         let clock = TokioClock::starting_now();
         let memory = Arc::new(Memory::with_leases(Arc::new(clock)));
         let network = Arc::new(Self { memory, clock, activity: Notify::new(), mutant, state: Mutex::default() });
-        let relay: Arc<dyn Sink> = Arc::new(Relay(Arc::downgrade(&network)));
+        let relay: Arc<dyn Listener> = Arc::new(Relay(Arc::downgrade(&network)));
         network.memory.listen(Arc::clone(&relay));
         network.state().relay = Some(relay);
         network
@@ -148,9 +148,9 @@ impl Network {
             }
             Load::ReleaseAnswer(answer, reply) => drop(reply.send(answer)),
             Load::Message(event) => {
-                let sinks: Vec<_> = self.state().sinks.iter().filter_map(Weak::upgrade).collect();
-                for sink in sinks {
-                    sink.event(&event);
+                let listeners: Vec<_> = self.state().listeners.iter().filter_map(Weak::upgrade).collect();
+                for listener in listeners {
+                    listener.event(&event);
                 }
             }
         }
@@ -218,7 +218,7 @@ pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
 #[derive(Debug)]
 struct Relay(Weak<Network>);
 
-impl Sink for Relay {
+impl Listener for Relay {
     fn event(&self, event: &Event) {
         if let Some(network) = self.0.upgrade() {
             network.push(What::Message, Load::Message(event.clone()));
@@ -235,8 +235,8 @@ impl Backend for Network {
         self.memory.name()
     }
 
-    fn listen(&self, sink: Arc<dyn Sink>) {
-        self.state().sinks.push(Arc::downgrade(&sink));
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.state().listeners.push(Arc::downgrade(&listener));
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
@@ -268,7 +268,7 @@ impl Backend for Network {
         self.memory.evict(seen)
     }
 
-    fn examine(&self) -> BoxFuture<'_, Vec<Finding>> {
-        self.memory.examine()
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.memory.diagnose()
     }
 }

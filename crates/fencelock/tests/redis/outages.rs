@@ -188,7 +188,7 @@ async fn a_hand_shake_that_stalls_is_made_again_and_not_half_believed() {
         let _ = client.lock("k").try_acquire().await;
         eventually("back", async || client.lock("k").try_acquire().await.is_ok()).await;
         assert!(proxy.swallowed() >= 2, "{word}");
-        let findings = client.examine().await;
+        let findings = client.diagnose().await;
         for subject in ["wake-ups", "tracking"] {
             let finding = findings.iter().find(|finding| finding.subject == subject).unwrap();
             assert_eq!(finding.level, Level::Fine, "{word}: {finding:?}");

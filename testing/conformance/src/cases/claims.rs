@@ -1,8 +1,8 @@
-//! A claim that is repeated gets the same answer; a poll by a stranger gets nothing.
+//! A repeated claim gets the same answer; a poll by an unknown holder gets nothing.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
-use crate::rival::{ALIVE, rivals};
+use crate::test_client::{ALIVE, test_clients};
 use fencelock_core::{Acquire, Intent, Release};
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case(a_repeated_claim_gets_the_same_grant),
         case_for(&[Need::Expires], repeated_claims_do_not_pile_up_time),
-        case_for(&[Need::Queues], a_claim_repeated_from_the_line_keeps_its_one_place).within(ALIVE),
-        case(a_poll_by_a_stranger_takes_no_free_key),
-        case(a_poll_by_a_stranger_does_not_join_the_line),
+        case_for(&[Need::Queues], a_claim_repeated_by_a_waiter_keeps_its_one_position).within(ALIVE),
+        case(a_poll_by_an_unknown_holder_takes_no_free_key),
+        case(a_poll_by_an_unknown_holder_does_not_enqueue_it),
         case(a_poll_after_the_release_finds_it_gone),
-        case_for(&[Need::Portable], a_holder_goes_on_through_another_client),
+        case_for(&[Need::Portable], a_holder_can_continue_through_another_client),
     ]
 }
 
-async fn a_repeated_claim_gets_the_same_grant(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_repeated_claim_gets_the_same_grant(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll, Intent::Poll, Intent::Try] {
         assert_eq!(a.claims(intent).await, Acquire::Granted { tokens: fence.into() }, "{intent:?}");
@@ -28,8 +28,8 @@ async fn a_repeated_claim_gets_the_same_grant(place: &dyn Place) {
     assert_eq!(b.inspects().await, None, "one release ends all of it");
 }
 
-async fn repeated_claims_do_not_pile_up_time(place: &dyn Place) {
-    let [a] = rivals(place).await;
+async fn repeated_claims_do_not_pile_up_time(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
     let a = a.for_ttl(Duration::from_secs(5));
     a.takes().await;
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll, Intent::Poll, Intent::Poll] {
@@ -39,27 +39,27 @@ async fn repeated_claims_do_not_pile_up_time(place: &dyn Place) {
     }
 }
 
-async fn a_claim_repeated_from_the_line_keeps_its_one_place(place: &dyn Place) {
-    let [a, b, c] = rivals(place).await;
+async fn a_claim_repeated_by_a_waiter_keeps_its_one_position(fixture: &dyn Fixture) {
+    let [a, b, c] = test_clients(fixture).await;
     a.takes().await;
-    b.stands_in_line(0).await;
-    c.stands_in_line(1).await;
-    b.stands_in_line(0).await;
-    c.stands_in_line(1).await;
+    b.is_queued(0).await;
+    c.is_queued(1).await;
+    b.is_queued(0).await;
+    c.is_queued(1).await;
     assert!(matches!(b.polls().await, Acquire::Queued { ahead: 0, .. }));
     assert!(matches!(c.polls().await, Acquire::Queued { ahead: 1, .. }));
     assert_eq!(a.seen().await.waiters, 2);
 }
 
-async fn a_poll_by_a_stranger_takes_no_free_key(place: &dyn Place) {
-    let [stranger, b] = rivals(place).await;
+async fn a_poll_by_an_unknown_holder_takes_no_free_key(fixture: &dyn Fixture) {
+    let [stranger, b] = test_clients(fixture).await;
     assert_eq!(stranger.polls().await, Acquire::Gone);
     assert_eq!(b.inspects().await, None);
     b.takes().await;
 }
 
-async fn a_poll_by_a_stranger_does_not_join_the_line(place: &dyn Place) {
-    let [a, stranger, c] = rivals(place).await;
+async fn a_poll_by_an_unknown_holder_does_not_enqueue_it(fixture: &dyn Fixture) {
+    let [a, stranger, c] = test_clients(fixture).await;
     a.takes().await;
     assert_eq!(stranger.polls().await, Acquire::Gone);
     assert_eq!(a.seen().await.waiters, 0);
@@ -67,8 +67,8 @@ async fn a_poll_by_a_stranger_does_not_join_the_line(place: &dyn Place) {
     assert_eq!(c.inspects().await, None, "nobody was in line for it");
 }
 
-async fn a_poll_after_the_release_finds_it_gone(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_poll_after_the_release_finds_it_gone(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
     assert_eq!(a.releases().await, Release::Released);
     assert_eq!(a.polls().await, Acquire::Gone);
@@ -76,13 +76,13 @@ async fn a_poll_after_the_release_finds_it_gone(place: &dyn Place) {
     assert_eq!(a.polls().await, Acquire::Gone);
 }
 
-async fn a_holder_goes_on_through_another_client(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_holder_can_continue_through_another_client(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
-    let moved = a.moved(place).await;
-    assert_eq!(moved.has_it().await, fence);
+    let moved = a.on_another_client(fixture).await;
+    assert_eq!(moved.still_holds().await, fence);
     drop(a);
-    b.finds_it_busy().await;
+    b.is_refused().await;
     assert_eq!(moved.releases().await, Release::Released);
     b.takes().await;
 }

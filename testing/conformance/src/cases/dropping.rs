@@ -1,8 +1,8 @@
 //! Dropping any of the futures leaves the backend sound; what was sent may still be carried out.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
-use crate::rival::{ALIVE, Rival, rivals, told};
+use crate::test_client::{ALIVE, TestClient, expect_known, test_clients};
 use fencelock_core::{Acquire, Intent, Release};
 use std::future::Future;
 use std::pin::pin;
@@ -31,41 +31,41 @@ async fn begin_and_drop(future: impl Future) {
     .await;
 }
 
-async fn a_claim_dropped_before_its_first_poll_does_nothing(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_claim_dropped_before_its_first_poll_does_nothing(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     drop(a.backend.acquire(&a.claim(Intent::Enqueue)));
     assert_eq!(a.inspects().await, None);
     b.takes().await;
 }
 
-async fn a_dropped_claim_can_be_released(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_dropped_claim_can_be_released(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     for intent in [Intent::Try, Intent::Enqueue] {
-        let turn = a.afresh();
+        let turn = a.new_attempt();
         begin_and_drop(turn.claims(intent)).await;
         is_free_after_its_release(&turn, &b).await;
     }
 }
 
-async fn is_free_after_its_release(dropped: &Rival, next: &Rival) {
+async fn is_free_after_its_release(dropped: &TestClient, next: &TestClient) {
     let released = dropped.releases().await;
     assert!(matches!(released, Release::Released | Release::Absent), "{released:?}");
-    let next = next.afresh();
+    let next = next.new_attempt();
     next.takes().await;
     assert_eq!(next.releases().await, Release::Released);
 }
 
-async fn claims_dropped_at_any_moment_can_be_released(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn claims_dropped_at_any_moment_can_be_released(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     for step in 0..40 {
-        let turn = a.afresh();
+        let turn = a.new_attempt();
         let _ = tokio::time::timeout(Duration::from_micros(50 * step), turn.enqueues()).await;
         is_free_after_its_release(&turn, &b).await;
     }
 }
 
-async fn a_dropped_place_in_line_can_be_given_up(place: &dyn Place) {
-    let [a, dropped, c] = rivals(place).await;
+async fn a_dropped_place_in_line_can_be_given_up(fixture: &dyn Fixture) {
+    let [a, dropped, c] = test_clients(fixture).await;
     a.takes().await;
     begin_and_drop(dropped.enqueues()).await;
     assert_eq!(dropped.releases().await, Release::TakenBy(a.holders()));
@@ -74,31 +74,34 @@ async fn a_dropped_place_in_line_can_be_given_up(place: &dyn Place) {
     c.takes().await;
 }
 
-async fn a_dropped_release_can_be_sent_again(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_dropped_release_can_be_sent_again(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
     begin_and_drop(a.releases()).await;
     is_free_after_its_release(&a, &b).await;
 }
 
-async fn a_dropped_renewal_neither_frees_nor_takes(place: &dyn Place) {
-    let [held, b] = rivals(place).await;
-    let free = held.elsewhere();
+async fn a_dropped_renewal_neither_frees_nor_takes(fixture: &dyn Fixture) {
+    let [held, b] = test_clients(fixture).await;
+    let free = held.with_new_key();
     let fence = held.takes().await;
     begin_and_drop(held.backend.renew(&[held.renewal(), free.renewal()])).await;
-    assert_eq!(held.has_it().await, fence);
-    b.finds_it_busy().await;
+    assert_eq!(held.still_holds().await, fence);
+    b.is_refused().await;
     assert_eq!(free.inspects().await, None);
 }
 
-async fn dropped_looks_leave_the_client_usable(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn dropped_looks_leave_the_client_usable(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     for _ in 0..10 {
         begin_and_drop(a.inspects()).await;
         begin_and_drop(a.lists()).await;
-        begin_and_drop(a.backend.examine()).await;
+        begin_and_drop(a.backend.diagnose()).await;
     }
     let fence = a.takes().await;
-    assert_eq!(told(a.backend.acquire(&a.claim(Intent::Poll)).await), Acquire::Granted { tokens: fence.into() });
-    b.finds_it_busy().await;
+    assert_eq!(
+        expect_known(a.backend.acquire(&a.claim(Intent::Poll)).await),
+        Acquire::Granted { tokens: fence.into() }
+    );
+    b.is_refused().await;
 }

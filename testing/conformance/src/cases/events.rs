@@ -1,9 +1,9 @@
-//! Whoever listens is told. Any one hint may be lost, so each fact gets a few chances.
+//! Listeners are notified. A single hint may be lost, so each fact has several attempts.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case_for};
-use crate::ear::Ear;
-use crate::rival::{Rival, rivals};
+use crate::event_recorder::EventRecorder;
+use crate::test_client::{TestClient, test_clients};
 use fencelock_core::{Acquire, Event, Eviction, FencingToken, HolderId, Release};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ const CHANCES: u32 = 4;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case_for(&[Need::Queues], a_release_tells_the_next_in_line_its_grant),
-        case_for(&[Need::Queues], only_the_next_in_line_is_handed_the_key),
-        case_for(&[Need::Queues], a_waiter_that_gives_up_its_turn_hands_it_on),
-        case_for(&[Need::Queues, Need::Evicts], an_eviction_tells_the_next_in_line_its_grant),
-        case_for(&[Need::Evicts], an_eviction_is_hinted_to_whoever_listens),
-        case_for(&[Need::Queues], a_sink_that_is_gone_is_no_trouble),
+        case_for(&[Need::Queues], a_release_notifies_the_first_waiter_of_its_grant),
+        case_for(&[Need::Queues], only_the_first_waiter_is_handed_the_key),
+        case_for(&[Need::Queues], a_waiter_that_gives_up_hands_the_key_to_the_next),
+        case_for(&[Need::Queues, Need::Evicts], an_eviction_notifies_the_first_waiter_of_its_grant),
+        case_for(&[Need::Evicts], an_eviction_notifies_every_listener),
+        case_for(&[Need::Queues], a_dropped_listener_is_no_trouble),
     ]
 }
 
 /// Ends the hold of `first`, with `second` in line, in one of several ways; then `second` must hear of its grant.
-async fn hears_of_its_grant(ear: &Ear, second: &Rival) -> bool {
+async fn is_notified_of_its_grant(recorder: &EventRecorder, second: &TestClient) -> bool {
     let me = second.holder.id;
-    let Some((fence, claim_ttl)) = ear.hears(PATIENCE, |event| handed(event, me)).await else { return false };
+    let Some((fence, claim_ttl)) = recorder.wait_for(PATIENCE, |event| handed(event, me)).await else { return false };
     // Zero is allowed: the waiter must ask.
     assert!(claim_ttl <= second.ttl, "{claim_ttl:?}");
     assert_eq!(
@@ -44,90 +44,90 @@ fn handed(event: &Event, to: HolderId) -> Option<(FencingToken, Duration)> {
     }
 }
 
-fn listen(rival: &Rival) -> Arc<Ear> {
-    let ear = Ear::new();
-    rival.backend.listen(ear.clone());
-    ear
+fn listen(client: &TestClient) -> Arc<EventRecorder> {
+    let recorder = EventRecorder::new();
+    client.backend.listen(recorder.clone());
+    recorder
 }
 
-async fn a_release_tells_the_next_in_line_its_grant(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
-    let ear = listen(&b);
+async fn a_release_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let recorder = listen(&b);
     for _ in 0..CHANCES {
-        let (first, second) = (a.afresh(), b.afresh());
+        let (first, second) = (a.new_attempt(), b.new_attempt());
         first.takes().await;
-        second.stands_in_line(0).await;
+        second.is_queued(0).await;
         assert_eq!(first.releases().await, Release::Released);
-        if hears_of_its_grant(&ear, &second).await {
+        if is_notified_of_its_grant(&recorder, &second).await {
             return;
         }
         second.releases().await;
     }
-    panic!("{CHANCES} hand-offs, and all it heard was {:?}", ear.so_far());
+    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
 }
 
-async fn only_the_next_in_line_is_handed_the_key(place: &dyn Place) {
-    let [a, b, c] = rivals(place).await;
-    let (ear, bystander) = (listen(&b), listen(&c));
+async fn only_the_first_waiter_is_handed_the_key(fixture: &dyn Fixture) {
+    let [a, b, c] = test_clients(fixture).await;
+    let (recorder, bystander) = (listen(&b), listen(&c));
     for _ in 0..CHANCES {
-        let (first, second, third) = (a.afresh(), b.afresh(), c.afresh());
+        let (first, second, third) = (a.new_attempt(), b.new_attempt(), c.new_attempt());
         first.takes().await;
-        second.stands_in_line(0).await;
-        third.stands_in_line(1).await;
+        second.is_queued(0).await;
+        third.is_queued(1).await;
         assert_eq!(first.releases().await, Release::Released);
-        let told = hears_of_its_grant(&ear, &second).await;
+        let told = is_notified_of_its_grant(&recorder, &second).await;
         let not_me = |event: &Event| handed(event, third.holder.id).is_some();
-        assert!(!bystander.so_far().iter().any(not_me), "it is not the turn of {}", third.holder.id);
+        assert!(!bystander.recorded().iter().any(not_me), "{} is not the first waiter", third.holder.id);
         third.releases().await;
         second.releases().await;
         if told {
             return;
         }
     }
-    panic!("{CHANCES} hand-offs, and all it heard was {:?}", ear.so_far());
+    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
 }
 
-async fn a_waiter_that_gives_up_its_turn_hands_it_on(place: &dyn Place) {
-    let [a, b, c] = rivals(place).await;
-    let ear = listen(&c);
+async fn a_waiter_that_gives_up_hands_the_key_to_the_next(fixture: &dyn Fixture) {
+    let [a, b, c] = test_clients(fixture).await;
+    let recorder = listen(&c);
     for _ in 0..CHANCES {
-        let (first, quitter, next) = (a.afresh(), b.afresh(), c.afresh());
+        let (first, quitter, next) = (a.new_attempt(), b.new_attempt(), c.new_attempt());
         first.takes().await;
-        quitter.stands_in_line(0).await;
-        next.stands_in_line(1).await;
+        quitter.is_queued(0).await;
+        next.is_queued(1).await;
         assert_eq!(first.releases().await, Release::Released);
         assert_eq!(quitter.releases().await, Release::Released);
-        if hears_of_its_grant(&ear, &next).await {
+        if is_notified_of_its_grant(&recorder, &next).await {
             return;
         }
         next.releases().await;
     }
-    panic!("{CHANCES} hand-offs, and all it heard was {:?}", ear.so_far());
+    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
 }
 
-async fn an_eviction_tells_the_next_in_line_its_grant(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
-    let ear = listen(&b);
+async fn an_eviction_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let recorder = listen(&b);
     for _ in 0..CHANCES {
-        let (first, second) = (a.afresh(), b.afresh());
+        let (first, second) = (a.new_attempt(), b.new_attempt());
         first.takes().await;
-        second.stands_in_line(0).await;
+        second.is_queued(0).await;
         assert_eq!(a.evicts(&first.seen().await).await, Eviction::Evicted);
-        if hears_of_its_grant(&ear, &second).await {
+        if is_notified_of_its_grant(&recorder, &second).await {
             return;
         }
         second.releases().await;
     }
-    panic!("{CHANCES} hand-offs, and all it heard was {:?}", ear.so_far());
+    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
 }
 
-async fn an_eviction_is_hinted_to_whoever_listens(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
-    let ear = Ear::new();
-    a.backend.listen(ear.clone());
-    b.backend.listen(ear.clone());
+async fn an_eviction_notifies_every_listener(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let recorder = EventRecorder::new();
+    a.backend.listen(recorder.clone());
+    b.backend.listen(recorder.clone());
     for _ in 0..CHANCES {
-        let (held, evictor) = (a.elsewhere(), &b);
+        let (held, evictor) = (a.with_new_key(), &b);
         held.takes().await;
         assert_eq!(evictor.evicts(&held.seen().await).await, Eviction::Evicted);
         let hint = |event: &Event| match event {
@@ -135,18 +135,18 @@ async fn an_eviction_is_hinted_to_whoever_listens(place: &dyn Place) {
             Event::Reset => Some(()),
             _ => None,
         };
-        if ear.hears(PATIENCE, hint).await.is_some() {
+        if recorder.wait_for(PATIENCE, hint).await.is_some() {
             return;
         }
     }
-    panic!("{CHANCES} evictions, and all that was heard is {:?}", ear.so_far());
+    panic!("{CHANCES} evictions, and the listeners received only {:?}", recorder.recorded());
 }
 
-async fn a_sink_that_is_gone_is_no_trouble(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_dropped_listener_is_no_trouble(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     drop(listen(&b));
     a.takes().await;
-    b.stands_in_line(0).await;
+    b.is_queued(0).await;
     assert_eq!(a.releases().await, Release::Released);
-    b.has_it().await;
+    b.still_holds().await;
 }

@@ -1,9 +1,9 @@
 //! At most one holder has a key.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
-use crate::ear::Ear;
-use crate::rival::{LONG, Rival, fresh_key, rivals, rivals_for};
+use crate::event_recorder::EventRecorder;
+use crate::test_client::{LONG, TestClient, fresh_key, test_clients, test_clients_for};
 use fencelock_core::{Acquire, Event, Expiry, Intent, Key, Release};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -14,82 +14,82 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case(a_free_key_is_granted_at_once),
         case(a_busy_key_is_busy_for_everybody_else),
-        case(a_new_attempt_of_the_same_client_is_a_rival),
+        case(a_new_attempt_of_the_same_client_is_refused),
         case(a_busy_answer_names_the_occupant_and_its_end),
         case_for(&[Need::Queues], a_queued_answer_names_the_occupant_and_its_end),
         case(a_try_at_a_busy_key_leaves_nothing_behind),
-        case(of_many_who_try_at_once_one_wins),
-        case(keys_do_not_stand_in_each_others_way),
+        case(one_of_many_concurrent_tries_wins),
+        case(keys_are_independent),
         case(sixty_four_tasks_count_without_losing_one),
         case(threads_with_runtimes_of_their_own_count_without_losing_one),
     ]
 }
 
-async fn a_free_key_is_granted_at_once(place: &dyn Place) {
+async fn a_free_key_is_granted_at_once(fixture: &dyn Fixture) {
     for intent in [Intent::Try, Intent::Enqueue] {
-        let [a] = rivals(place).await;
+        let [a] = test_clients(fixture).await;
         let answer = a.claims(intent).await;
         assert!(matches!(answer, Acquire::Granted { .. }), "{intent:?}: {answer:?}");
     }
 }
 
-async fn a_busy_key_is_busy_for_everybody_else(place: &dyn Place) {
-    let [a, b, c] = rivals(place).await;
+async fn a_busy_key_is_busy_for_everybody_else(fixture: &dyn Fixture) {
+    let [a, b, c] = test_clients(fixture).await;
     a.takes().await;
-    b.finds_it_busy().await;
-    c.finds_it_busy().await;
+    b.is_refused().await;
+    c.is_refused().await;
 }
 
-async fn a_new_attempt_of_the_same_client_is_a_rival(place: &dyn Place) {
-    let [a] = rivals(place).await;
+async fn a_new_attempt_of_the_same_client_is_refused(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
     a.takes().await;
-    a.afresh().finds_it_busy().await;
+    a.new_attempt().is_refused().await;
 }
 
-async fn a_busy_answer_names_the_occupant_and_its_end(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_busy_answer_names_the_occupant_and_its_end(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
-    let occupied = b.finds_it_busy().await;
+    let occupied = b.is_refused().await;
     assert_eq!(occupied.holders, a.holders(), "holder, owner and label");
     check_end(&a, occupied.expiry);
 }
 
-async fn a_queued_answer_names_the_occupant_and_its_end(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_queued_answer_names_the_occupant_and_its_end(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.takes().await;
-    let occupied = b.stands_in_line(0).await;
+    let occupied = b.is_queued(0).await;
     assert_eq!(occupied.holders, a.holders(), "holder, owner and label");
     check_end(&a, occupied.expiry);
 }
 
-fn check_end(holder: &Rival, end: Expiry) {
+fn check_end(holder: &TestClient, end: Expiry) {
     match end {
         Expiry::In(left) => assert!(!left.is_zero() && left <= holder.ttl, "{left:?} left of {:?}", holder.ttl),
         Expiry::Never => assert!(!holder.backend.capabilities().expires, "holds expire here, so there is an end"),
     }
 }
 
-async fn a_try_at_a_busy_key_leaves_nothing_behind(place: &dyn Place) {
-    let [a, ghost, c] = rivals(place).await;
+async fn a_try_at_a_busy_key_leaves_nothing_behind(fixture: &dyn Fixture) {
+    let [a, ghost, c] = test_clients(fixture).await;
     a.takes().await;
-    ghost.finds_it_busy().await;
+    ghost.is_refused().await;
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(a.releases().await, Release::Released);
     assert_eq!(c.inspects().await, None, "nobody was in line for it");
     c.takes().await;
 }
 
-async fn of_many_who_try_at_once_one_wins(place: &dyn Place) {
-    let rivals: [Rival; 16] = rivals(place).await;
-    let answers = join_all(rivals.iter().map(Rival::tries)).await;
+async fn one_of_many_concurrent_tries_wins(fixture: &dyn Fixture) {
+    let test_clients: [TestClient; 16] = test_clients(fixture).await;
+    let answers = join_all(test_clients.iter().map(TestClient::tries)).await;
     let granted = answers.iter().filter(|answer| matches!(answer, Acquire::Granted { .. })).count();
     let busy = answers.iter().filter(|answer| matches!(answer, Acquire::Busy(_))).count();
     assert_eq!((granted, busy), (1, 15), "{answers:?}");
 }
 
-async fn keys_do_not_stand_in_each_others_way(place: &dyn Place) {
-    let [first] = rivals(place).await;
-    let others: Vec<_> = (0..20).map(|_| first.elsewhere()).collect();
+async fn keys_are_independent(fixture: &dyn Fixture) {
+    let [first] = test_clients(fixture).await;
+    let others: Vec<_> = (0..20).map(|_| first.with_new_key()).collect();
     first.takes().await;
     for other in &others {
         other.takes().await;
@@ -117,10 +117,10 @@ const THREADS: u64 = 8;
 const ROUNDS: u64 = 8;
 const A_SIXTEENTH_OF_A_PAUSE: Duration = Duration::from_millis(6);
 
-async fn sixty_four_tasks_count_without_losing_one(place: &dyn Place) {
+async fn sixty_four_tasks_count_without_losing_one(fixture: &dyn Fixture) {
     let counter = Arc::new(Counter::default());
     // As in life: many tasks share a client, and there is more than one client.
-    let clients: [Rival; 4] = rivals(place).await;
+    let clients: [TestClient; 4] = test_clients(fixture).await;
     let tasks = (0..TASKS).zip(clients.iter().cycle()).map(|(_, client)| {
         let (client, counter) = (client.clone(), Arc::clone(&counter));
         tokio::spawn(async move { count(&client, &counter).await })
@@ -131,48 +131,48 @@ async fn sixty_four_tasks_count_without_losing_one(place: &dyn Place) {
     assert_eq!(counter.0.load(Ordering::SeqCst), TASKS * ROUNDS);
 }
 
-async fn threads_with_runtimes_of_their_own_count_without_losing_one(place: &dyn Place) {
+async fn threads_with_runtimes_of_their_own_count_without_losing_one(fixture: &dyn Fixture) {
     let (counter, key) = (Counter::default(), fresh_key());
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
-                scope.spawn(|| count_in_a_thread(place, &key, &counter));
+                scope.spawn(|| count_in_a_thread(fixture, &key, &counter));
             }
         });
     });
     assert_eq!(counter.0.load(Ordering::SeqCst), THREADS * ROUNDS);
 }
 
-fn count_in_a_thread(place: &dyn Place, key: &Key, counter: &Counter) {
+fn count_in_a_thread(fixture: &dyn Fixture, key: &Key, counter: &Counter) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let [client] = rivals_for(place, key).await;
+        let [client] = test_clients_for(fixture, key).await;
         count(&client, counter).await;
     });
 }
 
-async fn count(client: &Rival, counter: &Counter) {
-    let ear = Ear::new();
-    client.backend.listen(ear.clone());
+async fn count(client: &TestClient, counter: &Counter) {
+    let recorder = EventRecorder::new();
+    client.backend.listen(recorder.clone());
     for _ in 0..ROUNDS {
-        let turn = wait_for_a_turn(client, &ear).await;
+        let turn = wait_for_a_turn(client, &recorder).await;
         counter.add_one().await;
         assert_eq!(turn.releases().await, Release::Released, "held for much less than {LONG:?}");
     }
 }
 
 /// Stands in line where there is one, else asks again and again.
-async fn wait_for_a_turn(client: &Rival, ear: &Ear) -> Rival {
-    let mut turn = client.afresh();
+async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorder) -> TestClient {
+    let mut turn = client.new_attempt();
     let mut intent = Intent::Enqueue;
     let mut pause = Duration::from_millis(1);
     loop {
         match turn.claims(intent).await {
             Acquire::Granted { .. } => return turn,
             Acquire::Queued { .. } => intent = Intent::Poll,
-            Acquire::Busy(_) if client.backend.capabilities().fresh_holders => turn = client.afresh(),
+            Acquire::Busy(_) if client.backend.capabilities().fresh_holders => turn = client.new_attempt(),
             Acquire::Busy(_) => intent = Intent::Enqueue,
-            Acquire::Gone => (turn, intent) = (client.afresh(), Intent::Enqueue),
+            Acquire::Gone => (turn, intent) = (client.new_attempt(), Intent::Enqueue),
         }
         let handed = |event: &Event| matches!(event, Event::Handed { holder, .. } if *holder == turn.holder.id);
         if client.backend.capabilities().fresh_holders {
@@ -181,7 +181,7 @@ async fn wait_for_a_turn(client: &Rival, ear: &Ear) -> Rival {
             tokio::time::sleep(A_SIXTEENTH_OF_A_PAUSE * (dice + 1)).await;
             continue;
         }
-        ear.hears(pause, |event| handed(event).then_some(())).await;
+        recorder.wait_for(pause, |event| handed(event).then_some(())).await;
         pause = (pause * 2).min(Duration::from_millis(16));
     }
 }

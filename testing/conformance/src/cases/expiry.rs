@@ -1,8 +1,8 @@
 //! A hold ends with its TTL, not before and not later; or never, and then it says so.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case_for};
-use crate::rival::{PAST_SHORT, SHORT, rivals};
+use crate::test_client::{PAST_SHORT, SHORT, test_clients};
 use fencelock_core::{Acquire, Expiry, Ttl};
 use std::time::Duration;
 
@@ -12,60 +12,60 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case_for(&[Need::Expires], a_hold_that_nobody_renews_ends),
         case_for(&[Need::Expires], a_hold_does_not_end_before_its_ttl).within(ONE_SECOND),
-        case_for(&[Need::Expires], an_expired_hold_is_nowhere_to_be_seen),
+        case_for(&[Need::Expires], an_expired_hold_is_not_shown),
         case_for(&[Need::Expires], an_expired_holder_polls_in_vain),
         case_for(&[Need::Expires], every_hold_lasts_as_long_as_it_asked_for),
         case_for(&[Need::Endless], a_hold_without_an_end_says_so_and_stays),
     ]
 }
 
-async fn a_hold_that_nobody_renews_ends(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_hold_that_nobody_renews_ends(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.for_ttl(SHORT).takes().await;
-    place.let_time_pass(PAST_SHORT).await;
+    fixture.let_time_pass(PAST_SHORT).await;
     b.takes().await;
 }
 
-async fn a_hold_does_not_end_before_its_ttl(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_hold_does_not_end_before_its_ttl(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     a.for_ttl(ONE_SECOND).takes().await;
-    place.let_time_pass(ONE_SECOND * 8 / 10).await;
-    b.finds_it_busy().await;
+    fixture.let_time_pass(ONE_SECOND * 8 / 10).await;
+    b.is_refused().await;
 }
 
-async fn an_expired_hold_is_nowhere_to_be_seen(place: &dyn Place) {
-    let [a] = rivals(place).await;
+async fn an_expired_hold_is_not_shown(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    place.let_time_pass(PAST_SHORT).await;
+    fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(a.inspects().await, None);
     assert_eq!(a.lists().await, None);
 }
 
-async fn an_expired_holder_polls_in_vain(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn an_expired_holder_polls_in_vain(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    place.let_time_pass(PAST_SHORT).await;
+    fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(a.polls().await, Acquire::Gone);
     assert_eq!(b.inspects().await, None, "the late poll took nothing");
 }
 
-async fn every_hold_lasts_as_long_as_it_asked_for(place: &dyn Place) {
-    let [long] = rivals(place).await;
-    let short = long.elsewhere().for_ttl(SHORT);
+async fn every_hold_lasts_as_long_as_it_asked_for(fixture: &dyn Fixture) {
+    let [long] = test_clients(fixture).await;
+    let short = long.with_new_key().for_ttl(SHORT);
     long.takes().await;
     short.takes().await;
-    place.let_time_pass(PAST_SHORT).await;
+    fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(short.inspects().await, None);
-    long.afresh().finds_it_busy().await;
+    long.new_attempt().is_refused().await;
 }
 
-async fn a_hold_without_an_end_says_so_and_stays(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_hold_without_an_end_says_so_and_stays(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(Ttl::MIN);
     let fence = a.takes().await;
-    place.let_time_pass(Ttl::MIN * 5).await;
-    assert_eq!(b.finds_it_busy().await.expiry, Expiry::Never);
-    assert_eq!(a.has_it().await, fence);
+    fixture.let_time_pass(Ttl::MIN * 5).await;
+    assert_eq!(b.is_refused().await.expiry, Expiry::Never);
+    assert_eq!(a.still_holds().await, fence);
 }

@@ -1,8 +1,8 @@
 //! Other programs use the same names: what they hold is busy, and what they delete is gone.
 
 use crate::case::{Case, Need, case_for};
-use crate::rival::{ALIVE, LONG, PAST_SHORT, Rival, SHORT, rivals};
-use crate::{Foreign, ForeignTry, Place};
+use crate::test_client::{ALIVE, LONG, PAST_SHORT, SHORT, TestClient, test_clients};
+use crate::{Fixture, Foreign, ForeignAttempt};
 use fencelock_core::{Acquire, Expiry, Occupant, Release, Renew};
 
 const NEEDS: &[Need] = &[Need::Foreign];
@@ -22,8 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn foreign(place: &dyn Place) -> &dyn Foreign {
-    place.foreign().expect("the case needs it")
+fn foreign(fixture: &dyn Fixture) -> &dyn Foreign {
+    fixture.foreign().expect("the case needs it")
 }
 
 fn is_foreign(by: &Occupant) -> bool {
@@ -34,10 +34,10 @@ fn check_foreign(by: &Occupant) {
     assert!(is_foreign(by), "{by:?}");
 }
 
-async fn what_another_program_holds_is_busy(place: &dyn Place) {
-    let [a] = rivals(place).await;
-    assert_eq!(foreign(place).take(&a.key, "their-token", Some(LONG)).await, ForeignTry::Took);
-    let occupied = a.finds_it_busy().await;
+async fn what_another_program_holds_is_busy(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    assert_eq!(foreign(fixture).take(&a.key, "their-token", Some(LONG)).await, ForeignAttempt::Took);
+    let occupied = a.is_refused().await;
     check_foreign(occupied.holders.first());
     assert!(occupied.expiry.span().is_some_and(|left| left <= LONG), "{occupied:?}");
     let hold = a.hold().await;
@@ -45,77 +45,81 @@ async fn what_another_program_holds_is_busy(place: &dyn Place) {
     assert_eq!(hold.fence, None);
     assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
     assert!(matches!(a.releases().await, Release::TakenBy(by) if is_foreign(by.first())));
-    a.finds_it_busy().await;
+    a.is_refused().await;
 }
 
-async fn what_we_hold_is_busy_for_another_program(place: &dyn Place) {
-    let [a] = rivals(place).await;
-    let theirs = || foreign(place).take(&a.key, "their-token", Some(LONG));
+async fn what_we_hold_is_busy_for_another_program(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let theirs = || foreign(fixture).take(&a.key, "their-token", Some(LONG));
     let fence = a.takes().await;
-    assert_eq!(theirs().await, ForeignTry::Busy);
-    assert_eq!(a.has_it().await, fence);
+    assert_eq!(theirs().await, ForeignAttempt::Busy);
+    assert_eq!(a.still_holds().await, fence);
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(theirs().await, ForeignTry::Took, "a release leaves nothing under the key");
+    assert_eq!(theirs().await, ForeignAttempt::Took, "a release leaves nothing under the key");
 }
 
-async fn what_another_program_holds_for_ever_never_ends(place: &dyn Place) {
-    let [a] = rivals(place).await;
-    foreign(place).take(&a.key, "their-token", None).await;
-    assert_eq!(a.finds_it_busy().await.expiry, Expiry::Never);
+async fn what_another_program_holds_for_ever_never_ends(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    foreign(fixture).take(&a.key, "their-token", None).await;
+    assert_eq!(a.is_refused().await.expiry, Expiry::Never);
     assert_eq!(a.hold().await.expiry, Expiry::Never);
 }
 
-async fn what_is_no_lock_at_all_is_busy(place: &dyn Place) {
-    let [a] = rivals(place).await;
-    foreign(place).put_oddity(&a.key).await;
-    check_foreign(a.finds_it_busy().await.holders.first());
+async fn what_is_no_lock_at_all_is_busy(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    foreign(fixture).put_oddity(&a.key).await;
+    check_foreign(a.is_refused().await.holders.first());
     check_foreign(&a.hold().await.occupant);
     assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
     assert!(matches!(a.releases().await, Release::TakenBy(by) if is_foreign(by.first())));
-    foreign(place).delete(&a.key).await;
+    foreign(fixture).delete(&a.key).await;
     a.takes().await;
 }
 
-async fn a_hold_that_another_program_deletes_is_absent_and_not_taken_again(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_hold_that_another_program_deletes_is_absent_and_not_taken_again(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let earlier = a.takes().await;
-    foreign(place).delete(&a.key).await;
+    foreign(fixture).delete(&a.key).await;
     assert_eq!(a.renews().await, Renew::Absent);
     assert_eq!(b.inspects().await, None);
     assert_eq!(a.releases().await, Release::Absent);
     assert!(b.takes().await > earlier, "the fence outlives the lock");
 }
 
-async fn a_hold_that_another_program_replaces_is_taken(place: &dyn Place) {
-    let [a] = rivals(place).await;
+async fn a_hold_that_another_program_replaces_is_taken(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
     a.takes().await;
-    foreign(place).delete(&a.key).await;
-    assert_eq!(foreign(place).take(&a.key, "their-token", Some(LONG)).await, ForeignTry::Took);
+    foreign(fixture).delete(&a.key).await;
+    assert_eq!(foreign(fixture).take(&a.key, "their-token", Some(LONG)).await, ForeignAttempt::Took);
     assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
     assert!(matches!(a.releases().await, Release::TakenBy(by) if is_foreign(by.first())));
-    assert_eq!(foreign(place).take(&a.key, "another", Some(LONG)).await, ForeignTry::Busy, "theirs is still there");
+    assert_eq!(
+        foreign(fixture).take(&a.key, "another", Some(LONG)).await,
+        ForeignAttempt::Busy,
+        "the foreign lock is still there"
+    );
 }
 
-async fn what_another_program_holds_ends_by_its_own_ttl(place: &dyn Place) {
-    let [a] = rivals(place).await;
-    foreign(place).take(&a.key, "their-token", Some(SHORT)).await;
-    place.let_time_pass(PAST_SHORT).await;
+async fn what_another_program_holds_ends_by_its_own_ttl(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    foreign(fixture).take(&a.key, "their-token", Some(SHORT)).await;
+    fixture.let_time_pass(PAST_SHORT).await;
     a.takes().await;
 }
 
-async fn a_waiter_gets_what_another_program_deletes(place: &dyn Place) {
-    let [a, hasty] = rivals(place).await;
-    foreign(place).take(&a.key, "their-token", Some(LONG)).await;
-    check_foreign(a.stands_in_line(0).await.holders.first());
-    foreign(place).delete(&a.key).await;
-    assert_eq!(hasty.finds_it_busy().await.holders, a.holders(), "nobody of ours overtakes");
-    a.has_it().await;
+async fn a_waiter_gets_what_another_program_deletes(fixture: &dyn Fixture) {
+    let [a, hasty] = test_clients(fixture).await;
+    foreign(fixture).take(&a.key, "their-token", Some(LONG)).await;
+    check_foreign(a.is_queued(0).await.holders.first());
+    foreign(fixture).delete(&a.key).await;
+    assert_eq!(hasty.is_refused().await.holders, a.holders(), "a try does not overtake a waiter");
+    a.still_holds().await;
 }
 
-async fn a_waiter_behind_what_is_no_lock_stands_in_line(place: &dyn Place) {
-    let [a, b]: [Rival; 2] = rivals(place).await;
-    foreign(place).put_oddity(&a.key).await;
-    check_foreign(a.stands_in_line(0).await.holders.first());
-    b.stands_in_line(1).await;
+async fn a_waiter_behind_what_is_no_lock_stands_in_line(fixture: &dyn Fixture) {
+    let [a, b]: [TestClient; 2] = test_clients(fixture).await;
+    foreign(fixture).put_oddity(&a.key).await;
+    check_foreign(a.is_queued(0).await.holders.first());
+    b.is_queued(1).await;
     assert!(matches!(a.polls().await, Acquire::Queued { ahead: 0, .. }));
 }

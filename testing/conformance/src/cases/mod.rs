@@ -8,10 +8,10 @@ mod exclusion;
 mod expiry;
 mod fencing;
 mod foreign;
-mod line;
-mod looking;
+mod inspection;
 mod modes;
 mod names;
+mod queue;
 mod raising;
 mod release;
 mod renewal;
@@ -31,9 +31,9 @@ pub(crate) fn all() -> Vec<Case> {
         fencing::cases(),
         blocks::cases(),
         raising::cases(),
-        line::cases(),
+        queue::cases(),
         events::cases(),
-        looking::cases(),
+        inspection::cases(),
         names::cases(),
         dropping::cases(),
         foreign::cases(),

@@ -1,8 +1,8 @@
-//! A claim in a mode that a place does not have is refused at once, and changes nothing.
+//! A claim in a mode that the backend lacks is refused at once and changes nothing.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, Need, case_for};
-use crate::rival::{Rival, rivals};
+use crate::test_client::{TestClient, test_clients};
 use fencelock_core::{Intent, Mode, Unknown};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -19,20 +19,20 @@ pub(crate) fn modes() -> [Mode; 3] {
     [Mode::Shared, permits(1, 1), permits(2, 10)]
 }
 
-async fn refusal(rival: &Rival, mode: Mode, intent: Intent) -> Unknown {
-    match rival.backend.acquire(&rival.claim(intent).with_mode(mode)).await {
+async fn refusal(client: &TestClient, mode: Mode, intent: Intent) -> Unknown {
+    match client.backend.acquire(&client.claim(intent).with_mode(mode)).await {
         Err(refusal) => refusal,
         Ok(answer) => panic!("{mode} should be refused: {answer:?}"),
     }
 }
 
-fn missing(rival: &Rival) -> impl Iterator<Item = Mode> {
-    let has = rival.backend.capabilities().modes;
+fn missing(client: &TestClient) -> impl Iterator<Item = Mode> {
+    let has = client.backend.capabilities().modes;
     modes().into_iter().filter(move |mode| !has.has(*mode))
 }
 
-async fn a_claim_in_a_mode_that_is_missing_is_refused_by_name(place: &dyn Place) {
-    let [a] = rivals(place).await;
+async fn a_claim_in_a_mode_that_is_missing_is_refused_by_name(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
     for mode in missing(&a) {
         for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
             let refusal = refusal(&a, mode, intent).await;
@@ -46,8 +46,8 @@ async fn a_claim_in_a_mode_that_is_missing_is_refused_by_name(place: &dyn Place)
     }
 }
 
-async fn a_claim_in_a_mode_that_is_missing_leaves_nothing_behind(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_claim_in_a_mode_that_is_missing_leaves_nothing_behind(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     for mode in missing(&a) {
         refusal(&a, mode, Intent::Enqueue).await;
     }
@@ -56,13 +56,13 @@ async fn a_claim_in_a_mode_that_is_missing_leaves_nothing_behind(place: &dyn Pla
     assert_eq!(b.seen().await.waiters, 0);
 }
 
-async fn a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     for mode in missing(&a) {
         refusal(&b, mode, Intent::Enqueue).await;
         refusal(&a, mode, Intent::Poll).await;
     }
-    assert_eq!(a.has_it().await, fence);
+    assert_eq!(a.still_holds().await, fence);
     assert_eq!(a.seen().await.waiters, 0);
 }

@@ -1,15 +1,15 @@
 //! Every name is a name, and different names are different locks.
 
-use crate::Place;
+use crate::Fixture;
 use crate::case::{Case, case};
-use crate::rival::{Rival, fresh_id, key, rivals};
+use crate::test_client::{TestClient, fresh_id, key, test_clients};
 use fencelock_core::{Key, Release};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case(any_name_can_be_held_seen_and_released),
-        case(names_that_look_alike_are_locks_of_their_own),
-        case(names_of_512_bytes_that_differ_in_the_last_are_locks_of_their_own),
+        case(similar_names_are_different_locks),
+        case(names_of_512_bytes_that_differ_in_the_last_are_different_locks),
         case(a_name_and_the_names_below_it_are_locks_of_their_own),
     ]
 }
@@ -89,18 +89,18 @@ const AWKWARD: &[&str] = &[
     "fencelock",
 ];
 
-async fn any_name_can_be_held_seen_and_released(place: &dyn Place) {
-    let [a, b] = rivals(place).await;
+async fn any_name_can_be_held_seen_and_released(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
     for name in AWKWARD {
         check(&a, &b, &key(name)).await;
     }
 }
 
-async fn check(a: &Rival, b: &Rival, name: &Key) {
-    let a = Rival { key: name.clone(), ..a.afresh() };
-    let b = Rival { key: name.clone(), ..b.afresh() };
+async fn check(a: &TestClient, b: &TestClient, name: &Key) {
+    let a = TestClient { key: name.clone(), ..a.new_attempt() };
+    let b = TestClient { key: name.clone(), ..b.new_attempt() };
     a.takes().await;
-    assert_eq!(b.finds_it_busy().await.holders, a.holders());
+    assert_eq!(b.is_refused().await.holders, a.holders());
     assert_eq!(b.seen().await.key, *name, "byte for byte");
     assert_eq!(b.lists().await.map(|holding| holding.key).as_ref(), Some(name), "byte for byte");
     assert_eq!(a.releases().await, Release::Released, "{name:?}");
@@ -144,16 +144,16 @@ const ALIKE: &[&str] = &[
     "a",
 ];
 
-async fn names_that_look_alike_are_locks_of_their_own(place: &dyn Place) {
-    let [client] = rivals(place).await;
+async fn similar_names_are_different_locks(fixture: &dyn Fixture) {
+    let [client] = test_clients(fixture).await;
     let mark = fresh_id();
     let names =
         ALIKE.iter().map(|name| format!("{name}|{mark}")).chain(ALIKE.iter().map(|name| format!("{mark}|{name}")));
     hold_all_at_once(&client, names).await;
 }
 
-async fn names_of_512_bytes_that_differ_in_the_last_are_locks_of_their_own(place: &dyn Place) {
-    let [client] = rivals(place).await;
+async fn names_of_512_bytes_that_differ_in_the_last_are_different_locks(fixture: &dyn Fixture) {
+    let [client] = test_clients(fixture).await;
     let mark = fresh_id().to_string();
     let latin = format!("{mark}{}", "k".repeat(Key::MAX_BYTES - mark.len() - 1));
     let han = format!("{mark}kk{}", "锁".repeat((Key::MAX_BYTES - mark.len() - 3) / 3));
@@ -164,16 +164,16 @@ async fn names_of_512_bytes_that_differ_in_the_last_are_locks_of_their_own(place
     hold_all_at_once(&client, names.into_iter()).await;
 }
 
-async fn a_name_and_the_names_below_it_are_locks_of_their_own(place: &dyn Place) {
-    let [client] = rivals(place).await;
+async fn a_name_and_the_names_below_it_are_locks_of_their_own(fixture: &dyn Fixture) {
+    let [client] = test_clients(fixture).await;
     let top = fresh_id();
     hold_all_at_once(&client, ["", "/a", "/a/b", "/a/b/c", ":fence", ":queue"].iter().map(|end| format!("{top}{end}")))
         .await;
 }
 
 /// All of them are held at the same time, each by its own holder, and each is freed by its own release only.
-async fn hold_all_at_once(client: &Rival, names: impl Iterator<Item = String>) {
-    let holders: Vec<_> = names.map(|name| Rival { key: key(&name), ..client.afresh() }).collect();
+async fn hold_all_at_once(client: &TestClient, names: impl Iterator<Item = String>) {
+    let holders: Vec<_> = names.map(|name| TestClient { key: key(&name), ..client.new_attempt() }).collect();
     for holder in &holders {
         holder.takes().await;
     }

@@ -49,7 +49,7 @@ pub enum Acquire {
     },
     /// Somebody else has it.
     Busy(Occupied),
-    /// A poll by one who has neither the lock nor a place in line.
+    /// A poll by one who has neither the lock nor a position in the queue.
     Gone,
     /// The lock is free, and there are more dead waiters than one call passes over.
     More(Option<Unread>),

@@ -1,6 +1,6 @@
 use super::answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
-use super::line::{Channel, HandOff, Heard, Line, Lives, Name, Unread, Waiters};
 use super::marker::Gate;
+use super::queue::{Channel, HandOff, Heard, Line, Lives, Name, Unread, Waiters};
 use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
 use super::tokens::Tokens;
 use super::value::Value;
@@ -66,7 +66,7 @@ pub enum Seen {
 pub enum Intent {
     /// The lock, now or not at all.
     Try,
-    /// The lock, or a place in line.
+    /// The lock, or a position in the queue.
     Enqueue,
     /// News of either.
     Poll,
@@ -230,7 +230,7 @@ impl KeyModel {
         Ok(Raise::Acked)
     }
 
-    /// `renew.lua`: a held lock has at least this time from now. Never less than its holder was told, and nothing is created.
+    /// `renew.lua`: a held lock has at least this time from now. Never less than what its holder was told; it creates nothing.
     pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Renew {
         self.expire(server);
         let waiters = self.living(server);
@@ -244,7 +244,7 @@ impl KeyModel {
         self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone()))
     }
 
-    /// `release.lua`: gives up the lock, or the place in line for it. A lock that is free then goes to the line, if the
+    /// `release.lua`: gives up the lock, or the position in the queue. A lock that is free then goes to the line, if the
     /// server may grant.
     pub fn release(
         &mut self,

@@ -16,9 +16,9 @@
 mod answer;
 mod foreign;
 mod key;
-mod line;
 mod marker;
 mod message;
+mod queue;
 mod server;
 mod tokens;
 mod value;
@@ -27,9 +27,9 @@ mod waiting;
 pub use answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
 pub use foreign::{Done, OnlyIfFree};
 pub use key::{Claim, Fence, Intent, KeyModel, Lock, Seen};
-pub use line::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Unread, Waiter, Waiters};
 pub use marker::{Found, Gate, Handshake, Later, Marker, Refusal, Visitor, Written};
 pub use message::Message;
+pub use queue::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Unread, Waiter, Waiters};
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use value::{Kind, Value};
 

@@ -1,12 +1,12 @@
 use super::answer::{Acquire, Occupied, Refused};
 use super::key::{Claim, Intent, KeyModel, Lock, Turn, Wrote, take_memory};
-use super::line::{Entry, HandOff, Heard, Name, Unread, Waiter};
+use super::queue::{Entry, HandOff, Heard, Name, Unread, Waiter};
 use super::server::{LINE_TTL_MS, Server, VERSION};
 use super::tokens::Tokens;
 
 /// What the scripts do to the line of waiters.
 impl KeyModel {
-    /// A place at the end of the line for who has none, and a sign of life. A poll gives no place. The dead go out of the line.
+    /// Enqueues the waiter if it is not in the queue, and extends its life. A poll does not enqueue. Removes dead waiters.
     pub(super) fn wait(
         &mut self,
         server: &Server,
@@ -65,7 +65,7 @@ impl KeyModel {
 
     /// A free lock goes to the first waiter that is alive and whose process listens, under a short lease until it
     /// confirms; those passed over are out of the line. It ends before `me`, who is out of the line too. Who is alive and
-    /// has an entry that cannot be read is not served, and keeps its place.
+    /// has an entry that cannot be read is not served, and keeps its position.
     pub(super) fn advance(
         &mut self,
         server: &Server,

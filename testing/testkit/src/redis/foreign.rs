@@ -1,6 +1,6 @@
 use super::resp::RespClient;
 use crate::Reply;
-use fencelock_conformance::{Foreign, ForeignTry};
+use fencelock_conformance::{Foreign, ForeignAttempt};
 use fencelock_core::{BoxFuture, Key};
 use std::time::Duration;
 
@@ -39,14 +39,14 @@ impl RedisForeign {
 }
 
 impl Foreign for RedisForeign {
-    fn take<'a>(&'a self, key: &'a Key, value: &'a str, ttl: Option<Duration>) -> BoxFuture<'a, ForeignTry> {
+    fn take<'a>(&'a self, key: &'a Key, value: &'a str, ttl: Option<Duration>) -> BoxFuture<'a, ForeignAttempt> {
         Box::pin(async move {
             let millis = ttl.unwrap_or_default().as_millis().to_string();
             let mut words = vec!["SET", key.as_str(), value, "NX"];
             if ttl.is_some() {
                 words.extend(["PX", &millis]);
             }
-            if self.must(&words) == Reply::Nil { ForeignTry::Busy } else { ForeignTry::Took }
+            if self.must(&words) == Reply::Nil { ForeignAttempt::Busy } else { ForeignAttempt::Took }
         })
     }
 

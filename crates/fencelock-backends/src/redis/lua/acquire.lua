@@ -1,28 +1,28 @@
--- Takes the lock, or stands in line for it, or asks after either.
+-- Acquires the lock, enqueues a waiter, or polls for either.
 --
 -- ARGV  1 intent: "try", "enqueue" or "poll"      2 holder id      3 value to write: "<holder id> <owner>"
 --       4 ttl, ms      5 client's time, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
 --       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted
 --       10 "proposed" if 5 is the fence that a quorum proposes to its nodes, else "own"      11 run id      12 quorum
 -- Reply {"granted", last token, how many}
---       {"yours"}                               it is the holder's already; a poll confirms it and gives full time
+--       {"yours"}                               the holder already has the lock; a poll confirms it and renews the full TTL
 --       {"queued", ahead, last fence, server's time in us or -1, pttl, value, type}
 --       {"busy", last fence, pttl, value, type}
---       {"gone"}                                a poll by somebody who has neither lock nor place
+--       {"gone"}                                a poll by a holder that has neither the lock nor a position in the queue
 --       {"more"}                                the lock is free, and there are more dead waiters than one call passes over:
 --                                               ask again
 --       {"unreadable"}                          the lock is free, and as many waiters as one call looks at stand first in line,
 --                                               alive, with entries that cannot be read
---       {"version", version}                    with a marker: it is of a version that is not understood
---       {"handshake"}                           with a marker: it is not of this server, or there is none
---       {"nodeset", quorum, nodes}              with a marker: the server belongs to these
+--       {"version", version}                    with a marker: its version is not supported
+--       {"handshake"}                           with a marker: it is missing, or belongs to another run of the server
+--       {"nodeset", quorum, nodes}              with a marker: the server belongs to these nodes
 --       {"quarantined", rest in ms}             with a marker: the server may have forgotten what it granted
 --
--- A reply to a claim that found an unreadable entry in line ends with {holder id, length of the entry, beginning of the entry}.
+-- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
--- A poll is refused too: what a server remembers of a grant may be older than what it forgot.
+-- Polls are refused as well: a grant that the server remembers may be older than one that it forgot.
 
-local LINE_TTL = 3600000     -- 1 h. Far beyond the life of a waiter that says nothing.
+local LINE_TTL = 3600000     -- 1 h. Far longer than the life of a waiter that does not poll.
 
 local refused = refusal(ARGV[11], ARGV[12])
 if refused then return refused end
@@ -33,7 +33,7 @@ local value, kind = occupant()
 local unread
 
 if is_holder(value, id) then
-  -- Only a poll changes the time: an enqueue that arrives twice must not stretch a lease that nobody wants any more.
+  -- Only a poll renews the TTL: a duplicate enqueue must not extend a lease that its client no longer wants.
   if intent ~= 'poll' then return {'yours'} end
   if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[1], ttl) end
   local last = fence()

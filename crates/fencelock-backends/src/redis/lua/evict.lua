@@ -1,12 +1,12 @@
--- Ends the hold that was seen, whoever has it, if it is still that one and of that kind.
+-- Evicts the hold that the client saw, if the lock still has this value and this kind.
 --
--- ARGV  1 value that was seen      2 what it must be: "ours", "foreign" with an end, or "endless", foreign without one
+-- ARGV  1 value that the client saw      2 expected kind: "ours", "foreign" with a TTL, or "endless", foreign without a TTL
 --       3 client's time, us      4 lease of a hand-off, ms      5 run id      6 quorum
--- Reply {1 if it was ended, 0 if it is another by now, 1 if there are more dead waiters than one call passes over, else 0}
--- An answer after an unreadable entry was found in line ends with {holder id, length of the entry, beginning of the entry}.
+-- Reply {1 if it was evicted, 0 if the value has changed, 1 if there are more dead waiters than one call passes over, else 0}
+-- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
--- What is no string, or longer than any lock, is never ended, and neither is the value of a later version, "fencelock:...". One of
--- ours has a fence beside it.
+-- The script never evicts a value that is not a string, that is longer than any lock, or that a later version wrote
+-- ("fencelock:..."). A lock of fencelock has a fence key.
 
 local value, kind = occupant()
 if value ~= ARGV[1] or kind or string.sub(value, 1, 10) == 'fencelock:' then return {0, 0} end

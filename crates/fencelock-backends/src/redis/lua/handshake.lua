@@ -1,5 +1,5 @@
--- A client meets a server: is it still the one that the marker tells of? If not it may have forgotten what it granted, and
--- must not grant before every lease it may have forgotten is over. Also if it has no marker, for then it forgot that.
+-- Checks the marker of this run of the server. If the marker is missing or belongs to another run, the server may have
+-- forgotten its grants; it must not grant before every lease that it may have forgotten has expired.
 --
 -- KEYS  1 marker    hash, without a TTL: "version" of the wire; none in the markers of version 0, which are the same otherwise
 --                                        "epoch" the run id of the server that promised to remember
@@ -9,11 +9,11 @@
 --                                        "nodes" that set, for people
 -- ARGV  1 run id, of this very connection      2 length of a quarantine, ms      3 quorum      4 nodes
 --       5 "trust" or "wait"
--- Reply {rest of the quarantine in ms, quorum, nodes}: what the marker says now
---       {"version", version} of a marker that is not understood
+-- Reply {rest of the quarantine in ms, quorum, nodes}: the current content of the marker
+--       {"version", version} of a marker whose version is not supported
 --
--- A marker of another set is left as it is, also by a server with another run id: a shorter quarantine than that set needs
--- would be begun in its name. Only init changes a set. A marker of another version is left as it is by both.
+-- The script does not change the marker of another set, even after a restart: the quarantine could be shorter than that
+-- set requires. Only init changes a set. Neither script changes a marker of another version.
 
 local marker = redis.call('HMGET', KEYS[1], 'epoch', 'until', 'quorum', 'nodes', 'version')
 if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end

@@ -1,14 +1,14 @@
--- The operator says that this server belongs to this set of nodes from now on.
+-- Registers this server as a member of a set of nodes.
 --
 -- KEYS  1 marker, as in handshake.lua
--- ARGV  as in handshake.lua; "trust" says that it has forgotten nothing
+-- ARGV  as in handshake.lua; "trust" asserts that it has forgotten nothing
 --       6 "join" if other servers of the set come from a set that this one was not in, else "stay"
 -- Reply {"new" | "changed" | "unchanged", rest of the quarantine in ms}
---       {"version", version} of a marker that is not understood
+--       {"version", version} of a marker whose version is not supported
 --
--- What is known of a forgetting stays known: a quarantine that was begun under a shorter longest TTL is made as long as the
--- new one asks for, counted from its beginning, and one that begins now is no shorter than the old set would have asked for.
--- Whoever joins waits from now on, whatever it waited before: the server that it replaces may have granted until now.
+-- A running quarantine is kept: if the new longest TTL is longer, the script extends it, counted from its beginning. A new
+-- quarantine is at least as long as the old set required. A server that joins the set always begins a new quarantine: the
+-- server that it replaces may have granted until now.
 
 local marker = redis.call('HMGET', KEYS[1], 'epoch', 'until', 'span', 'quorum', 'version')
 if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end

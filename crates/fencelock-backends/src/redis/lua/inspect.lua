@@ -1,8 +1,8 @@
--- Who has the lock, as far as one look can tell. It writes nothing.
+-- Returns the holder of the lock. Read-only.
 --
 -- ARGV  1 run id      2 quorum: for a client that asks for a quarantine
--- Reply {value, type, pttl, fence or "", waiters}, or nil if it is free; what keeps the server from granting, as the reply to a
---       claim, where nobody has the lock and the server may have forgotten who does
+-- Reply {value, type, pttl, fence or "", waiters}, or nil if it is free; if the lock is free and the
+--       server may have forgotten its holder, the refusal of a claim
 
 local value, kind = occupant()
 if not value then return refusal(ARGV[1], ARGV[2]) or false end

@@ -1,30 +1,30 @@
--- How the line moves on.
+-- Hands the lock to the next waiter.
 
 local CAP = 32               -- waiters that one call looks at
 
--- The lock is free: it goes to the first waiter that is alive, under a short lease until that one confirms. A waiter whose
--- channel nobody reads has no process any more. Whoever is passed over is out of the line, with one exception: a waiter that is
--- alive and whose entry cannot be read keeps its place until its life is over. Its client writes the entry anew with each poll.
--- The message names the server: what a master publishes is also heard at its replicas, by who takes them for the master.
--- Its key follows a tab in every version, so that whoever cannot read the rest knows what to ask for.
--- Returns "mine" if it came to `me`, who is then out of the line too; "given" if the lock is somebody else's now; "nobody" if
--- the line has nobody else; "more" if it looked at as many as one call may, and others are left; "unreadable" if none of those
--- could be read, so that another call would look at the same. Then, if there was one, the first that could not be read: its id, and
--- the length and the beginning of its entry.
+-- Grants the free lock to the first waiter that is alive, with a short lease until the waiter confirms. A waiter whose channel
+-- has no subscriber is dead. Waiters that are skipped leave the queue, except a live waiter whose entry cannot be read: it keeps
+-- its position until its life ends, and its client rewrites the entry with each poll.
+-- The message contains the run id, because replicas forward the messages of their master to clients that are connected to them.
+-- In every version the key follows a tab, so that a client that cannot read the rest can poll for the key.
+-- Returns "mine" if `me` is the next waiter, and removes it from the queue; "given" if another waiter now has the lock; "nobody" if
+-- no other waiter is left; "more" if the call reached its limit and waiters are left; "unreadable" if it reached the limit and no
+-- entry could be read, so that another call would give the same result. The second value describes the first unreadable entry, if
+-- any: holder id, length and beginning.
 local function advance(me, client_time, claim_ttl, run_id)
-  -- Asked first, for mostly nobody waits. What is no line has nobody in it.
+  -- Checked first, because the queue is usually empty. A key of another type counts as an empty queue.
   local waiting = tolerant('ZCARD', KEYS[3])
   if not waiting or waiting == 0 then return 'nobody' end
   local now, exact = clock(client_time)
-  -- What every version writes. What follows the first tab a later one has added: it asks for less than the whole lock, so an
-  -- exclusive grant is right for it too.
+  -- The fields of every version. Later versions add fields after the first tab; they request less than an exclusive lock, so an
+  -- exclusive grant is correct for them as well.
   local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'
   local SHOWN = 16           -- bytes of an unreadable entry that are reported
   local kept, unread = 0
   for _ = 1, CAP do
     local id = redis.call('ZRANGE', KEYS[3], kept, kept)[1]
     if not id then return 'nobody', unread end
-    -- These may be no hash and no sorted set; then nothing is known of the waiter.
+    -- These keys may have other types; then the waiter counts as dead.
     local alive, entry, ttl, wanted, channel, value = tonumber(tolerant('ZSCORE', KEYS[5], id))
     if alive and alive * 1000 > now then
       entry = tolerant('HGET', KEYS[4], id) or ''

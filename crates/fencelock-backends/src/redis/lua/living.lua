@@ -1,4 +1,4 @@
--- How many wait and are alive. Where TIME is refused, how many wait.
+-- The number of live waiters; the number of all waiters if TIME is denied.
 local function living()
   local waiting = tolerant('ZCARD', KEYS[3])
   if not waiting or waiting == 0 then return 0 end

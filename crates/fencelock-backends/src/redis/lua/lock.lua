@@ -1,7 +1,7 @@
--- What all scripts of a lock share. Each is made of this, of those parts that it needs, and of its own: a function costs time where
--- it is defined, not only where it is called.
+-- Shared by all scripts of a lock. Each script consists of this file, the parts that it needs, and its own code: a function costs
+-- time when it is defined, not only when it is called.
 --
--- KEYS  1 lock      string: "<holder id> <owner>", or whatever another program put there
+-- KEYS  1 lock      string: "<holder id> <owner>", or the value of another program
 --       2 fence     string: the greatest fencing token given, microseconds; the last of a block
 --       3 line      zset: holder ids of waiters by ticket
 --       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "<version>" and what a later
@@ -9,19 +9,19 @@
 --       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count without another poll
 --       6 marker    only for clients that ask for a quarantine, see handshake.lua
 --
--- What may grant ends its arguments with the run id of the server that the connection began with, "-" if that is not
--- known; with a marker also with the quorum that it must name.
+-- The last arguments of every script that may grant are the run id that the connection saw first, "-" if it is unknown, and,
+-- with a marker, the quorum that the marker must name.
 --
--- One script runs at a time, and the server's time stands still while it runs. Nothing that a client can make long is
--- gone through in one call: what is left is told with "more", and whoever asks again goes on with it.
+-- One script runs at a time, and the server's time does not change while it runs. The work of one call is limited: the reply
+-- "more" means that work is left, and the next call continues it.
 
 local FENCE_TTL = 86400000   -- 24 h idle. The fence follows the time, so forgetting it then cannot lower it.
 
--- As redis.call, but what another program has put there, of another type, is as if it was not there.
+-- As redis.call, but a key of another type, written by another program, counts as missing.
 local function tolerant(...)
   local answer = redis.pcall(...)
   if type(answer) ~= 'table' or not answer.err then return answer end
-  -- Once more, for the server's own error: Redis 6.2 cannot raise one that was caught.
+  -- Calls again to raise the server's own error: Redis 6.2 cannot raise one that was caught.
   if not string.find(answer.err, 'WRONGTYPE', 1, true) then redis.call(...) end
   return false
 end

@@ -1,4 +1,4 @@
--- Takes out of the line at most CAP of those whose life is over, but not `me`, who is asking. How many.
+-- Removes at most CAP dead waiters from the queue, except `me`, the caller. Returns their number.
 local function purge(me, now_ms)
   local dead = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now_ms), 'LIMIT', 0, CAP)
   for i = #dead, 1, -1 do

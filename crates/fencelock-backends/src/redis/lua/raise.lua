@@ -1,7 +1,7 @@
--- Makes the fence of a held lock this one: how the nodes of a quorum agree on one token.
+-- Raises the fence of a held lock, so that the nodes of a quorum agree on one token.
 --
 -- ARGV  1 holder id      2 fence, us      3 run id      4 quorum
--- Reply 1 if the lock is the holder's and its fence is this one now, 0 if it is not, or its fence was beyond
+-- Reply 1 if the holder has the lock and the fence was raised, 0 if another client has it or the fence was greater
 
 if refusal(ARGV[3], ARGV[4]) then return 0 end
 local value = occupant()

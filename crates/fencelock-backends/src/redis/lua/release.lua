@@ -1,11 +1,11 @@
--- Gives up the lock, or a place in line for it.
+-- Releases the lock, or removes a waiter from the queue.
 --
 -- ARGV  1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
 -- Reply {"released" | "absent", 1 if there are more dead waiters than one call passes over, else 0} | {"taken", value, type}
--- An answer after an unreadable entry was found in line ends with {holder id, length of the entry, beginning of the entry}.
+-- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
--- A server that may not grant hands nothing over either: its line may be from before it forgot. Whoever hears of more sends
--- the same again, or leaves the rest to whoever asks next.
+-- A server that may not grant does not hand over either: its queue may be older than the data that it lost. After the reply 1
+-- the client calls the script again, or leaves the rest to the next claim.
 
 local value, kind = occupant()
 local answer = 'absent'

@@ -1,6 +1,6 @@
--- How the next fencing tokens are drawn.
+-- Generates fencing tokens.
 
--- Microseconds by the server's clock, and true; where TIME is refused, by the client's, and false.
+-- The server's time in microseconds, and true; the client's time, and false, if TIME is denied.
 local function clock(client_time)
   local time = redis.pcall('TIME')
   if time.err then return tonumber(client_time), false end

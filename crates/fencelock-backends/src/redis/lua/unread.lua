@@ -1,8 +1,8 @@
--- What of a lock this version cannot read, for doctor. It writes nothing.
+-- Returns the data of a lock that this version cannot read, for doctor. Read-only.
 --
 -- Reply {value of the lock or "", entries that cannot be read, {holder id, length of the entry, beginning of the entry} of the first}
 --
--- Only the first in line are looked at: a waiter that is kept in line comes to stand there.
+-- Only the first waiters are checked: a waiter that is never served moves to the front.
 
 local MOST = 100             -- waiters
 local SHOWN = 16             -- bytes of an entry
@@ -10,7 +10,7 @@ local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'      -- as in line.lua
 
 local value, kind = occupant()
 local time = redis.pcall('TIME')
--- Where it is refused, nobody's life is over.
+-- If TIME is denied, every waiter counts as alive.
 local now_ms = time.err and 0 or time[1] * 1000 + math.floor(time[2] / 1000)
 local found, first = 0
 for _, id in ipairs(tolerant('ZRANGE', KEYS[3], 0, MOST - 1) or {}) do

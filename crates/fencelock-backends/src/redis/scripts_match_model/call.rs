@@ -2,10 +2,10 @@
 
 use super::RUN_ID;
 use super::expected::Expected;
-use super::guest::{self, Guest, Visit, rest};
+use super::quarantined_client::{self, QuarantinedClient, Visit, rest};
 use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
-use crate::redis::guard::{Guard, Pass};
+use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::script::{self, Call, Evicting};
 use fencelock_conformance::model::{
     self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Later, Left, Look, Marker, Server, Value,
@@ -50,7 +50,7 @@ fn acquired(answer: Acquire) -> Reply {
         Acquire::Gone => (vec![text("gone")], None),
         Acquire::More(unread) => (vec![text("more")], unread),
         Acquire::Unreadable(unread) => (vec![text("unreadable")], unread),
-        Acquire::Refused(refusal) => (guest::refused(&refusal), None),
+        Acquire::Refused(refusal) => (quarantined_client::refused(&refusal), None),
     };
     words.extend(unread(found));
     Reply::Array(words)
@@ -99,7 +99,7 @@ fn inspected(answer: Look) -> Reply {
     let seen = match answer {
         Look::Held(seen) => seen,
         Look::Free => return Reply::Nil,
-        Look::Refused(refusal) => return Reply::Array(guest::refused(&refusal)),
+        Look::Refused(refusal) => return Reply::Array(quarantined_client::refused(&refusal)),
     };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
     Reply::Array(vec![text(&seen.by), text(seen.by.kind()), pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
@@ -133,20 +133,21 @@ pub(super) struct Both<'a> {
     pub(super) key: &'a mut KeyModel,
     pub(super) marker: &'a mut Marker,
     /// Who asks for a quarantine, if anybody.
-    pub(super) guest: Option<Guest>,
+    pub(super) quarantined_client: Option<QuarantinedClient>,
     pub(super) mutant: Option<Mutant>,
 }
 
 impl Both<'_> {
     pub(super) fn run(self, command: &Command, publish: &mut impl FnMut(HandOff) -> Heard) -> (Sent, Expected) {
-        if let (Command::Visit(visit), Some(guest)) = (command, self.guest) {
-            return self.visit(&guest, *visit);
+        if let (Command::Visit(visit), Some(quarantined_client)) = (command, self.quarantined_client) {
+            return self.visit(&quarantined_client, *visit);
         }
-        let Self { name, server, key, marker, guest, mutant } = self;
+        let Self { name, server, key, marker, quarantined_client, mutant } = self;
         let changes = Changes { mutant, cap: server.cap };
-        let guard = guest.map(|guest| (guest, guest.guard(name)));
-        let pass = guard.as_ref().map_or(Pass::free(RUN_ID), |(guest, guard)| guard.pass(guest.epoch()));
-        let gate = guard.as_ref().map_or(Gate::Open, |(guest, guard)| guest.gate(guard, marker, server));
+        let required = quarantined_client.map(|client| (client, client.quarantine(name)));
+        let required = required.as_ref();
+        let epoch_check = required.map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
+        let gate = required.map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
@@ -161,14 +162,14 @@ impl Both<'_> {
                     ..model::Claim::try_for(*holder, *ttl_ms, proposal.near(server, key))
                 };
                 let answer = key.acquire(server, &claim, &gate, publish);
-                (Sent::script(acquire(name, &claim, pass), changes), Expected::or_refused(answer, acquired))
+                (Sent::script(acquire(name, &claim, epoch_check), changes), Expected::or_refused(answer, acquired))
             }
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
                 let answer = key.raise(server, *holder, to.get(), &gate);
                 let number = |answer| int(u64::from(answer == model::Raise::Acked));
                 (
-                    Sent::script(script::raise(name, &id(*holder), to, pass), changes),
+                    Sent::script(script::raise(name, &id(*holder), to, epoch_check), changes),
                     Expected::or_refused(answer, number),
                 )
             }
@@ -181,42 +182,42 @@ impl Both<'_> {
             Command::Release { holder, proposal } => {
                 let proposal = proposal.near(server, key);
                 let answer = key.release(server, *holder, proposal, hand_off_ms, &gate, publish);
-                let call = script::release(name, &id(*holder), proposal, pass);
+                let call = script::release(name, &id(*holder), proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, released))
             }
             Command::Inspect => {
                 let answer = key.look(server, &gate);
-                (Sent::script(script::inspect(name, pass), changes), Expected::or_refused(answer, inspected))
+                (Sent::script(script::inspect(name, epoch_check), changes), Expected::or_refused(answer, inspected))
             }
             Command::Evict { seen, kind, proposal } => {
                 let there = key.lock.as_ref().map(|lock| lock.value.clone());
                 let seen = seen.clone().or(there).unwrap_or(Value::Foreign("".into()));
                 let proposal = proposal.near(server, key);
                 let answer = key.evict(server, (&seen, *kind), proposal, hand_off_ms, &gate, publish);
-                let call = script::evict(name, seen.to_string().as_bytes(), evicting(*kind), proposal, pass);
+                let call = script::evict(name, seen.to_string().as_bytes(), evicting(*kind), proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
             Command::DeleteMarker => {
                 let there = marker.written.take().is_some();
-                let words = ["DEL", &Guard::alone(name, Ttl::default(), false).marker];
+                let words = ["DEL", &Quarantine::alone(name, Ttl::default(), false).marker];
                 (Sent::plain(&words), Expected::Reply(int(u64::from(there))))
             }
             Command::MarkerVersion(version) => marker_version(name, marker, *version),
-            Command::Visit(_) => unreachable!("only guests visit"),
+            Command::Visit(_) => unreachable!("only quarantined clients visit"),
             Command::Foreign(foreign) => foreign.run(name, server, key),
         }
     }
 
-    fn visit(self, guest: &Guest, visit: Visit) -> (Sent, Expected) {
+    fn visit(self, quarantined_client: &QuarantinedClient, visit: Visit) -> (Sent, Expected) {
         let Both { name, server, marker, mutant, .. } = self;
         let changes = Changes { mutant, cap: server.cap };
-        let guard = guest.guard(name);
-        let visitor = guest.visitor(&guard);
+        let quarantine = quarantined_client.quarantine(name);
+        let visitor = quarantined_client.visitor(&quarantine);
         match visit {
             Visit::Handshake => {
                 let answer = marker.handshake(server, &visitor);
                 (
-                    Sent::script(script::handshake(&guard, guest.epoch()), changes),
+                    Sent::script(script::handshake(&quarantine, quarantined_client.epoch()), changes),
                     Expected::or_refused(answer, |answer| match answer {
                         Ok(Handshake { rest_ms, quorum, nodes }) => {
                             Reply::Array(vec![rest(rest_ms), text(&quorum), text(&nodes)])
@@ -233,7 +234,10 @@ impl Both<'_> {
                     Found::Unchanged => "unchanged",
                 };
                 (
-                    Sent::script(script::init(&guard, guest.epoch(), guest.trust(), joins), changes),
+                    Sent::script(
+                        script::init(&quarantine, quarantined_client.epoch(), quarantined_client.trust(), joins),
+                        changes,
+                    ),
                     Expected::or_refused(answer, |answer| match answer {
                         Ok((found, rest_ms)) => Reply::Array(vec![text(word(found)), rest(rest_ms)]),
                         Err(later) => version(&later),
@@ -249,12 +253,12 @@ fn marker_version(name: &str, marker: &mut Marker, version: Option<&str>) -> (Se
     const SET: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end redis.call('HDEL', KEYS[1], 'version') \
         if ARGV[1] then redis.call('HSET', KEYS[1], 'version', ARGV[1]) end return 1";
     let done = marker.foreign_version(version);
-    let key = Guard::alone(name, Ttl::default(), false).marker;
+    let key = Quarantine::alone(name, Ttl::default(), false).marker;
     let words: Vec<&str> = ["EVAL", SET, "1", &key].into_iter().chain(version).collect();
     (Sent::plain(&words), Expected::Reply(int(u64::from(done == model::Done::Yes))))
 }
 
-fn acquire(name: &str, claim: &model::Claim, pass: Pass<'_>) -> Call {
+fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Call {
     let holder = Holder { id: id(claim.holder), owner: Owner::from_text(claim.owner.as_deref().unwrap_or_default()) };
     let intent = match claim.intent {
         model::Intent::Try => Intent::Try,
@@ -266,5 +270,5 @@ fn acquire(name: &str, claim: &model::Claim, pass: Pass<'_>) -> Call {
     let wanted = u32::try_from(claim.wanted).ok().and_then(NonZeroU32::new).unwrap();
     let asked = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
     let asked = if claim.proposed { asked.with_proposal(claim.proposal) } else { asked };
-    script::acquire(name, &asked, claim.proposal, &channel, pass)
+    script::acquire(name, &asked, claim.proposal, &channel, epoch_check)
 }

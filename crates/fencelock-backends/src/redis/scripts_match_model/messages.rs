@@ -1,6 +1,6 @@
 //! The reader of messages against its specification, with messages of this version, of others, and nearly of this one.
 
-use super::dice::Dice;
+use super::rng::Rng;
 use crate::redis::message::{Grant, Message};
 use fencelock_conformance::model::{self, Channel, HandOff, Name};
 
@@ -10,25 +10,25 @@ const WORDS: [&str; 12] =
 const KEYS: [&str; 3] = ["k", "nightly report", "a b c d e f g"];
 
 /// As the scripts write it, with up to two words changed, added or left out. A tenth are of version 0.
-fn message(dice: &mut Dice) -> String {
-    let to = Name::Holder(u128::from(dice.roll()) << 64 | u128::from(dice.roll()));
-    let fence = 1_780_000_000_000_000 + dice.below(1_000_000);
-    let hand_off = HandOff { channel: Channel(0), to, fence, count: 1 + dice.below(64), lease_ms: dice.below(3001) };
-    let key = dice.pick(&KEYS);
-    if dice.percent(10) {
+fn message(rng: &mut Rng) -> String {
+    let to = Name::Holder(u128::from(rng.next()) << 64 | u128::from(rng.next()));
+    let fence = 1_780_000_000_000_000 + rng.below(1_000_000);
+    let hand_off = HandOff { channel: Channel(0), to, fence, count: 1 + rng.below(64), lease_ms: rng.below(3001) };
+    let key = rng.pick(&KEYS);
+    if rng.percent(10) {
         let HandOff { to, fence, count, lease_ms, .. } = hand_off;
         return format!("{} {fence} {count} {lease_ms} 5e4f {key}", to.text());
     }
     let text = hand_off.text("5e4f", key);
     let (words, key) = text.split_once('\t').unwrap();
     let mut words: Vec<&str> = words.split(' ').collect();
-    for _ in 0..dice.below(3) {
-        let place = usize::try_from(dice.below(words.len() as u64)).unwrap();
-        match dice.below(4) {
-            0 => words.insert(place, dice.pick(&WORDS)),
-            1 => words.push(dice.pick(&WORDS)),
+    for _ in 0..rng.below(3) {
+        let place = usize::try_from(rng.below(words.len() as u64)).unwrap();
+        match rng.below(4) {
+            0 => words.insert(place, rng.pick(&WORDS)),
+            1 => words.push(rng.pick(&WORDS)),
             2 if words.len() > 1 => drop(words.remove(place)),
-            _ => words[place] = dice.pick(&WORDS),
+            _ => words[place] = rng.pick(&WORDS),
         }
     }
     format!("{}\t{key}", words.join(" "))
@@ -73,9 +73,9 @@ const WRONG: [(&str, Wrong); 4] = [
 
 #[test]
 fn messages_are_read_as_the_model_says() {
-    let mut dice = Dice::new(1);
+    let mut rng = Rng::new(1);
     for _ in 0..MESSAGES {
-        let text = message(&mut dice);
+        let text = message(&mut rng);
         assert_eq!(read(&text), model::Message::read(&text), "{text:?}");
     }
 }
@@ -83,9 +83,9 @@ fn messages_are_read_as_the_model_says() {
 #[test]
 fn a_reader_that_is_wrong_in_one_thing_is_found() {
     for (name, wrong) in WRONG {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::new(1);
         let found = (0..MESSAGES).any(|_| {
-            let text = message(&mut dice);
+            let text = message(&mut rng);
             read(&wrong(&text)) != model::Message::read(&text)
         });
         assert!(found, "{name}");

@@ -4,26 +4,26 @@
 //! clock stands still but for the steps of the game, so answers, messages and everything under and beside the key are
 //! compared to the millisecond, after every command.
 //!
-//! A difference is printed as the shortest story that shows it. `FENCELOCK_SEED=n` plays its batch alone.
+//! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` plays its batch alone.
 //! `FENCELOCK_SEQUENCES=n` plays so many.
 #![cfg(target_os = "linux")]
 
 mod call;
-mod dice;
+mod coverage;
+mod differential;
 mod expected;
 mod foreign;
-mod game;
-mod guest;
 mod messages;
 mod mutants;
+mod quarantined_client;
 mod real;
+mod rng;
 mod sent;
 mod shrink;
-mod sights;
 mod step;
 
+use coverage::Coverage;
 use real::Real;
-use sights::Sights;
 
 /// Keys side by side, and steps of each.
 const SIZE: (usize, usize) = (100, 30);
@@ -37,22 +37,22 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn the_scripts_do_what_the_model_says() {
-    let Some(mut real) = Real::start(game::START_US) else { return };
+    let Some(mut real) = Real::start(differential::START_US) else { return };
     let sequences = number("FENCELOCK_SEQUENCES").map_or(SEQUENCES, |n| usize::try_from(n).unwrap());
     let seeds = match number("FENCELOCK_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..sequences.div_ceil(SIZE.0) as u64,
     };
     let complete = seeds.end - seeds.start >= 200;
-    let mut sights = Sights::default();
+    let mut coverage = Coverage::default();
     for seed in seeds {
-        let Err((story, difference)) = game::play(&mut real, seed, SIZE, None, &mut sights) else { continue };
-        let (story, difference) =
-            shrink::shrink(&mut real, &story, None, game::cap(seed)).unwrap_or((story, difference));
-        let steps = story.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>().join("\n");
+        let Err((trace, difference)) = differential::play(&mut real, seed, SIZE, None, &mut coverage) else { continue };
+        let (trace, difference) =
+            shrink::shrink(&mut real, &trace, None, differential::cap(seed)).unwrap_or((trace, difference));
+        let steps = trace.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>().join("\n");
         panic!("FENCELOCK_SEED={seed} shows a difference\n\n{steps}\n\n{}", difference.what);
     }
     if complete {
-        sights.must_be_complete();
+        coverage.must_be_complete();
     }
 }

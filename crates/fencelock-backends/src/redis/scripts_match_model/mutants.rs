@@ -1,10 +1,10 @@
 //! Scripts that are wrong in one place. Each must be found, and soon.
 
-use super::game::{self, START_US};
+use super::coverage::Coverage;
+use super::differential::{self, START_US};
 use super::real::Real;
 use super::sent::Mutant;
 use super::shrink::shrink;
-use super::sights::Sights;
 
 /// A batch of so many sequences, so many times at most.
 const SIZE: (usize, usize) = (50, 30);
@@ -290,19 +290,19 @@ fn a_script_that_is_wrong_in_one_place_is_found() {
     for (name, mutant) in MUTANTS {
         assert!(sources.iter().any(|source| source.contains(mutant.from)), "{name}: no script has {:?}", mutant.from);
         let find = |seed| {
-            let found = game::play(&mut real, seed, SIZE, Some(*mutant), &mut Sights::default()).err();
-            found.map(|(story, difference)| (story, difference, game::cap(seed)))
+            let found = differential::play(&mut real, seed, SIZE, Some(*mutant), &mut Coverage::default()).err();
+            found.map(|(trace, difference)| (trace, difference, differential::cap(seed)))
         };
-        let Some((story, difference, cap)) = (1000..1000 + BATCHES).find_map(find) else {
+        let Some((trace, difference, cap)) = (1000..1000 + BATCHES).find_map(find) else {
             missed.push(name);
             continue;
         };
-        let length = story.len();
-        // The keys do not touch each other, so the story of one shows the difference without the others.
-        let (shortest, difference) = shrink(&mut real, &story, Some(*mutant), cap)
-            .unwrap_or_else(|| panic!("{name}: not to be seen in the story alone: {difference:?}"));
+        let length = trace.len();
+        // The keys do not touch each other, so the trace of one shows the difference without the others.
+        let (shortest, difference) = shrink(&mut real, &trace, Some(*mutant), cap)
+            .unwrap_or_else(|| panic!("{name}: not to be seen in the trace alone: {difference:?}"));
         let shortest = shortest.len();
-        println!("{name}: a story of {length} steps, {shortest} when shrunk; it differs in {}", difference.what);
+        println!("{name}: a trace of {length} steps, {shortest} when shrunk; it differs in {}", difference.what);
     }
     assert!(missed.is_empty(), "not found in {} sequences: {missed:#?}", BATCHES * SIZE.0 as u64);
 }

@@ -1,17 +1,17 @@
 //! What may happen, and how it is chosen.
 
-use super::dice::Dice;
-use super::guest::{Guest, Visit};
+use super::quarantined_client::{QuarantinedClient, Visit};
+use super::rng::Rng;
 use fencelock_conformance::model::{
     Channel, Entry, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Seen, Value, Waiter,
 };
 
-/// One moment of a key's story: first the server changes, then a command runs.
+/// One moment of a key's trace: first the server changes, then a command runs.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) around: Around,
     /// Who asks for a quarantine, if anybody.
-    pub(super) guest: Option<Guest>,
+    pub(super) quarantined_client: Option<QuarantinedClient>,
     pub(super) command: Command,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum Command {
         proposal: Token,
     },
     Foreign(Foreign),
-    /// Only of guests.
+    /// Only of quarantined clients.
     Visit(Visit),
     DeleteMarker,
     /// A client of another version has written the marker.
@@ -184,9 +184,9 @@ const GARBAGE: [&str; 9] = [
 /// What follows the common part of an entry: nothing in version 0.
 const VERSIONS: [Option<&str>; 6] = [None, Some("1 r 1 4"), Some("2"), Some("2 s 3 10"), Some(""), Some("x\ty")];
 
-fn value(dice: &mut Dice) -> Value {
-    let hex = format!("{:032x}", dice.pick(&HOLDERS));
-    Value::parse(&match dice.below(13) {
+fn value(rng: &mut Rng) -> Value {
+    let hex = format!("{:032x}", rng.pick(&HOLDERS));
+    Value::parse(&match rng.below(13) {
         0 => hex,
         1 => format!("{hex} "),
         2 => format!("{hex} host:1"),
@@ -201,144 +201,140 @@ fn value(dice: &mut Dice) -> Value {
     })
 }
 
-fn proposal(dice: &mut Dice) -> Token {
-    match dice.below(12) {
-        0 => Token::Exactly(dice.pick(&[0, 1, FENCE_MAX - 1, FENCE_MAX])),
-        1 => Token::NearFence(dice.pick(&[-1, 0, 1])),
+fn proposal(rng: &mut Rng) -> Token {
+    match rng.below(12) {
+        0 => Token::Exactly(rng.pick(&[0, 1, FENCE_MAX - 1, FENCE_MAX])),
+        1 => Token::NearFence(rng.pick(&[-1, 0, 1])),
         2..=5 => Token::NearNow(0),
-        _ => Token::NearNow(dice.pick(&OFFSETS_US)),
+        _ => Token::NearNow(rng.pick(&OFFSETS_US)),
     }
 }
 
-fn name(dice: &mut Dice) -> Name {
-    if dice.percent(60) {
-        Name::Holder(dice.pick(&HOLDERS))
-    } else {
-        Name::Other(dice.pick(&["", "nobody", "~"]).into())
-    }
+fn name(rng: &mut Rng) -> Name {
+    if rng.percent(60) { Name::Holder(rng.pick(&HOLDERS)) } else { Name::Other(rng.pick(&["", "nobody", "~"]).into()) }
 }
 
 /// What another version, or another program, may have written of somebody.
-fn named_entry(dice: &mut Dice) -> (Name, Entry) {
-    if dice.percent(50) {
-        let name = name(dice);
-        let text = dice.pick(&GARBAGE).replace("ID", &name.text());
+fn named_entry(rng: &mut Rng) -> (Name, Entry) {
+    if rng.percent(50) {
+        let name = name(rng);
+        let text = rng.pick(&GARBAGE).replace("ID", &name.text());
         return (name, Entry::Garbage(text.into()));
     }
-    let holder = dice.pick(&HOLDERS);
-    let value = Value::Ours { holder, owner: Some(dice.pick(&OWNERS).into()) };
-    let (ttl_ms, wanted) = (dice.pick(&TTLS), dice.pick(&WANTED).into());
-    let channel = dice.pick(&[None, Some(Channel(0)), Some(Channel(1))]);
-    let version = dice.pick(&VERSIONS).map(Into::into);
+    let holder = rng.pick(&HOLDERS);
+    let value = Value::Ours { holder, owner: Some(rng.pick(&OWNERS).into()) };
+    let (ttl_ms, wanted) = (rng.pick(&TTLS), rng.pick(&WANTED).into());
+    let channel = rng.pick(&[None, Some(Channel(0)), Some(Channel(1))]);
+    let version = rng.pick(&VERSIONS).map(Into::into);
     (Name::Holder(holder), Entry::Waiter(Waiter { ttl_ms, wanted, channel, value, version }))
 }
 
-fn foreign(dice: &mut Dice) -> Foreign {
-    match dice.below(23) {
+fn foreign(rng: &mut Rng) -> Foreign {
+    match rng.below(23) {
         0..=3 => {
-            let ttl_ms = if dice.percent(70) { Some(dice.pick(&FOREIGN_TTLS)) } else { None };
-            Foreign::Set { value: value(dice), ttl_ms, nx: dice.percent(50) }
+            let ttl_ms = if rng.percent(70) { Some(rng.pick(&FOREIGN_TTLS)) } else { None };
+            Foreign::Set { value: value(rng), ttl_ms, nx: rng.percent(50) }
         }
         4..=6 => Foreign::Delete,
-        7 | 8 => Foreign::CompareAndDelete(value(dice)),
+        7 | 8 => Foreign::CompareAndDelete(value(rng)),
         9 => Foreign::Persist,
-        10 => Foreign::Put(dice.pick(&KINDS)),
+        10 => Foreign::Put(rng.pick(&KINDS)),
         11 => {
-            let token = dice.pick(&[
+            let token = rng.pick(&[
                 Token::Exactly(FENCE_MAX - 1),
                 Token::Exactly(FENCE_MAX),
                 Token::Exactly(FENCE_MAX + 1),
                 Token::NearNow(2_000_000),
                 Token::NearNow(0),
             ]);
-            Foreign::PutFence { token, ttl_ms: dice.pick(&FOREIGN_TTLS) }
+            Foreign::PutFence { token, ttl_ms: rng.pick(&FOREIGN_TTLS) }
         }
-        12 => Foreign::PutInLine { ticket: dice.below(3), name: name(dice) },
+        12 => Foreign::PutInLine { ticket: rng.below(3), name: name(rng) },
         13..=15 => {
-            let (name, entry) = named_entry(dice);
+            let (name, entry) = named_entry(rng);
             Foreign::PutEntry { name, entry }
         }
         16..=20 => {
-            let (name, entry) = named_entry(dice);
-            Foreign::Join { ticket: dice.below(3), name, life_ms: dice.pick(&[1, 1000, 3000, 60_000]), entry }
+            let (name, entry) = named_entry(rng);
+            Foreign::Join { ticket: rng.below(3), name, life_ms: rng.pick(&[1, 1000, 3000, 60_000]), entry }
         }
-        _ => Foreign::DropEntry(name(dice)),
+        _ => Foreign::DropEntry(name(rng)),
     }
 }
 
-/// One of a guest, who also has to do with the marker.
-pub(super) fn of_guest(dice: &mut Dice) -> Command {
-    match dice.below(40) {
+/// A command of a quarantined client, which also calls the scripts of the marker.
+pub(super) fn of_quarantined_client(rng: &mut Rng) -> Command {
+    match rng.below(40) {
         0..=6 => Command::Visit(Visit::Handshake),
-        7..=9 => Command::Visit(Visit::Init { joins: dice.percent(40) }),
-        10 if dice.percent(60) => Command::DeleteMarker,
-        10 => Command::MarkerVersion(dice.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
-        // Of whoever has the key: what a guard keeps from being handed over.
-        11..=13 => Command::Evict { seen: None, kind: dice.pick(&KINDS_SEEN), proposal: proposal(dice) },
-        _ => command(dice),
+        7..=9 => Command::Visit(Visit::Init { joins: rng.percent(40) }),
+        10 if rng.percent(60) => Command::DeleteMarker,
+        10 => Command::MarkerVersion(rng.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
+        // Of whoever has the key: what a quarantine keeps from being handed over.
+        11..=13 => Command::Evict { seen: None, kind: rng.pick(&KINDS_SEEN), proposal: proposal(rng) },
+        _ => command(rng),
     }
 }
 
-pub(super) fn command(dice: &mut Dice) -> Command {
-    let holder = dice.pick(&HOLDERS[..3]);
-    match dice.below(20) {
+pub(super) fn command(rng: &mut Rng) -> Command {
+    let holder = rng.pick(&HOLDERS[..3]);
+    match rng.below(20) {
         0..=8 => Command::Acquire {
-            intent: dice.pick(&[Intent::Try, Intent::Enqueue, Intent::Enqueue, Intent::Poll]),
+            intent: rng.pick(&[Intent::Try, Intent::Enqueue, Intent::Enqueue, Intent::Poll]),
             holder,
-            owner: dice.pick(&OWNERS),
-            ttl_ms: dice.pick(&TTLS),
-            proposal: proposal(dice),
-            proposed: dice.percent(40),
-            channel: dice.pick(&[None, Some(Channel(0)), Some(Channel(0)), Some(Channel(1))]),
-            wanted: dice.pick(&WANTED),
+            owner: rng.pick(&OWNERS),
+            ttl_ms: rng.pick(&TTLS),
+            proposal: proposal(rng),
+            proposed: rng.percent(40),
+            channel: rng.pick(&[None, Some(Channel(0)), Some(Channel(0)), Some(Channel(1))]),
+            wanted: rng.pick(&WANTED),
         },
-        9..=12 => Command::Release { holder, proposal: proposal(dice) },
-        13 | 14 => Command::Renew { holder, ttl_ms: dice.pick(&TTLS), told_ms: dice.pick(&TOLD) },
+        9..=12 => Command::Release { holder, proposal: proposal(rng) },
+        13 | 14 => Command::Renew { holder, ttl_ms: rng.pick(&TTLS), told_ms: rng.pick(&TOLD) },
         15 | 16 => Command::Raise {
             holder,
-            to: match dice.below(3) {
-                0 => Token::NearFence(dice.pick(&[-1, 0, 1, 1000])),
-                1 => Token::NearNow(dice.pick(&OFFSETS_US)),
-                _ => Token::Exactly(dice.pick(&[1, FENCE_MAX - 1, FENCE_MAX])),
+            to: match rng.below(3) {
+                0 => Token::NearFence(rng.pick(&[-1, 0, 1, 1000])),
+                1 => Token::NearNow(rng.pick(&OFFSETS_US)),
+                _ => Token::Exactly(rng.pick(&[1, FENCE_MAX - 1, FENCE_MAX])),
             },
         },
-        17 if dice.percent(80) => {
-            let seen = if dice.percent(70) { None } else { Some(value(dice)) };
-            Command::Evict { seen, kind: dice.pick(&KINDS_SEEN), proposal: proposal(dice) }
+        17 if rng.percent(80) => {
+            let seen = if rng.percent(70) { None } else { Some(value(rng)) };
+            Command::Evict { seen, kind: rng.pick(&KINDS_SEEN), proposal: proposal(rng) }
         }
         17 => Command::Inspect,
-        _ => Command::Foreign(foreign(dice)),
+        _ => Command::Foreign(foreign(rng)),
     }
 }
 
 /// `keys` are looked at for moments at which something ends.
-pub(super) fn around(dice: &mut Dice, before: &Around, now_us: u64, keys: &[KeyModel], markers: &[Marker]) -> Around {
+pub(super) fn around(rng: &mut Rng, before: &Around, now_us: u64, keys: &[KeyModel], markers: &[Marker]) -> Around {
     let mut around =
-        Around { by_us: 0, forgets_scripts: dice.percent(4), restarts: false, flushed: false, ..before.clone() };
-    around.by_us = match dice.below(20) {
+        Around { by_us: 0, forgets_scripts: rng.percent(4), restarts: false, flushed: false, ..before.clone() };
+    around.by_us = match rng.below(20) {
         0..=8 => 0,
-        9..=12 => dice.pick(&SPANS_US),
-        13 => -dice.pick(&SPANS_US[..16]),
-        14 | 15 => to_serving(dice, now_us, markers).unwrap_or(1000),
-        _ => to_an_end(dice, now_us, keys).unwrap_or(1000),
+        9..=12 => rng.pick(&SPANS_US),
+        13 => -rng.pick(&SPANS_US[..16]),
+        14 | 15 => to_serving(rng, now_us, markers).unwrap_or(1000),
+        _ => to_an_end(rng, now_us, keys).unwrap_or(1000),
     };
     // Trouble is rare, and soon over.
-    around.full = dice.percent(if before.full { 50 } else { 5 });
-    around.time_refused = dice.percent(if before.time_refused { 50 } else { 3 });
-    around.publish_refused = dice.percent(if before.publish_refused { 50 } else { 3 });
+    around.full = rng.percent(if before.full { 50 } else { 5 });
+    around.time_refused = rng.percent(if before.time_refused { 50 } else { 3 });
+    around.publish_refused = rng.percent(if before.publish_refused { 50 } else { 3 });
     for reader in &mut around.readers {
-        *reader ^= dice.percent(15);
+        *reader ^= rng.percent(15);
     }
-    if dice.below(400) == 0 {
+    if rng.below(400) == 0 {
         around = Around { restarts: true, by_us: around.by_us, ..Around::CALM };
     }
-    around.flushed = dice.below(400) == 0;
+    around.flushed = rng.below(400) == 0;
     around
 }
 
 /// From now to a moment around the end of something that has one; only onwards.
-fn to_an_end(dice: &mut Dice, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
-    let key = &dice.pick(keys);
+fn to_an_end(rng: &mut Rng, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
+    let key = &rng.pick(keys);
     let ends = [
         key.lock.as_ref().and_then(|lock| lock.expires_ms),
         key.fence.map(|fence| fence.expires_ms),
@@ -346,22 +342,22 @@ fn to_an_end(dice: &mut Dice, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
         key.lives.until_ms.values().next().copied(),
     ];
     // Mostly the lock and the waiters: the others are far away.
-    let end_us = ends[dice.pick(&[0, 0, 0, 3, 3, 3, 1, 2])]? * 1000;
-    to_about(dice, now_us, end_us)
+    let end_us = ends[rng.pick(&[0, 0, 0, 3, 3, 3, 1, 2])]? * 1000;
+    to_about(rng, now_us, end_us)
 }
 
 /// From now to a moment around the end of a quarantine.
-fn to_serving(dice: &mut Dice, now_us: u64, markers: &[Marker]) -> Option<i64> {
+fn to_serving(rng: &mut Rng, now_us: u64, markers: &[Marker]) -> Option<i64> {
     let ends = markers.iter().filter_map(|marker| Some(marker.written.as_ref()?.until_ms * 1000));
     let ends: Vec<u64> = ends.filter(|end| *end + 2000 > now_us).collect();
     if ends.is_empty() {
         return None;
     }
-    let end_us = dice.pick(&ends);
-    to_about(dice, now_us, end_us)
+    let end_us = rng.pick(&ends);
+    to_about(rng, now_us, end_us)
 }
 
-fn to_about(dice: &mut Dice, now_us: u64, end_us: u64) -> Option<i64> {
-    let at_us = end_us.checked_add_signed(dice.pick(&[-1000, -1, 0, 1, 999, 1000]))?;
+fn to_about(rng: &mut Rng, now_us: u64, end_us: u64) -> Option<i64> {
+    let at_us = end_us.checked_add_signed(rng.pick(&[-1000, -1, 0, 1, 999, 1000]))?;
     i64::try_from(at_us.checked_sub(now_us)?).ok()
 }

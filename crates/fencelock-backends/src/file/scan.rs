@@ -1,0 +1,92 @@
+//! Who holds what, seen from any process.
+
+use super::File;
+use super::claim::LockState;
+use super::name::{SUFFIX, file_name, key_of};
+use super::record::Record;
+use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
+use std::{fs, io};
+
+/// So many files that cannot be looked at are named; anybody who may write to the directory can make more.
+const NAMED: usize = 5;
+
+/// What there is in a directory.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    pub(super) files: usize,
+    pub(super) held: Vec<Holding>,
+    /// Files that could not be looked at, and why the first of them could not.
+    pub(super) skipped: usize,
+    pub(super) reasons: Vec<Unknown>,
+}
+
+impl Scan {
+    fn skip(&mut self, why: Unknown) {
+        self.skipped += 1;
+        if self.reasons.len() < NAMED {
+            self.reasons.push(why);
+        }
+    }
+
+    /// The holds; a warning tells of what is not among them.
+    pub(super) fn into_held(self) -> Vec<Holding> {
+        for why in &self.reasons {
+            tracing::warn!("skipped: {why}");
+        }
+        if self.skipped > self.reasons.len() {
+            tracing::warn!("skipped: {} more lock files", self.skipped - self.reasons.len());
+        }
+        self.held
+    }
+}
+
+impl File {
+    pub(super) fn holding(&self, key: &Key, seen: LockState) -> Option<Holding> {
+        match seen {
+            LockState::Held(record) => Some(record.holding(self.clock.wall_micros())),
+            seen => seen.occupant().map(|by| Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
+        }
+    }
+
+    /// How many lock files there are, and what is held of them. A foreign lock on a file whose key can be read from
+    /// nowhere is left out: there is no name to give it. A file that cannot be looked at, such as a link that somebody
+    /// planted, hides itself and no other.
+    pub(super) fn scan(&self) -> Result<Scan, Unknown> {
+        let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
+        let mut survey = Scan::default();
+        for entry in fs::read_dir(self.directory.path()).map_err(unreadable)? {
+            let name = entry.map_err(unreadable)?.file_name();
+            let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { continue };
+            survey.files += 1;
+            let belongs = |record: &Record| file_name(&record.key) == name;
+            let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
+                Ok(seen) => seen,
+                Err(unknown) => {
+                    survey.skip(unknown);
+                    continue;
+                }
+            };
+            match (seen, key_of(name)) {
+                (LockState::Free, _) => {}
+                (LockState::Held(record), _) => survey.held.push(record.holding(self.clock.wall_micros())),
+                (seen, Some(key)) => survey.held.extend(self.holding(&key, seen)),
+                (_, None) => {}
+            }
+        }
+        Ok(survey)
+    }
+
+    pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        let now = self.inspect_key(&seen.key)?;
+        let text = match &now {
+            LockState::Held(record) if seen.has(record.holder.id) => {
+                format!("the kernel holds this lock for process {}; end that process to free it", record.pid)
+            }
+            LockState::Foreign(occupant) if seen.first().holder_id().is_none() => {
+                format!("the kernel holds this lock for {occupant}; end that program to free it")
+            }
+            _ => return Ok(Eviction::Changed(self.holding(&seen.key, now).map(Box::new))),
+        };
+        Ok(Eviction::Refused(text))
+    }
+}

@@ -1,0 +1,92 @@
+//! What the promises of a quorum rest on: that its nodes are enough, different and well, and what each says of itself.
+
+use super::Quorum;
+use super::compare::{clocks, duplicates, hosts, restarts};
+use super::findings::merge;
+use super::report::NodeReport;
+use fencelock_core::{Finding, Health, Level};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A node that looks at itself takes a few trips.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Quorum {
+    pub(super) async fn findings(&self) -> Vec<Finding> {
+        let reports = self.reports().await;
+        let mut findings = vec![self.size_finding(), self.answering(&reports)];
+        findings.extend(duplicates(&reports).or_else(|| hosts(&reports, self.size)));
+        findings.extend(clocks(&reports));
+        findings.extend(self.forgetting().or_else(|| restarts(&reports, self.longest_ttl())));
+        findings.extend(merge(reports));
+        findings
+    }
+
+    async fn reports(&self) -> Vec<NodeReport> {
+        let mut tasks = Vec::new();
+        for node in &self.nodes {
+            let node = Arc::clone(node);
+            tasks.push(tokio::spawn(async move {
+                let name = node.backend.name();
+                let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
+                let look = async { (node.backend.health().await, node.backend.diagnose().await) };
+                match timeout(PATIENCE, look).await {
+                    Ok((health, findings)) => {
+                        NodeReport { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
+                    }
+                    Err(_) => NodeReport { name, answers: false, health: Health::default(), findings: vec![silent()] },
+                }
+            }));
+        }
+        let mut reports = Vec::new();
+        for task in tasks {
+            reports.extend(task.await);
+        }
+        reports
+    }
+
+    fn size_finding(&self) -> Finding {
+        let (nodes, spare) = (self.size.nodes(), self.size.spare());
+        let text = format!("{nodes} {}, of which {spare} may be away", if nodes == 1 { "node" } else { "nodes" });
+        if nodes < 3 {
+            return Finding::new(Level::Note, "nodes", text, "name three or five nodes");
+        }
+        if nodes.is_multiple_of(2) {
+            return Finding::new(
+                Level::Note,
+                "nodes",
+                text,
+                "one node less would do as well, one more would do better",
+            );
+        }
+        Finding::fine("nodes", text)
+    }
+
+    /// Nodes that were given by hand may know no quarantine.
+    fn forgetting(&self) -> Option<Finding> {
+        let forgets = |node: &fencelock_core::Capabilities| node.expires && node.longest_ttl.is_none();
+        self.nodes.iter().any(|node| forgets(&node.backend.capabilities())).then(|| {
+            Finding::new(
+                Level::Note,
+                "restarts",
+                "a node that forgot what it granted is not kept out by itself",
+                "keep a node that was restarted empty, flushed or failed over away for the longest TTL in use",
+            )
+        })
+    }
+
+    fn answering(&self, reports: &[NodeReport]) -> Finding {
+        let answering = reports.iter().filter(|report| report.answers).count();
+        let text = format!("{answering} of {} nodes answer", self.size.nodes());
+        if answering == self.size.nodes() {
+            return Finding::fine("quorum", text);
+        }
+        let level = if answering < self.size.majority() { Level::Failure } else { Level::Warning };
+        Finding::new(level, "quorum", text, "look at the nodes that do not")
+    }
+}
+
+fn silent() -> Finding {
+    Finding::new(Level::Failure, "connection", "no answer in time", "check the address and the server")
+}

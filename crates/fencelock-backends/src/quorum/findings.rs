@@ -1,0 +1,87 @@
+//! The findings of all nodes on one page: what is the same on all of them is said once.
+
+use super::report::NodeReport;
+use fencelock_core::Finding;
+
+/// One finding, and the nodes that have it.
+struct FindingGroup {
+    finding: Finding,
+    nodes: Vec<String>,
+}
+
+/// By subject, in the order in which they first come.
+pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
+    let answering = reports.iter().filter(|report| report.answers).count();
+    let all = if answering == reports.len() { "each node" } else { "each that answers" };
+    let mut lines: Vec<FindingGroup> = Vec::new();
+    for report in reports {
+        for finding in report.findings {
+            // The clocks are compared with each other, and said to be so above.
+            if finding.subject == "clock" && report.health.clock.is_some() {
+                continue;
+            }
+            match lines.iter_mut().find(|line| line.finding == finding) {
+                Some(line) => line.nodes.push(report.name.clone()),
+                None => lines.push(FindingGroup { finding, nodes: vec![report.name.clone()] }),
+            }
+        }
+    }
+    let mut subjects: Vec<&str> = Vec::new();
+    for line in &lines {
+        if !subjects.contains(&line.finding.subject) {
+            subjects.push(line.finding.subject);
+        }
+    }
+    let place = |line: &FindingGroup| subjects.iter().position(|subject| *subject == line.finding.subject);
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    order.sort_by_key(|number| place(&lines[*number]));
+    order.into_iter().map(|number| written(&lines[number], (answering, all))).collect()
+}
+
+fn written(line: &FindingGroup, (answering, all): (usize, &str)) -> Finding {
+    let Finding { level, subject, text, advice, .. } = line.finding.clone();
+    // A node that names itself is named once.
+    let bare = text.split_once("://").map_or(text.as_str(), |(_, bare)| bare);
+    let text = match line.nodes.as_slice() {
+        [node] if bare.starts_with(node.as_str()) => bare.to_owned(),
+        nodes if nodes.len() > 1 && nodes.len() == answering => format!("{all}: {text}"),
+        nodes => format!("{}: {text}", nodes.join(", ")),
+    };
+    Finding::new(level, subject, text, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::Health;
+
+    fn report(name: &str, findings: &[(&'static str, &str)]) -> NodeReport {
+        let findings = findings.iter().map(|(subject, text)| Finding::fine(subject, *text)).collect();
+        NodeReport { name: name.to_owned(), answers: true, health: Health::default(), findings }
+    }
+
+    fn texts(reports: Vec<NodeReport>) -> Vec<String> {
+        merge(reports).into_iter().map(|finding| finding.text).collect()
+    }
+
+    #[test]
+    fn what_is_the_same_everywhere_is_said_once_and_what_differs_names_its_nodes() {
+        let nodes = [("a:1", "1 MiB"), ("b:2", "2 MiB"), ("c:3", "1 MiB")];
+        let reports = nodes.map(|(name, memory)| report(name, &[("scripts", "run"), ("memory", memory)]));
+        assert_eq!(texts(reports.into()), ["each node: run", "a:1, c:3: 1 MiB", "b:2: 2 MiB"]);
+    }
+
+    #[test]
+    fn lines_of_one_subject_stand_together() {
+        let nodes = ["a:1", "b:2"].map(|name| {
+            let greeting = format!("redis://{name} is Redis");
+            report(name, &[("connection", greeting.as_str()), ("scripts", "run")])
+        });
+        assert_eq!(texts(nodes.into()), ["a:1 is Redis", "b:2 is Redis", "each node: run"]);
+    }
+
+    #[test]
+    fn one_node_alone_is_named_by_its_name() {
+        assert_eq!(texts(vec![report("a:1", &[("scripts", "run")])]), ["a:1: run"]);
+    }
+}

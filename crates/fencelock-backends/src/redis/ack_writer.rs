@@ -1,0 +1,145 @@
+//! Waiting for replicas: the other connection of a session with `acks=N`.
+//!
+//! `WAIT` blocks its whole connection on the server, so it has one of its own: claims, releases and looks never stand
+//! behind it. It asks for what its own connection wrote, so what must be confirmed is written there too. That is one
+//! script only, the renewal: a claim that was granted is renewed here before it counts.
+//!
+//! Those who come while a `WAIT` is under way share the next one. However many there are, nobody waits for more than two.
+
+use super::acks::Acks;
+use super::batch::{Batch, send_batch};
+use super::dial::{ServerName, dial};
+use super::fault::{fault_of, unknown};
+use super::liveness::Liveness;
+use super::push_handler::PushHandler;
+use super::script::{self, Call};
+use super::server_info::ServerInfo;
+use super::target::Target;
+use fencelock_core::{Fault, HolderId, Unknown};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, RedisResult, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// How many replicas have confirmed all that was written on the line so far.
+pub(crate) type Acked = RedisResult<u32>;
+
+type Answers = RedisResult<(Vec<RedisResult<Value>>, Acked)>;
+
+/// Requests that wait for the line before a sender has to wait for room.
+const ROOM: usize = 4096;
+/// Requests that share one `WAIT`, at most.
+const SHARE: usize = 256;
+
+/// The line of writes that replicas confirm. It ends with its session, and its session with it.
+#[derive(Debug)]
+pub(crate) struct AckWriter {
+    jobs: mpsc::Sender<Job>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for AckWriter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    calls: Vec<Call>,
+    answer: oneshot::Sender<Answers>,
+}
+
+impl AckWriter {
+    /// Nothing is opened if no replica is waited for.
+    pub(crate) async fn open(
+        target: &Target,
+        server_info: &ServerInfo,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
+    ) -> Result<Option<Self>, Unknown> {
+        let Some(acks) = target.acks else { return Ok(None) };
+        let patience = target.limit + acks.limit;
+        let open = async {
+            let mut connection =
+                dial(target, server_info.resp3, patience, push_handler, &ServerName::default()).await?;
+            if server_info.tracking {
+                // The server does not tell a connection of changes of its own, so who renews here must listen here.
+                let mut on = redis::cmd("CLIENT");
+                on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
+                on.exec_async(&mut connection).await?;
+            }
+            // Else the first claim would wait twice. A server that refuses this says so to the claim.
+            let nobody = script::renew(
+                &format!("{}fencelock-acks", target.prefix),
+                &HolderId::from_bytes([0; 16]),
+                Duration::from_millis(1),
+                Duration::ZERO,
+            );
+            let _ = nobody.in_full().exec_async(&mut connection).await;
+            let known = redis::cmd("WAIT").arg(0).arg(1).exec_async(&mut connection).await;
+            RedisResult::Ok((connection, known))
+        };
+        let (connection, known) = match tokio::time::timeout(patience, open).await {
+            Ok(opened) => opened.map_err(|error| unknown(&target.name, &error))?,
+            Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
+        };
+        known.map_err(|error| refused(&target.name, acks, &error))?;
+        let (jobs, incoming) = mpsc::channel(ROOM);
+        let task = tokio::spawn(work(connection, acks.wait(), incoming, liveness.clone()));
+        Ok(Some(Self { jobs, task }))
+    }
+
+    /// Carries the calls out, and says how many replicas have what they wrote.
+    pub(crate) async fn send(&self, calls: Vec<Call>) -> Answers {
+        let (answer, answered) = oneshot::channel();
+        let gone = || RedisError::from((redis::ErrorKind::Io, "the connection for confirmed writes was lost"));
+        self.jobs.send(Job { calls, answer }).await.map_err(|_| gone())?;
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
+    let told = unknown(node, error);
+    let words = told.nodes().first().map_or("", |node| node.detail.as_str());
+    Unknown::new(node, fault_of(error), format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
+}
+
+async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, liveness: Liveness) {
+    let mut share = Vec::new();
+    while jobs.recv_many(&mut share, SHARE).await > 0 {
+        // Who has gone away meanwhile gives the lock back; renewing it would be in vain.
+        share.retain(|job| !job.answer.is_closed());
+        let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).map(|job| (job.calls, job.answer)).unzip();
+        let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
+        let calls: Vec<Call> = calls.into_iter().flatten().collect();
+        match send_batch(&connection, calls, Some(&wait)).await {
+            Ok(batch) => deliver(batch, callers.into_iter().zip(counts)),
+            Err(error) => {
+                let broken = matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable);
+                for caller in callers {
+                    // Who does not listen any more has given up.
+                    let _ = caller.send(Err(error.clone()));
+                }
+                if broken {
+                    liveness.end();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn deliver(batch: Batch, callers: impl Iterator<Item = (oneshot::Sender<Answers>, usize)>) {
+    let acked: Acked = match batch.after {
+        Some(Ok(Value::Int(confirmed))) => Ok(u32::try_from(confirmed).unwrap_or(0)),
+        Some(Err(error)) => Err(error),
+        _ => Ok(0),
+    };
+    let mut answers = batch.answers.into_iter();
+    for (caller, count) in callers {
+        let _ = caller.send(Ok((answers.by_ref().take(count).collect(), acked.clone())));
+    }
+}

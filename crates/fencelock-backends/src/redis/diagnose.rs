@@ -1,0 +1,304 @@
+//! Checks everything on a server that the promises of a lock depend on.
+
+use super::Redis;
+use super::acks::Acks;
+use super::fault::fault_of;
+use super::health::{self, fields};
+use super::product::{mode, product};
+use super::quarantine::{EpochCheck, MarkerState, NOT_BEGUN, Quarantine};
+use super::scan;
+use super::session::Session;
+use fencelock_core::{Fault, Finding, Level, Unknown};
+use redis::RedisError;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The server's clock may be this far off: the fence is clamped to a second around it.
+const CLOCK_FINE: Duration = Duration::from_millis(500);
+
+pub(crate) fn away(unknown: &Unknown) -> Finding {
+    Finding::new(Level::Failure, "connection", unknown.to_string(), "check the address, the server and the credentials")
+}
+
+pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
+    let info = match session.send(redis::cmd("INFO").arg("everything")).await {
+        Ok(value) => fields(&redis::from_redis_value::<String>(value).unwrap_or_default()),
+        Err(_) => HashMap::new(),
+    };
+    let mut findings = vec![connection(redis, session, &info).await];
+    findings.extend(mode(&info));
+    findings.extend(quarantine(redis, session).await);
+    findings.push(scripts(redis, session).await);
+    findings.push(scan::diagnose(redis, session).await);
+    findings.push(wake_ups(session));
+    findings.push(tracking(session));
+    findings.push(clock(redis, session).await);
+    if info.is_empty() {
+        findings.push(Finding::new(
+            Level::Warning,
+            "server",
+            "INFO is refused, so eviction, persistence and replicas cannot be checked",
+            "allow INFO to this user, or check these by hand",
+        ));
+        return findings;
+    }
+    findings.push(eviction(&info));
+    findings.push(memory(&info));
+    findings.push(persistence(&info, redis.quarantine()));
+    findings.extend(replication(&info, redis.link.target.acks));
+    findings
+}
+
+async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, String>) -> Finding {
+    let sent = redis.clock.now();
+    let answer = session.send(&redis::cmd("PING")).await;
+    let took = redis.clock.now().since(sent);
+    match answer {
+        Ok(_) => Finding::fine(
+            "connection",
+            format!(
+                "{} is {}, {} ms away, protocol {}, up for {}",
+                redis.link.node(),
+                product(info, &session.server_info.version),
+                format_millis(took),
+                if session.server_info.resp3 { "RESP3" } else { "RESP2" },
+                uptime(info)
+            ),
+        ),
+        Err(error) => Finding::new(Level::Failure, "connection", error.to_string(), "check the server"),
+    }
+}
+
+async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
+    let quarantine = redis.quarantine()?;
+    let span = quarantine.span().as_secs_f64();
+    Some(match redis.link.inspect_marker(session, quarantine).await {
+        Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => Finding::new(
+            Level::Note,
+            "quarantine",
+            "trust_empty=true: none after a restart or a flush, so two may hold one lock then",
+            "for tests alone; leave it out of the URL",
+        ),
+        Ok(MarkerState::Serving) => Finding::fine(
+            "quarantine",
+            format!("it serves; a restart, a flush or a fail-over keeps it from granting for {span:.1} s"),
+        ),
+        Ok(MarkerState::Quarantined(rest)) => Finding::new(
+            Level::Warning,
+            "quarantine",
+            format!(
+                "it may have forgotten its locks: restarted, flushed or new. It grants none for another {} s of {:.0} s",
+                // Alike for nodes that began together.
+                rest.as_secs() + 1,
+                span.ceil()
+            ),
+            "wait; or, if all servers are new and no lock was ever taken from them: fencelock init --trust-empty",
+        ),
+        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Finding::new(
+            Level::Warning,
+            "quarantine",
+            NOT_BEGUN,
+            "if all servers are new and no lock was ever taken from them: fencelock init --trust-empty; else fencelock init",
+        ),
+        Err(cause) => {
+            let details: Vec<_> = cause.nodes().iter().map(|node| format!("{}: {}", node.fault, node.detail)).collect();
+            let advice = match cause.nodes().first().map(|node| node.fault) {
+                Some(Fault::Misconfigured) => {
+                    "use the URL that the others use; or, if the change was on purpose: fencelock init"
+                }
+                Some(Fault::Unsupported) => "use a later fencelock",
+                Some(Fault::Denied) => "allow this user INFO, EVAL, EVALSHA, HMGET, HSET and TIME",
+                _ => "look at the server",
+            };
+            Finding::new(Level::Failure, "quarantine", details.join("; "), advice)
+        }
+    })
+}
+
+fn format_millis(span: Duration) -> String {
+    format!("{:.2}", span.as_secs_f64() * 1000.0)
+}
+
+fn uptime(info: &HashMap<String, String>) -> String {
+    let seconds: u64 = info.get("uptime_in_seconds").and_then(|s| s.parse().ok()).unwrap_or(0);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+async fn scripts(redis: &Redis, session: &Session) -> Finding {
+    let call = super::script::inspect(
+        &format!("{}fencelock-doctor", redis.link.target.prefix),
+        EpochCheck::without_marker(""),
+    );
+    match redis.link.call(session, &call).await {
+        Ok(_) => Finding::fine("scripts", "Lua scripts run"),
+        Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),
+    }
+}
+
+fn refused(error: &RedisError) -> String {
+    format!("the server refuses to run scripts: {}", super::fault::words(error))
+}
+
+fn advice_for(error: &RedisError) -> &'static str {
+    match fault_of(error) {
+        Fault::Denied => {
+            "allow this user EVAL, EVALSHA and the commands in them: ACL SETUSER ... +@scripting +@read +@write"
+        }
+        Fault::Full => "give the server memory, a disk that can be written, or its replicas",
+        Fault::ReadOnly => "use the address of the master",
+        _ => "every lock needs them",
+    }
+}
+
+fn wake_ups(session: &Session) -> Finding {
+    let how = if session.server_info.resp3 { "on the same connection" } else { "on a second connection" };
+    lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user")
+        .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
+}
+
+fn tracking(session: &Session) -> Finding {
+    lack(session, "no client tracking", "tracking", "use a server from Redis 6 on without protocol=resp2")
+        .unwrap_or_else(|| {
+            Finding::fine("tracking", "the server reports at once when another program deletes or takes a key")
+        })
+}
+
+fn lack(session: &Session, begins: &str, subject: &'static str, advice: &str) -> Option<Finding> {
+    let text = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins))?;
+    Some(Finding::new(Level::Note, subject, text, advice))
+}
+
+async fn clock(redis: &Redis, session: &Session) -> Finding {
+    let Some(offset) = health::clock(redis, session).await else {
+        return Finding::new(
+            Level::Note,
+            "clock",
+            "TIME is refused: fencing tokens follow the clients' clocks without a check, so a client far in the \
+             future pushes them ahead, and after a server forgets they are in order only as far as the clients' clocks are",
+            "allow TIME to this user",
+        );
+    };
+    let off = Duration::from_micros(offset.ahead.unsigned_abs());
+    let text = format!("the server's clock and this one differ by {} ms", format_millis(off));
+    if off <= CLOCK_FINE + offset.within {
+        return Finding::fine("clock", text);
+    }
+    Finding::new(
+        Level::Warning,
+        "clock",
+        format!(
+            "{text}; leases and tokens follow the server's clock alone. If it is set back and the server forgets its data, \
+             tokens repeat"
+        ),
+        "run NTP on both",
+    )
+}
+
+fn eviction(info: &HashMap<String, String>) -> Finding {
+    let limit = info.get("maxmemory").is_some_and(|limit| limit != "0");
+    match info.get("maxmemory_policy").map(String::as_str) {
+        None => {
+            Finding::new(Level::Note, "eviction", "the server does not report its eviction policy", "use noeviction")
+        }
+        Some("noeviction") => Finding::fine("eviction", "noeviction: no lock is dropped to make room"),
+        Some(policy) if limit => Finding::new(
+            Level::Warning,
+            "eviction",
+            format!("{policy} with a memory limit: the server may drop a held lock to make room"),
+            "CONFIG SET maxmemory-policy noeviction, or a server for locks alone",
+        ),
+        Some(policy) => Finding::new(
+            Level::Note,
+            "eviction",
+            format!("{policy}, but without a memory limit nothing is dropped"),
+            "CONFIG SET maxmemory-policy noeviction before a limit is set",
+        ),
+    }
+}
+
+fn memory(info: &HashMap<String, String>) -> Finding {
+    let number = |name: &str| info.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (used, limit) = (number("used_memory"), number("maxmemory"));
+    if limit > 0 && used * 10 > limit * 9 {
+        return Finding::new(
+            Level::Warning,
+            "memory",
+            format!(
+                "{} of {} MiB are used: when it is full, locks cannot be taken, only released",
+                used >> 20,
+                limit >> 20
+            ),
+            "raise maxmemory",
+        );
+    }
+    Finding::fine("memory", format!("{} MiB used", used >> 20))
+}
+
+fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) -> Finding {
+    let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
+    if aof {
+        return Finding::fine("persistence", "append-only file: a restart forgets at most the last second");
+    }
+    if quarantine.is_some_and(|quarantine| !quarantine.trust) {
+        return Finding::fine(
+            "persistence",
+            "no append-only file: a restart forgets held locks, and the quarantine keeps it from granting them again",
+        );
+    }
+    Finding::new(
+        Level::Note,
+        "persistence",
+        "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
+         back too",
+        if quarantine.is_some() {
+            "leave trust_empty=true out of the URL, or CONFIG SET appendonly yes"
+        } else {
+            "quarantine=on in the URL, or CONFIG SET appendonly yes"
+        },
+    )
+}
+
+fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Finding> {
+    let role = info.get("role").map_or("", String::as_str);
+    if role == "slave" {
+        return vec![Finding::new(
+            Level::Failure,
+            "role",
+            "this server is a replica: it refuses writes",
+            "use the address of its master",
+        )];
+    }
+    let connected = info.get("connected_slaves").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    let Some(acks) = acks else { return vec![unconfirmed(connected)] };
+    // One that still reads its first copy is connected and confirms nothing.
+    let online = (0..connected).filter(|i| info.get(&format!("slave{i}")).is_some_and(|s| s.contains("state=online")));
+    let (online, wanted) = (online.count(), acks.replicas);
+    if online < wanted as usize {
+        let verb = if online == 1 { "is" } else { "are" };
+        return vec![Finding::new(
+            Level::Failure,
+            "replicas",
+            format!("acks={wanted}, but only {online} {verb} online: no lock can be taken"),
+            "start the replicas, or ask for fewer with acks=",
+        )];
+    }
+    vec![Finding::fine("replicas", format!("a lock counts when {wanted} of {online} replicas have it"))]
+}
+
+fn unconfirmed(replicas: u32) -> Finding {
+    if replicas == 0 {
+        return Finding::fine("role", "a master without replicas");
+    }
+    let copies = if replicas == 1 { "1 replica that copies" } else { &format!("{replicas} replicas that copy") };
+    Finding::new(
+        Level::Note,
+        "role",
+        format!("a master with {copies} it later: a fail-over may lose a lock that was just taken or renewed"),
+        "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
+    )
+}

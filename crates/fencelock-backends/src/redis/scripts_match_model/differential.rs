@@ -1,0 +1,241 @@
+//! Many keys side by side, on the server and in the model, until the two differ.
+
+use super::RUN_ID;
+use super::call::Both;
+use super::coverage::Coverage;
+use super::expected::Expected;
+use super::quarantined_client;
+use super::real::{Outcome, Real};
+use super::rng::Rng;
+use super::sent::{Mutant, Sent};
+use super::step::{self, Around, Step};
+use crate::redis::quarantine::{EpochCheck, Quarantine};
+use crate::redis::script::SIDE;
+use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server};
+use fencelock_core::{Ttl, side_key};
+use fencelock_testkit::Reply;
+
+/// When every trace begins.
+pub(super) const START_US: u64 = 1_780_000_000_000_000;
+
+/// The server did not do what the model says.
+#[derive(Debug)]
+pub(super) struct Difference {
+    /// Of which key.
+    pub(super) key: usize,
+    pub(super) what: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Differential<'a> {
+    real: &'a mut Real,
+    mutant: Option<Mutant>,
+    server: Server,
+    keys: Vec<KeyModel>,
+    /// One for each key.
+    markers: Vec<Marker>,
+    /// The name of each key and of what belongs to it.
+    names: Vec<[String; 6]>,
+}
+
+impl<'a> Differential<'a> {
+    pub(super) fn new(real: &'a mut Real, mutant: Option<Mutant>, width: usize, cap: usize) -> Self {
+        real.begin(START_US);
+        let names = (0..width).map(|number| {
+            let name = format!("key-{number}");
+            let [fence, line, waiters, alive] = SIDE.map(|what| side_key(&name, what));
+            let marker = Quarantine::alone(&name, Ttl::default(), false).marker;
+            [name, fence, line, waiters, alive, marker]
+        });
+        Self {
+            mutant,
+            server: Server { cap, ..Server::at(START_US) },
+            keys: vec![KeyModel::default(); width],
+            markers: vec![Marker::default(); width],
+            names: names.collect(),
+            real,
+        }
+    }
+
+    /// One step of every key. They share what is around them: that of the first counts.
+    pub(super) fn round(&mut self, steps: &[Step], coverage: &mut Coverage) -> Result<(), Difference> {
+        let around = &steps[0].around;
+        self.surround(around);
+        let mut told = Vec::new();
+        let (mut calls, mut expected) = (Vec::new(), Vec::new());
+        let places = self.keys.iter_mut().zip(&mut self.markers).zip(&self.names);
+        for (step, ((key, marker), [name, ..])) in steps.iter().zip(places) {
+            let run_id = step
+                .quarantined_client
+                .map_or(RUN_ID, |quarantined_client| EpochCheck::without_marker(quarantined_client.epoch()).epoch);
+            let mut publish = |message: HandOff| {
+                let heard = heard(around, &message);
+                coverage.hand_off(heard);
+                if heard == Heard::BySome {
+                    told.push((format!("c{}", message.channel.0), message.text(run_id, name)));
+                }
+                heard
+            };
+            let both = Both {
+                name,
+                server: &self.server,
+                key,
+                marker,
+                quarantined_client: step.quarantined_client,
+                mutant: self.mutant,
+            };
+            let (call, answer) = both.run(&step.command, &mut publish);
+            coverage.answer(&answer);
+            calls.push(call);
+            expected.push(answer);
+        }
+        let outcome = self.real.play(&calls, &self.names);
+        coverage.around(around, outcome.sent_in_full);
+        self.compare(&calls, &expected, &told, &outcome)
+    }
+
+    fn surround(&mut self, around: &Around) {
+        self.server = Server {
+            now_us: self.server.now_us.saturating_add_signed(around.by_us),
+            time_refused: around.time_refused,
+            full: around.full,
+            ..self.server
+        };
+        if around.restarts || around.flushed {
+            self.keys.fill(KeyModel::default());
+            self.markers.fill(Marker::default());
+        }
+        for key in &mut self.keys {
+            key.expire(&self.server);
+        }
+        self.real.become_so(around, self.server.now_us);
+    }
+
+    fn compare(
+        &self,
+        calls: &[Sent],
+        expected: &[Expected],
+        told: &[(String, String)],
+        outcome: &Outcome,
+    ) -> Result<(), Difference> {
+        let differ = |key, what| Err(Difference { key, what });
+        for key in 0..calls.len() {
+            let (expected, reply) = (&expected[key], &outcome.replies[key]);
+            if !expected.allows(reply) {
+                return differ(key, format!("the answer\n  model  {expected:?}\n  server {reply:?}"));
+            }
+            let (model, server) =
+                (look(&self.keys[key], &self.markers[key], &self.server), in_order(outcome.states[key].clone()));
+            if model != server {
+                return differ(key, format!("what is there afterwards\n  model  {model:?}\n  server {server:?}"));
+            }
+            let of_this = |(_, text): &&(String, String)| text.ends_with(&format!("\t{}", self.names[key][0]));
+            let model: Vec<_> = told.iter().filter(of_this).collect();
+            let server: Vec<_> = outcome.messages.iter().filter(of_this).collect();
+            if model != server {
+                return differ(key, format!("the messages\n  model  {model:?}\n  server {server:?}"));
+            }
+        }
+        assert_eq!(told.len(), outcome.messages.len(), "a message of no key: {:?}", outcome.messages);
+        Ok(())
+    }
+}
+
+fn heard(around: &Around, message: &HandOff) -> Heard {
+    let reader = around.readers[usize::try_from(message.channel.0).unwrap()];
+    match (around.publish_refused, reader) {
+        (true, _) => Heard::Refused,
+        (false, true) => Heard::BySome,
+        (false, false) => Heard::ByNone,
+    }
+}
+
+/// The model's side of what the server is asked after each step.
+fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
+    let text = |text: &str| Reply::Text(text.to_owned());
+    // -2: there is nothing. -1: it has no end.
+    let pttl = |there: bool, end: Option<u64>| match (there, end) {
+        (false, _) => Reply::Int(-2),
+        (true, None) => Reply::Int(-1),
+        (true, Some(end)) => Reply::Int(i64::try_from(end - server.now_us / 1000).unwrap()),
+    };
+    let (kind, value) = match &key.lock {
+        None => ("none", String::new()),
+        Some(lock) if lock.value.kind().is_empty() => ("string", lock.value.to_string()),
+        Some(lock) => (lock.value.kind(), String::new()),
+    };
+    let fence = key.fence.map(|fence| fence.token.to_string()).unwrap_or_default();
+    let line = key.line.members.iter().flat_map(|(ticket, name)| [name.text(), ticket.to_string()]);
+    let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry.text()]);
+    let alive = key.lives.until_ms.iter().flat_map(|(name, until_ms)| [name.text(), until_ms.to_string()]);
+    in_order(Reply::Array(vec![
+        text(kind),
+        text(&value),
+        pttl(key.lock.is_some(), key.lock.as_ref().and_then(|lock| lock.expires_ms)),
+        text(&fence),
+        pttl(key.fence.is_some(), key.fence.map(|fence| fence.expires_ms)),
+        Reply::Array(line.map(Reply::Text).collect()),
+        pttl(!key.line.members.is_empty(), key.line.expires_ms),
+        Reply::Array(waiters.map(Reply::Text).collect()),
+        pttl(!key.waiters.entries.is_empty(), key.waiters.expires_ms),
+        Reply::Array(alive.map(Reply::Text).collect()),
+        pttl(!key.lives.until_ms.is_empty(), key.lives.expires_ms),
+        Reply::Array(quarantined_client::fields(marker)),
+        pttl(marker.written.is_some(), None),
+    ]))
+}
+
+/// A hash has no order; it is compared by name. So are those alive.
+fn in_order(look: Reply) -> Reply {
+    let Reply::Array(mut parts) = look else { return look };
+    for hash in [7, 9, 11] {
+        let Some(Reply::Array(fields)) = parts.get_mut(hash) else { continue };
+        let mut pairs: Vec<_> = fields.chunks(2).map(<[Reply]>::to_vec).collect();
+        pairs.sort_by(|a, b| a[0].text().cmp(&b[0].text()));
+        *fields = pairs.concat();
+    }
+    Reply::Array(parts)
+}
+
+/// The line is never long here, so in some batches a script passes over few waiters.
+pub(super) fn cap(seed: u64) -> usize {
+    [CAP, 1, CAP, 2][usize::try_from(seed % 4).unwrap_or(0)]
+}
+
+/// A batch: keys side by side, each with commands of its own. What went wrong comes with the trace of its key.
+pub(super) fn play(
+    real: &mut Real,
+    seed: u64,
+    (width, length): (usize, usize),
+    mutant: Option<Mutant>,
+    coverage: &mut Coverage,
+) -> Result<(), (Vec<Step>, Difference)> {
+    let mut rng = Rng::new(seed);
+    let mut differential = Differential::new(real, mutant, width, cap(seed));
+    let mut traces: Vec<Vec<Step>> = vec![Vec::new(); width];
+    let mut around = Around::CALM;
+    for _ in 0..length {
+        around = step::around(&mut rng, &around, differential.server.now_us, &differential.keys, &differential.markers);
+        for (number, trace) in traces.iter_mut().enumerate() {
+            // A command that arrives twice.
+            let again =
+                trace.last().filter(|_| rng.percent(8)).map(|step| (step.quarantined_client, step.command.clone()));
+            let (quarantined_client, command) = again.unwrap_or_else(|| {
+                // Traces of quarantined clients, of others, and of both together.
+                match [0, 100, 0, 85][number % 4] {
+                    chance if rng.percent(chance) => (
+                        Some(quarantined_client::quarantined_client(&mut rng, &differential.markers[number])),
+                        step::of_quarantined_client(&mut rng),
+                    ),
+                    _ => (None, step::command(&mut rng)),
+                }
+            });
+            trace.push(Step { around: around.clone(), quarantined_client, command });
+        }
+        let now: Vec<Step> = traces.iter().filter_map(|trace| trace.last().cloned()).collect();
+        if let Err(difference) = differential.round(&now, coverage) {
+            return Err((traces.swap_remove(difference.key), difference));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Information about the server, collected when a session is opened.
+
+use super::dial::ServerName;
+use super::fault::{fault_of, unknown};
+use super::liveness::Liveness;
+use super::push_handler::PushHandler;
+use super::quarantine::UNKNOWN_RUN_ID;
+use super::target::Target;
+use fencelock_core::{Fault, Unknown};
+use futures_util::StreamExt;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, RedisResult};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// The result of the handshake.
+#[derive(Debug)]
+pub(crate) struct ServerInfo {
+    /// Changes with every start of the server.
+    pub(crate) run_id: String,
+    pub(crate) version: String,
+    /// Where this client is woken; `-` if it cannot be.
+    pub(crate) channel: String,
+    /// Whether the server tells of changes to keys that were asked for.
+    pub(crate) tracking: bool,
+    pub(crate) resp3: bool,
+    /// What is missing and why, for people.
+    pub(crate) limitations: Vec<String>,
+    /// With RESP2 a second connection listens; it ends with the session.
+    _subscription: Option<Subscription>,
+}
+
+#[derive(Debug)]
+struct Subscription(JoinHandle<()>);
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ServerInfo {
+    pub(crate) async fn learn(
+        mut connection: MultiplexedConnection,
+        target: &Target,
+        resp3: bool,
+        channel: &str,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
+    ) -> Result<Self, Unknown> {
+        let node = target.name.as_str();
+        let mut limitations = Vec::new();
+        let (mut run_id, mut version) = (String::new(), String::new());
+        match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
+            Ok(info) => (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version")),
+            Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => limitations.push(format!("INFO is refused: {error}")),
+        }
+        let mut tracking = false;
+        if resp3 && target.push {
+            let mut on = redis::cmd("CLIENT");
+            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
+            match on.exec_async(&mut connection).await {
+                Ok(()) => tracking = true,
+                Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
+                Err(error) => limitations.push(format!(
+                    "no client tracking ({error}): a key deleted by another program is noticed at the next renewal or poll"
+                )),
+            }
+        } else {
+            limitations.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
+        }
+        let mut subscription = None;
+        let subscribed = if !target.push {
+            Err((redis::ErrorKind::Client, "switched off by push=off").into())
+        } else if resp3 {
+            connection.subscribe(channel).await
+        } else {
+            let server = ServerName::default();
+            let started = Subscription::start(target, channel, push_handler, liveness, &server).await;
+            // The address may have led the second connection to another server.
+            if listeners(&mut connection, channel).await > 0 {
+                let _ = server.set(run_id.clone());
+            }
+            started.map(|started| subscription = Some(started))
+        };
+        let channel = match subscribed {
+            Ok(()) => channel.to_owned(),
+            Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => {
+                limitations.push(format!("no wake-ups ({error}): waiters ask once a second"));
+                "-".to_owned()
+            }
+        };
+        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription })
+    }
+}
+
+/// What a server lacks for good is worked around. What it only lacks now would be missed for as long as the session
+/// lives, so the session is not begun.
+fn is_passing(error: &RedisError) -> bool {
+    !matches!(fault_of(error), Fault::Denied | Fault::Unsupported | Fault::Other)
+}
+
+/// Wrong credentials make every command fail; a command that this user may not use is another matter.
+fn is_about_login(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH") || error.code() == Some("WRONGPASS")
+}
+
+/// How many listen on a channel of this very server. Where that is not told, nobody does.
+async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
+    let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
+    counted.map_or(0, |(_, listeners)| listeners)
+}
+
+fn field(info: &str, name: &str) -> String {
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| *key == name)
+        .map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
+impl Subscription {
+    /// When it ends, the session ends too: a release must not hand the lock to a channel that nobody reads.
+    async fn start(
+        target: &Target,
+        channel: &str,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
+        server: &ServerName,
+    ) -> RedisResult<Self> {
+        let connect = async {
+            let mut pubsub = target.client.get_async_pubsub().await?;
+            pubsub.subscribe(channel).await?;
+            RedisResult::Ok(pubsub)
+        };
+        let pubsub = match tokio::time::timeout(target.limit, connect).await {
+            Ok(pubsub) => pubsub?,
+            Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
+        };
+        let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
+        let task = tokio::spawn(async move {
+            let mut messages = pubsub.into_on_message();
+            while let Some(message) = messages.next().await {
+                push_handler.message(message.get_payload_bytes(), server.get().map_or(UNKNOWN_RUN_ID, String::as_str));
+            }
+            liveness.end();
+            // Wake-ups may be missed from here on.
+            push_handler.reset();
+        });
+        Ok(Self(task))
+    }
+}

@@ -1,0 +1,52 @@
+use fencelock_core::{Backend, BoxFuture, Key, QuorumNode};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The environment of a case: one set of locks, and control over its time.
+///
+/// Fixtures that use real time may share one server. A fixture with a manual clock belongs to one case.
+pub trait Fixture: Send + Sync {
+    /// A new client of the same locks. The clients of two calls exclude each other.
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>>;
+
+    /// Lets at least `span` pass for the locks: in real time, unless the fixture has a manual clock.
+    fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(span))
+    }
+
+    /// The longest time that a waiter which does not poll keeps its position in the queue.
+    fn waiter_life(&self) -> Duration {
+        Duration::from_secs(3)
+    }
+
+    /// A new client of the same locks, as a node of a quorum; or the reason why this backend cannot be one.
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Err("this backend cannot be a node of a quorum")
+    }
+
+    /// Another program that uses the same names without knowing of fencelock; or why there is none.
+    fn foreign(&self) -> Result<&dyn Foreign, &'static str> {
+        Err("no other program uses these names")
+    }
+}
+
+/// Another program that uses the same names and does not know fencelock.
+pub trait Foreign: Send + Sync {
+    /// Takes the key the way other lock libraries do, if nothing is there. Without a TTL it stays until deleted.
+    fn take<'a>(&'a self, key: &'a Key, value: &'a str, ttl: Option<Duration>) -> BoxFuture<'a, ForeignAttempt>;
+
+    /// Puts something there that is no lock at all, over whatever is there.
+    fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()>;
+
+    /// Deletes the key, even if another client holds it.
+    fn delete<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()>;
+}
+
+/// The result of [`Foreign::take`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForeignAttempt {
+    /// It has the key now.
+    Took,
+    /// Something was there.
+    Busy,
+}

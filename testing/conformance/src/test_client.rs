@@ -1,0 +1,230 @@
+use crate::Fixture;
+use crate::deadline::in_time;
+use fencelock_core::{
+    Acquire, Backend, Claim, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent,
+    Key, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longer than any case: only a release or an eviction ends such a hold.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// A hold that a case lets expire.
+pub(crate) const SHORT: Duration = Duration::from_millis(300);
+/// Longer than [`SHORT`] by more than any server's clock is coarse.
+pub(crate) const PAST_SHORT: Duration = Duration::from_millis(400);
+/// A waiter lives at least this long without a poll, and so does a hand-off of a long lease.
+pub(crate) const ALIVE: Duration = Duration::from_secs(2);
+/// The number of polls of a waiter: each dead waiter in front of it costs some seconds.
+const MAX_POLLS: u32 = 80;
+/// By how much a server's count of milliseconds may differ from ours.
+pub(crate) const CLOCK_RESOLUTION: Duration = Duration::from_millis(25);
+
+/// One attempt to hold one key, through one client.
+#[derive(Debug, Clone)]
+pub(crate) struct TestClient {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) key: Key,
+    pub(crate) holder: Holder,
+    pub(crate) ttl: Duration,
+}
+
+/// Clients for one new key, each with its own backend and a long lease.
+pub(crate) async fn test_clients<const N: usize>(fixture: &dyn Fixture) -> [TestClient; N] {
+    test_clients_for(fixture, &fresh_key()).await
+}
+
+/// Clients for this key.
+pub(crate) async fn test_clients_for<const N: usize>(fixture: &dyn Fixture, key: &Key) -> [TestClient; N] {
+    let mut test_clients = Vec::new();
+    for _ in 0..N {
+        test_clients.push(TestClient {
+            backend: fixture.backend().await,
+            key: key.clone(),
+            holder: fresh_holder(),
+            ttl: LONG,
+        });
+    }
+    test_clients.try_into().expect("as many as were made")
+}
+
+/// A key that no other case has.
+pub(crate) fn fresh_key() -> Key {
+    key(&format!("case-{}", fresh_id()))
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(name).expect("the suite's own names are names")
+}
+
+pub(crate) fn fresh_id() -> HolderId {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
+    HolderId::from_bytes(bytes)
+}
+
+fn fresh_holder() -> Holder {
+    let owner = Owner::new("suite", std::process::id(), Some("conformance case")).expect("a short label");
+    Holder { id: fresh_id(), owner }
+}
+
+pub(crate) fn ttl(span: Duration) -> Ttl {
+    Ttl::new(span).expect("the suite's own TTLs are TTLs")
+}
+
+/// The answer. A case panics on `Unknown`: nothing fails in the suite.
+pub(crate) fn expect_known<T>(answer: Result<T, Unknown>) -> T {
+    answer.unwrap_or_else(|unknown| panic!("the backend does not know: {unknown}"))
+}
+
+/// The attempt itself.
+impl TestClient {
+    /// The same with another length of lease.
+    pub(crate) fn for_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// A new attempt through the same client.
+    pub(crate) fn new_attempt(&self) -> Self {
+        Self { holder: fresh_holder(), ..self.clone() }
+    }
+
+    /// A new attempt through the same client, for a new key.
+    pub(crate) fn with_new_key(&self) -> Self {
+        Self { key: fresh_key(), ..self.new_attempt() }
+    }
+
+    /// The same attempt through another client.
+    pub(crate) async fn on_another_client(&self, fixture: &dyn Fixture) -> Self {
+        Self { backend: fixture.backend().await, ..self.clone() }
+    }
+
+    pub(crate) fn claim(&self, intent: Intent) -> Claim {
+        Claim::new(self.key.clone(), self.holder.clone(), ttl(self.ttl), intent)
+    }
+
+    /// This attempt, as the only holder.
+    pub(crate) fn holders(&self) -> Holders {
+        Holders::one(Occupant::Holder(self.holder.clone()))
+    }
+}
+
+/// What it asks.
+impl TestClient {
+    pub(crate) async fn claims(&self, intent: Intent) -> Acquire {
+        expect_known(self.backend.acquire(&self.claim(intent)).await)
+    }
+
+    pub(crate) async fn tries(&self) -> Acquire {
+        self.claims(Intent::Try).await
+    }
+
+    pub(crate) async fn enqueues(&self) -> Acquire {
+        self.claims(Intent::Enqueue).await
+    }
+
+    pub(crate) async fn polls(&self) -> Acquire {
+        self.claims(Intent::Poll).await
+    }
+
+    pub(crate) async fn releases(&self) -> Release {
+        expect_known(self.backend.release(&self.key, &self.holder.id).await)
+    }
+
+    pub(crate) async fn renews(&self) -> Renew {
+        let mut answers = self.backend.renew(&[self.renewal()]).await;
+        assert_eq!(answers.len(), 1, "one renewal, one answer");
+        expect_known(answers.remove(0))
+    }
+
+    pub(crate) fn renewal(&self) -> Renewal {
+        Renewal::new(self.key.clone(), self.holder.id, ttl(self.ttl))
+    }
+
+    pub(crate) async fn inspects(&self) -> Option<Holding> {
+        expect_known(self.backend.inspect(&self.key).await)
+    }
+
+    pub(crate) async fn lists(&self) -> Option<Holding> {
+        let mut found = expect_known(self.backend.list().await);
+        found.retain(|holding| holding.key == self.key);
+        assert!(found.len() <= 1, "listed more than once: {found:?}");
+        found.pop()
+    }
+
+    pub(crate) async fn evicts(&self, seen: &Holding) -> Eviction {
+        expect_known(self.backend.evict(seen).await)
+    }
+}
+
+/// What it expects.
+impl TestClient {
+    /// Takes a free key.
+    pub(crate) async fn takes(&self) -> FencingToken {
+        self.granted(self.tries().await)
+    }
+
+    /// Polls, and expects that it holds the key.
+    pub(crate) async fn still_holds(&self) -> FencingToken {
+        self.granted(self.polls().await)
+    }
+
+    fn granted(&self, answer: Acquire) -> FencingToken {
+        match answer {
+            Acquire::Granted { tokens } => tokens.last(),
+            other => panic!("{} should be granted to {}: {other:?}", self.key, self.holder.id),
+        }
+    }
+
+    /// Tries a key that another client holds.
+    pub(crate) async fn is_refused(&self) -> Occupied {
+        match self.tries().await {
+            Acquire::Busy(occupied) => occupied,
+            other => panic!("{} should be busy for {}: {other:?}", self.key, self.holder.id),
+        }
+    }
+
+    /// Enqueues, and expects this many waiters in front.
+    pub(crate) async fn is_queued(&self, expected: u32) -> Occupied {
+        match self.enqueues().await {
+            Acquire::Queued { ahead, occupied, .. } if ahead == expected => occupied,
+            other => panic!("{} should have {expected} waiters in front: {other:?}", self.holder.id),
+        }
+    }
+
+    /// Polls until it is granted the key, while time passes.
+    pub(crate) async fn polls_until_granted(&self, fixture: &dyn Fixture) -> FencingToken {
+        for _ in 0..MAX_POLLS {
+            let answer = in_time(ALIVE, async {
+                fixture.let_time_pass(Duration::from_millis(200)).await;
+                let answer = self.polls().await;
+                assert_ne!(answer, Acquire::Gone, "it gives signs of life");
+                answer
+            })
+            .await;
+            if !matches!(answer, Acquire::Queued { .. }) {
+                return self.granted(answer);
+            }
+        }
+        panic!("{} was not granted the key within {MAX_POLLS} times 200 ms", self.holder.id)
+    }
+
+    pub(crate) async fn seen(&self) -> Holding {
+        self.inspects().await.unwrap_or_else(|| panic!("{} should be held", self.key))
+    }
+
+    /// The only hold of this key.
+    pub(crate) async fn hold(&self) -> HolderInfo {
+        let seen = self.seen().await;
+        assert_eq!(seen.holders.count(), 1, "an exclusive lock has one holder: {seen:?}");
+        seen.holders.into_first()
+    }
+
+    /// The time left of the current hold of this key.
+    pub(crate) async fn time_left(&self) -> Duration {
+        match self.hold().await.expiry {
+            Expiry::In(left) => left,
+            Expiry::Never => panic!("{} should end by itself", self.key),
+        }
+    }
+}
