@@ -96,7 +96,7 @@ async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
     })
     .await;
     let unknown = answer.unwrap_err();
-    assert!(unknown.to_string().contains("lease was over"), "{unknown}");
+    assert!(unknown.to_string().contains("lease had already expired"), "{unknown}");
     assert_eq!(scene.taken("k").await, 0);
 }
 

@@ -34,8 +34,8 @@ const URL_OPTIONS: &str = "\
 URL options:
   redis://HOST?prefix=app:&timeout=300, also with redlock://
   prefix=P           prefix of every key, to share locks with other programs
-  compat=LIBRARY     use the prefix of another library: redlock.net, pottery, redis-semaphore, php-lock,
-                     laravel:PREFIX, shedlock:ENV
+  compat=LIBRARY     use the prefix of another library: redlock.net, pottery, redis-semaphore,
+                     php-lock, laravel:PREFIX, shedlock:ENV
   timeout=MS         timeout of a connection or a reply; default 1000
   protocol=resp2     use RESP2 instead of RESP3
   push=off           disable push notifications: waiters only poll

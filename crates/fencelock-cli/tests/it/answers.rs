@@ -129,7 +129,7 @@ fn a_quiet_doctor_tells_problems_only() {
     let locks = place.file("locks");
     std::fs::set_permissions(&locks, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     Test::new(&place, "doctor -q")
-        .stdout("file:*/locks\n  warning  directory  */locks, user *, mode 777\n*-> others may delete *\n")
+        .stdout("file:*/locks\n  warning  directory  */locks, user *, mode 777\n*-> other users may delete *\n")
         .run();
 }
 
