@@ -13,7 +13,7 @@ pub(crate) struct Closing {
     changed: Notify,
 }
 
-/// A guard that is being released; dropped after whatever is left of that was given to the janitor.
+/// A guard that is being released; dropped after whatever is left of that was given to the reaper.
 #[derive(Debug)]
 pub(crate) struct Releasing(Arc<Closing>);
 

@@ -1,5 +1,6 @@
 use super::action::Grant;
-use crate::{HolderId, Moment, Occupied};
+use super::release_queue::PendingRelease;
+use crate::{Moment, Occupied};
 
 /// What the holder of a tenure may believe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +25,14 @@ pub enum Leaving {
 }
 
 /// What became of a lease that lingered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdleLease {
     /// There is none.
     None,
     /// The caller has it.
     Taken(Grant),
-    /// It does not suit, and must be released: this holder, which may have claims under way until then.
-    Release(HolderId, Moment),
+    /// It does not suit, and must be released.
+    Release(Box<PendingRelease>),
 }
 
 /// Who has the key, as far as it is known without asking.

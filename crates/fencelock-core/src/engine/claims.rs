@@ -208,11 +208,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) -> Step {
         let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else { return Step::Wait };
         let tokens = attempt.whole(tokens);
-        let lease = if cx.config.capabilities.expires {
-            Lease::granted(sent, attempt.claim.ttl.get(), cx.config.drift)
-        } else {
-            Lease::endless()
-        };
+        let lease = cx.config.lease(sent, attempt.claim.ttl);
         if let Some(step) = self.grant(id, tokens, lease, Source::Claimed, cx) {
             return step;
         }
@@ -352,24 +348,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 if successor && let Some(pending) = claiming.transfer(cx.now) {
                     return Some(Box::new(pending));
                 }
-                if claiming.attempt.is_some() {
-                    cx.act(Action::ClaimEnded);
-                }
-                if let Some(release) = claiming.end_attempt(cx.now) {
-                    cx.act(Action::Release(Box::new(release)));
-                }
+                end_attempt(&mut claiming, cx);
                 None
             }
         }
     }
 
     pub(super) fn end_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) {
-        let now = cx.now;
-        let Some(claiming) = self.claiming(id).filter(|claiming| claiming.attempt.is_some()) else { return };
-        let release = claiming.end_attempt(now);
-        cx.act(Action::ClaimEnded);
-        if let Some(release) = release {
-            cx.act(Action::Release(Box::new(release)));
+        if let Some(claiming) = self.claiming(id) {
+            end_attempt(claiming, cx);
         }
     }
 
@@ -382,6 +369,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             matches!(next.state, State::Queued) && next.request.matches(leader.request.ttl, &leader.request.owner)
         };
         usable && self.queue.second().is_some_and(fits)
+    }
+}
+
+/// Ends the attempt, if there is one. What it may have left is released.
+fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Context<'_, W, L>) {
+    if claiming.attempt.is_some() {
+        cx.act(Action::ClaimEnded);
+    }
+    if let Some(release) = claiming.end_attempt(cx.now) {
+        cx.act(Action::Release(Box::new(release)));
     }
 }
 

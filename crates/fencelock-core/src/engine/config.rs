@@ -1,4 +1,5 @@
-use crate::{Capabilities, Drift, Invalid, Span};
+use super::request::AcquireRequest;
+use crate::{Capabilities, Drift, Invalid, Lease, Moment, Span, Ttl};
 use std::time::Duration;
 
 /// What the engine of every key of one client knows.
@@ -12,6 +13,18 @@ pub struct Config {
     pub drift: Drift,
     /// How tasks of the client share leases; `None` if each of them claims for itself.
     pub sharing: Option<SharingLimits>,
+}
+
+impl Config {
+    /// Whether a task with this request waits in line for the leases that tasks share. All others claim for themselves.
+    pub fn is_in_line(&self, request: &AcquireRequest) -> bool {
+        self.sharing.is_some() && request.queues()
+    }
+
+    /// The lease of a claim that was sent at `sent` and granted.
+    pub fn lease(&self, sent: Moment, ttl: Ttl) -> Lease {
+        if self.capabilities.expires { Lease::granted(sent, ttl.get(), self.drift) } else { Lease::endless() }
+    }
 }
 
 /// How long tasks of one client share a lease before other clients get the key.

@@ -97,11 +97,18 @@ impl<L: Default> Leases<L> {
         cx.act(Action::Ended(Box::new(Ended { hold: id, lease, tenure, end, timer })));
     }
 
+    /// The release of a hold.
+    pub(super) fn pending_release<W>(&self, id: HoldId, cx: &Context<'_, W, L>) -> Option<Box<PendingRelease>> {
+        self.get(id).map(|hold| {
+            let (key, until) = (cx.key.clone(), cx.now + hold.ttl.get());
+            Box::new(PendingRelease { key, holder: hold.holder, until, stray_until: hold.stray_until, is_hold: true })
+        })
+    }
+
     /// Nobody here has this lease any more.
     pub(super) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
-        if background && let Some(hold) = self.get(id) {
-            let release = pending_release(hold, cx);
-            cx.act(Action::Release(Box::new(release)));
+        if background && let Some(release) = self.pending_release(id, cx) {
+            cx.act(Action::Release(release));
         }
         self.end(id, End::Released, cx);
     }
@@ -112,9 +119,9 @@ impl<L: Default> Leases<L> {
         // released by nobody else.
         if let Some(hold) = self.get(id)
             && (reason == LossReason::MaxHold || hold.tenure.idle || !taken)
+            && let Some(release) = self.pending_release(id, cx)
         {
-            let release = pending_release(hold, cx);
-            cx.act(Action::Release(Box::new(release)));
+            cx.act(Action::Release(release));
         }
         self.end(id, End::Lost(reason), cx);
     }
@@ -296,14 +303,4 @@ impl<L: Default> Leases<L> {
 /// How long the key is left free for other clients.
 fn yield_for(config: &Config, limits: &SharingLimits, random: u64) -> Duration {
     if config.capabilities.queues { limits.pause } else { spread(YIELD_BLIND, random) }
-}
-
-fn pending_release<W, L>(hold: &Hold<L>, cx: &Context<'_, W, L>) -> PendingRelease {
-    PendingRelease {
-        key: cx.key.clone(),
-        holder: hold.holder,
-        until: cx.now + hold.ttl.get(),
-        stray_until: hold.stray_until,
-        is_hold: true,
-    }
 }

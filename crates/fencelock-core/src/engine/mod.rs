@@ -29,6 +29,7 @@ mod answer;
 mod claiming;
 mod claims;
 mod config;
+mod held;
 mod hold;
 mod key_engine;
 mod leases;

@@ -1,4 +1,4 @@
-use super::action::Step;
+use super::action::{Grant, Step};
 use super::claiming::{Claiming, PendingClaim};
 use super::hold::{HoldId, Tenure};
 use super::request::AcquireRequest;
@@ -142,6 +142,14 @@ impl<W: Default> Queue<W> {
         let step = self.served.remove(&id);
         self.shrink();
         step
+    }
+
+    /// What a task has been granted, if it has not been told yet.
+    pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
+        match self.served.get(&id) {
+            Some(Step::Granted(grant)) => Some(*grant),
+            _ => None,
+        }
     }
 
     /// Whether a task has been granted this tenure, and has not been told yet.

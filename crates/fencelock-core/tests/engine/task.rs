@@ -6,9 +6,7 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Reply};
 use crate::user::{Asked, Guard, Task, Wait};
 use crate::world::World;
-use fencelock_core::engine::{
-    AcquireRequest, Grant, IdleLease, PendingRelease, RefusalReason, Source, Status, Step, WaiterId,
-};
+use fencelock_core::engine::{AcquireRequest, Grant, IdleLease, RefusalReason, Source, Status, Step, WaiterId};
 use fencelock_core::{Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, Ttl, Unknown};
 use std::time::Duration;
 
@@ -39,11 +37,8 @@ impl World {
                 self.cover(Coverage::TakenFromLinger);
                 self.granted(user, grant);
             }
-            IdleLease::Release(holder, stray_until) => {
-                let until = self.now + request.ttl.get();
-                let key = crate::network::key().clone();
-                let release = Box::new(PendingRelease { key, holder, until, stray_until, is_hold: true });
-                let op = self.send(client, Call::Release(holder));
+            IdleLease::Release(release) => {
+                let op = self.send(client, Call::Release(release.holder));
                 let wait = Wait::IdleRelease { op, limit: self.now + TIMEOUT, release };
                 self.users[user].task = Some(Task { id: None, wait });
             }

@@ -9,11 +9,9 @@ use crate::error::{Error, busy, could_not_tell, unreachable};
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
 use fencelock_core::engine::{
-    Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Status, Step, View, WaiterId,
+    Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Step, View, WaiterId,
 };
-use fencelock_core::{
-    Acquire, Answer, Claim, Fault, Holder, HolderId, Intent, Lease as Granted, LossReason, Moment, Unknown,
-};
+use fencelock_core::{Acquire, Answer, Claim, Fault, Holder, HolderId, Intent, LossReason, Moment, Occupied, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -54,16 +52,12 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
         Ok(_) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => return Err(could_not_tell(&request.key, cause, client.clock.now().since(sent), 1)),
     };
-    let lease = if client.config.capabilities.expires {
-        Granted::granted(sent, options.ttl.get(), client.config.drift)
-    } else {
-        Granted::endless()
-    };
+    let lease = client.config.lease(sent, options.ttl);
     loop {
         let cell = client.keys.get_or_insert(&request.key, client);
         let granted = cell.try_with(|engine, cx| {
             let grant = engine.resume(holder, options, tokens.last().into(), lease, cx);
-            take(&cell, engine, &grant)
+            Lease::of(&cell, engine, &grant).map(|lease| (grant, lease))
         });
         match granted {
             Some(Some((grant, lease))) => return Ok(guard(client, grant, lease, Duration::ZERO)),
@@ -79,18 +73,13 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request, arrived: Moment
     let (idle, lease, releasing) = cell.with(|engine, cx| {
         let releasing = client.closing.releasing();
         let idle = engine.take_idle(&request.options, cx);
-        let lease = if let IdleLease::Taken(grant) = &idle { take(&cell, engine, grant) } else { None };
+        let lease = if let IdleLease::Taken(grant) = &idle { Lease::of(&cell, engine, grant) } else { None };
         (idle, lease, releasing)
     });
     match idle {
         IdleLease::None => None,
-        IdleLease::Taken(_) => {
-            let (grant, lease) = lease?;
-            Some(guard(client, grant, lease, grant.tenure.since.since(arrived)))
-        }
-        IdleLease::Release(holder, stray_until) => {
-            let until = client.clock.now() + request.options.ttl.get();
-            let release = PendingRelease { key: request.key.clone(), holder, until, stray_until, is_hold: true };
+        IdleLease::Taken(grant) => Some(guard(client, grant, lease?, grant.tenure.since.since(arrived))),
+        IdleLease::Release(release) => {
             GivenUp { driver: Arc::clone(client), release, confirmed: false, _releasing: releasing }.release().await;
             None
         }
@@ -100,7 +89,7 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request, arrived: Moment
 /// A lease that lingered and is released by a task that waits for it. Without a confirmation that is done in the background.
 struct GivenUp {
     driver: Arc<Driver>,
-    release: PendingRelease,
+    release: Box<PendingRelease>,
     confirmed: bool,
     /// Comes last.
     _releasing: Releasing,
@@ -117,7 +106,7 @@ impl GivenUp {
 impl Drop for GivenUp {
     fn drop(&mut self) {
         if !self.confirmed && self.driver.process().is_current() {
-            self.driver.reaper.take(self.release.clone());
+            self.driver.reaper.take(*self.release.clone());
         }
     }
 }
@@ -131,6 +120,9 @@ pub(super) struct Waiter<'a> {
     id: WaiterId,
     entered: bool,
 }
+
+/// A step, and the lease of a grant unless that is over already.
+pub(super) type Next = (Step, Option<Arc<Lease>>);
 
 impl<'a> Waiter<'a> {
     fn enter(client: &'a Arc<ClientInner>, request: &'a Request, arrived: Moment, first: bool) -> Self {
@@ -163,14 +155,16 @@ impl<'a> Waiter<'a> {
     /// `None` if the lease was lost before it could be taken.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
-        let step = if request.options.wait.is_none() && request.on_wait.is_none() || !self.is_in_line() {
+        let next = if request.options.wait.is_none() && request.on_wait.is_none()
+            || !self.client.config.is_in_line(&request.options)
+        {
             self.next().await?
         } else {
             Box::pin(wait_in_queue(&self)).await?
         };
-        let last = match step {
-            Step::Granted(_) | Step::Refused(_) => step,
-            step => Box::pin(self.claim(step)).await?,
+        let (last, lease) = match next {
+            (Step::Granted(_) | Step::Refused(_), _) => next,
+            (step, _) => Box::pin(self.claim(step)).await?,
         };
         self.entered = false;
         match last {
@@ -179,87 +173,94 @@ impl<'a> Waiter<'a> {
                 self.cell.with(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
                 Err(self.client.closed_error())
             }
-            Step::Granted(grant) => Ok(self.granted(grant)),
+            Step::Granted(grant) => Ok(lease.map(|lease| self.granted(grant, lease))),
             _ => Ok(None),
         }
     }
 
-    fn is_in_line(&self) -> bool {
-        self.client.config.sharing.is_some() && self.request.options.queues()
-    }
-
     /// Waits until the engine has something for this task.
-    pub(super) async fn next(&self) -> Result<Step, Error> {
+    pub(super) async fn next(&self) -> Result<Next, Error> {
         poll_fn(|context| {
             self.client.check_open()?;
             if self.cell.park(self.id, context) {
                 return Poll::Pending;
             }
-            let step = self.call(|engine, cx| {
+            let next = self.advance(|engine, cx| {
                 let step = engine.poll(self.id, cx);
                 if step.is_none() {
                     engine.wake_by(self.id, context);
                 }
                 step
             });
-            step.map_or(Poll::Pending, |step| Poll::Ready(Ok(step)))
+            next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
         })
         .await
     }
 
     /// Calls the engine for this task, and tells what it has heard.
-    fn call<R>(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
-        let (answer, report) = self.cell.with_report(call);
+    fn advance(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Option<Step>) -> Option<Next> {
+        let (next, report) = self.cell.with_report(|engine, cx| {
+            let step = call(engine, cx)?;
+            let lease = if let Step::Granted(grant) = &step { Lease::of(&self.cell, engine, grant) } else { None };
+            Some((step, lease))
+        });
         if let Some(report) = report {
             self.report(report);
         }
-        answer
+        next
+    }
+
+    /// As [`Waiter::advance`], where there is a step in any case.
+    fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
+        self.advance(|engine, cx| Some(call(engine, cx))).unwrap_or((Step::Wait, None))
     }
 
     #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
-    async fn claim(&self, mut step: Step) -> Result<Step, Error> {
+    async fn claim(&self, mut step: Step) -> Result<Next, Error> {
         loop {
-            step = match step {
+            let next = match step {
                 Step::Wait => self.next().await?,
                 Step::Sleep { until, .. } => self.sleep(until).await?,
                 Step::Claim(claim) => self.ask(&claim).await,
                 Step::Inspect => {
                     let seen = self.client.backend.inspect(&self.request.key).await;
-                    self.call(|engine, cx| engine.inspected(self.id, seen, cx))
+                    self.answer(|engine, cx| engine.inspected(self.id, seen, cx))
                 }
                 Step::Leave(holder) => {
                     let left = self.client.backend.release(&self.request.key, &holder).await;
-                    self.call(|engine, cx| engine.left(self.id, left, cx))
+                    self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
-                Step::Granted(_) | Step::Refused(_) => return Ok(step),
+                Step::Granted(_) | Step::Refused(_) => (step, None),
             };
-            if !matches!(step, Step::Granted(_) | Step::Refused(_)) {
-                self.client.check_open()?;
+            if matches!(next.0, Step::Granted(_) | Step::Refused(_)) {
+                return Ok(next);
             }
+            self.client.check_open()?;
+            step = next.0;
         }
     }
 
-    async fn sleep(&self, until: Moment) -> Result<Step, Error> {
+    async fn sleep(&self, until: Moment) -> Result<Next, Error> {
         let pause = until.since(self.client.clock.now());
         tokio::select! {
             biased;
-            step = self.next() => step,
-            () = tokio::time::sleep(pause) => Ok(self.call(|engine, cx| engine.timer_fired(self.id, cx))),
+            next = self.next() => next,
+            () = tokio::time::sleep(pause) => Ok(self.answer(|engine, cx| engine.timer_fired(self.id, cx))),
         }
     }
 
-    async fn ask(&self, claim: &Claim) -> Step {
+    async fn ask(&self, claim: &Claim) -> Next {
         let backend = &self.client.backend;
         let ready = self.in_time(backend.ready()).await;
         let sent = self.client.clock.now();
         let answer = match ready {
             Ok(()) => {
-                self.call(|engine, _| engine.claim_sent(self.id));
+                self.cell.with(|engine, _| engine.claim_sent(self.id));
                 self.in_time(backend.acquire(claim)).await
             }
             Err(cause) => Err(cause.unsent()),
         };
-        self.call(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
+        self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
     }
 
     /// An answer that is under way when the wait ends is hardly waited for. A task that asks only once leaves that to the
@@ -270,6 +271,20 @@ impl<'a> Waiter<'a> {
         tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
+    /// Says whether there is somebody to tell.
+    pub(super) fn tell(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
+        let Some(on_wait) = &self.request.on_wait else { return false };
+        on_wait(&Waiting {
+            key: self.request.key.clone(),
+            ahead,
+            holders: occupied.holders,
+            expiry: occupied.expiry,
+            held_for: occupied.held_for,
+            waited: self.waited(),
+        });
+        true
+    }
+
     fn report(&self, report: Report) {
         let (client, now) = (self.client, self.client.clock.now());
         match report {
@@ -278,16 +293,7 @@ impl<'a> Waiter<'a> {
                 if again {
                     client.telemetry.refused_again(&self.request.key);
                 }
-                if let Some(on_wait) = &self.request.on_wait {
-                    on_wait(&Waiting {
-                        key: self.request.key.clone(),
-                        ahead,
-                        holders: occupied.holders,
-                        expiry: occupied.expiry,
-                        held_for: occupied.held_for,
-                        waited: self.waited(),
-                    });
-                }
+                self.tell(ahead, occupied);
             }
             Report::Trouble(cause) => {
                 client.trouble.begins(&cause, now);
@@ -299,21 +305,11 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    fn granted(&self, grant: Grant) -> Option<Guard> {
-        let (grant, lease, lost) = self.cell.with(|engine, cx| {
-            let (grant, lease) = take(&self.cell, engine, &grant)?;
-            let lost = grant.source == Source::Shared && engine.status(grant.hold, grant.tenure, cx) == Status::Over;
-            Some((grant, lease, lost))
-        })?;
-        if lost {
-            // Its answer may have come too late, and the server may have it still.
-            self.client.reaper.take(lease.pending_release());
-            return None;
-        }
+    fn granted(&self, grant: Grant, lease: Arc<Lease>) -> Guard {
         if grant.source != Source::Shared {
             self.client.trouble.ends(self.client.clock.now());
         }
-        Some(guard(self.client, grant, lease, grant.tenure.since.since(self.arrived)))
+        guard(self.client, grant, lease, grant.tenure.since.since(self.arrived))
     }
 
     fn error(&self, refusal: Refusal) -> Error {
@@ -335,18 +331,13 @@ impl Drop for Waiter<'_> {
         }
         let granted = self.cell.with(|engine, cx| {
             let grant = engine.leave(self.id, cx)?;
-            take(&self.cell, engine, &grant)
+            Lease::of(&self.cell, engine, &grant).map(|lease| (grant, lease))
         });
         if let Some((grant, lease)) = granted {
             // Its guard passes it on.
             drop(guard(self.client, grant, lease, grant.tenure.since.since(self.arrived)));
         }
     }
-}
-
-/// The lease of a grant; `None` if it was lost meanwhile.
-fn take(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<(Grant, Arc<Lease>)> {
-    Lease::of(cell, engine, grant).map(|lease| (*grant, lease))
 }
 
 fn guard(client: &Arc<ClientInner>, grant: Grant, lease: Arc<Lease>, waited: Duration) -> Guard {

@@ -4,7 +4,7 @@ use crate::identity::SystemRng;
 use fencelock_core::Key;
 use fencelock_core::engine::{Action, Actions, Context, End, Ended, HoldId, KeyEngine, Report, Tenure, WaiterId};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<Lease>>>;
@@ -81,21 +81,12 @@ impl KeyCell {
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
     ) -> (R, Option<Report>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (answer, out) = self.call(&mut state, call);
-        let empty = state.engine.is_empty() && !std::mem::replace(&mut state.gone, true);
-        state.gone &= state.engine.is_empty();
-        drop(state);
-        let report = self.carry_out(out);
-        if empty {
-            self.driver.keys.forget(self);
-        }
-        (answer, report)
+        self.with_state(self.lock(), call)
     }
 
     /// Waits with a task that has nothing to do but to wait for others of this client. Says whether that is so.
     pub(super) fn park(&self, id: WaiterId, context: &std::task::Context<'_>) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let queued = state.engine.is_queued(id);
         if queued {
             state.engine.wake_by(id, context);
@@ -105,16 +96,33 @@ impl KeyCell {
 
     /// As [`KeyCell::with`], unless the cell is forgotten: then another one is to be used.
     pub(super) fn try_with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> Option<R> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         if state.gone {
             drop(state);
             self.driver.keys.forget(self);
             return None;
         }
+        Some(self.with_state(state, call).0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_state<R>(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
+    ) -> (R, Option<Report>) {
         let (answer, out) = self.call(&mut state, call);
+        let empty = state.engine.is_empty();
+        let was_gone = std::mem::replace(&mut state.gone, empty);
         drop(state);
-        self.carry_out(out);
-        Some(answer)
+        let report = self.carry_out(out);
+        if empty && !was_gone {
+            self.driver.keys.forget(self);
+        }
+        (answer, report)
     }
 
     fn call<R>(

@@ -1,7 +1,6 @@
-use super::attempt::Waiter;
+use super::attempt::{Next, Waiter};
 use crate::error::{Error, busy, unreachable};
-use crate::request::Waiting;
-use fencelock_core::engine::{Step, View};
+use fencelock_core::engine::View;
 use fencelock_core::{Moment, Occupied};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ const NEWS: Duration = Duration::from_secs(1);
 const FIRST_NEWS: Duration = Duration::from_millis(10);
 
 /// Waits for a step in the queue of this client, for a task that waits with bounds or wants to be told.
-pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Step, Error> {
+pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
     let (driver, request) = (waiter.driver(), waiter.request);
     let deadline = request.options.wait.map_or(Moment::NEVER, |wait| waiter.arrived + wait);
     loop {
@@ -20,7 +19,7 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Step, Error> {
             step = waiter.next() => return step,
             () = std::future::ready(()) => {}
         }
-        let told = tell(waiter, waiter.view());
+        let told = waiter.view().is_some_and(|View { ahead, occupied }| waiter.tell(ahead, occupied));
         let left = deadline.since(driver.clock.now());
         let sleep = match &request.on_wait {
             None => left,
@@ -40,20 +39,6 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Step, Error> {
             };
         }
     }
-}
-
-/// Says whether there was something to tell.
-fn tell(waiter: &Waiter<'_>, view: Option<View>) -> bool {
-    let (Some(on_wait), Some(View { ahead, occupied })) = (&waiter.request.on_wait, view) else { return false };
-    on_wait(&Waiting {
-        key: waiter.request.key.clone(),
-        ahead,
-        holders: occupied.holders,
-        expiry: occupied.expiry,
-        held_for: occupied.held_for,
-        waited: waiter.waited(),
-    });
-    true
 }
 
 /// The wait is over. The place is asked once who has the key.

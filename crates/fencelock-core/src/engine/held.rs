@@ -1,0 +1,134 @@
+use super::action::{Context, Grant, Source};
+use super::answer::{Leaving, Status};
+use super::hold::{Duty, End, HoldId, Tenure};
+use super::key_engine::KeyEngine;
+use super::leases::Renewed;
+use super::request::AcquireRequest;
+use crate::{HolderId, Lease, LossReason, Moment, Renew, TokenBlock, Unknown};
+use std::time::Duration;
+
+/// What holders ask, and what the place answers them.
+impl<W: Default, L: Default> KeyEngine<W, L> {
+    /// What the holder of this tenure may believe. A lease that is found over stays so.
+    pub fn status(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
+        let Some(hold) = self.leases.get(id) else { return Status::Over };
+        if hold.tenure.number != tenure.number {
+            return Status::PassedOn;
+        }
+        match hold.lapse(cx.now) {
+            None => Status::Held(hold.until()),
+            Some(reason) => {
+                self.lose(id, reason, cx);
+                Status::Over
+            }
+        }
+    }
+
+    /// What the driver has attached to the lease of a hold.
+    pub fn lease_mut(&mut self, id: HoldId) -> Option<&mut L> {
+        self.leases.get_mut(id).map(|hold| &mut hold.lease)
+    }
+
+    /// Who has the hold, for how long it was asked, and until when a claim of that holder may still be on its way.
+    pub fn facts(&self, id: HoldId) -> Option<(HolderId, crate::Ttl, Moment)> {
+        self.leases.get(id).map(|hold| (hold.holder, hold.ttl, hold.stray_until))
+    }
+
+    /// How long the lease runs on if no renewal succeeds.
+    pub fn rest(&self, id: HoldId, now: Moment) -> Option<Duration> {
+        self.leases.get(id).map(|hold| hold.rest(now))
+    }
+
+    /// The holder of this tenure does not need the lease any more. With `background` the release that may be due is one of the
+    /// actions; otherwise the caller sends it.
+    pub fn release(&mut self, id: HoldId, tenure: Tenure, background: bool, cx: &mut Context<'_, W, L>) -> Leaving {
+        match self.status(id, tenure, cx) {
+            Status::Held(_) => {}
+            Status::PassedOn => return Leaving::PassedOn,
+            Status::Over => return Leaving::Over,
+        }
+        if self.leases.is_shared(id) {
+            if self.pass_on(tenure, cx) {
+                return Leaving::PassedOn;
+            }
+            let queued = self.leader_claims();
+            self.leases.stop_sharing(queued, cx);
+        }
+        self.leases.give_back(id, background, cx);
+        self.settle(None, cx);
+        Leaving::Release
+    }
+
+    /// The hold goes on without this client: nothing renews it any more.
+    pub fn detach(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
+        let status = self.status(id, tenure, cx);
+        if matches!(status, Status::Held(_)) {
+            self.leases.end(id, End::Released, cx);
+            self.settle(None, cx);
+        }
+        status
+    }
+
+    /// A hold that was there before, by the proof of its holder.
+    pub fn resume(
+        &mut self,
+        holder: HolderId,
+        request: &AcquireRequest,
+        tokens: TokenBlock,
+        lease: Lease,
+        cx: &mut Context<'_, W, L>,
+    ) -> Grant {
+        let (hold, tenure) = self.leases.begin(holder, request, tokens, lease, Moment::default(), cx);
+        Grant { hold, tenure, source: Source::Resumed }
+    }
+
+    /// The timer of a hold has fired, which stood at `fired`; or those of others have, and this one would within `ahead`. A timer
+    /// that is set again fires no earlier than `not_before`.
+    pub fn hold_due(
+        &mut self,
+        id: HoldId,
+        fired: Moment,
+        ahead: Duration,
+        not_before: Moment,
+        cx: &mut Context<'_, W, L>,
+    ) -> Duty {
+        self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
+            self.lose(id, reason, cx);
+            Duty::Nothing
+        })
+    }
+
+    /// The answer to a renewal that was sent at `sent`.
+    pub fn renewal_answered(
+        &mut self,
+        id: HoldId,
+        sent: Moment,
+        answer: Result<Renew, Unknown>,
+        cx: &mut Context<'_, W, L>,
+    ) {
+        match self.leases.renewed(id, sent, answer, cx) {
+            Some(Renewed::Lost(reason)) => self.lose(id, reason, cx),
+            // A leader that claims already may be the one that waits at the server, and then nothing is passed on any more.
+            Some(Renewed::Waiters(Some(others))) if self.leases.is_shared(id) && !self.leader_claims() => {
+                self.leases.on_waiters(others, cx);
+                self.settle(None, cx);
+            }
+            Some(Renewed::Waiters(_)) | None => {}
+        }
+    }
+
+    /// The time for which a lease lingers is over: it is released unless it was taken meanwhile.
+    pub fn linger_over(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) {
+        if self.leases.idle() == Some((id, tenure)) {
+            self.leases.give_back(id, true, cx);
+            self.settle(None, cx);
+        }
+    }
+
+    pub(super) fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
+        // A task that was handed the lease and has not run since cannot release it.
+        let taken = self.leases.get(id).is_some_and(|hold| !self.queue.is_granted(id, hold.tenure));
+        self.leases.lose(id, reason, taken, cx);
+        self.settle(None, cx);
+    }
+}
