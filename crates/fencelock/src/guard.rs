@@ -1,8 +1,8 @@
 use crate::closing::Releasing;
-use crate::driver::{ClientInner, Lease};
+use crate::driver::{ClientInner, Lease, Left};
 use crate::error::{Error, unreachable};
 use fencelock_core::engine::{End, Grant, Leaving, Tenure};
-use fencelock_core::{FencingToken, HolderId, Key, LossReason, Release};
+use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,10 +143,11 @@ impl Guard {
         if self.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        self.releasing = Some(self.client.closing.releasing());
-        let before = match self.held.lease.release(self.held.tenure, false) {
+        let Left { leaving, releasing, now } = self.held.lease.release(self.held.tenure, false);
+        self.releasing = releasing;
+        let before = match leaving {
             Ok(leaving) => {
-                self.count_released();
+                self.count_released(now);
                 if leaving == Leaving::PassedOn {
                     self.armed = false;
                     return Ok(Released::Released);
@@ -196,14 +197,13 @@ impl Guard {
             return self.holder();
         }
         if self.held.lease.detach(self.held.tenure) {
-            self.count_released();
+            self.count_released(self.client.clock.now());
         }
         self.holder()
     }
 
-    fn count_released(&self) {
-        let (key, now) = (self.held.key(), self.client.clock.now());
-        self.client.telemetry.released(key, &self.held.tenure, now);
+    fn count_released(&self, now: Moment) {
+        self.client.telemetry.released(self.held.key(), &self.held.tenure, now);
     }
 }
 
@@ -213,8 +213,9 @@ impl Drop for Guard {
         if !self.armed || self.is_forked() {
             return;
         }
-        match self.held.lease.release(self.held.tenure, true) {
-            Ok(_) => self.count_released(),
+        let Left { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
+        match leaving {
+            Ok(_) => self.count_released(now),
             // It was lost, or its release was given up: what is left of it is released in the background.
             Err(_) => self.client.reaper.take(self.held.lease.pending_release()),
         }

@@ -1,7 +1,4 @@
 use super::action::Action;
-use std::array;
-use std::iter::{Chain, Flatten};
-use std::vec;
 
 /// Most calls have no more actions.
 const INLINE: usize = 4;
@@ -31,24 +28,21 @@ impl<W, L> Actions<W, L> {
         }
     }
 
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> impl Iterator<Item = Action<W, L>> {
+        let len = std::mem::take(&mut self.len);
+        self.first.iter_mut().take(len).filter_map(Option::take).chain(self.rest.drain(..))
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Action<W, L>> {
-        self.first.iter().flatten().chain(&self.rest)
+        self.first.iter().take(self.len).flatten().chain(&self.rest)
     }
 }
 
 impl<W, L> Default for Actions<W, L> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<W, L> IntoIterator for Actions<W, L> {
-    type Item = Action<W, L>;
-    type IntoIter = Chain<Flatten<array::IntoIter<Option<Action<W, L>>, INLINE>>, vec::IntoIter<Action<W, L>>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().flatten().chain(self.rest)
     }
 }
 
@@ -62,6 +56,7 @@ mod tests {
         (0..10).for_each(|waker| actions.push(Action::Wake(waker)));
         let number = |action: &Action<usize, ()>| if let Action::Wake(waker) = action { *waker } else { usize::MAX };
         assert!(actions.iter().map(number).eq(0..10));
-        assert!(actions.into_iter().map(|action| number(&action)).eq(0..10));
+        assert!(actions.drain().map(|action| number(&action)).eq(0..10));
+        assert!(actions.iter().next().is_none(), "they are taken out");
     }
 }

@@ -33,6 +33,7 @@ mod held;
 mod hold;
 mod key_engine;
 mod leases;
+mod line;
 mod queue;
 mod release_queue;
 mod request;

@@ -1,6 +1,7 @@
 use super::action::{Grant, Step};
 use super::claiming::{Claiming, PendingClaim};
 use super::hold::{HoldId, Tenure};
+use super::line::Line;
 use super::request::AcquireRequest;
 use crate::{HolderId, Moment};
 use std::collections::BTreeMap;
@@ -8,6 +9,13 @@ use std::collections::BTreeMap;
 /// Names a task that wants the key. No other task of the same engine ever has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(i64);
+
+#[cfg(test)]
+impl WaiterId {
+    pub(super) const fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+}
 
 /// A task that wants the key.
 #[derive(Debug, Clone, Hash)]
@@ -35,7 +43,7 @@ pub(super) enum State {
 /// All others claim for themselves.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
-    line: BTreeMap<WaiterId, Waiter<W>>,
+    line: Line<W>,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
     /// Tasks that are not waiting any more, and have not been told yet.
     served: BTreeMap<WaiterId, Step>,
@@ -45,7 +53,7 @@ pub(super) struct Queue<W> {
 
 impl<W: Default> Queue<W> {
     pub(super) const fn new() -> Self {
-        Self { line: BTreeMap::new(), claimants: BTreeMap::new(), served: BTreeMap::new(), last: 0, first: 0 }
+        Self { line: Line::new(), claimants: BTreeMap::new(), served: BTreeMap::new(), last: 0, first: 0 }
     }
 
     /// Adds a task to the line, at the front of it if `first`; or to those that claim for themselves.
@@ -57,8 +65,11 @@ impl<W: Default> Queue<W> {
             self.last += 1;
             WaiterId(self.last)
         };
-        let tasks = if in_line { &mut self.line } else { &mut self.claimants };
-        tasks.insert(id, waiter);
+        if in_line {
+            self.line.insert(id, waiter);
+        } else {
+            self.claimants.insert(id, waiter);
+        }
         id
     }
 
@@ -82,32 +93,32 @@ impl<W: Default> Queue<W> {
 
     /// How many stand in line before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
-        self.line.range(..id).count()
+        self.line.before(id)
     }
 
     pub(super) fn is_in_line(&self, id: WaiterId) -> bool {
-        self.line.contains_key(&id)
+        self.line.get(id).is_some()
     }
 
     pub(super) fn front(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        self.line.first_key_value().map(|(id, waiter)| (*id, waiter))
+        self.line.first()
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut Waiter<W>> {
-        self.line.first_entry().map(std::collections::btree_map::OccupiedEntry::into_mut)
+        self.line.first_mut()
     }
 
     /// The task behind the first one.
     pub(super) fn second(&self) -> Option<&Waiter<W>> {
-        self.line.values().nth(1)
+        self.line.iter().nth(1).map(|(_, waiter)| waiter)
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
-        self.line.get(&id).or_else(|| self.claimants.get(&id))
+        self.line.get(id).or_else(|| self.claimants.get(&id))
     }
 
     pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
-        match self.line.get_mut(&id) {
+        match self.line.get_mut(id) {
             Some(waiter) => Some(waiter),
             None => self.claimants.get_mut(&id),
         }
@@ -115,7 +126,7 @@ impl<W: Default> Queue<W> {
 
     /// The task does not want the key any more.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
-        let waiter = self.line.remove(&id).or_else(|| self.claimants.remove(&id));
+        let waiter = self.line.remove(id).or_else(|| self.claimants.remove(&id));
         self.shrink();
         waiter
     }
@@ -129,7 +140,7 @@ impl<W: Default> Queue<W> {
 
     /// A task in line is told this when it asks. Gives what wakes it.
     pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<W> {
-        let waiter = self.line.remove(&id)?;
+        let waiter = self.line.remove(id)?;
         self.served.insert(id, step);
         Some(waiter.task)
     }
@@ -160,12 +171,12 @@ impl<W: Default> Queue<W> {
 
     /// The tasks in line, in order.
     pub(super) fn line(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
-        self.line.iter().map(|(id, waiter)| (*id, waiter))
+        self.line.iter()
     }
 
     /// Everybody who waits or claims.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
-        self.line.values_mut().chain(self.claimants.values_mut())
+        self.line.iter_mut().chain(self.claimants.values_mut())
     }
 
     /// What a holder of this client has heard, wherever it waits.
@@ -184,7 +195,7 @@ impl<W: Default> Queue<W> {
     /// Gives the memory back: a client may have very many keys that one task at a time wants.
     fn shrink(&mut self) {
         if self.is_empty() {
-            (self.line, self.claimants, self.served) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), BTreeMap::new());
         }
     }
 }

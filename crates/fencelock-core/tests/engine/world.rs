@@ -131,7 +131,7 @@ impl World {
         let mut rng = Dice::new(ids, self.now, self.seed);
         let (now, config) = (self.now, &*config);
         let answer = call(engine, &mut Context { key: key(), config, now, rng: &mut rng, out: &mut out });
-        for action in out {
+        for action in out.drain() {
             self.carry_out(client, action);
         }
         answer

@@ -23,20 +23,20 @@ pub(super) const LAST_ANSWER: Duration = Duration::from_millis(50);
 /// Waits for the key.
 pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
     client.check_open()?;
-    let arrived = client.clock.now();
     if client.config.sharing.is_some()
         && !request.options.queues()
-        && let Some(guard) = Box::pin(take_idle(client, request, arrived)).await
+        && let Some(guard) = Box::pin(take_idle(client, request)).await
     {
         return Ok(guard);
     }
-    let mut first = false;
+    let mut again = None;
     loop {
-        if let Some(guard) = Waiter::enter(client, request, arrived, first).wait().await? {
+        let waiter = poll_fn(|context| Poll::Ready(Waiter::enter(client, request, again, context))).await;
+        // If the lease is lost on the way, the task that it was handed to comes first again.
+        again = Some(waiter.arrived);
+        if let Some(guard) = waiter.wait().await? {
             return Ok(guard);
         }
-        // It was lost on the way, so the task that it was handed to comes first again.
-        first = true;
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
 }
 
 /// A lease that lingers in this client is as good as a free key.
-async fn take_idle(client: &Arc<ClientInner>, request: &Request, arrived: Moment) -> Option<Guard> {
+async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard> {
     let cell = client.keys.get(&request.key)?;
     let (idle, lease, releasing) = cell.with(|engine, cx| {
         let releasing = client.closing.releasing();
@@ -78,7 +78,7 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request, arrived: Moment
     });
     match idle {
         IdleLease::None => None,
-        IdleLease::Taken(grant) => Some(guard(client, grant, lease?, grant.tenure.since.since(arrived))),
+        IdleLease::Taken(grant) => Some(guard(client, grant, lease?, Duration::ZERO)),
         IdleLease::Release(release) => {
             GivenUp { driver: Arc::clone(client), release, confirmed: false, _releasing: releasing }.release().await;
             None
@@ -119,17 +119,34 @@ pub(super) struct Waiter<'a> {
     cell: Arc<KeyCell>,
     id: WaiterId,
     entered: bool,
+    /// The context in which it entered wakes it already.
+    parked: bool,
 }
 
 /// A step, and the lease of a grant unless that is over already.
 pub(super) type Next = (Step, Option<Arc<Lease>>);
 
 impl<'a> Waiter<'a> {
-    fn enter(client: &'a Arc<ClientInner>, request: &'a Request, arrived: Moment, first: bool) -> Self {
+    /// A task that had the lease once, and lost it, enters `again`.
+    fn enter(
+        client: &'a Arc<ClientInner>,
+        request: &'a Request,
+        again: Option<Moment>,
+        context: &std::task::Context<'_>,
+    ) -> Self {
         loop {
             let cell = client.keys.get_or_insert(&request.key, client);
-            if let Some(id) = cell.try_with(|engine, cx| engine.enter(request.options.clone(), arrived, first, cx)) {
-                return Self { client, request, arrived, cell, id, entered: true };
+            let entered = cell.try_with(|engine, cx| {
+                let arrived = again.unwrap_or(cx.now);
+                let id = engine.enter(request.options.clone(), arrived, again.is_some(), cx);
+                let parked = engine.is_queued(id);
+                if parked {
+                    engine.wake_by(id, context);
+                }
+                (id, arrived, parked)
+            });
+            if let Some((id, arrived, parked)) = entered {
+                return Self { client, request, arrived, cell, id, entered: true, parked };
             }
         }
     }
@@ -158,7 +175,9 @@ impl<'a> Waiter<'a> {
         let next = if request.options.wait.is_none() && request.on_wait.is_none()
             || !self.client.config.is_in_line(&request.options)
         {
-            self.next().await?
+            // Nothing was awaited since the task entered, so the context is the same.
+            let parked = self.parked;
+            self.next_unless(parked).await?
         } else {
             Box::pin(wait_in_queue(&self)).await?
         };
@@ -180,39 +199,42 @@ impl<'a> Waiter<'a> {
 
     /// Waits until the engine has something for this task.
     pub(super) async fn next(&self) -> Result<Next, Error> {
+        self.next_unless(false).await
+    }
+
+    /// As [`Waiter::next`]; if the task is `parked`, the context of the first poll wakes it already.
+    async fn next_unless(&self, mut parked: bool) -> Result<Next, Error> {
         poll_fn(|context| {
             self.client.check_open()?;
-            if self.cell.park(self.id, context) {
+            if std::mem::take(&mut parked) {
                 return Poll::Pending;
             }
-            let next = self.advance(|engine, cx| {
+            let (next, report) = self.cell.unless_queued(self.id, context, |engine, cx| {
                 let step = engine.poll(self.id, cx);
                 if step.is_none() {
                     engine.wake_by(self.id, context);
                 }
-                step
+                Some(self.with_lease(step?, engine))
             });
+            self.hear(report);
             next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
         })
         .await
     }
 
     /// Calls the engine for this task, and tells what it has heard.
-    fn advance(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Option<Step>) -> Option<Next> {
+    fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
         let (next, report) = self.cell.with_report(|engine, cx| {
-            let step = call(engine, cx)?;
-            let lease = if let Step::Granted(grant) = &step { Lease::of(&self.cell, engine, grant) } else { None };
-            Some((step, lease))
+            let step = call(engine, cx);
+            self.with_lease(step, engine)
         });
-        if let Some(report) = report {
-            self.report(report);
-        }
+        self.hear(report);
         next
     }
 
-    /// As [`Waiter::advance`], where there is a step in any case.
-    fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
-        self.advance(|engine, cx| Some(call(engine, cx))).unwrap_or((Step::Wait, None))
+    fn with_lease(&self, step: Step, engine: &mut Engine) -> Next {
+        let lease = if let Step::Granted(grant) = &step { Lease::of(&self.cell, engine, grant) } else { None };
+        (step, lease)
     }
 
     #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
@@ -285,7 +307,8 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    fn report(&self, report: Report) {
+    fn hear(&self, report: Option<Report>) {
+        let Some(report) = report else { return };
         let (client, now) = (self.client, self.client.clock.now());
         match report {
             Report::Busy { ahead, occupied, again } => {

@@ -84,14 +84,20 @@ impl KeyCell {
         self.with_state(self.lock(), call)
     }
 
-    /// Waits with a task that has nothing to do but to wait for others of this client. Says whether that is so.
-    pub(super) fn park(&self, id: WaiterId, context: &std::task::Context<'_>) -> bool {
+    /// As [`KeyCell::with_report`], unless the task has nothing to do but to wait for others of this client: then this context
+    /// wakes it.
+    pub(super) fn unless_queued<R>(
+        self: &Arc<Self>,
+        id: WaiterId,
+        context: &std::task::Context<'_>,
+        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Option<R>,
+    ) -> (Option<R>, Option<Report>) {
         let mut state = self.lock();
-        let queued = state.engine.is_queued(id);
-        if queued {
+        if state.engine.is_queued(id) {
             state.engine.wake_by(id, context);
+            return (None, None);
         }
-        queued
+        self.with_state(state, call)
     }
 
     /// As [`KeyCell::with`], unless the cell is forgotten: then another one is to be used.
@@ -114,26 +120,22 @@ impl KeyCell {
         mut state: MutexGuard<'_, State>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
     ) -> (R, Option<Report>) {
-        let (answer, out) = self.call(&mut state, call);
+        let mut out = Actions::new();
+        let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
+        let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
+        self.move_timers(&out);
         let empty = state.engine.is_empty();
         let was_gone = std::mem::replace(&mut state.gone, empty);
         drop(state);
-        let report = self.carry_out(out);
+        let report = self.carry_out(&mut out);
         if empty && !was_gone {
             self.driver.keys.forget(self);
         }
         (answer, report)
     }
 
-    fn call<R>(
-        self: &Arc<Self>,
-        state: &mut State,
-        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
-    ) -> (R, Actions<Option<Waker>, Option<Arc<Lease>>>) {
-        let mut out = Actions::new();
-        let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
-        let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
-        // Timers are moved under the lock of the key, so that two calls cannot move one in the wrong order.
+    /// Under the lock of the key, so that two calls cannot move one timer in the wrong order.
+    fn move_timers(self: &Arc<Self>, out: &Actions<Option<Waker>, Option<Arc<Lease>>>) {
         for action in out.iter() {
             match action {
                 Action::Began => self.driver.timers.add_hold(),
@@ -148,13 +150,12 @@ impl KeyCell {
                 _ => {}
             }
         }
-        (answer, out)
     }
 
     /// What needs no lock. Wake-ups come first, for others wait for them.
-    fn carry_out(self: &Arc<Self>, out: Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<Report> {
+    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<Report> {
         let (driver, mut report) = (&self.driver, None);
-        for action in out {
+        for action in out.drain() {
             match action {
                 Action::Wake(waker) => {
                     if let Some(waker) = waker {

@@ -1,4 +1,5 @@
 use super::key_cell::{Engine, KeyCell};
+use crate::closing::Releasing;
 use fencelock_core::engine::{End, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
 use fencelock_core::{HolderId, Key, LossReason, Moment, Ttl};
 use std::sync::{Arc, OnceLock};
@@ -7,6 +8,15 @@ use tokio::sync::Notify;
 
 /// Timers stand still while the machine sleeps; a second is how late a loss in sleep may be noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What becomes of a lease that its holder does not need any more.
+pub(crate) struct Left {
+    /// How it had ended before, if it had.
+    pub(crate) leaving: Result<Leaving, End>,
+    /// If the holder is to release it.
+    pub(crate) releasing: Option<Releasing>,
+    pub(crate) now: Moment,
+}
 
 /// A lease of this client, as its guards see it. It outlives the hold, and then tells how that ended.
 #[derive(Debug)]
@@ -106,12 +116,17 @@ impl Lease {
         }
     }
 
-    /// The holder does not need it any more. Says how it had ended before, if it had.
-    pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Result<Leaving, End> {
-        match self.cell.with(|engine, cx| engine.release(self.hold, tenure, background, cx)) {
-            Leaving::Over => Err(self.end(tenure)),
-            leaving => Ok(leaving),
-        }
+    /// The holder does not need it any more.
+    pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Left {
+        let closing = &self.cell.driver().closing;
+        let (leaving, releasing, now) = self.cell.with(|engine, cx| {
+            let leaving = engine.release(self.hold, tenure, background, cx);
+            // Under the lock of the key, so that the closing of the client sees the hold or the release.
+            let releasing = (!background && leaving != Leaving::PassedOn).then(|| closing.releasing());
+            (leaving, releasing, cx.now)
+        });
+        let leaving = if leaving == Leaving::Over { Err(self.end(tenure)) } else { Ok(leaving) };
+        Left { leaving, releasing, now }
     }
 
     /// It goes on without this client. Says whether it was held.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
-pub(crate) use lease::Lease;
+pub(crate) use lease::{Lease, Left};
 
 /// What the tasks, locks and guards of a client share.
 #[derive(Debug)]

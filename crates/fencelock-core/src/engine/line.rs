@@ -1,0 +1,163 @@
+use super::queue::{Waiter, WaiterId};
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+
+/// This many entries may be empty before the line is compacted.
+const SLACK: usize = 16;
+
+/// Tasks in order of their ids, which only grow at the back and shrink at the front.
+///
+/// A hand-off takes the first task out and adds one at the back. In a `BTreeMap` each of the two moves a node of large
+/// entries, which was a twentieth of the time of a hand-off. The place of a task that left is kept empty until half of the
+/// line is, so that very many tasks may leave at once.
+#[derive(Debug, Clone)]
+pub(super) struct Line<W> {
+    entries: VecDeque<(WaiterId, Option<Waiter<W>>)>,
+    /// How many entries have a task. The first and the last entry always have.
+    len: usize,
+}
+
+impl<W> Line<W> {
+    pub(super) const fn new() -> Self {
+        Self { entries: VecDeque::new(), len: 0 }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a task whose id comes after all, or before all.
+    pub(super) fn insert(&mut self, id: WaiterId, waiter: Waiter<W>) {
+        self.len += 1;
+        if self.entries.back().is_none_or(|(last, _)| *last < id) {
+            self.entries.push_back((id, Some(waiter)));
+        } else {
+            self.entries.push_front((id, Some(waiter)));
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        self.iter().next()
+    }
+
+    pub(super) fn first_mut(&mut self) -> Option<&mut Waiter<W>> {
+        self.entries.front_mut().and_then(|(_, waiter)| waiter.as_mut())
+    }
+
+    pub(super) fn pop_first(&mut self) -> Option<(WaiterId, Waiter<W>)> {
+        let (id, waiter) = self.entries.pop_front()?;
+        self.len -= 1;
+        self.trim();
+        waiter.map(|waiter| (id, waiter))
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
+        self.index(id).and_then(|index| self.entries[index].1.as_ref())
+    }
+
+    pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
+        self.index(id).and_then(|index| self.entries[index].1.as_mut())
+    }
+
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        let index = self.index(id)?;
+        let waiter = self.entries[index].1.take()?;
+        self.len -= 1;
+        self.trim();
+        if self.entries.len() > 2 * self.len + SLACK {
+            self.entries.retain(|(_, waiter)| waiter.is_some());
+        }
+        Some(waiter)
+    }
+
+    /// How many tasks stand before this one.
+    pub(super) fn before(&self, id: WaiterId) -> usize {
+        let index = self.entries.partition_point(|(other, _)| *other < id);
+        self.entries.range(..index).filter(|(_, waiter)| waiter.is_some()).count()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
+        self.entries.iter().filter_map(|(id, waiter)| waiter.as_ref().map(|waiter| (*id, waiter)))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
+        self.entries.iter_mut().filter_map(|(_, waiter)| waiter.as_mut())
+    }
+
+    fn index(&self, id: WaiterId) -> Option<usize> {
+        self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()
+    }
+
+    fn trim(&mut self) {
+        while self.entries.front().is_some_and(|(_, waiter)| waiter.is_none()) {
+            self.entries.pop_front();
+        }
+        while self.entries.back().is_some_and(|(_, waiter)| waiter.is_none()) {
+            self.entries.pop_back();
+        }
+    }
+}
+
+/// Empty places make no difference.
+impl<W: Hash> Hash for Line<W> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.len.hash(state);
+        self.iter().for_each(|entry| entry.hash(state));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::State;
+    use super::super::request::AcquireRequest;
+    use super::*;
+    use crate::{Moment, Owner, Ttl};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn waiter(task: i64) -> Waiter<i64> {
+        let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+        let owner = Owner::new("host", 1, None).unwrap();
+        let request = AcquireRequest { owner, ttl, wait: None, retry: None, max_hold: None };
+        Waiter { request, arrived: Moment::default(), task, state: State::Queued }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_behaves_as_a_sorted_map(calls in prop::collection::vec((0..5_u8, any::<prop::sample::Index>()), 0..300)) {
+            let (mut line, mut map, mut last, mut first) = (Line::new(), BTreeMap::new(), 0, 0);
+            for (call, which) in calls {
+                // Also one that is not there.
+                let number = first - 1 + i64::try_from(which.index(usize::try_from(last - first + 3).unwrap())).unwrap();
+                let id = WaiterId::from_number(number);
+                match call {
+                    0 => {
+                        last += 1;
+                        line.insert(WaiterId::from_number(last), waiter(last));
+                        map.insert(last, last);
+                    }
+                    1 => {
+                        first -= 1;
+                        line.insert(WaiterId::from_number(first), waiter(first));
+                        map.insert(first, first);
+                    }
+                    2 => prop_assert_eq!(line.pop_first().map(|(_, one)| one.task), map.pop_first().map(|(_, task)| task)),
+                    _ => prop_assert_eq!(line.remove(id).map(|one| one.task), map.remove(&number)),
+                }
+                prop_assert_eq!(line.get(id).map(|one| one.task), map.get(&number).copied());
+                prop_assert_eq!(line.get_mut(id).is_some(), map.contains_key(&number));
+                prop_assert_eq!(line.before(id), map.range(..number).count());
+                prop_assert_eq!(line.len(), map.len());
+                prop_assert_eq!(line.is_empty(), map.is_empty());
+                prop_assert_eq!(line.first_mut().map(|one| one.task), map.values().next().copied());
+                prop_assert!(line.iter().map(|(_, one)| one.task).eq(map.values().copied()));
+                prop_assert!(line.entries.len() <= 2 * line.len() + SLACK, "empty places are bounded");
+            }
+        }
+    }
+}
