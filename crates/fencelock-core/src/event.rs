@@ -14,7 +14,7 @@ pub enum Event {
     /// meanwhile says [`crate::Acquire::Gone`]. Older `tokens` are those of a hand-off that has ended since. (Blocks
     /// do not overlap and `last_fence` ends one, so it makes no difference which of them is compared.)
     ///
-    /// The models in `tests/handoff_model` show that this suffices, and what breaks without each part of it.
+    /// The searches in `tests/engine/hand_off.rs` show that this suffices, and what breaks without each part of it.
     Handed {
         /// What was handed.
         key: Key,

@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "a test")]
 
-#[path = "handoff_model/explorer.rs"]
+#[path = "quorum_model/explorer.rs"]
 mod explorer;
 
 use explorer::{Explored, System, explore};

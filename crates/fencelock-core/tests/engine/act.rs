@@ -38,6 +38,8 @@ pub(crate) enum Act {
     Time,
     /// A third of the TTL.
     LongTime,
+    /// The TTL of the lock at the server ends, whatever that was, before any timer of a client fires.
+    LockEnds,
 }
 
 impl World {
@@ -66,6 +68,7 @@ impl World {
         }
         may(left.time > 0 && self.next_moment() > self.now, Act::Time);
         may(left.long > 0 && self.patience() > self.now, Act::LongTime);
+        may(left.ends > 0 && self.server.lock_ends().is_some_and(|end| end <= self.patience()), Act::LockEnds);
         acts
     }
 
@@ -183,6 +186,10 @@ impl World {
             Act::Time => {
                 (self.left.time, self.ledger.time_passed) = (self.left.time - 1, true);
                 self.now = self.next_moment();
+            }
+            Act::LockEnds => {
+                (self.left.ends, self.ledger.time_passed) = (self.left.ends - 1, true);
+                self.now = self.server.lock_ends().unwrap_or(self.now).max(self.now);
             }
             Act::LongTime => {
                 (self.left.long, self.ledger.time_passed) = (self.left.long - 1, true);

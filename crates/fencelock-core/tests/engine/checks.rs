@@ -23,6 +23,9 @@ pub(crate) fn after_act(world: &mut World) -> Result<(), String> {
         losses(world, user, stopped).map_err(|why| format!("user {number}: {why}"))?;
         ends(world, user).map_err(|why| format!("user {number}: {why}"))?;
     }
+    if world.server.overtaken {
+        return Err("a holder got the key before one that waited for longer".into());
+    }
     handed_on(world)
 }
 
@@ -64,7 +67,8 @@ fn certainty(world: &World, guard: &Guard) -> Option<Moment> {
 fn losses(world: &World, user: &User, stopped: bool) -> Result<(), String> {
     let Some(guard) = &user.guard else { return Ok(()) };
     let (certain, deleted) = (certainty(world, guard), world.was_deleted(guard.holder));
-    let late = |at: Moment, until: Moment| at.since(until) > GRAIN && world.scenario.budget.stops == 0;
+    let budget = world.scenario.budget;
+    let late = |at: Moment, until: Moment| at.since(until) > GRAIN && budget.stops + budget.ends == 0;
     match (&user.lost, certain) {
         (Some((LossReason::Expired, at)), Some(until)) if *at < until || late(*at, until) => {
             Err(format!("its lease ended at {until:?}, it was told so at {at:?}"))

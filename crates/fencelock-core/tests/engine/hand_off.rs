@@ -7,7 +7,7 @@
 
 use crate::explore::{self, Failure};
 use crate::mutants::Mutant;
-use crate::scenario::{Budget, NO_BUDGET, PLAIN, Plan, Scenario};
+use crate::scenario::{Budget, NO_BUDGET, PLAIN, Plan, SHORT, Scenario};
 use crate::scenarios::READY;
 use crate::{coverage::Coverage, scenario::USER};
 
@@ -48,9 +48,54 @@ const THREE: Scenario = Scenario {
     ..PLAIN
 };
 
+/// A lock ends by itself at any moment, also the one that was handed off under the claim TTL, while requests and messages are
+/// on their way. The waiter asks again in between.
+const ENDS: Scenario = Scenario {
+    name: "hand-off-ends",
+    users: &[Plan { drops: true, ..READY }, Plan { client: 1, drops: true, ..USER }],
+    any_delay: true,
+    budget: Budget { ends: 1, time: 1, ..NO_BUDGET },
+    covers: &[Coverage::HandedOff, Coverage::Expired],
+    ..PLAIN
+};
+
+/// The same with requests and messages that arrive twice.
+const ENDS_TWICE: Scenario = Scenario {
+    name: "hand-off-ends-twice",
+    budget: Budget { ends: 1, duplicates: 1, ..NO_BUDGET },
+    covers: &[Coverage::HandedOff, Coverage::Duplicated],
+    ..ENDS
+};
+
+/// The same with three clients.
+const ENDS_THREE: Scenario = Scenario {
+    name: "hand-off-ends-three",
+    users: &[
+        Plan { drops: true, ..READY },
+        Plan { client: 1, drops: true, ..READY },
+        Plan { client: 2, drops: true, ..USER },
+    ],
+    budget: Budget { ends: 1, ..NO_BUDGET },
+    covers: &[Coverage::HandedOff, Coverage::Expired],
+    ..ENDS
+};
+
+/// The claim TTL is longer than the TTL.
+const ENDS_SOON: Scenario = Scenario {
+    name: "hand-off-ends-soon",
+    ttl: SHORT,
+    budget: Budget { time: 2, ..NO_BUDGET },
+    covers: &[Coverage::HandedOff],
+    ..ENDS
+};
+
 /// Every state is visited, and no promise is broken in any.
 fn holds(scenario: &Scenario) {
-    let found = explore::search(scenario, None, LIMIT);
+    holds_within(scenario, LIMIT);
+}
+
+fn holds_within(scenario: &Scenario, limit: usize) {
+    let found = explore::search(scenario, None, limit);
     let report = found.unwrap_or_else(|failure| panic!("{}", explore::explain(scenario, &failure)));
     println!("{}: {} states, {} acts deep", scenario.name, report.count, report.longest);
     assert!(report.complete, "the search of {} was cut short", scenario.name);
@@ -100,4 +145,62 @@ fn handing_off_a_held_lock_breaks_exclusion() {
 #[test]
 fn passing_over_a_waiter_that_was_reached_breaks_exclusion() {
     breaks(Mutant::SkipsReachedWaiter, &THREE, 1, "not its own");
+}
+
+#[test]
+fn an_early_start_keeps_every_promise_when_locks_end() {
+    holds(&ENDS);
+}
+
+#[test]
+#[ignore = "300,000 states: a minute"]
+fn an_early_start_keeps_every_promise_when_two_locks_end() {
+    holds_within(&Scenario { budget: Budget { ends: 2, ..ENDS.budget }, ..ENDS }, 10 * LIMIT);
+}
+
+#[test]
+#[ignore = "some 500,000 states: two minutes"]
+fn an_early_start_keeps_every_promise_when_locks_end_requests_arrive_twice_and_clients_ask_again() {
+    holds_within(&Scenario { budget: Budget { resets: 1, ..ENDS_TWICE.budget }, ..ENDS_TWICE }, 10 * LIMIT);
+}
+
+#[test]
+fn an_early_start_keeps_every_promise_when_locks_end_and_requests_arrive_twice() {
+    holds(&ENDS_TWICE);
+}
+
+#[test]
+fn an_early_start_keeps_every_promise_when_locks_end_with_three_clients() {
+    holds(&ENDS_THREE);
+}
+
+#[test]
+fn an_early_start_keeps_every_promise_when_the_claim_ttl_is_the_longer_one() {
+    holds(&ENDS_SOON);
+}
+
+#[test]
+fn counting_from_receipt_breaks_exclusion() {
+    breaks(Mutant::CountsFromReceipt, &ENDS, 7, "not its own");
+}
+
+/// The last claim may have been sent after the hand-off, when the claim TTL had begun.
+#[test]
+fn counting_from_an_unanswered_claim_breaks_exclusion() {
+    breaks(Mutant::CountsFromLastSent, &ENDS, 9, "not its own");
+}
+
+#[test]
+fn a_claim_that_is_told_to_wait_and_is_not_in_line_is_never_served() {
+    breaks(Mutant::QueuesStrangers, &ENDS, 5, "every user is served");
+}
+
+#[test]
+fn a_renewal_that_sets_the_key_anew_breaks_the_order() {
+    breaks(Mutant::RenewRecreates, &ENDS, 4, "waited for longer");
+}
+
+#[test]
+fn an_enqueue_that_takes_a_free_key_breaks_the_order() {
+    breaks(Mutant::EnqueueBarges, &ENDS_THREE, 2, "waited for longer");
 }

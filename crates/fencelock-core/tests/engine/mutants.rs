@@ -40,6 +40,16 @@ pub(crate) enum Mutant {
     BelievesOldTokens,
     /// A hand-off lasts as long as a lease.
     MessageIsOwnership,
+    /// A hand-off counts from when its message was received.
+    CountsFromReceipt,
+    /// A hand-off counts from the last claim that was sent, answered or not.
+    CountsFromLastSent,
+    /// The server tells a claim that has lost its position that it waits in line.
+    QueuesStrangers,
+    /// It takes a free key for a claim that comes after others in line.
+    EnqueueBarges,
+    /// It sets a key anew to renew it.
+    RenewRecreates,
 }
 
 impl Mutant {

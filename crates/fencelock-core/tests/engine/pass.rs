@@ -46,8 +46,13 @@ impl World {
                 let client = usize::from(client);
                 let place = self.ledger.places.iter().find(|(known, ..)| *known == holder);
                 let stale = place.is_some_and(|(.., last)| tokens.first().get() <= *last);
-                let ttl =
-                    if self.mutant == Some(Mutant::MessageIsOwnership) { self.scenario.ttl * 100 } else { claim_ttl };
+                let counted = place.map_or(self.now, |(_, sent, _)| *sent);
+                let ttl = match self.mutant {
+                    Some(Mutant::MessageIsOwnership) => self.scenario.ttl * 100,
+                    Some(Mutant::CountsFromReceipt) => claim_ttl + self.now.since(counted),
+                    Some(Mutant::CountsFromLastSent) => claim_ttl + self.last_claim(holder).since(counted),
+                    _ => claim_ttl,
+                };
                 let waits = self.call(client, |engine, cx| engine.on_hand_off(holder, tokens, ttl, cx));
                 self.cover_if(waits && stale, Coverage::StaleHandOff);
                 if !waits && self.clients[client].abandoned.contains(&holder) {

@@ -43,6 +43,8 @@ pub(crate) struct Budget {
     pub(crate) time: u8,
     /// Time passes until a lease could have ended.
     pub(crate) long: u8,
+    /// Time passes until the lock at the server has ended, and nothing runs meanwhile.
+    pub(crate) ends: u8,
     /// A packet is lost, and its sender is told at once.
     pub(crate) lost: u8,
     /// A connection breaks: the sender is told at once, and the request is carried out later.
@@ -86,6 +88,7 @@ pub(crate) struct Scenario {
 pub(crate) const NO_BUDGET: Budget = Budget {
     time: 0,
     long: 0,
+    ends: 0,
     lost: 0,
     broken: 0,
     duplicates: 0,

@@ -22,6 +22,8 @@ pub(crate) struct Server {
     ppm: u64,
     /// Until when another program believes that it has the key.
     pub(crate) foreign_until: Option<Moment>,
+    /// A holder got the key before another that waited at the server for longer.
+    pub(crate) overtaken: bool,
     /// Whose holds ended by a release.
     pub(crate) freed: Vec<HolderId>,
 }
@@ -41,7 +43,7 @@ impl Server {
         // The key was held before, so the first grant may be of several tokens.
         let fence = Some(model::Fence { token: EPOCH / 2, expires_ms: u64::MAX / 4 });
         let key = KeyModel { fence, ..KeyModel::default() };
-        Self { key, queues, ppm, foreign_until: None, freed: Vec::new() }
+        Self { key, queues, ppm, foreign_until: None, overtaken: false, freed: Vec::new() }
     }
 
     fn at(&self, now: Moment) -> model::Server {
@@ -58,6 +60,14 @@ impl Server {
         let server = self.at(now);
         self.key.expire(&server);
         self.key.lock.as_ref()?.value.holder().map(id)
+    }
+
+    /// When the lock has ended, if it does so by itself.
+    pub(crate) fn lock_ends(&self) -> Option<Moment> {
+        let ends_us = self.key.lock.as_ref()?.expires_ms?.saturating_mul(1000);
+        let since = u128::from(ends_us - EPOCH) * 1_000_000 / u128::from(1_000_000 + self.ppm);
+        // Rounded down, and the lock is there in its last millisecond.
+        Some(Moment::from_micros(u64::try_from(since).unwrap() + 1001))
     }
 
     /// Whether the lock is this holder's, and will be until then by the server's clock.
@@ -161,14 +171,32 @@ impl Server {
             wanted: claim.block.get().into(),
         };
         let publish = &mut |hand_off| hear(messages, hand_off);
-        let answer = match self.key.acquire(&server, &asked, &Gate::Open, publish).expect("a healthy server") {
+        self.key.expire(&server);
+        let (line, was_free) = (self.key.line.clone(), self.key.lock.is_none());
+        if mutant == Some(Mutant::EnqueueBarges) && asked.intent == model::Intent::Enqueue && self.key.lock.is_none() {
+            self.key.line = model::Line::default();
+        }
+        let answered = self.key.acquire(&server, &asked, &Gate::Open, publish);
+        if mutant == Some(Mutant::EnqueueBarges) && self.key.line.members.is_empty() {
+            self.key.line = line.clone();
+        }
+        let answer = match answered.expect("a healthy server") {
             model::Acquire::Yours => return None,
-            model::Acquire::Granted { fence, count, .. } => Acquire::Granted { tokens: tokens(fence, count) },
+            model::Acquire::Granted { fence, count, .. } => {
+                self.overtaken |= was_free && overtakes(&line, &self.key.line, asked.holder);
+                Acquire::Granted { tokens: tokens(fence, count) }
+            }
             model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
                 ahead: u32::try_from(ahead).unwrap(),
                 last_fence: occupied.last_fence,
                 server_micros: now_us,
                 occupied: read_occupied(&occupied),
+            },
+            model::Acquire::Gone if mutant == Some(Mutant::QueuesStrangers) => Acquire::Queued {
+                ahead: 0,
+                last_fence: 0,
+                server_micros: Some(server.now_us),
+                occupied: Occupied::new(Occupant::Foreign(Foreign::string("")), Expiry::Never),
             },
             model::Acquire::Busy(occupied) => Acquire::Busy(read_occupied(&occupied)),
             model::Acquire::Gone => Acquire::Gone,
@@ -200,6 +228,12 @@ impl Server {
         let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), told_ms.min(u64::MAX / 4));
         match answer {
             _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },
+            model::Renew::Absent if mutant == Some(Mutant::RenewRecreates) => {
+                let expires_ms = Some(server.now_us / 1000 + renewal.ttl.as_millis());
+                self.key.lock = Some(model::Lock { value: Value::Ours { holder, owner: None }, expires_ms });
+                self.overtaken |= !self.key.line.members.is_empty();
+                Renew::Renewed { waiters: 0 }
+            }
             // Where there is no queue the place knows of no waiters.
             model::Renew::Renewed { waiters } => Renew::Renewed { waiters: u32::try_from(waiters).unwrap() },
             model::Renew::Absent => Renew::Absent,
@@ -243,6 +277,12 @@ impl Server {
         let seen = self.key.inspect(&self.at(now))?;
         Some(Holding::new(key().clone(), HolderInfo::new(occupant(&seen.by), expiry(seen.ttl_ms))))
     }
+}
+
+/// Whether somebody who stood in line before the holder of a grant still does.
+fn overtakes(before: &model::Line, after: &model::Line, granted: u128) -> bool {
+    let mut earlier = before.members.iter().map(|(_, name)| name).take_while(|name| **name != Name::Holder(granted));
+    earlier.any(|name| after.members.iter().any(|(_, other)| other == name))
 }
 
 fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Heard {

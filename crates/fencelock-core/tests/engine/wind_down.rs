@@ -20,7 +20,7 @@ pub(crate) fn wind_down(mut world: World) -> Result<World, Box<(String, World)>>
 
 fn run(world: &mut World) -> Result<(), String> {
     let budget = world.scenario.budget;
-    let leases_end = world.ledger.troubled || budget.foreign > 0;
+    let leases_end = world.ledger.troubled || budget.foreign > 0 || budget.ends > 0;
     let within = if leases_end { LATE * (1 + u32::from(budget.duplicates)) } else { SOON };
     world.left = NO_BUDGET;
     world.clients.iter_mut().for_each(|client| client.stopped = false);

@@ -46,6 +46,8 @@ pub(crate) struct Ledger {
     /// Whose key another program deleted, and the last token then. A holder that has been told since that it waits is not
     /// among them.
     pub(crate) deleted: Vec<(HolderId, u64)>,
+    /// When the last claim of each holder was sent, for the mutant that counts from it.
+    pub(crate) last_claims: Vec<(HolderId, Moment)>,
     /// Whose claim was sent.
     pub(crate) claimed: Vec<HolderId>,
     /// Who had claimed when a wait was given up.
@@ -207,6 +209,10 @@ impl World {
     pub(crate) fn send(&mut self, client: usize, call: Call) -> u16 {
         let op = self.clients[client].op();
         if let Call::Claim(claim) = &call {
+            if self.mutant == Some(Mutant::CountsFromLastSent) {
+                self.ledger.last_claims.retain(|(holder, _)| *holder != claim.holder.id);
+                self.ledger.last_claims.push((claim.holder.id, self.now));
+            }
             let claimed = &mut self.ledger.claimed;
             if !claimed.contains(&claim.holder.id) {
                 if claimed.iter().any(|before| before.hex()[..2] == claim.holder.id.hex()[..2]) {
@@ -218,6 +224,11 @@ impl World {
         let load = Load::Request { op, by: self.arrival(), call };
         self.packets.push(Packet { client: u8::try_from(client).unwrap(), sent: self.now, load });
         op
+    }
+
+    /// When the last claim of a holder was sent.
+    pub(crate) fn last_claim(&self, holder: HolderId) -> Moment {
+        self.ledger.last_claims.iter().find(|(known, _)| *known == holder).map_or(Moment::default(), |(_, sent)| *sent)
     }
 
     /// When a request that is sent or given up now must have been carried out.
