@@ -202,21 +202,7 @@ impl Server {
             model::Acquire::Gone => Acquire::Gone,
             other => unreachable!("{other:?} of a healthy server"),
         };
-        if let Acquire::Queued { last_fence, .. } = &answer {
-            let next = FencingToken::new(last_fence + 1).unwrap();
-            match mutant {
-                Some(Mutant::GrantsTwice) => return Some(Acquire::Granted { tokens: next.into() }),
-                Some(Mutant::InventsHandOff) => messages.push(HandOff {
-                    channel: model::Channel(client.into()),
-                    to: Name::Holder(asked.holder),
-                    fence: next.get(),
-                    count: 1,
-                    lease_ms: CLAIM_TTL_MS,
-                }),
-                _ => {}
-            }
-        }
-        Some(answer)
+        Some(queued(client, asked.holder, answer, mutant, messages))
     }
 
     fn renew(&mut self, now: Moment, renewal: &Renewal, mutant: Option<Mutant>) -> Renew {
@@ -283,6 +269,24 @@ impl Server {
 fn overtakes(before: &model::Line, after: &model::Line, granted: u128) -> bool {
     let mut earlier = before.members.iter().map(|(_, name)| name).take_while(|name| **name != Name::Holder(granted));
     earlier.any(|name| after.members.iter().any(|(_, other)| other == name))
+}
+
+/// A place in line, with what a wrong server adds to it.
+fn queued(client: u8, holder: u128, answer: Acquire, mutant: Option<Mutant>, messages: &mut Vec<HandOff>) -> Acquire {
+    let Acquire::Queued { last_fence, .. } = &answer else { return answer };
+    let next = FencingToken::new(last_fence + 1).unwrap();
+    match mutant {
+        Some(Mutant::GrantsTwice) => return Acquire::Granted { tokens: next.into() },
+        Some(Mutant::InventsHandOff) => messages.push(HandOff {
+            channel: model::Channel(client.into()),
+            to: Name::Holder(holder),
+            fence: next.get(),
+            count: 1,
+            lease_ms: CLAIM_TTL_MS,
+        }),
+        _ => {}
+    }
+    answer
 }
 
 fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Heard {
