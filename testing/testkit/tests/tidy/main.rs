@@ -7,10 +7,12 @@ mod pages;
 mod tree;
 
 use code::{functions, without_words};
+use std::fs;
 use tree::{Crate, crates, files, root};
 
 const LONGEST_FILE: usize = 400;
 const LONGEST_FUNCTION: usize = 70;
+const LONGEST_SCRIPT: usize = 60;
 
 /// On which floor a crate lives. It may use those below, and none beside it.
 fn floor(name: &str) -> u8 {
@@ -57,6 +59,17 @@ fn functions_fit_on_a_screen() {
     }
     assert!(long.is_empty(), "more than {LONGEST_FUNCTION} lines: {long:#?}");
     assert!(seen > 500, "only {seen} functions were found");
+}
+
+#[test]
+fn scripts_are_short() {
+    let scripts = ["scripts", "scripts/lib", ".ci"].map(|dir| root().join(dir));
+    let scripts = scripts.iter().flat_map(|dir| fs::read_dir(dir).expect("a directory of scripts"));
+    let scripts = scripts.map(|entry| entry.expect("an entry that can be read").path()).filter(|path| path.is_file());
+    let lengths = scripts.map(|path| (fs::read_to_string(&path).expect("a text file").lines().count(), path));
+    let (short, long): (Vec<_>, Vec<_>) = lengths.partition(|(lines, _)| *lines <= LONGEST_SCRIPT);
+    assert!(long.is_empty(), "more than {LONGEST_SCRIPT} lines: {long:#?}");
+    assert!(short.len() > 5, "only {} scripts were found", short.len());
 }
 
 #[test]
