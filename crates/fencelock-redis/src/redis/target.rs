@@ -3,6 +3,7 @@ use super::compat;
 use super::quarantine::{LONGEST_TTL, Quarantine};
 use super::secrets;
 use fencelock_core::{Invalid, Key, Ttl};
+use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
 use std::borrow::Cow;
@@ -243,19 +244,10 @@ fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
 }
 
 fn percent_decoded(text: &str) -> Result<String, Invalid> {
-    let invalid = || Invalid::new(format!("{text:?} is not percent-encoded UTF-8"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes().iter();
-    while let Some(byte) = rest.next() {
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let digits: Vec<u8> = rest.by_ref().take(2).copied().collect();
-        let digits = std::str::from_utf8(&digits).map_err(|_| invalid())?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| invalid())?);
-    }
-    String::from_utf8(bytes).map_err(|_| invalid())
+    // The crate keeps what is no escape as it is.
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
+    decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))
 }
 
 /// The driver's words, without the name of its kind of error.
@@ -381,6 +373,14 @@ mod tests {
         assert_eq!(acks("acks=0"), None);
         assert_eq!(acks("acks=2&timeout=300"), Acks::new(2, Duration::from_millis(300)));
         assert_eq!(acks("acks_timeout=7&acks=1&timeout=300"), Acks::new(1, Duration::from_millis(7)));
+    }
+
+    #[test]
+    fn an_escape_that_is_none_is_refused() {
+        for text in ["%", "a%4", "%zz", "%+4", "%4%41", "%ff"] {
+            assert!(percent_decoded(text).is_err(), "{text}");
+        }
+        assert_eq!(percent_decoded("%e4%BA%92:100%25"), Ok("互:100%".to_owned()));
     }
 
     #[test]
