@@ -46,11 +46,7 @@ impl Link {
         getrandom::fill(&mut random).map_err(|error| {
             fencelock_core::Invalid::new(format!("the operating system gave no random numbers: {error}"))
         })?;
-        let mut channel = wake_channels(&target.prefix);
-        for byte in random {
-            // Writing to a string cannot fail.
-            let _ = write!(channel, "{byte:02x}");
-        }
+        let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));
         let (peers, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
         let unread_logged = AtomicBool::new(false);

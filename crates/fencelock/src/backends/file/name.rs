@@ -26,7 +26,8 @@ pub(super) fn file_name(key: &Key) -> String {
             b'.' if i == 0 => name.push_str("%2e"),
             b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' => name.push(char::from(byte)),
             b'A'..=b'Z' => name.extend(['+', char::from(byte.to_ascii_lowercase())]),
-            _ => push_hex(&mut name, "%", byte),
+            // Writing to a string cannot fail.
+            _ => drop(write!(name, "%{byte:02x}")),
         }
         if name.len() <= PREFIX {
             cut = name.len();
@@ -34,10 +35,7 @@ pub(super) fn file_name(key: &Key) -> String {
     }
     if name.len() > LONGEST {
         name.truncate(cut);
-        name.push('~');
-        for byte in Sha256::digest(key.as_str().as_bytes()) {
-            push_hex(&mut name, "", byte);
-        }
+        return format!("{name}~{:x}{SUFFIX}", Sha256::digest(key.as_str().as_bytes()));
     }
     name + SUFFIX
 }
@@ -61,11 +59,6 @@ pub(super) fn key_of(file_name: &str) -> Option<Key> {
     let key = Key::new(String::from_utf8(key).ok()?).ok()?;
     // Whatever is not written exactly as we would write it is not ours.
     (self::file_name(&key) == file_name).then_some(key)
-}
-
-fn push_hex(name: &mut String, mark: &str, byte: u8) {
-    // Writing to a string cannot fail.
-    let _ = write!(name, "{mark}{byte:02x}");
 }
 
 #[cfg(test)]
