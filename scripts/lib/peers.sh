@@ -4,9 +4,8 @@
 into=$PWD/target/interop
 log=$into/install.log
 mkdir -p "$into"
-
-say() { printf '%s: %s\n' "$self" "$*"; }
-has() { command -v "$1" >/dev/null 2>&1; }
+# shellcheck source=scripts/lib/packages.sh
+. scripts/lib/packages.sh
 
 # each FUNCTION...: runs them one by one; what cannot be had is left out, aloud and with the reason.
 each() {
@@ -17,31 +16,6 @@ each() {
             say "SKIPPED $library: $(grep -v '^ *$' "$log" | tail -3 | tr '\n' ' ')"
         fi
     done
-}
-
-# need PROGRAM PACKAGE...: installs them if there is apt-get and the right to use it.
-need() {
-    has "$1" && return 0
-    shift
-    apt_install "$@"
-}
-
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-
-# Services that come with packages are not started, unless something here already says what is to be.
-apt_install() {
-    has apt-get || { echo "please install: $*"; return 1; }
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq) policy=/usr/sbin/policy-rc.d ours='' done=0
-    if [ ! -e "$policy" ]; then
-        as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy" || return 1
-        ours=1
-    fi
-    as_root "${apt[@]}" install -y --no-install-recommends "$@" ||
-        { as_root "${apt[@]}" update && as_root "${apt[@]}" install -y --no-install-recommends "$@"; } || done=1
-    [ -z "$ours" ] || as_root rm -f "$policy"
-    return "$done"
 }
 
 # A newer redis-py in place of Debian's, and what builds on it. Whatever is got here runs on the machine of whoever measures, so every

@@ -1,6 +1,6 @@
 //! Passwords: their sources, and which processes receive them.
 
-use std::fmt::Write;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 const URL: &str = "FENCELOCK_URL";
 const PASSWORD: &str = "FENCELOCK_PASSWORD";
@@ -40,23 +40,10 @@ fn with_password(url: &str, password: &str) -> String {
 
 fn with(server: &str, password: &str) -> String {
     match server.rsplit_once('@') {
-        None => format!(":{}@{server}", encoded(password)),
+        None => format!(":{}@{server}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
         Some((user, _)) if user.contains(':') => server.to_owned(),
-        Some((user, host)) => format!("{user}:{}@{host}", encoded(password)),
+        Some((user, host)) => format!("{user}:{}@{host}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
     }
-}
-
-fn encoded(password: &str) -> String {
-    let mut text = String::new();
-    for byte in password.bytes() {
-        // Writing to a string cannot fail.
-        let _ = if byte.is_ascii_alphanumeric() {
-            write!(text, "{}", char::from(byte))
-        } else {
-            write!(text, "%{byte:02X}")
-        };
-    }
-    text
 }
 
 /// A URL that cannot be parsed may have one.

@@ -33,10 +33,7 @@ impl HolderId {
 
 impl fmt::Display for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0 {
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
@@ -50,25 +47,12 @@ impl FromStr for HolderId {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let invalid = || Invalid::new(format!("a holder is 32 lowercase hexadecimal digits, not {text:?}"));
-        let digits = text.as_bytes();
-        if digits.len() != Self::HEX_LEN {
-            return Err(invalid());
-        }
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let [high, low] = [pair[0], pair[1]].map(nibble);
-            *byte = high.zip(low).map(|(h, l)| h << 4 | l).ok_or_else(invalid)?;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+        let is_ours =
+            text.len() == Self::HEX_LEN && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        let number = is_ours.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number
+            .map(|number| Self(number.to_be_bytes()))
+            .ok_or_else(|| Invalid::new(format!("a holder is 32 lowercase hexadecimal digits, not {text:?}")))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ground floor of fencelock: its words, its decisions, and the contract of a backend.
 //!
-//! Nothing here reads a clock, opens a socket or throws dice: the time, the answers of servers and every random number
+//! No decision here reads a clock, opens a socket or draws a random number: the time, the answers of servers and every random number
 //! come in as arguments. That is what lets one set of rules serve production, table tests, property tests and
 //! exhaustive models alike.
 //!
@@ -17,6 +17,7 @@
 //! | claim | one holder's request for a key | [`Claim`] |
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
 //! | holding | what a backend knows of a held key and its holders | [`Holding`], [`Holders`] |
+//! | scheme | how URLs name a kind of place | [`Scheme`] |
 //! | event | a hint from a backend to whoever waits or holds | [`Event`] |
 //! | fault | why a backend could not tell | [`Unknown`] |
 //! | round | one attempt to get a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
@@ -26,7 +27,8 @@
 //! acted upon, so whoever matches on them wants the compiler to show a new one.
 //!
 //! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent; what is read is checked as
-//! by their constructors.
+//! by their constructors. The feature `clock` adds `BootClock`, the one implementation of [`Clock`] that reads a clock. All
+//! places share it, and nothing else in this crate uses it.
 //!
 //! ```
 //! use fencelock_core::{Drift, Lease, Moment, Ttl};
@@ -42,7 +44,10 @@
 
 mod backend;
 mod block;
+#[cfg(feature = "clock")]
+mod boot_clock;
 mod claim;
+mod connect_error;
 pub mod engine;
 mod event;
 mod fault;
@@ -57,10 +62,14 @@ mod holding;
 mod invalid;
 mod key;
 mod lease;
+mod listeners;
+mod manual_clock;
 mod mode;
 mod quorum;
+mod registered_node;
 mod renewal;
 mod retry;
+mod scheme;
 #[cfg(feature = "serde")]
 mod serial;
 mod side_key;
@@ -69,7 +78,10 @@ mod time;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use block::{TokenBlock, next_block};
+#[cfg(feature = "clock")]
+pub use boot_clock::BootClock;
 pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
+pub use connect_error::ConnectError;
 pub use event::{Event, Listener};
 pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;
@@ -83,13 +95,17 @@ pub use holding::{Expiry, Foreign, Holding, Occupant};
 pub use invalid::Invalid;
 pub use key::Key;
 pub use lease::Lease;
+pub use listeners::Listeners;
+pub use manual_clock::ManualClock;
 pub use mode::{Mode, Modes};
 pub use quorum::{
     Defeat, Inspection, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Sight, Standing, Tally, Verdict,
     Vote, next_proposed_block, quarantine, raise_fence,
 };
+pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use retry::{RetryPlan, jitter};
+pub use scheme::{BenchSite, Connecting, Scheme, UrlForm};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use span::Span;
 pub use time::{Clock, Drift, Moment, Ttl};

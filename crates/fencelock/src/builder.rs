@@ -1,7 +1,7 @@
 use crate::client::Client;
 use crate::driver::ClientInner;
 use crate::error::Error;
-use fencelock_backends::BootClock;
+use fencelock_core::BootClock;
 use fencelock_core::engine::SharingLimits;
 use fencelock_core::{Backend, Clock, Drift};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        self.backend(fencelock_backends::connect(url).await?)
+        self.backend(crate::backends::connect(url).await?)
     }
 
     /// Uses a backend that was made by hand.
@@ -121,9 +121,9 @@ impl Client {
     /// A relative `DIR` is resolved against the working directory, and [`Client::name`] shows the result. Give an absolute one
     /// to programs that must exclude each other: two that say `file:locks` in different directories have two places.
     ///
-    /// A test that wants locks of its own uses [`Client::with_backend`] with a [`Memory::new`](fencelock_backends::Memory::new).
+    /// A test that wants locks of its own uses [`Client::with_backend`] with a [`Memory::new`](crate::backends::Memory::new).
     ///
-    /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`fencelock_backends::init`] puts them
+    /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`backends::init`](crate::backends::init) puts them
     /// into service at once.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-use fencelock_backends::ConnectError;
+use fencelock_core::ConnectError;
 use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Occupant, Occupied, Span, Unknown};
 use std::fmt;
 use std::time::Duration;

@@ -43,6 +43,7 @@
 //! greatest it has seen: that is a [`FenceGate`].
 #![forbid(unsafe_code)]
 
+pub mod backends;
 pub mod blocking;
 mod builder;
 mod client;
@@ -60,11 +61,10 @@ mod soak;
 pub mod telemetry;
 mod trouble;
 
+pub use backends::register;
 pub use builder::Builder;
 pub use client::Client;
 pub use error::Error;
-pub use fencelock_backends as backends;
-pub use fencelock_backends::register;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{

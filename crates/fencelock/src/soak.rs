@@ -1,7 +1,7 @@
 //! Two days in driven time, and nothing has grown.
 
+use crate::backends::{Memory, TokioClock};
 use crate::{Client, Drift};
-use fencelock_backends::{Memory, TokioClock};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,29 +1,9 @@
 //! The bare client, sending what fencelock sends and nothing else.
 
 use crate::Failure;
+use fencelock_redis::lock_scripts;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
-
-/// The scripts of the product, so that the server has the same work.
-const LOCK: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/lock.lua");
-const REFUSAL: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/refusal.lua");
-const TOKENS: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/tokens.lua");
-const LINE: &str = include_str!("../../../crates/fencelock-backends/src/redis/lua/line.lua");
-const ACQUIRE: [&str; 6] = [
-    LOCK,
-    REFUSAL,
-    TOKENS,
-    LINE,
-    include_str!("../../../crates/fencelock-backends/src/redis/lua/purge.lua"),
-    include_str!("../../../crates/fencelock-backends/src/redis/lua/acquire.lua"),
-];
-const RELEASE: [&str; 5] =
-    [LOCK, REFUSAL, TOKENS, LINE, include_str!("../../../crates/fencelock-backends/src/redis/lua/release.lua")];
-const RENEW: [&str; 3] = [
-    LOCK,
-    include_str!("../../../crates/fencelock-backends/src/redis/lua/living.lua"),
-    include_str!("../../../crates/fencelock-backends/src/redis/lua/renew.lua"),
-];
 
 /// Where those who wait in line are told that it is their turn.
 pub(crate) const CHANNEL: &str = "fencelock:bench";
@@ -80,7 +60,8 @@ impl BareLock {
 
     /// All its scripts, for a server that does not know them yet.
     pub(crate) fn scripts() -> [Script; 3] {
-        [&RELEASE[..], &ACQUIRE, &RENEW].map(|parts| Script::new(&parts.concat()))
+        let scripts = lock_scripts();
+        [scripts.release, scripts.acquire, scripts.renew].map(Script::new)
     }
 
     pub(crate) fn key(&self) -> &str {

@@ -247,5 +247,5 @@ fn a_warning_is_a_line_like_all_others_and_only_where_the_answer_does_not_tell()
     assert!(output.stdout.contains("  warning  quarantine "), "{}", output.stdout);
     assert_eq!(output.stderr, "");
     let output = test(&place, &url, "-v status k").output();
-    assert!(output.stderr.contains(" WARN fencelock_backends::"), "{}", output.stderr);
+    assert!(output.stderr.contains(" WARN fencelock_redis::"), "{}", output.stderr);
 }

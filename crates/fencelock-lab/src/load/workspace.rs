@@ -5,7 +5,7 @@ use crate::load::error::NotMeasured;
 use crate::load::plan::Plan;
 use crate::load::protocol::Workload;
 use crate::load::shop::{self, StockLedger};
-use fencelock::backends::{BootClock, Server, scheme_of};
+use fencelock::backends::{BootClock, Server, scheme_of, servers};
 use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,8 @@ impl<'p> Workspace<'p> {
         let base = format!("{}:{}-{now}", plan.key, std::process::id());
         let name = format!("fencelock-bench-{}-{now}", std::process::id());
         let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
-        let mut workspace = Self { plan, url: site.url, servers: site.servers, directory: None, base: base.clone() };
+        let servers = servers(&plan.url)?;
+        let mut workspace = Self { plan, url: site.url, servers, directory: None, base: base.clone() };
         // Report an invalid key before anything is created.
         plan.locks(&base)?;
         if let Some(directory) = site.directory {

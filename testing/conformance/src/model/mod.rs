@@ -1,7 +1,7 @@
-//! One Redis node as the scripts of `fencelock-backends/src/redis/lua` make it: their specification, in Rust.
+//! One Redis node as the scripts of `fencelock-redis/src/redis/lua` make it: their specification, in Rust.
 //!
 //! No socket, no clock, no dice: time, refusals and who reads which channel are inputs. Simulators use it as a node,
-//! and `fencelock-backends` holds it against the real scripts on a real server.
+//! and `fencelock-redis` holds it against the real scripts on a real server.
 //!
 //! ```
 //! use fencelock_conformance::model::{Acquire, Claim, Gate, Heard, KeyModel, Server};

@@ -1,0 +1,328 @@
+//! One lock on several independent servers: it stands as long as a majority of them stands by it.
+//!
+//! How it works: a claim goes to all nodes at once, with one proposal for the fencing token, and the vote that decides
+//! ends the round; what is decided by which votes is [`fencelock_core::Round`], and why the tokens are in order is told
+//! there. What comes later is cleaned up in the background. A round that came to nothing is given back on every node, each
+//! after its own claim has ended, also if nobody waits for the round any more.
+//!
+//! A node has a time limit that is learnt from its answers. One that failed three times in a row is left out until a probe
+//! in the background gets through, unless fewer than a majority would be left.
+//!
+//! **A node that may have forgotten** (restarted, flushed, failed over, or new) takes no part until every lease that it may
+//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/quarantine.rs`). The round counts it as
+//! a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker also says
+//! which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
+//!
+//! # What it does not promise
+//! - **Nodes of other kinds** are taken at their word: [`Quorum::trusting_empty`].
+//! - **First come, first served**: there is no line. Waiters are woken by the nodes that were busy, and whoever asks first
+//!   has the key.
+
+mod attempt;
+mod compare;
+mod count;
+mod diagnose;
+mod findings;
+mod inspection;
+mod list;
+mod node;
+mod report;
+mod scheme;
+mod startup_check;
+mod url;
+
+use attempt::Attempt;
+use fencelock_core::{
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId,
+    Holding, Intent, Invalid, Key, Listener, Listeners, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal,
+    Unknown,
+};
+use node::Node;
+pub use scheme::QuorumScheme;
+use startup_check::StartupCheck;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+pub(crate) use url::node_urls;
+
+/// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
+///
+/// A node that forgets what it granted breaks the lock if it grants again too early: after a restart without an append-only
+/// file, a flush, or a fail-over. [`Quorum::connect`] keeps such a node out; [`Quorum::trusting_empty`] does not.
+#[derive(Debug)]
+pub struct Quorum {
+    nodes: Vec<Arc<Node>>,
+    size: Size,
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    expires: bool,
+    /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
+    seen: AtomicU64,
+    listeners: Listeners,
+    /// What is still to be checked before the first claim or look.
+    startup_check: Option<StartupCheck>,
+}
+
+/// Answers of nodes by their number, as they come; it ends when all have answered.
+type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
+
+impl Quorum {
+    /// A quorum of these nodes; three or five are usual.
+    ///
+    /// They are taken at their word that none has forgotten what it granted. Keep one that may have away for the longest TTL
+    /// in use, or two may hold one lock; [`Quorum::connect`] does that for Redis servers.
+    ///
+    /// # Errors
+    /// [`Invalid`] for no node, more than 64, one that is named twice, and for nodes of which only some have leases.
+    pub fn trusting_empty(nodes: Vec<Arc<dyn QuorumNode>>) -> Result<Self, Invalid> {
+        Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
+    }
+
+    /// The same with another clock and another bound for how far clocks part.
+    ///
+    /// # Errors
+    /// As [`Quorum::trusting_empty`].
+    pub fn with_clock(nodes: Vec<Arc<dyn QuorumNode>>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Invalid> {
+        let size = Size::new(nodes.len())?;
+        for (number, node) in nodes.iter().enumerate() {
+            if nodes[..number].iter().any(|other| Arc::ptr_eq(other, node)) {
+                return Err(Invalid::new(format!(
+                    "{} is named twice: a quorum is made of different nodes",
+                    node.name()
+                )));
+            }
+        }
+        let expiring = nodes.iter().filter(|node| node.capabilities().expires).count();
+        if expiring != 0 && expiring != nodes.len() {
+            return Err(Invalid::new("locks expire on some of the nodes only: a quorum is made of nodes of one kind"));
+        }
+        let expires = expiring > 0;
+        let nodes = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
+        Ok(Self {
+            nodes,
+            size,
+            clock,
+            drift,
+            expires,
+            seen: AtomicU64::new(0),
+            listeners: Listeners::default(),
+            startup_check: None,
+        })
+    }
+
+    /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
+    /// learnt, so this is for nodes that are far away or have hours of their own; what is longer than a tenth of a lease
+    /// costs it time when a node is away.
+    ///
+    /// # Errors
+    /// [`Invalid`] for less than 1 ms and more than a minute.
+    pub fn node_timeout(mut self, limit: Duration) -> Result<Self, Invalid> {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&limit) {
+            return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
+        }
+        // Nobody has asked these nodes anything yet, so nothing that was learnt is lost.
+        let nodes = self.nodes.iter().map(|node| {
+            let mut node = Node::new(Arc::clone(&node.backend));
+            node.shortest_limit = limit;
+            Arc::new(node)
+        });
+        self.nodes = nodes.collect();
+        Ok(self)
+    }
+
+    fn name_of_all(&self) -> String {
+        let names: Vec<_> = self.nodes.iter().map(|node| node.backend.name()).collect();
+        for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {
+            let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix(of_nodes)).collect();
+            if let Some(hosts) = hosts {
+                return format!("{scheme}{}", hosts.join(","));
+            }
+        }
+        format!("quorum of {}", names.join(", "))
+    }
+
+    fn longest_ttl(&self) -> Option<Duration> {
+        self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
+    }
+
+    /// Before anything is claimed, or told of a key.
+    async fn enter(&self) -> Result<(), Unknown> {
+        match &self.startup_check {
+            Some(check) => check.run(self.size).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Why there is no answer. Where so many nodes cannot get better by themselves that no majority is left, only they are
+    /// named: they alone decide, and whoever waits for the others waits in vain.
+    fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
+        let (for_good, passing): (Vec<_>, Vec<_>) = causes.into_iter().partition(|cause| cause.fault.is_permanent());
+        if for_good.len() > self.size.spare() {
+            return Unknown::of_nodes(for_good);
+        }
+        Unknown::of_nodes(for_good.into_iter().chain(passing).collect())
+    }
+
+    /// The end of a block that lies beyond all that was seen, so that the nodes need not move it, each in its own way.
+    fn proposal(&self, block: NonZeroU32) -> u64 {
+        let beyond = self.seen.load(Ordering::Relaxed).saturating_add(block.get().into());
+        self.clock.wall_micros().saturating_add(1).max(beyond)
+    }
+
+    fn saw(&self, fence: u64) {
+        self.seen.fetch_max(fence, Ordering::Relaxed);
+    }
+
+    /// All nodes, each with the reason why it is left out, if it is. While fewer than a majority are known to be well, none
+    /// is left out.
+    fn asked(&self, key: &Key) -> Vec<(Arc<Node>, Option<Unknown>)> {
+        let mut nodes: Vec<_> = self.nodes.iter().map(|node| (Arc::clone(node), node.down())).collect();
+        let down = nodes.iter().filter(|(_, down)| down.is_some()).count();
+        if down > self.size.spare() {
+            for (_, down) in &mut nodes {
+                *down = None;
+            }
+        }
+        for (node, _) in nodes.iter().filter(|(_, down)| down.is_some()) {
+            node.probe(key);
+        }
+        nodes
+    }
+
+    /// Asks all nodes at once. Each question runs to its answer or its limit, whether or not anybody listens.
+    fn ask_all<T, F>(
+        &self,
+        key: &Key,
+        limit: impl Fn(&Node) -> Duration,
+        question: impl Fn(Arc<dyn QuorumNode>) -> F,
+    ) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Unknown>> + Send + 'static,
+    {
+        let (answers, inbox) = mpsc::unbounded_channel();
+        for (number, (node, left_out)) in self.asked(key).into_iter().enumerate() {
+            let answers = answers.clone();
+            if let Some(cause) = left_out {
+                let _ = answers.send((number, Err(cause)));
+                continue;
+            }
+            let (limit, question) = (limit(&node), question(Arc::clone(&node.backend)));
+            tokio::spawn(async move {
+                let answer = node.with_timeout(limit, question).await;
+                let _ = answers.send((number, answer));
+            });
+        }
+        inbox
+    }
+
+    /// A holder that goes on: the hold is renewed first, so that what is seen then is its own for a whole TTL.
+    async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        let (key, holder) = (claim.key.clone(), claim.holder.id);
+        let renewal = Renewal::new(key.clone(), holder, claim.ttl);
+        match self.renew_all(&[renewal]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => {}
+            Some(Err(unknown)) => return Err(unknown),
+            _ => return Ok(Acquire::Gone),
+        }
+        let look = self.inspect_all(&key).await;
+        Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
+    }
+}
+
+impl Backend for Quorum {
+    fn capabilities(&self) -> Capabilities {
+        let mut facts = Capabilities::default();
+        facts.expires = self.expires;
+        facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
+        (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
+        facts.longest_ttl = self.longest_ttl();
+        facts
+    }
+
+    fn name(&self) -> String {
+        self.name_of_all()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
+        for node in &self.nodes {
+            node.backend.listen(Arc::clone(&listener));
+        }
+    }
+
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(self.enter())
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(async move {
+            claim.supported_by(self)?;
+            self.enter().await?;
+            match claim.intent {
+                Intent::Poll => self.poll(claim).await,
+                Intent::Try | Intent::Enqueue => Attempt::new(self, claim).run().await,
+            }
+        })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let ask = |node: Arc<dyn QuorumNode>| {
+                let key = key.clone();
+                async move { node.watch(&key).await }
+            };
+            let mut answers = self.ask_all(key, |node| node.limit(Duration::from_secs(1)), ask);
+            let mut causes = Vec::new();
+            while let Some((_, answer)) = answers.recv().await {
+                match answer {
+                    Ok(()) => return Ok(()),
+                    Err(cause) => causes.extend(inspection::faults(&cause)),
+                }
+            }
+            Err(Unknown::of_nodes(causes))
+        })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(self.renew_all(renewals))
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.release_all(key, *holder))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.inspect_all(key).await.holding(key)
+        })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_all())
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.evict_all(seen))
+    }
+
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        let nodes = self.nodes.iter().map(|node| {
+            let mut again = Node::new(node.backend.node_reconnected()?);
+            again.shortest_limit = node.shortest_limit;
+            Some(Arc::new(again))
+        });
+        let (nodes, clock) = (nodes.collect::<Option<_>>()?, Arc::clone(&self.clock));
+        let Self { size, drift, expires, .. } = *self;
+        let (seen, listeners) = (AtomicU64::new(0), Listeners::default());
+        // It only releases, which needs no check.
+        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, listeners, startup_check: None }))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(self.findings())
+    }
+}

@@ -1,0 +1,43 @@
+use super::url::{lazy, node_urls, on_demand, open};
+use crate::redis::{Role, Server, register};
+use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use std::sync::Arc;
+
+/// `redlock://` and `redlock+tls://`.
+#[derive(Debug)]
+pub struct QuorumScheme;
+
+impl Scheme for QuorumScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new(
+                    "redlock://HOST,HOST,HOST",
+                    "machines that share independent Redis servers; a majority counts",
+                ),
+                UrlForm::new("redlock+tls://HOST,...", "the same over TLS"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(lazy(url)?) as _) })
+    }
+
+    fn on_demand<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(on_demand(url)?) as _) })
+    }
+
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+        Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
+    }
+
+    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
+        Server::of_set(&node_urls(url)?)?;
+        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+    }
+}

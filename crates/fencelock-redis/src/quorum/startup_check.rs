@@ -1,0 +1,86 @@
+//! What is checked of the nodes before a quorum serves.
+
+use crate::redis::Redis;
+use fencelock_core::{Backend, ConnectError, Fault, Invalid, NodeFault, Quorum as Size, Unknown};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep_until};
+
+/// How long the other nodes have to answer when a majority has.
+const STRAGGLERS: Duration = Duration::from_millis(250);
+
+/// The check of a quorum whose nodes nobody has met yet. Once it has passed it is not repeated.
+#[derive(Debug)]
+pub(super) struct StartupCheck {
+    nodes: Vec<Arc<Redis>>,
+    passed: OnceCell<()>,
+}
+
+impl StartupCheck {
+    pub(super) fn new(nodes: Vec<Arc<Redis>>) -> Self {
+        Self { nodes, passed: OnceCell::new() }
+    }
+
+    /// Checks the nodes unless that was done. Nothing is claimed before it passes.
+    pub(super) async fn run(&self, size: Size) -> Result<(), Unknown> {
+        let check = async || match check_nodes(size, &self.nodes).await {
+            Ok(()) => Ok(()),
+            Err(ConnectError::Unknown(cause)) => Err(cause.unsent()),
+            // One server that is named twice stays so.
+            Err(invalid) => Err(Unknown::new("redlock://", Fault::Misconfigured, invalid.to_string()).unsent()),
+        };
+        self.passed.get_or_try_init(check).await.copied()
+    }
+}
+
+/// Whether a majority answers, every one that does is another server, and none of them belongs to another set.
+pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), ConnectError> {
+    let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+    for node in nodes {
+        let (node, answers) = (Arc::clone(node), answers.clone());
+        tokio::spawn(async move {
+            let greeted = node.greet().await;
+            let answer = match greeted {
+                Ok(()) => node.run_id().await,
+                Err(cause) => Err(cause),
+            };
+            let _ = answers.send((node.name(), answer));
+        });
+    }
+    drop(answers);
+    let (mut known, mut causes, mut enough) = (Vec::<(String, Option<String>)>::new(), Vec::new(), None);
+    loop {
+        let answer = tokio::select! {
+            answer = inbox.recv() => answer,
+            () = sleep_until(enough.unwrap_or_else(Instant::now)), if enough.is_some() => break,
+        };
+        match answer {
+            None => break,
+            Some((_, Err(cause))) => causes.extend(cause.nodes().to_vec()),
+            Some((name, Ok(identity))) => {
+                refuse_duplicate(&known, &name, identity.as_deref())?;
+                known.push((name, identity));
+                if known.len() >= size.majority() {
+                    enough = enough.or_else(|| Some(Instant::now() + STRAGGLERS));
+                }
+            }
+        }
+    }
+    let others = |cause: &&NodeFault| cause.fault == Fault::Misconfigured;
+    let of_others: Vec<NodeFault> = causes.iter().filter(others).cloned().collect();
+    if !of_others.is_empty() {
+        // Also one is too many: with a second list about, two majorities need not share a node.
+        return Err(Unknown::of_nodes(of_others).into());
+    }
+    if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }
+}
+
+fn refuse_duplicate(known: &[(String, Option<String>)], name: &str, identity: Option<&str>) -> Result<(), Invalid> {
+    match known.iter().find(|(_, other)| identity.is_some() && other.as_deref() == identity) {
+        None => Ok(()),
+        Some((duplicate, _)) => Err(Invalid::new(format!(
+            "{duplicate} and {name} are the same server: a quorum is made of servers that fail one by one"
+        ))),
+    }
+}

@@ -1,0 +1,182 @@
+use super::Quorum;
+use super::startup_check::{StartupCheck, check_nodes};
+use crate::redis::{Redis, members};
+use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The option that is the quorum's own.
+const NODE_TIMEOUT: &str = "node_timeout=";
+
+/// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to
+/// all of them. The options are those of each node's `redis://` or `rediss://` URL, and `node_timeout=MS`:
+/// [`Quorum::node_timeout`].
+pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
+    Ok(with_node_timeout(Quorum::connect(&node_urls(url)?).await?, url)?)
+}
+
+/// The same without connecting.
+pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
+    with_node_timeout(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
+}
+
+/// The same, and what [`open`] checks is checked before the first claim or look.
+pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
+    let nodes: Vec<Arc<Redis>> = members(&node_urls(url)?)?.into_iter().map(Arc::new).collect();
+    let mut quorum = with_node_timeout(of_nodes(nodes.iter().cloned())?, url)?;
+    quorum.startup_check = Some(StartupCheck::new(nodes));
+    Ok(quorum)
+}
+
+/// With the `node_timeout=` of this URL.
+fn with_node_timeout(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let Some(millis) = query.split(['?', '&']).find_map(|option| option.strip_prefix(NODE_TIMEOUT)) else {
+        return Ok(quorum);
+    };
+    let millis: u64 = millis.parse().map_err(|_| Invalid::new("node_timeout= is a number of milliseconds"))?;
+    quorum.node_timeout(Duration::from_millis(millis))
+}
+
+fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
+    let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn QuorumNode>).collect();
+    if nodes.len() == 2 {
+        tracing::warn!("two nodes cannot spare one: if either is away, nobody gets a lock; name three or five");
+    }
+    Quorum::trusting_empty(nodes)
+}
+
+impl Quorum {
+    /// A quorum of the Redis servers at these URLs, each with a quarantine: one that is new, restarted or flushed grants
+    /// nothing until every lease that it may have forgotten is over. The options are those of [`Redis::open`], and
+    /// `max_ttl=` must be the same for all.
+    ///
+    /// A majority must answer; the others are found when they come up.
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for a URL that cannot be used and a server that is named twice. [`ConnectError::Unknown`] if
+    /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
+    ///
+    /// # Cancel safety
+    /// It only looks. The first claim begins the quarantine of servers that are new.
+    pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
+        let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
+        check_nodes(Size::new(nodes.len())?, &nodes).await?;
+        Ok(of_nodes(nodes.into_iter())?)
+    }
+}
+
+/// One `redis://` or `rediss://` URL for each node. Its errors do not repeat the URL, for it may carry passwords.
+pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let scheme = match scheme {
+        "redlock" => "redis",
+        "redlock+tls" => "rediss",
+        _ => return Err(without_names()),
+    };
+    let (list, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let options =
+        options.split(['?', '&']).filter(|option| !option.starts_with(NODE_TIMEOUT)).collect::<Vec<_>>().join("&");
+    let query = if options.is_empty() { String::new() } else { format!("?{options}") };
+    if query.split(['?', '&']).any(|option| option.starts_with("acks=") || option.starts_with("acks_timeout=")) {
+        return Err(Invalid::new(
+            "acks= is for one Redis with replicas. The nodes of redlock:// have none: what one of them loses, the others know",
+        ));
+    }
+    let mut urls = Vec::new();
+    for node in list.split(',') {
+        let host = node.rsplit_once('@').map_or(node, |(_, host)| host).trim_end_matches('/');
+        if host.is_empty() {
+            return Err(without_names());
+        }
+        urls.push(format!("{scheme}://{node}{query}"));
+    }
+    Ok(urls)
+}
+
+fn without_names() -> Invalid {
+    Invalid::new(
+        "a quorum names its nodes like this: redlock://one:6379,two:6379,three:6379, or redlock+tls://one,two,three for TLS",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::Backend;
+
+    fn lazily(rest: &str) -> Result<Quorum, String> {
+        lazy(&format!("redlock://{rest}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_timeout_of_a_node_is_the_quorums_own_and_has_bounds() {
+        let urls = node_urls("redlock://a,b?prefix=x&node_timeout=500&max_ttl=50").unwrap();
+        assert_eq!(urls, ["redis://a?prefix=x&max_ttl=50", "redis://b?prefix=x&max_ttl=50"]);
+        assert_eq!(node_urls("redlock://a?node_timeout=500").unwrap(), ["redis://a"]);
+        let quorum = lazily("a,b,c?node_timeout=500").unwrap();
+        assert!(quorum.nodes.iter().all(|node| node.limit(Duration::ZERO) == Duration::from_millis(500)));
+        assert!(lazily("a,b,c").unwrap().nodes[0].limit(Duration::ZERO) < Duration::from_millis(500));
+        for refused in ["0", "60001", "-1", "1s", ""] {
+            assert!(lazily(&format!("a,b,c?node_timeout={refused}")).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn options_go_to_every_node_and_credentials_to_their_own() {
+        let urls = node_urls("redlock://a:1,u:p@b,[::1]:7?prefix=x%3A&max_ttl=50").unwrap();
+        let options = "?prefix=x%3A&max_ttl=50";
+        assert_eq!(urls, ["a:1", "u:p@b", "[::1]:7"].map(|node| format!("redis://{node}{options}")));
+    }
+
+    #[test]
+    fn tls_is_for_all_nodes_or_for_none() {
+        let urls = node_urls("redlock+tls://a:1,u:p@b?ca=/x").unwrap();
+        assert_eq!(urls, ["a:1", "u:p@b"].map(|node| format!("rediss://{node}?ca=/x")));
+        assert_eq!(lazy("redlock+tls://a,b,c").unwrap().name(), "redlock+tls://a:6379,b:6379,c:6379");
+        for url in ["redlock+tls:a,b", "redlock+ssl://a,b,c", "redlock://rediss://a,b"] {
+            assert!(lazy(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn its_longest_ttl_is_a_minute_unless_the_url_says_otherwise() {
+        let longest = |rest| lazily(rest).unwrap().capabilities().longest_ttl;
+        assert_eq!(longest("a,b,c"), Some(Duration::from_secs(60)));
+        assert_eq!(longest("a,b,c?max_ttl=5000"), Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_quorum_without_a_quarantine_is_refused() {
+        assert!(lazily("a,b,c?quarantine=on").is_ok());
+        assert!(lazily("a,b,c?quarantine=off").unwrap_err().contains("trust_empty=true"));
+    }
+
+    #[test]
+    fn nodes_that_forget_for_different_times_are_refused() {
+        let urls = ["redis://a?max_ttl=5000", "redis://b"].map(str::to_owned);
+        assert!(members(&urls).unwrap_err().to_string().contains("max_ttl="));
+    }
+
+    #[test]
+    fn one_server_named_twice_is_refused_without_its_password() {
+        for rest in ["a,b,a", "a,b,A:6379", "u:s3cret@a,b,a:6379", "[::1],[::1]:6379", "a/,a"] {
+            let error = lazily(rest).unwrap_err();
+            assert!(error.contains("twice") && !error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn replicas_of_nodes_are_not_waited_for() {
+        for option in ["acks=1", "acks=0", "acks_timeout=50"] {
+            assert!(lazily(&format!("a,b,c?{option}")).unwrap_err().contains("others know"), "{option}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_refused() {
+        for rest in ["", "a,,b", "a,"] {
+            assert!(lazily(rest).unwrap_err().contains("one:6379"), "{rest}");
+        }
+    }
+}

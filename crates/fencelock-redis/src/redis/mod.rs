@@ -1,0 +1,392 @@
+//! Locks on one Redis server.
+//!
+//! How it works: every decision is a Lua script, so it is one atomic step on the server; the scripts are in `lua/`, one
+//! file each. The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. To every
+//! other program that takes locks with `SET key value NX PX` and frees them by comparing the value first, it is just
+//! such a lock. Beside it live a fencing token, a line of waiters and what is known of each waiter, in the same hash slot.
+//! A release hands the key to the first waiter in the same script, and tells it on the channel of its client.
+
+mod ack_writer;
+mod acks;
+mod batch;
+mod compat;
+mod diagnose;
+mod dial;
+mod evict;
+mod fault;
+mod health;
+mod link;
+mod list;
+mod liveness;
+mod message;
+mod node_setup;
+mod peers;
+mod product;
+mod protocol;
+mod push_handler;
+mod quarantine;
+mod quorum_node;
+mod renewing;
+mod reply;
+mod scan;
+mod scheme;
+mod script;
+#[cfg(test)]
+mod scripts_match_model;
+mod secrets;
+mod server;
+mod server_info;
+mod session;
+mod target;
+mod unread;
+
+use ack_writer::Acked;
+use batch::send_batch;
+use fault::unknown;
+use fencelock_core::{
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, ConnectError, Eviction, Fault, Finding,
+    HolderId, Holding, Intent, Invalid, Key, Listener, Occupant, Release, Renew, Renewal, Unknown,
+};
+use link::Link;
+pub(crate) use node_setup::{members, register};
+use quarantine::{EpochCheck, MarkerState, Quarantine, Refusal};
+use redis::{RedisError, RedisResult, Value};
+use reply::{Claimed, Remaining, StoredLock};
+pub use scheme::RedisScheme;
+use script::Call;
+pub use script::{LockScripts, lock_scripts};
+pub use server::Server;
+use session::Session;
+use std::sync::Arc;
+pub(crate) use target::{Role, Target};
+
+/// How often a script is sent again that had more to do than one call may: enough for 100,000 dead waiters.
+const MOST_STEPS: usize = 4096;
+
+/// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
+#[derive(Debug)]
+pub struct Redis {
+    link: Arc<Link>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Redis {
+    /// Reads `redis://[user:password@]host[:port][/db][?option=value&...]` or `rediss://` for TLS, and connects.
+    ///
+    /// | option | meaning |
+    /// |---|---|
+    /// | `prefix=P` | put before every key, to share locks with programs that do so |
+    /// | `compat=LIBRARY` | the prefix that this library uses: `redlock.net`, `pottery`, `redis-semaphore`, `php-lock`, `laravel:PREFIX`, `shedlock:ENV` |
+    /// | `timeout=MS` | longest wait for a connection or an answer, 1000 ms unless set |
+    /// | `protocol=resp2` | do without RESP3 |
+    /// | `push=off` | do without wake-ups: waiters only poll |
+    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
+    /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
+    /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate that this client shows, and its private key, both PEM |
+    /// | `password_file=FILE` | the password is the first line of this file |
+    /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any, for the longest TTL |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL that a lock may have; 60000 ms unless set |
+    /// | `trust_empty=true` | with a quarantine: a server that nobody has used has forgotten nothing |
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for a URL that cannot be used, [`ConnectError::Unknown`] if the server does
+    /// not answer, refuses the credentials, or belongs to others ([`fencelock_core::Fault::Misconfigured`]).
+    pub async fn open(url: &str) -> Result<Self, ConnectError> {
+        let redis = Self::lazy(url)?;
+        redis.greet().await?;
+        Ok(redis)
+    }
+
+    /// As [`Redis::open`], but connects with the first request.
+    ///
+    /// # Errors
+    /// [`Invalid`] for a URL that cannot be used.
+    pub fn lazy(url: &str) -> Result<Self, Invalid> {
+        Self::at(Target::parse(url)?)
+    }
+
+    fn at(target: Target) -> Result<Self, Invalid> {
+        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
+    }
+
+    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is, and one without a marker.
+    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
+        let session = self.session().await?;
+        if let Some(quarantine) = self.quarantine() {
+            let state = self.link.inspect_marker(&session, quarantine).await?;
+            self.link.warn_of(&session, &state);
+        }
+        Ok(())
+    }
+
+    /// Which run of which server it is, whatever address it is reached by.
+    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
+        let session = self.session().await?;
+        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
+    }
+
+    fn quarantine(&self) -> Option<&Quarantine> {
+        self.link.target.quarantine.as_ref()
+    }
+
+    /// The same server over connections of their own. Without wake-ups and replicas, they are open after fewer trips.
+    fn for_releases(&self) -> Option<Self> {
+        let link = Link::quiet(self.link.target.for_releases()).ok()?;
+        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
+    }
+
+    fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
+        let run_id = &session.server_info.run_id;
+        self.quarantine()
+            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, Unknown> {
+        // What comes after it is sent over it.
+        self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
+    }
+
+    fn unknown(&self, error: &RedisError) -> Unknown {
+        unknown(self.link.node(), error)
+    }
+
+    async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
+        let session = self.session().await?;
+        let call = call(self.epoch_check(&session));
+        self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
+    }
+
+    async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        claim.supported_by(self)?;
+        let session = self.session().await?;
+        if let Some(answer) = self.ask(&session, claim).await? {
+            self.watch_foreign(&session, &claim.key, &answer).await;
+            return self.confirmed(&session, claim, answer).await;
+        }
+        // Between the two the lease may have ended.
+        let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
+        self.confirmed(&session, claim, answer).await
+    }
+
+    /// Gives up a hold or a place in line. Dead waiters may stand before the next live one, more than one script passes over: then
+    /// the line is moved on until somebody has the key, or nobody waits. If this is dropped before, whoever polls goes on with it.
+    async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
+        let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+        let release = || self.call(|epoch_check| script::release(&wire, holder, now, epoch_check));
+        let released = release().await?;
+        self.link.note_unread(&wire, &released);
+        let (answer, mut left) = reply::read_release(self.link.node(), released)?;
+        for _ in 0..MOST_STEPS {
+            if left == Remaining::None {
+                break;
+            }
+            // It was carried out, so what becomes of the rest is no answer to this.
+            let Ok(again) = release().await else { break };
+            left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
+        }
+        Ok(answer)
+    }
+
+    /// With `acks`, a grant is renewed at once where renewals are confirmed, and counts if that one is.
+    async fn confirmed(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
+        if session.acks.is_none() || !matches!(answer, Acquire::Granted { .. }) {
+            return Ok(answer);
+        }
+        let call =
+            script::renew(&self.link.target.wire(&claim.key), &claim.holder.id, claim.ttl.get(), claim.ttl.get());
+        match self.renew_calls(session, vec![call]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => Ok(answer),
+            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
+            // Only a poll can tell what became of it since.
+            Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
+                Err(Unknown::new(self.link.node(), Fault::Timeout, "it was over before replicas could confirm it"))
+            }
+        }
+    }
+
+    /// The master has granted the lock, even if replicas did not confirm it.
+    fn after_the_grant(&self, cause: Unknown) -> Unknown {
+        if !cause.changed_nothing() {
+            return cause;
+        }
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
+    }
+
+    /// `None` if the key is the holder's already and a poll must confirm it.
+    async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
+        let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(node, claim.ttl)?;
+        }
+        for _ in 0..MOST_STEPS {
+            let answer = self.ask_checked(session, claim).await?;
+            let unread = self.link.note_unread(&wire, &answer);
+            match reply::read_acquire(node, answer, self.clock.wall_micros())? {
+                Claimed::Answered(answer) => return Ok(Some(answer)),
+                Claimed::Yours => return Ok(None),
+                Claimed::More => {}
+                Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
+            }
+        }
+        Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
+    }
+
+    /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
+    /// another server.
+    async fn ask_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+        let node = self.link.node();
+        let answer = self.ask_once(session, claim).await?;
+        match Refusal::read(node, self.quarantine(), &answer)? {
+            None => return Ok(answer),
+            Some(Refusal::Cause(cause)) => {
+                if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+                    self.link.warn_of(session, &MarkerState::Quarantined(rest));
+                }
+                return Err(cause);
+            }
+            Some(Refusal::Handshake) => {}
+        }
+        if let Some(quarantine) = self.quarantine()
+            && let MarkerState::Quarantined(rest) = self.link.handshake(session, quarantine).await?
+        {
+            return Err(quarantine::quarantined(node, rest));
+        }
+        let answer = self.ask_once(session, claim).await?;
+        match Refusal::read(node, self.quarantine(), &answer)? {
+            None => Ok(answer),
+            Some(Refusal::Cause(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
+        }
+    }
+
+    async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+        let (wire, channel) = (self.link.target.wire(&claim.key), &session.server_info.channel);
+        let call = script::acquire(&wire, claim, self.clock.wall_micros(), channel, self.epoch_check(session));
+        self.link.call(session, &call).await.map_err(|error| self.unknown(&error))
+    }
+
+    /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
+    async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
+        let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
+        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
+            self.watch_key(session, key).await;
+        }
+    }
+
+    async fn watch_key(&self, session: &Session, key: &Key) {
+        if !session.server_info.tracking {
+            return;
+        }
+        let mut watch = redis::pipe();
+        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
+        let answers = session.send_all(&watch).await.unwrap_or_default();
+        if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
+            self.link.push_handler.changed(key);
+        }
+    }
+
+    async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
+        let many = calls.len();
+        let (answers, acked) = match &session.acks {
+            None => (send_batch(session, calls, None).await.map(|batch| batch.answers), None),
+            Some(line) => match line.send(calls).await {
+                Ok((answers, acked)) => (Ok(answers), Some(acked)),
+                Err(error) => (Err(error), None),
+            },
+        };
+        self.link.check(session);
+        match answers {
+            Ok(answers) => answers.into_iter().map(|answer| self.read_renewal(answer, acked.as_ref())).collect(),
+            Err(error) => vec![Err(self.unknown(&error)); many],
+        }
+    }
+
+    /// A loss is final: it does not depend on the replicas.
+    fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
+        let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
+        if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
+            acks.enough(self.link.node(), *acked.as_ref().map_err(|error| self.unknown(error))?)?;
+        }
+        Ok(answer)
+    }
+
+    /// A server that may have forgotten calls nothing free.
+    async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
+        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
+        match Refusal::read(self.link.node(), self.quarantine(), &answer)? {
+            None => reply::read_inspect(self.link.node(), answer),
+            Some(Refusal::Cause(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(quarantine::not_begun(self.link.node())),
+        }
+    }
+}
+
+impl Backend for Redis {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
+        (capabilities.cross_process, capabilities.evicts) = (true, true);
+        capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
+        capabilities
+    }
+
+    fn name(&self) -> String {
+        self.link.target.name.clone()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.link.push_handler.listeners.add(&listener);
+    }
+
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(async { self.session().await.map(drop) })
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(self.claim(claim))
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.watch_key(&*self.session().await?, key).await;
+            Ok(())
+        })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(self.renew_all(renewals))
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.give_up(key, holder))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move {
+            let seen = self.inspect_checked(key).await?;
+            Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
+        })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_all())
+    }
+
+    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.end(holding))
+    }
+
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(self.for_releases()?))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(async move {
+            match self.session().await {
+                Ok(session) => diagnose::diagnose(self, &session).await,
+                Err(unknown) => vec![diagnose::away(&unknown)],
+            }
+        })
+    }
+}

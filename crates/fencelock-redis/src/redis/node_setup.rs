@@ -1,0 +1,154 @@
+//! Connects and registers the servers of one backend: a single Redis, or the nodes of a quorum.
+
+use super::Redis;
+use super::fault::unknown;
+use super::link::{Link, no_run_id};
+use super::peers::Peers;
+use super::quarantine::{ALONE, Quarantine};
+use super::reply::Reply;
+use super::script;
+use super::session::Session;
+use super::target::{Role, Target};
+use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, RegisteredNode, Unknown};
+use std::sync::Arc;
+
+/// The nodes of a quorum, one URL each. They connect with the first request.
+///
+/// # Errors
+/// [`Invalid`] for a URL that cannot be used, a server that is named twice, and nodes that differ in their longest TTL.
+pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
+    let members: Vec<Redis> = targets(urls)?.into_iter().map(Redis::at).collect::<Result<_, _>>()?;
+    let links: Vec<_> = members.iter().map(|member| Arc::clone(&member.link)).collect();
+    Peers::link_all(&links);
+    Ok(members)
+}
+
+pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
+    let mut targets: Vec<Target> = Vec::new();
+    for url in urls {
+        let target = Target::parse_as(Role::Member, url)?;
+        let address = target.address();
+        if targets.iter().any(|other| other.address() == address) {
+            return Err(Invalid::new(format!("{address} is named twice: a quorum is made of different servers")));
+        }
+        targets.push(target);
+    }
+    let mut nodes: Vec<String> = targets.iter().map(Target::address).collect();
+    nodes.sort_unstable();
+    let nodes = nodes.join(",");
+    for quarantine in targets.iter_mut().filter_map(|target| target.quarantine.as_mut()) {
+        quarantine.join(&nodes);
+    }
+    let max_ttl = |target: &Target| target.quarantine.as_ref().map(|quarantine| quarantine.max_ttl);
+    if targets.iter().any(|target| max_ttl(target) != max_ttl(&targets[0])) {
+        return Err(Invalid::new("max_ttl= must be the same for all nodes of a quorum"));
+    }
+    Ok(targets)
+}
+
+/// Writes on every server that it belongs to this set, once all of them have answered.
+///
+/// # Errors
+/// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written then, unless it says so.
+pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
+    let targets = match role {
+        Role::Alone => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
+        Role::Member => targets(urls)?,
+    };
+    let nodes = connect_all(targets).await?;
+    for (number, node_setup) in nodes.iter().enumerate() {
+        let same = |other: &&NodeSetup| other.session.server_info.run_id == node_setup.session.server_info.run_id;
+        if let Some(twin) = nodes[..number].iter().find(same) {
+            let (one, other) = (twin.link.node(), node_setup.link.node());
+            return Err(Invalid::new(format!(
+                "{one} and {other} are the same server: a quorum is made of servers that fail one by one"
+            ))
+            .into());
+        }
+    }
+    let (mut registered, mut failed) = (Vec::new(), Vec::new());
+    for node_setup in &nodes {
+        match node_setup.register(trust, nodes.iter().any(|other| node_setup.joins(other))).await {
+            Ok(done) => registered.push(done),
+            Err(cause) => failed.extend(cause.nodes().to_vec()),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(registered);
+    }
+    for failure in &mut failed {
+        failure.detail =
+            format!("{}; {} of {} nodes are set up: do it again", failure.detail, registered.len(), nodes.len());
+    }
+    Err(Unknown::of_nodes(failed).into())
+}
+
+/// Connects to all, and to none if one does not answer.
+async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, ConnectError> {
+    let mut tasks = Vec::new();
+    for target in targets {
+        tasks.push(tokio::spawn(NodeSetup::find(target)));
+    }
+    let (mut nodes, mut causes) = (Vec::new(), Vec::new());
+    for task in tasks {
+        match task.await.map_err(|error| Unknown::new("", Fault::Other, error.to_string()))? {
+            Ok(node_setup) => nodes.push(node_setup),
+            Err(cause) => causes.extend(cause.nodes().to_vec()),
+        }
+    }
+    if causes.is_empty() { Ok(nodes) } else { Err(Unknown::of_nodes(causes).into()) }
+}
+
+/// A connected node that is about to be registered.
+struct NodeSetup {
+    link: Link,
+    quarantine: Quarantine,
+    session: Arc<Session>,
+    /// The list of nodes that its marker names.
+    was_in: Option<String>,
+}
+
+impl NodeSetup {
+    /// Connects without shaking hands, which would write.
+    async fn find(mut target: Target) -> Result<Self, Unknown> {
+        let name = target.name.clone();
+        let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
+        let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
+        let link = Link::new(target).map_err(&config)?;
+        let session = link.session(|| BootClock.now()).await?;
+        if session.server_info.run_id.is_empty() {
+            return Err(no_run_id(&name, &session));
+        }
+        let mut look = redis::cmd("HGET");
+        look.arg(&quarantine.marker).arg("nodes");
+        let answer = session.send(&look).await.map_err(|error| unknown(&name, &error))?;
+        let was_in = redis::from_redis_value(answer).map_err(|error| unknown(&name, &error.into()))?;
+        Ok(Self { link, quarantine, session, was_in })
+    }
+
+    /// Whether `other` comes from a list that this node was not in: what that list granted is not known here, and a node
+    /// that this one replaces may have granted it a moment ago.
+    fn joins(&self, other: &Self) -> bool {
+        let own = other.link.target.address();
+        match other.was_in.as_deref() {
+            None => false,
+            Some(nodes) if nodes == self.quarantine.nodes => false,
+            Some(ALONE) => own != self.link.target.address(),
+            Some(nodes) => !nodes.split(',').any(|node| node == self.link.target.address()),
+        }
+    }
+
+    async fn register(&self, trust: bool, joins: bool) -> Result<RegisteredNode, Unknown> {
+        let node = self.link.node();
+        let call =
+            script::init(&self.quarantine, &self.session.server_info.run_id, trust || self.quarantine.trust, joins);
+        let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;
+        let mut reply = Reply::new(node, self.quarantine.understood(node, answer)?)?;
+        let change = match reply.text()?.as_str() {
+            "new" => Change::New,
+            "changed" => Change::Moved,
+            _ => Change::None,
+        };
+        Ok(RegisteredNode::new(node, change, reply.millis()?))
+    }
+}

@@ -1,0 +1,145 @@
+use super::message::{Grant, Message};
+use super::quarantine::UNKNOWN_RUN_ID;
+use super::target::Target;
+use fencelock_core::{Event, Key, Listeners};
+use redis::{PushInfo, PushKind, Value};
+use std::time::Duration;
+
+/// Converts the push messages of a server into events.
+#[derive(Debug)]
+pub(crate) struct PushHandler {
+    pub(crate) listeners: Listeners,
+    prefix: String,
+    /// Whether a grant counts only when replicas have confirmed it; then a message proves nothing.
+    must_ask: bool,
+}
+
+impl PushHandler {
+    pub(crate) fn new(target: &Target) -> Self {
+        Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
+    }
+
+    /// A push message of a RESP3 connection.
+    /// `server` is the run id of the one that it comes from.
+    pub(crate) fn push(&self, info: &PushInfo, server: &str) {
+        match info.kind {
+            PushKind::Message => {
+                if let Some(Value::BulkString(payload)) = info.data.get(1) {
+                    self.message(payload, server);
+                }
+            }
+            PushKind::Invalidate => match info.data.first() {
+                Some(Value::Array(keys)) => keys.iter().for_each(|key| self.invalidated(key)),
+                // The whole database was flushed.
+                _ => self.listeners.send(&Event::Reset),
+            },
+            PushKind::Disconnection => self.reset(),
+            _ => {}
+        }
+    }
+
+    /// A message on the channel of this client.
+    pub(crate) fn message(&self, payload: &[u8], server: &str) {
+        if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.event_of(text, server)) {
+            self.listeners.send(&event);
+        } else {
+            tracing::debug!(payload = %String::from_utf8_lossy(payload), "no message of any version");
+        }
+    }
+
+    pub(crate) fn reset(&self) {
+        self.listeners.send(&Event::Reset);
+    }
+
+    pub(crate) fn changed(&self, key: &Key) {
+        self.listeners.send(&Event::Changed { key: key.clone() });
+    }
+
+    /// What a message tells the waiters of this client; `None` if it is of no use to anybody here.
+    ///
+    /// Only the server that this client waits at can grant it anything. After a switch of roles a client of the old master
+    /// hears what the new one publishes, for replicas pass messages on; then, and where no run id is known, it must ask.
+    fn event_of(&self, text: &str, server: &str) -> Option<Event> {
+        match Message::read(text) {
+            Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
+                let from_here = from == server && server != UNKNOWN_RUN_ID;
+                let claim_ttl = if self.must_ask || !from_here { Duration::ZERO } else { lease };
+                Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
+            }
+            Message::Hint { key } => {
+                tracing::debug!(key, "a message of another version: asking");
+                Some(Event::Changed { key: self.key(key)? })
+            }
+            Message::Garbage => None,
+        }
+    }
+
+    fn invalidated(&self, key: &Value) {
+        let Value::BulkString(key) = key else { return };
+        // Side keys are read by the same scripts, so they are told of too; as keys of locks they are refused here.
+        if let Some(key) = std::str::from_utf8(key).ok().and_then(|key| self.key(key)) {
+            self.changed(&key);
+        }
+    }
+
+    fn key(&self, wire: &str) -> Option<Key> {
+        Key::new(wire.strip_prefix(&self.prefix)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push_handler(prefix: &str) -> PushHandler {
+        PushHandler { listeners: Listeners::default(), prefix: prefix.into(), must_ask: false }
+    }
+
+    fn message(server: &str) -> String {
+        format!("1 {server} {} 1780000000000001 64 3000\tp:k", "ab".repeat(16))
+    }
+
+    fn claim_ttl(event: Option<Event>) -> Duration {
+        let Some(Event::Handed { key, claim_ttl, .. }) = event else { panic!("{event:?}") };
+        assert_eq!(key.as_str(), "k");
+        claim_ttl
+    }
+
+    #[test]
+    fn a_hand_off_of_this_server_gives_its_lease() {
+        assert_eq!(claim_ttl(push_handler("p:").event_of(&message("5e4f"), "5e4f")), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_hand_off_that_replicas_must_confirm_proves_nothing() {
+        let push_handler = PushHandler { must_ask: true, ..push_handler("p:") };
+        assert_eq!(claim_ttl(push_handler.event_of(&message("5e4f"), "5e4f")), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_hand_off_of_another_server_proves_nothing() {
+        for (said, heard_at) in [("5e4f", "77aa"), ("5e4f", UNKNOWN_RUN_ID), (UNKNOWN_RUN_ID, UNKNOWN_RUN_ID)] {
+            assert_eq!(
+                claim_ttl(push_handler("p:").event_of(&message(said), heard_at)),
+                Duration::ZERO,
+                "{said} {heard_at}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_message_of_another_version_makes_the_waiters_of_its_key_ask() {
+        let asks = Event::Changed { key: Key::new("k").unwrap() };
+        let id = "ab".repeat(16);
+        for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {
+            assert_eq!(push_handler("p:").event_of(&text, "5e4f"), Some(asks.clone()), "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_on_the_channel_is_ignored() {
+        for text in ["", "hello", "2 a b\tk", "2 a b\tp:", &message("5e4f").replace("p:k", "k")] {
+            assert_eq!(push_handler("p:").event_of(text, "5e4f"), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+use super::server::Server;
+use super::{Redis, Role, Target, register};
+use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use std::sync::Arc;
+
+/// `redis://` and `rediss://`.
+#[derive(Debug)]
+pub struct RedisScheme;
+
+impl Scheme for RedisScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new(
+                    "redis://HOST[:PORT][/DB]",
+                    "machines that share one Redis; a crashed holder's lease runs out",
+                ),
+                UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Redis::open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Redis::lazy(url)?) as _) })
+    }
+
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+        Box::pin(async move {
+            if Target::parse(url)?.quarantine.is_none() {
+                return Err(Invalid::new(
+                    "this Redis has no quarantine, so there is nothing to set up: say quarantine=on in its URL, if you want one",
+                )
+                .into());
+            }
+            register(Role::Alone, &[url.to_owned()], trust_empty).await
+        })
+    }
+
+    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
+        Server::alone(url)?;
+        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+    }
+}

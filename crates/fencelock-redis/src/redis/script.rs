@@ -1,0 +1,258 @@
+//! One typed function for each script.
+
+use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
+use fencelock_core::{Claim, FencingToken, HolderId, Intent, SideKeys};
+use redis::{Arg, Cmd, Script, ToRedisArgs};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Until a hand-off is confirmed. A waiter that is alive confirms within milliseconds; one that hangs costs the others
+/// this long. Long enough for a waiter whose last sign of life is a second old to begin at once.
+pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
+/// A waiter shows signs of life every second; after three without one it is passed over.
+const WAITER_LIFE: Duration = Duration::from_secs(3);
+
+/// The version of the wire, as the scripts write it.
+pub(crate) const WIRE: &str = "1";
+
+/// What a lock has beside its key.
+pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
+
+/// A script with its digest.
+#[derive(Debug)]
+pub(crate) struct Lua {
+    source: String,
+    digest: String,
+}
+
+impl Lua {
+    /// One of a lock: what all have, the parts that it needs, and its own.
+    fn new(parts: &[&str], body: &str) -> Self {
+        Self::alone([&[LOCK], parts, &[body]].concat().concat())
+    }
+
+    /// One that has nothing to do with a lock.
+    fn alone(source: String) -> Self {
+        let digest = Script::new(&source).get_hash().to_owned();
+        Self { source, digest }
+    }
+
+    /// A call by digest, with the script itself instead.
+    pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.source);
+        for arg in by_digest.args_iter().skip(2) {
+            // A cursor is an argument of SCAN only.
+            if let Arg::Simple(arg) = arg {
+                command.arg(arg);
+            }
+        }
+        command
+    }
+
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+}
+
+const LOCK: &str = include_str!("lua/lock.lua");
+const REFUSAL: &str = include_str!("lua/refusal.lua");
+const TOKENS: &str = include_str!("lua/tokens.lua");
+const LINE: &str = include_str!("lua/line.lua");
+const PURGE: &str = include_str!("lua/purge.lua");
+const LIVING: &str = include_str!("lua/living.lua");
+
+pub(crate) static ACQUIRE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
+pub(crate) static RELEASE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
+pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[LIVING], include_str!("lua/renew.lua")));
+pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
+pub(crate) static INSPECT: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));
+pub(crate) static EVICT: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
+pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include_str!("lua/unread.lua")));
+pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
+pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
+
+/// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
+#[derive(Debug, Clone, Copy)]
+pub struct LockScripts {
+    /// Takes the lock.
+    pub acquire: &'static str,
+    /// Renews the lease.
+    pub renew: &'static str,
+    /// Releases the lock.
+    pub release: &'static str,
+}
+
+/// The scripts of this version.
+pub fn lock_scripts() -> LockScripts {
+    LockScripts { acquire: ACQUIRE.source(), renew: RENEW.source(), release: RELEASE.source() }
+}
+
+/// A call of a script, to be sent by digest first and in full if the server does not know it.
+#[derive(Debug)]
+pub(crate) struct Call {
+    lua: &'static Lua,
+    by_digest: Cmd,
+    pub(crate) tracked: bool,
+}
+
+impl Call {
+    /// `wire` is the lock's name; its side keys follow it, as the scripts expect.
+    fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+        Self::marked(lua, wire, None)
+    }
+
+    /// With an epoch check, which must also be given as its last arguments: [`Call::epoch_check`].
+    fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
+        Self::marked(lua, wire, epoch_check.mark)
+    }
+
+    fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
+        // Room for the digest, five names and the arguments: one allocation each, whatever the call.
+        let mut by_digest = Cmd::with_capacity(20, 352 + 5 * wire.len());
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 6 } else { 5 }).arg(wire);
+        let mut side = SideKeys::of(wire);
+        for what in SIDE {
+            by_digest.arg(side.name(what));
+        }
+        if let Some(mark) = mark {
+            by_digest.arg(mark.name);
+        }
+        Self { lua, by_digest, tracked: false }
+    }
+
+    /// The server tells if another program touches its key from then on, if it can.
+    pub(crate) fn tracked(mut self, tracked: bool) -> Self {
+        self.tracked = tracked;
+        self
+    }
+
+    /// A script that looks at a marker alone.
+    fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&lua.digest).arg(1).arg(&quarantine.marker);
+        Self { lua, by_digest, tracked: false }
+            .arg(run_id)
+            .arg(millis(quarantine.span()))
+            .arg(&quarantine.quorum)
+            .arg(&quarantine.nodes)
+            .arg(if trust { "trust" } else { "wait" })
+    }
+
+    fn epoch_check(self, epoch_check: EpochCheck<'_>) -> Self {
+        match epoch_check.mark {
+            Some(mark) => self.arg(epoch_check.epoch).arg(mark.quorum),
+            None => self.arg(epoch_check.epoch),
+        }
+    }
+
+    fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.by_digest.arg(arg);
+        self
+    }
+
+    pub(crate) fn by_digest(&self) -> &Cmd {
+        &self.by_digest
+    }
+
+    pub(crate) fn in_full(&self) -> Cmd {
+        self.lua.in_full(&self.by_digest)
+    }
+
+    /// The script and whether it is tracked, and the call by digest.
+    pub(crate) fn into_parts(self) -> ((&'static Lua, bool), Cmd) {
+        ((self.lua, self.tracked), self.by_digest)
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str, epoch_check: EpochCheck<'_>) -> Call {
+    let intent = match claim.intent {
+        Intent::Try => "try",
+        Intent::Enqueue => "enqueue",
+        Intent::Poll => "poll",
+    };
+    Call::checked(&ACQUIRE, wire, epoch_check)
+        .arg(intent)
+        .arg(&claim.holder.id.hex())
+        .arg(claim.holder.wire())
+        .arg(claim.ttl.as_millis())
+        .arg(claim.proposal.unwrap_or(wall_micros))
+        .arg(millis(WAITER_LIFE))
+        .arg(millis(CLAIM_TTL))
+        .arg(channel)
+        .arg(claim.block.get())
+        .arg(if claim.proposal.is_some() { "proposed" } else { "own" })
+        .epoch_check(epoch_check)
+}
+
+pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&RELEASE, wire, epoch_check)
+        .arg(&holder.hex())
+        .arg(wall_micros)
+        .arg(millis(CLAIM_TTL))
+        .epoch_check(epoch_check)
+}
+
+/// `told` is how long from now on its holder may believe in its lease, whatever comes of this.
+pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, told: Duration) -> Call {
+    // No more than a double holds.
+    let told = millis(told).min(FencingToken::MAX);
+    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(told)
+}
+
+pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&RAISE, wire, epoch_check).arg(&holder.hex()).arg(to.get()).epoch_check(epoch_check)
+}
+
+/// With a mark, a server that may have forgotten calls nothing free.
+pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
+}
+
+/// To be answered to [`super::unread::Unread`].
+pub(crate) fn unread(wire: &str) -> Call {
+    Call::new(&UNREAD, wire)
+}
+
+/// What a hold is taken for that is to be ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evicting {
+    /// One of ours, with a fence beside it.
+    Ours,
+    /// Another program's, with an end.
+    Foreign,
+    /// Another program's, without an end.
+    Endless,
+}
+
+pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
+    let what = match what {
+        Evicting::Ours => "ours",
+        Evicting::Foreign => "foreign",
+        Evicting::Endless => "endless",
+    };
+    Call::checked(&EVICT, wire, epoch_check)
+        .arg(seen)
+        .arg(what)
+        .arg(wall_micros)
+        .arg(millis(CLAIM_TTL))
+        .epoch_check(epoch_check)
+}
+
+/// To be answered to [`super::quarantine::MarkerState::read`].
+pub(crate) fn handshake(quarantine: &Quarantine, run_id: &str) -> Call {
+    Call::of_marker(&HANDSHAKE, quarantine, run_id, quarantine.trust)
+}
+
+/// To be answered to [`super::node_setup::register`].
+pub(crate) fn init(quarantine: &Quarantine, run_id: &str, trust: bool, joins: bool) -> Call {
+    Call::of_marker(&INIT, quarantine, run_id, trust).arg(if joins { "join" } else { "stay" })
+}

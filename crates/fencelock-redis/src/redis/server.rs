@@ -1,0 +1,42 @@
+use super::node_setup::targets;
+use super::script::SIDE;
+use super::target::{Role, Target};
+use fencelock_core::{Invalid, Key, SideKeys};
+
+/// A Redis server that locks live on.
+#[derive(Debug, Clone)]
+pub struct Server {
+    target: Target,
+}
+
+impl Server {
+    /// The one server of a `redis://` URL.
+    pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
+        Ok(Self { target: Target::parse_as(Role::Alone, url)? })
+    }
+
+    /// The servers of a set, one URL for each.
+    pub(crate) fn of_set(urls: &[String]) -> Result<Vec<Self>, Invalid> {
+        Ok(targets(urls)?.into_iter().map(|target| Self { target }).collect())
+    }
+
+    /// Its address, without a password.
+    pub fn name(&self) -> &str {
+        &self.target.name
+    }
+
+    /// The driver's client for it, with all that the URL says about connections.
+    pub fn client(&self) -> &redis::Client {
+        &self.target.client
+    }
+
+    /// Everything that a lock may leave there: its own key as it is on the wire, and those beside it. Who removes them while
+    /// anybody uses the lock breaks it.
+    pub fn names(&self, key: &Key) -> Vec<String> {
+        let wire = self.target.wire(key);
+        let mut side = SideKeys::of(&wire);
+        let mut names: Vec<_> = SIDE.iter().map(|what| side.name(what).to_owned()).collect();
+        names.push(wire.into_owned());
+        names
+    }
+}

@@ -1,0 +1,224 @@
+//! What others can make long or odd on a Redis server is gone through in steps, cut, or left alone.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::connect;
+use fencelock_core::{
+    Acquire, Backend, Claim, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
+    Renewal, Ttl,
+};
+use fencelock_testkit::{RedisServer, Reply, Shift, WallClock, redis_or_skip};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LINE: &str = "fencelock:{k}:line";
+const ALIVE: &str = "fencelock:{k}:alive";
+const WAITERS: &str = "fencelock:{k}:waiters";
+
+/// Waiters whose processes are gone, before whoever enqueues from now on: the third argument is how many.
+const ADD_DEAD: &str = "\
+for i = 1, tonumber(ARGV[1]) do
+  local id = string.format('%032x', i)
+  redis.call('ZADD', KEYS[1], i, id)
+  redis.call('ZADD', KEYS[2], ARGV[2], id)
+  redis.call('HSET', KEYS[3], id, '3000 1 - ' .. id .. ' gone:1')
+end";
+
+fn key() -> Key {
+    Key::new("k").unwrap()
+}
+
+fn claim(number: u128, intent: Intent) -> Claim {
+    let holder = Holder { id: HolderId::from_bytes((number << 64).to_be_bytes()), owner: Owner::from_text("test:1") };
+    Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), intent)
+}
+
+fn add_dead(server: &RedisServer, many: u32, alive_until_ms: u64) {
+    let (many, alive) = (many.to_string(), alive_until_ms.to_string());
+    server.command(&["EVAL", ADD_DEAD, "3", LINE, ALIVE, WAITERS, &many, &alive]);
+}
+
+fn number(server: &RedisServer, words: &[&str]) -> i64 {
+    match server.command(words) {
+        Reply::Int(number) => number,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+/// How many scripts the server has run since the counters were reset.
+fn scripts(server: &RedisServer) -> u64 {
+    let info = server.command(&["INFO", "commandstats"]);
+    let line = info.text().unwrap().lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
+    line.split(['=', ',']).nth(1).and_then(|calls| calls.parse().ok()).unwrap_or(0)
+}
+
+async fn takes(place: &dyn Backend, claim: &Claim) {
+    let answer = place.acquire(claim).await.unwrap();
+    assert!(matches!(answer, Acquire::Granted { .. }), "{answer:?}");
+}
+
+async fn seen(place: &dyn Backend) -> Holding {
+    place.inspect(&key()).await.unwrap().expect("held")
+}
+
+async fn start() -> Option<(RedisServer, Arc<dyn Backend>)> {
+    let server = redis_or_skip()?;
+    let place = connect(&server.url()).await.unwrap();
+    Some((server, place))
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_dead_waiters_are_passed_over_in_short_steps() {
+    let Some((server, place)) = start().await else { return };
+    let (held, next) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
+    takes(&*place, &held).await;
+    // They look alive until the lock is released, as those do who have just died, so no poll removes them.
+    let soon = server.command(&["TIME"]);
+    let Reply::Array(time) = soon else { panic!("{soon:?}") };
+    let soon: u64 = time[0].text().unwrap().parse::<u64>().unwrap() * 1000 + 3_600_000;
+    add_dead(&server, 100_000, soon);
+    assert!(matches!(place.acquire(&next).await.unwrap(), Acquire::Queued { ahead: 100_000, .. }));
+    server.command(&[
+        "EVAL",
+        "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, 99999)) do redis.call('ZADD', KEYS[2], 1, id) end",
+        "2",
+        LINE,
+        ALIVE,
+    ]);
+    // The one behind them gives signs of life, as every client does, or it would be dead too on a slow machine.
+    let polls = async {
+        loop {
+            let _ = place.acquire(&next.with_intent(Intent::Poll)).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let released = tokio::select! {
+        () = polls => unreachable!("it polls for ever"),
+        released = place.release(&held.key, &held.holder.id) => released,
+    };
+    assert_eq!(released.unwrap(), Release::Released);
+    assert_eq!(seen(&*place).await.first().holder_id(), Some(next.holder.id), "the one behind them has it");
+}
+
+#[tokio::test]
+async fn a_claim_of_a_free_key_passes_over_32_dead_waiters_a_call() {
+    let Some((server, place)) = start().await else { return };
+    takes(&*place, &claim(1, Intent::Try)).await;
+    place.release(&key(), &claim(1, Intent::Try).holder.id).await.unwrap();
+    add_dead(&server, 1000, 1);
+    server.command(&["CONFIG", "RESETSTAT"]);
+    takes(&*place, &claim(1, Intent::Try)).await;
+    assert_eq!(scripts(&server), 32, "of 32 waiters each");
+    assert_eq!(number(&server, &["EXISTS", LINE, ALIVE, WAITERS]), 0);
+}
+
+#[tokio::test]
+async fn dead_waiters_are_not_counted_and_go_while_the_key_is_held() {
+    let Some((server, place)) = start().await else { return };
+    takes(&*place, &claim(1, Intent::Try)).await;
+    add_dead(&server, 40, 1);
+    assert_eq!(seen(&*place).await.waiters, 0);
+    assert_eq!(number(&server, &["ZCARD", LINE]), 40, "looking writes nothing");
+    let waiter = claim(2, Intent::Enqueue);
+    assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
+    let renewal = [Renewal::new(key(), claim(1, Intent::Try).holder.id, Ttl::default())];
+    assert_eq!(place.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 1 })]);
+    let polled = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
+    assert!(matches!(polled, Acquire::Queued { ahead: 0, .. }), "{polled:?}");
+    assert_eq!(seen(&*place).await.waiters, 1);
+    assert_eq!([number(&server, &["ZCARD", LINE]), number(&server, &["HLEN", WAITERS])], [1, 1]);
+}
+
+#[tokio::test]
+async fn a_lease_that_a_clock_set_back_has_made_long_is_cut_at_its_renewal() {
+    drop(redis_or_skip());
+    let dir = tempfile::tempdir().unwrap();
+    let clock = WallClock::new(dir.path(), "clock").unwrap();
+    let Ok(server) = RedisServer::options().wall_clock(&clock).start() else {
+        println!("SKIPPED: no redis-server whose clock can be moved");
+        return;
+    };
+    let place = connect(&server.url()).await.unwrap();
+    let held = claim(1, Intent::Try);
+    takes(&*place, &held).await;
+    clock.set(Shift::Back(Duration::from_secs(1800))).unwrap();
+    let left = number(&server, &["PTTL", "k"]);
+    assert!(left > 1_700_000, "the clock was set back: {left}");
+    let renewal = |told| [Renewal::new(key(), held.holder.id, held.ttl).with_told(Duration::from_secs(told))];
+    let unknown = [Renewal::new(key(), held.holder.id, held.ttl)];
+    place.renew(&unknown).await.remove(0).unwrap();
+    assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "it is not known what the holder was told");
+    place.renew(&renewal(600)).await.remove(0).unwrap();
+    let left = number(&server, &["PTTL", "k"]);
+    assert!((590_000..=600_000).contains(&left), "what the holder was told: {left}");
+    place.renew(&renewal(20)).await.remove(0).unwrap();
+    let left = number(&server, &["PTTL", "k"]);
+    assert!((20_000..=30_000).contains(&left), "the TTL: {left}");
+}
+
+#[tokio::test]
+async fn a_long_value_is_seen_by_its_beginning_and_never_ended() {
+    let Some((server, place)) = start().await else { return };
+    server.command(&["EVAL", "redis.call('SET', KEYS[1], string.rep('x', 34000000))", "1", "k"]);
+    let holding = seen(&*place).await;
+    assert_eq!(holding.first().occupant.to_string(), "another program (a string of 34000000 bytes, \"xxxxxxxx\"...)");
+    let busy = place.acquire(&claim(1, Intent::Try)).await.unwrap();
+    assert!(matches!(busy, Acquire::Busy(_)), "{busy:?}");
+    let ended = place.evict(&holding).await.unwrap();
+    assert!(matches!(&ended, Eviction::Refused(why) if why.contains("34000000")), "{ended:?}");
+    assert_eq!(number(&server, &["STRLEN", "k"]), 34_000_000);
+}
+
+#[tokio::test]
+async fn what_is_no_lock_is_never_ended() {
+    let Some((server, place)) = start().await else { return };
+    for put in [&["HSET", "k", "a", "b"][..], &["RPUSH", "k", "a"], &["SADD", "k", "a"], &["ZADD", "k", "1", "a"]] {
+        server.command(put);
+        let holding = seen(&*place).await;
+        let ended = place.evict(&holding).await.unwrap();
+        assert!(matches!(ended, Eviction::Refused(_)), "{put:?}: {ended:?}");
+        assert_eq!(number(&server, &["EXISTS", "k"]), 1, "{put:?}");
+        server.command(&["DEL", "k"]);
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_lock_is_ended_only_if_it_is_still_the_one_that_was_seen() {
+    let Some((server, place)) = start().await else { return };
+    server.command(&["SET", "k", "5f3b12ab-first-holder", "PX", "60000"]);
+    let holding = seen(&*place).await;
+    assert!(matches!(&holding.first().occupant, Occupant::Foreign(foreign) if foreign.is_string()));
+    server.command(&["SET", "k", "5f3b12ab-other-holder", "PX", "60000"]);
+    assert!(matches!(place.evict(&holding).await.unwrap(), Eviction::Changed(Some(_))));
+    assert_eq!(number(&server, &["EXISTS", "k"]), 1);
+    let holding = seen(&*place).await;
+    assert_eq!(place.evict(&holding).await.unwrap(), Eviction::Evicted);
+    assert_eq!(number(&server, &["EXISTS", "k"]), 0);
+}
+
+#[tokio::test]
+async fn side_keys_of_another_type_keep_no_lock_from_being_released() {
+    for side in ["fence", "line", "waiters", "alive"] {
+        let Some((server, place)) = start().await else { return };
+        let (held, waiter) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
+        takes(&*place, &held).await;
+        if side != "line" {
+            assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { .. }));
+        }
+        let name = format!("fencelock:{{k}}:{side}");
+        server.command(&["DEL", &name]);
+        let kind = if side == "fence" { &["RPUSH", &name, "x"] } else { &["SET", &name, "x"][..] };
+        server.command(kind);
+        assert_eq!(place.release(&key(), &held.holder.id).await, Ok(Release::Released), "{side}");
+        let again = place.acquire(&claim(3, Intent::Enqueue)).await;
+        match side {
+            // It is written anew.
+            "fence" => assert!(again.is_ok(), "{again:?}"),
+            _ => drop(again),
+        }
+        let keep = place.acquire(&claim(4, Intent::Enqueue)).await;
+        if side != "fence" {
+            let why = keep.expect_err(side).to_string();
+            assert!(why.contains("WRONGTYPE"), "{side}: {why}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Runs the conformance suite on one server and on quorums. To add a topology, add a line here.
+
+#[path = "../quorum_kit/dead_node.rs"]
+mod dead_node;
+mod quorum;
+mod redis;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fencelock_conformance::run(vec![
+        redis::factory("redis", ""),
+        redis::factory("redis_resp2", "?protocol=resp2"),
+        redis::with_a_replica("redis_acks", "?acks=1"),
+        quorum::of_memories(),
+        quorum::with_a_dead_node(),
+        quorum::of_redis(),
+    ])
+}

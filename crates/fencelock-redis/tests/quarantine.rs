@@ -1,0 +1,392 @@
+//! Real servers that forget: what they grant afterwards, and when.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::{Change, ConnectError, Quorum, Redis, connect, init};
+use fencelock_core::{
+    Acquire, Backend, Claim, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, Owner, QuorumNode, Raise,
+    Release, Renew, Renewal, Ttl, Unknown,
+};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// For what goes wrong in passing on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn servers(count: usize) -> Option<Vec<RedisServer>> {
+    let mut servers = vec![redis_or_skip()?];
+    servers.resize_with(count, || RedisServer::start().unwrap());
+    Some(servers)
+}
+
+fn alone(server: &RedisServer) -> String {
+    format!("{}?quarantine=on", server.url())
+}
+
+fn redlock<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, options: &str) -> String {
+    let hosts: Vec<_> = servers.into_iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    format!("redlock://{}?{options}", hosts.join(","))
+}
+
+fn claim(key: &str) -> Claim {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
+    let holder = Holder { id, owner: Owner::from_text("test:1") };
+    Claim::new(Key::new(key).unwrap(), holder, Ttl::default(), Intent::Try)
+}
+
+/// Tries until it has the lock on a majority: a machine under load may miss the time limits of nodes.
+async fn hold(place: &dyn Backend, key: &str) -> Claim {
+    let begun = Instant::now();
+    loop {
+        let next = claim(key);
+        match place.acquire(&next).await {
+            Ok(Acquire::Granted { .. }) => return next,
+            other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn granted(place: &dyn Backend, claim: &Claim) -> FencingToken {
+    match place.acquire(claim).await {
+        Ok(Acquire::Granted { tokens }) => tokens.last(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks until the server answers again.
+async fn answer(place: &dyn Backend, key: &str) -> Result<Acquire, Unknown> {
+    let begun = Instant::now();
+    loop {
+        match place.acquire(&claim(key)).await {
+            Err(cause) if !cause.is_refusal() && begun.elapsed() < PATIENCE => {
+                sleep(Duration::from_millis(5)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+async fn is_quarantined(place: &dyn Backend, key: &str) -> bool {
+    match answer(place, key).await {
+        Err(cause) => cause.is_quarantine() && cause.to_string().contains("s left"),
+        Ok(_) => false,
+    }
+}
+
+fn marker(server: &RedisServer, field: &str) -> String {
+    server.command(&["HGET", "fencelock:node", field]).text().unwrap_or_default().to_owned()
+}
+
+/// As if the time had passed.
+fn end_quarantine(server: &RedisServer) {
+    assert_eq!(server.command(&["HSET", "fencelock:node", "until", "1"]), Reply::Int(0));
+}
+
+async fn refusal(url: &str) -> Unknown {
+    match connect(url).await {
+        Err(ConnectError::Unknown(cause)) => cause,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_nobody_has_used_grants_nothing_before_its_quarantine_is_over() {
+    let Some(servers) = servers(1) else { return };
+    let begun = Instant::now();
+    // The shortest quarantine there is, whatever the longest TTL.
+    let redis = connect(&format!("{}&max_ttl=1000", alone(&servers[0]))).await.unwrap();
+    let mut brief = claim("k");
+    brief.ttl = Ttl::new(Duration::from_secs(1)).unwrap();
+    while let Err(cause) = redis.acquire(&brief).await {
+        assert!(cause.is_quarantine(), "{cause}");
+        assert!(begun.elapsed() < PATIENCE, "{cause}");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(4_010), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_restarted_empty_is_noticed_by_whoever_was_connected() {
+    let Some(mut servers) = servers(1) else { return };
+    init(&alone(&servers[0]), true).await.unwrap();
+    let redis = connect(&alone(&servers[0])).await.unwrap();
+    granted(&*redis, &claim("k")).await;
+    servers[0].restart_empty().unwrap();
+    assert!(is_quarantined(&*redis, "k").await);
+    end_quarantine(&servers[0]);
+    granted(&*redis, &claim("k")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_from_its_file_is_one_too_and_the_owner_goes_on() {
+    if servers(1).is_none() {
+        return;
+    }
+    let options = RedisServer::options().args(["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut server = options.start().unwrap();
+    let url = format!("{}?quarantine=on", server.url());
+    init(&url, true).await.unwrap();
+    let redis = connect(&url).await.unwrap();
+    let held = claim("k");
+    granted(&*redis, &held).await;
+    let epoch = marker(&server, "epoch");
+    server.restart().unwrap();
+    assert_eq!(marker(&server, "epoch"), epoch, "it came back with its data");
+    assert!(is_quarantined(&*redis, "other").await);
+    assert_ne!(marker(&server, "epoch"), epoch);
+    let renewal = [Renewal::new(held.key.clone(), held.holder.id, held.ttl)];
+    assert_eq!(redis.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 0 })]);
+    assert!(redis.inspect(&held.key).await.unwrap().is_some());
+    assert_eq!(redis.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_and_a_lost_marker_are_noticed_at_the_next_claim_also_without_its_scripts() {
+    let Some(servers) = servers(1) else { return };
+    let server = &servers[0];
+    init(&alone(server), true).await.unwrap();
+    let redis = connect(&alone(server)).await.unwrap();
+    for forget in [&["FLUSHALL"][..], &["DEL", "fencelock:node"], &["HDEL", "fencelock:node", "until"]] {
+        granted(&*redis, &claim("k")).await;
+        server.command(forget);
+        server.command(&["SCRIPT", "FLUSH"]);
+        let refused = redis.acquire(&claim("j")).await.unwrap_err();
+        assert!(refused.is_quarantine() && refused.is_refusal(), "{forget:?}: {refused}");
+        assert_eq!(server.command(&["EXISTS", "j"]), Reply::Int(0));
+        end_quarantine(server);
+        server.command(&["DEL", "k"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_in_quarantine_hands_nothing_over_and_raises_nothing() {
+    let Some(servers) = servers(1) else { return };
+    let server = &servers[0];
+    init(&alone(server), true).await.unwrap();
+    let redis = Redis::open(&alone(server)).await.unwrap();
+    for (quarantined, then) in [(false, Reply::Int(1)), (true, Reply::Int(0))] {
+        let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
+        let fence = granted(&redis, &holder).await;
+        assert!(matches!(redis.acquire(&waiter).await, Ok(Acquire::Queued { .. })));
+        if quarantined {
+            server.command(&["DEL", "fencelock:node"]);
+        }
+        let raised = redis.raise(&holder.key, &holder.holder.id, fence).await;
+        assert_eq!(raised, Ok(if quarantined { Raise::Refused } else { Raise::Acked }));
+        assert_eq!(redis.release(&holder.key, &holder.holder.id).await, Ok(Release::Released));
+        assert_eq!(server.command(&["EXISTS", "k"]), then, "handed over to the waiter, or not");
+        let poll = redis.acquire(&waiter.with_intent(Intent::Poll)).await;
+        assert_eq!(matches!(poll, Err(cause) if cause.is_quarantine()), quarantined);
+        redis.release(&waiter.key, &waiter.holder.id).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_in_quarantine_hands_nothing_over() {
+    let Some(servers) = servers(1) else { return };
+    init(&alone(&servers[0]), true).await.unwrap();
+    let redis = connect(&alone(&servers[0])).await.unwrap();
+    let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
+    granted(&*redis, &holder).await;
+    assert!(matches!(redis.acquire(&waiter).await, Ok(Acquire::Queued { .. })));
+    servers[0].command(&["DEL", "fencelock:node"]);
+    let seen = redis.inspect(&holder.key).await.unwrap().unwrap();
+    redis.evict(&seen).await.unwrap();
+    assert_eq!(servers[0].command(&["EXISTS", "k"]), Reply::Int(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_lists_of_nodes_and_two_longest_ttls_fail_loudly_whoever_comes_second() {
+    let Some(servers) = servers(4) else { return };
+    let [a, b, c, d] = &servers[..] else { panic!() };
+    let ours = redlock([a, b, c], "max_ttl=30000&trust_empty=true");
+    let quorum = connect(&ours).await.unwrap();
+    hold(&*quorum, "k").await;
+    for (other, what) in [
+        (redlock([a, d], "max_ttl=30000&trust_empty=true"), "it belongs to"),
+        (redlock([a, b, c], "max_ttl=40000&trust_empty=true"), "leases last at most 30 s"),
+        (alone(a), "a Redis that stands alone"),
+    ] {
+        let refused = refusal(&other).await;
+        assert!(refused.is_permanent() && refused.to_string().contains(what), "{refused}");
+    }
+    // The order of the list does not matter.
+    connect(&redlock([c, a, b], "max_ttl=30000")).await.unwrap();
+    init(&redlock([a, b, d], "max_ttl=30000"), false).await.unwrap();
+    let late = answer(&*quorum, "j").await.unwrap_err();
+    assert!(late.is_permanent() && late.nodes().iter().all(|node| node.fault == Fault::Misconfigured), "{late}");
+    let refused = refusal(&ours).await;
+    assert!(refused.is_permanent() && refused.nodes().len() == 2, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marker_of_another_set_is_left_alone_also_after_a_restart() {
+    if servers(1).is_none() {
+        return;
+    }
+    let mut server = RedisServer::options().args(["--appendonly", "yes"]).start().unwrap();
+    let long = format!("{}?quarantine=on", server.url());
+    init(&long, true).await.unwrap();
+    server.restart().unwrap();
+    assert!(refusal(&format!("{long}&max_ttl=1000")).await.is_permanent());
+    let redis = connect(&long).await.unwrap();
+    assert!(is_quarantined(&*redis, "k").await);
+    assert_eq!(marker(&server, "span"), "60612", "as long as its own set asks for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_look_at_the_server_is_told_what_to_allow() {
+    if servers(1).is_none() {
+        return;
+    }
+    let user = ["--user", "app", "on", ">secret", "~*", "&*", "+@all", "-info"];
+    let server = RedisServer::options().args(user).start().unwrap();
+    let url = format!("redis://app:secret@127.0.0.1:{}?quarantine=on", server.port());
+    let refused = refusal(&url).await;
+    assert_eq!(refused.nodes()[0].fault, Fault::Denied);
+    assert!(refused.to_string().contains("allow INFO"), "{refused}");
+    let redis = Redis::lazy(&url).unwrap();
+    assert!(redis.acquire(&claim("k")).await.unwrap_err().is_permanent(), "and nothing is granted");
+    assert!(matches!(init(&url, true).await, Err(ConnectError::Unknown(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trust_is_for_unknown_servers_and_ends_no_quarantine() {
+    let Some(servers) = servers(2) else { return };
+    let trusted = connect(&format!("{}&trust_empty=true", alone(&servers[0]))).await.unwrap();
+    granted(&*trusted, &claim("k")).await;
+    let listed = trusted.list().await.unwrap();
+    assert_eq!(listed.iter().map(|held| held.key.as_str()).collect::<Vec<_>>(), ["k"], "and no marker");
+    let careful = connect(&alone(&servers[1])).await.unwrap();
+    assert!(is_quarantined(&*careful, "k").await);
+    let late = connect(&format!("{}&trust_empty=true", alone(&servers[1]))).await.unwrap();
+    assert!(is_quarantined(&*late, "k").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_longer_than_a_server_is_kept_out_is_neither_claimed_nor_renewed() {
+    let Some(servers) = servers(1) else { return };
+    let redis = connect(&format!("{}&max_ttl=30000&trust_empty=true", alone(&servers[0]))).await.unwrap();
+    assert_eq!(redis.capabilities().longest_ttl, Some(Duration::from_secs(30)));
+    let held = claim("k");
+    granted(&*redis, &held).await;
+    let ttl = Ttl::new(Duration::from_millis(30_001)).unwrap();
+    let mut long = claim("j");
+    long.ttl = ttl;
+    assert!(redis.acquire(&long).await.unwrap_err().is_permanent());
+    let renewal = [Renewal::new(held.key.clone(), held.holder.id, ttl)];
+    assert!(redis.renew(&renewal).await.pop().unwrap().unwrap_err().is_permanent());
+    assert_eq!(servers[0].command(&["EXISTS", "j"]), Reply::Int(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_again_changes_nothing_and_forgets_no_forgetting() {
+    let Some(servers) = servers(3) else { return };
+    let short = redlock(&servers, "max_ttl=1000");
+    let first = init(&short, false).await.unwrap();
+    assert!(first.iter().all(|node| node.change == Change::New && !node.ready_in.is_zero()), "{first:?}");
+    let until = marker(&servers[0], "until");
+    let again = init(&short, false).await.unwrap();
+    assert!(again.iter().all(|node| node.change == Change::None), "{again:?}");
+    assert_eq!(marker(&servers[0], "until"), until);
+    // What was forgotten may have been granted under the longer limit.
+    let long = init(&redlock(&servers, ""), false).await.unwrap();
+    assert!(
+        long.iter().all(|node| node.change == Change::Moved && node.ready_in > Duration::from_secs(30)),
+        "{long:?}"
+    );
+    let grown = marker(&servers[0], "until").parse::<u64>().unwrap() - until.parse::<u64>().unwrap();
+    assert_eq!(grown, 60_612 - 4_010);
+    let trusted = init(&redlock(&servers, ""), true).await.unwrap();
+    assert!(trusted.iter().all(|node| node.ready_in.is_zero()), "{trusted:?}");
+    hold(&*connect(&redlock(&servers, "")).await.unwrap(), "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_writes_nothing_unless_all_servers_answer() {
+    let Some(mut servers) = servers(3) else { return };
+    servers[2].kill();
+    let Err(ConnectError::Unknown(cause)) = init(&redlock(&servers, ""), true).await else { panic!() };
+    assert_eq!(cause.nodes().len(), 1, "{cause}");
+    assert_eq!(servers[0].command(&["DBSIZE"]), Reply::Int(0));
+}
+
+/// `a` gets the lock on the first two nodes of three; the second forgets; then `b` asks, for so long.
+async fn story(
+    servers: &mut [RedisServer],
+    place: &dyn Backend,
+    patience: Duration,
+) -> (Claim, Result<Acquire, Unknown>) {
+    servers[2].command(&["SET", "k", "another program"]);
+    let held = hold(place, "k").await;
+    servers[2].command(&["DEL", "k"]);
+    servers[1].restart_empty().unwrap();
+    // Two nodes decide, so the claim may reach the third only now. In this story it does not.
+    let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1";
+    let value = held.holder.wire();
+    // The quorum may leave the node out for a moment after its restart.
+    let begun = Instant::now();
+    loop {
+        assert_eq!(servers[2].command(&["EVAL", unreached, "1", "k", &value]), Reply::Int(1));
+        let last = answer(place, "k").await;
+        if matches!(last, Ok(Acquire::Granted { .. })) || begun.elapsed() > patience {
+            return (held, last);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_forgot_its_vote_lets_nobody_else_in() {
+    let Some(mut servers) = servers(3) else { return };
+    let url = redlock(&servers, "");
+    init(&url, true).await.unwrap();
+    let quorum = connect(&url).await.unwrap();
+    let (held, second) = story(&mut servers, &*quorum, Duration::from_secs(2)).await;
+    assert!(!matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
+    assert_ne!(marker(&servers[1], "until"), "", "it met a client, and was kept out");
+    let _ = quorum.release(&held.key, &held.holder.id).await;
+    for _ in 0..50 {
+        let next = hold(&*quorum, "j").await;
+        let _ = quorum.release(&next.key, &next.holder.id).await;
+    }
+    assert_eq!(servers[1].command(&["EXISTS", "fencelock:{j}:fence"]), Reply::Int(0), "by the other two alone");
+    let findings = quorum.diagnose().await;
+    let kept_out =
+        |finding: &&fencelock_core::Finding| finding.subject == "quarantine" && finding.level == Level::Warning;
+    assert_eq!(findings.iter().filter(kept_out).count(), 1, "{findings:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_quarantine_the_same_story_has_two_holders() {
+    let Some(mut servers) = servers(3) else { return };
+    let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
+    for server in &servers {
+        nodes.push(Arc::new(Redis::open(&server.url()).await.unwrap()));
+    }
+    let quorum = Quorum::trusting_empty(nodes).unwrap().node_timeout(Duration::from_secs(5)).unwrap();
+    let (held, second) = story(&mut servers, &quorum, Duration::from_secs(20)).await;
+    assert!(matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
+    assert!(
+        servers[0].command(&["GET", "k"]).text().unwrap().starts_with(&held.holder.id.to_string()),
+        "the first too"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_in_quarantine_names_every_node_and_how_long() {
+    let Some(servers) = servers(3) else { return };
+    let quorum = connect(&redlock(&servers, "")).await.unwrap();
+    let begun = Instant::now();
+    let mut refused = answer(&*quorum, "k").await.unwrap_err();
+    // A node that is late is not waited for.
+    while refused.nodes().len() < 3 && begun.elapsed() < PATIENCE {
+        refused = answer(&*quorum, "k").await.unwrap_err();
+    }
+    assert!(refused.is_refusal() && !refused.is_permanent(), "{refused}");
+    assert_eq!(refused.nodes().iter().filter(|node| node.detail.ends_with("s left")).count(), 3, "{refused}");
+}

@@ -1,0 +1,93 @@
+//! What a quorum of real servers says when it is diagnosed.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::{connect, lazy};
+use fencelock_core::{Finding, Level};
+use fencelock_testkit::{RedisServer, Shift, WallClock, redis_or_skip};
+use std::time::Duration;
+
+fn url(servers: &[RedisServer]) -> String {
+    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    format!("redlock://{}", hosts.join(","))
+}
+
+async fn diagnosed(url: &str) -> Vec<Finding> {
+    // As the doctor does: it looks also at what nobody could connect to.
+    lazy(url).await.unwrap().diagnose().await
+}
+
+fn of<'a>(findings: &'a [Finding], subject: &str) -> &'a Finding {
+    findings.iter().find(|finding| finding.subject == subject).unwrap_or_else(|| panic!("{subject}: {findings:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_on_one_machine_are_warned_of_and_say_each_thing_once() {
+    let Some(first) = redis_or_skip() else { return };
+    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    let findings = diagnosed(&url(&servers)).await;
+    assert_eq!(of(&findings, "clocks").level, Level::Fine, "{findings:?}");
+    assert_eq!(of(&findings, "restarts").level, Level::Note, "{findings:?}");
+    let independence = of(&findings, "independence");
+    assert_eq!(independence.level, Level::Warning);
+    assert!(independence.text.starts_with("3 nodes are on 127.0.0.1"), "{}", independence.text);
+    for subject in ["scripts", "wake-ups", "tracking", "eviction", "persistence", "role"] {
+        assert!(of(&findings, subject).text.starts_with("each node: "), "{findings:?}");
+        assert_eq!(findings.iter().filter(|finding| finding.subject == subject).count(), 1, "{findings:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_clock_is_off_is_named_with_the_difference() {
+    drop(redis_or_skip());
+    let dir = tempfile::tempdir().unwrap();
+    let Ok(clock) = WallClock::new(dir.path(), "clock") else { return };
+    let Ok(odd) = RedisServer::options().wall_clock(&clock).start() else { return };
+    let servers = [RedisServer::start().unwrap(), odd, RedisServer::start().unwrap()];
+    let name = format!("127.0.0.1:{}", servers[1].port());
+    for (shift, level) in [(700, Level::Warning), (3000, Level::Failure)] {
+        clock.set(Shift::Forward(Duration::from_millis(shift))).unwrap();
+        let findings = diagnosed(&url(&servers)).await;
+        let clocks = of(&findings, "clocks");
+        assert_eq!(clocks.level, level, "{}", clocks.text);
+        let told = clocks.text.split(&format!("{name} +")).nth(1).and_then(|rest| rest.split_once(" ms"));
+        let told: u64 = told.unwrap_or_else(|| panic!("{}", clocks.text)).0.parse().unwrap();
+        assert!(told.abs_diff(shift) < 300, "{}", clocks.text);
+    }
+    clock.set(Shift::Back(Duration::from_secs(3))).unwrap();
+    let findings = diagnosed(&url(&servers)).await;
+    assert!(of(&findings, "clocks").text.contains(&format!("{name} -")), "{findings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_server_is_told_from_those_that_answer() {
+    let Some(first) = redis_or_skip() else { return };
+    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    servers[2].freeze();
+    let findings = diagnosed(&url(&servers)).await;
+    servers[2].thaw();
+    assert_eq!(of(&findings, "quorum").text, "2 of 3 nodes answer");
+    let failed: Vec<_> = findings.iter().filter(|finding| finding.level == Level::Failure).collect();
+    assert_eq!(failed.len(), 1, "{findings:?}");
+    assert!(failed[0].text.starts_with(&format!("127.0.0.1:{}: no answer", servers[2].port())), "{failed:?}");
+    assert!(of(&findings, "scripts").text.starts_with("each that answers: "), "{findings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_under_two_names_is_a_failure_and_no_matter_of_hosts() {
+    let Some(server) = redis_or_skip() else { return };
+    let port = server.port();
+    let findings = diagnosed(&format!("redlock://127.0.0.1:{port},localhost:{port}")).await;
+    let told: Vec<_> = findings.iter().filter(|finding| finding.subject == "independence").collect();
+    assert_eq!((told.len(), told[0].level), (1, Level::Failure), "{told:?}");
+    assert!(told[0].text.contains("same server"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trusted_servers_are_not_said_to_be_kept_out_after_a_restart() {
+    let Some(server) = redis_or_skip() else { return };
+    let url = format!("redlock://127.0.0.1:{}?trust_empty=true", server.port());
+    let findings = connect(&url).await.unwrap().diagnose().await;
+    for subject in ["quarantine", "persistence"] {
+        assert_eq!(of(&findings, subject).level, Level::Note, "{findings:?}");
+    }
+}

@@ -1,0 +1,141 @@
+//! A quorum of real servers that freeze, forget their scripts, refuse them, and take back what they gave.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::{Redis, connect, init};
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, Fault, Holder, HolderId, Intent, Key, Level, Listener, Owner, Release, Renew,
+    Renewal, Ttl,
+};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Nothing here takes so long, and no test passes by waiting for it.
+const NEVER: Duration = Duration::from_secs(10);
+
+fn three() -> Option<Vec<RedisServer>> {
+    let first = redis_or_skip()?;
+    Some(vec![first, RedisServer::start().unwrap(), RedisServer::start().unwrap()])
+}
+
+fn url(servers: &[RedisServer]) -> String {
+    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
+    format!("redlock://{}?trust_empty=true", hosts.join(","))
+}
+
+fn claim(key: &str) -> Claim {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
+    let holder = Holder { id, owner: Owner::from_text("test:1") };
+    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(Duration::from_secs(10)).unwrap(), Intent::Try)
+}
+
+async fn grants(quorum: &dyn Backend, claim: &Claim) {
+    let answer = quorum.acquire(claim).await;
+    assert!(matches!(answer, Ok(Acquire::Granted { .. })), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_claims_do_not_queue_behind_a_frozen_server() {
+    let Some(servers) = three() else { return };
+    init(&url(&servers), true).await.unwrap();
+    let quorum = connect(&url(&servers)).await.unwrap();
+    servers[1].freeze();
+    let begun = Instant::now();
+    let claims: Vec<_> = (0..100).map(|n| claim(&format!("k{n}"))).collect();
+    futures_util::future::join_all(claims.iter().map(|claim| grants(&*quorum, claim))).await;
+    let took = begun.elapsed();
+    servers[1].thaw();
+    // Its first limit is a second. In a row they would take a hundred.
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_the_servers_forget_between_any_two_commands_are_sent_again() {
+    let Some(servers) = three() else { return };
+    let quorum = connect(&url(&servers)).await.unwrap();
+    let flush =
+        || servers.iter().for_each(|server| assert!(!matches!(server.command(&["SCRIPT", "FLUSH"]), Reply::Error(_))));
+    let (held, other) = (claim("k"), claim("k"));
+    for _ in 0..3 {
+        flush();
+        grants(&*quorum, &held).await;
+        flush();
+        assert!(matches!(quorum.acquire(&other).await, Ok(Acquire::Busy(_))));
+        flush();
+        let renewal = Renewal::new(held.key.clone(), held.holder.id, held.ttl);
+        assert!(matches!(quorum.renew(&[renewal]).await.remove(0), Ok(Renew::Renewed { .. })));
+        flush();
+        assert!(quorum.inspect(&held.key).await.unwrap().is_some());
+        flush();
+        assert_eq!(quorum.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+    }
+}
+
+fn without_scripts() -> RedisServer {
+    RedisServer::options()
+        .args(["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-@scripting"])
+        .start()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_scripts_is_done_without_and_two_are_named_at_once() {
+    let Some(first) = redis_or_skip() else { return };
+    let mut servers = vec![first, without_scripts(), RedisServer::start().unwrap()];
+    let quorum = connect(&url(&servers)).await.unwrap();
+    let held = claim("k");
+    grants(&*quorum, &held).await;
+    assert_eq!(quorum.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+    let refused = format!("127.0.0.1:{}: ", servers[1].port());
+    let findings = quorum.diagnose().await;
+    assert!(
+        findings
+            .iter()
+            .any(|it| it.subject == "scripts" && it.level == Level::Failure && it.text.starts_with(&refused)),
+        "{findings:?}"
+    );
+    servers[2] = without_scripts();
+    // With another prefix it is another set of locks.
+    // A connection only looks, which needs no script.
+    let quorum = connect(&format!("{}&prefix=other-", url(&servers))).await.unwrap();
+    let unknown = quorum.acquire(&claim("k")).await.unwrap_err();
+    let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
+    assert_eq!(faults, [Fault::Denied, Fault::Denied], "{unknown}");
+}
+
+#[derive(Debug, Default)]
+struct Bell(tokio::sync::Notify);
+
+impl Listener for Bell {
+    fn event(&self, event: &Event) {
+        if matches!(event, Event::Changed { .. }) {
+            self.0.notify_one();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_that_another_process_gives_back_wakes_who_waits() {
+    let Some(servers) = three() else { return };
+    let quorum = connect(&url(&servers)).await.unwrap();
+    let bell = Arc::new(Bell::default());
+    quorum.listen(Arc::clone(&bell) as _);
+    let failing = claim("k");
+    let mut votes = Vec::new();
+    for server in &servers[..2] {
+        let node = Redis::open(&server.url()).await.unwrap();
+        grants(&node, &failing).await;
+        votes.push(node);
+    }
+    assert!(matches!(quorum.acquire(&claim("k").with_intent(Intent::Enqueue)).await, Ok(Acquire::Busy(_))));
+    // The servers are asked in the background.
+    sleep(Duration::from_millis(100)).await;
+    assert!(timeout(Duration::ZERO, bell.0.notified()).await.is_err(), "nothing has changed yet");
+    for node in &votes {
+        assert_eq!(node.release(&failing.key, &failing.holder.id).await, Ok(Release::Released));
+    }
+    timeout(NEVER, bell.0.notified()).await.expect("told by the servers, not by a timer");
+}

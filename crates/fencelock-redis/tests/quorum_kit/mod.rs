@@ -1,0 +1,77 @@
+//! Nodes that are late, mute, gone, or have a clock of their own, and what is asked of them behind the quorum's back.
+
+mod node;
+
+pub(crate) use node::{Node, Road};
+
+use fencelock::backends::{Quorum, TokioClock};
+use fencelock_core::{
+    Acquire, Backend, Claim, Drift, FencingToken, Holder, HolderId, Intent, Key, Occupied, Owner, QuorumNode, Release,
+    Ttl, Unknown,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn fresh_id() -> HolderId {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes())
+}
+
+pub(crate) fn claim(key: &str, ttl: Duration) -> Claim {
+    let holder = Holder { id: fresh_id(), owner: Owner::from_text("test:1") };
+    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(ttl).unwrap(), Intent::Try)
+}
+
+/// A quorum in driven time, and its nodes.
+pub(crate) struct Scene {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) quorum: Arc<Quorum>,
+}
+
+impl Scene {
+    /// Inside `#[tokio::test(start_paused = true)]`.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self::with_skews(&vec![0; nodes])
+    }
+
+    /// Each node's wall clock is ahead by so many seconds.
+    pub(crate) fn with_skews(seconds: &[u64]) -> Self {
+        let clock = TokioClock::starting_now();
+        let nodes: Vec<_> = seconds.iter().map(|ahead| Node::new(clock, Duration::from_secs(*ahead))).collect();
+        let backends = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
+        let quorum = Arc::new(Quorum::with_clock(backends, Arc::new(clock), Drift::default()).unwrap());
+        Self { nodes, quorum }
+    }
+
+    pub(crate) async fn grants(&self, claim: &Claim) -> FencingToken {
+        match self.quorum.acquire(claim).await {
+            Ok(Acquire::Granted { tokens }) => tokens.last(),
+            other => panic!("should be granted: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn is_busy(&self, claim: &Claim) -> Occupied {
+        match self.quorum.acquire(claim).await {
+            Ok(Acquire::Busy(occupied)) => occupied,
+            other => panic!("should be busy: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Release, Unknown> {
+        self.quorum.release(&claim.key, &claim.holder.id).await
+    }
+
+    /// On how many nodes anybody has the key.
+    pub(crate) async fn taken(&self, key: &str) -> usize {
+        let mut taken = 0;
+        for node in &self.nodes {
+            taken += usize::from(node.holding(key).await.is_some());
+        }
+        taken
+    }
+}

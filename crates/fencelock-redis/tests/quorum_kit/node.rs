@@ -1,0 +1,134 @@
+use fencelock::backends::{Memory, TokioClock};
+use fencelock_core::{
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
+    Holding, Key, Listener, Moment, QuorumNode, Raise, Release, Renew, Renewal, Unknown,
+};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What becomes of a request to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Road {
+    Open,
+    /// It arrives so much later.
+    Slow(Duration),
+    /// Nothing arrives and nothing is answered.
+    BlackHole,
+    Refusing,
+}
+
+/// A memory with leases at the end of a road.
+#[derive(Debug)]
+pub(crate) struct Node {
+    memory: Arc<Memory>,
+    road: Mutex<Road>,
+    requests: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Skewed(TokioClock, Duration);
+
+impl Clock for Skewed {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        (self.0.now() + self.1).as_micros()
+    }
+}
+
+impl Node {
+    pub(crate) fn new(clock: TokioClock, ahead: Duration) -> Arc<Self> {
+        let memory = Arc::new(Memory::with_leases(Arc::new(Skewed(clock, ahead))));
+        Arc::new(Self { memory, road: Mutex::new(Road::Open), requests: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn road(&self, road: Road) {
+        *self.road.lock().unwrap() = road;
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// What the node itself knows.
+    pub(crate) async fn holding(&self, key: &str) -> Option<Holding> {
+        self.memory.inspect(&Key::new(key).unwrap()).await.unwrap()
+    }
+
+    /// Somebody else takes the key on this node alone.
+    pub(crate) async fn take(&self, claim: &Claim) {
+        assert!(matches!(self.memory.acquire(claim).await, Ok(Acquire::Granted { .. })));
+    }
+
+    async fn travel(&self) -> Result<&Memory, Unknown> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let road = *self.road.lock().unwrap();
+        match road {
+            Road::Open => {}
+            Road::Slow(span) => tokio::time::sleep(span).await,
+            Road::BlackHole => std::future::pending().await,
+            Road::Refusing => return Err(Unknown::new("node", Fault::Unreachable, "refused")),
+        }
+        Ok(&self.memory)
+    }
+}
+
+impl Backend for Node {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn name(&self) -> String {
+        "node".into()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.memory.listen(listener);
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(async { self.travel().await?.acquire(claim).await })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async { self.travel().await?.watch(key).await })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(async {
+            match self.travel().await {
+                Ok(memory) => memory.renew(renewals).await,
+                Err(unknown) => vec![Err(unknown); renewals.len()],
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(async { self.travel().await?.release(key, holder).await })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async { self.travel().await?.inspect(key).await })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async { self.travel().await?.list().await })
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async { self.travel().await?.evict(seen).await })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.memory.diagnose()
+    }
+}
+
+impl QuorumNode for Node {
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
+    }
+}

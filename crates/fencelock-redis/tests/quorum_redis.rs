@@ -1,0 +1,221 @@
+//! A quorum of real servers, one of which is killed and comes back empty.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::{BootClock, ConnectError, connect, init};
+use fencelock_core::{
+    Acquire, Backend, Claim, Clock, Event, FencingToken, Holder, HolderId, Intent, Key, Level, Listener, Moment, Owner,
+    Release, Ttl,
+};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::sleep;
+
+const GRANTS: usize = 200;
+const CLIENTS: usize = 4;
+
+fn three() -> Option<Vec<RedisServer>> {
+    let first = redis_or_skip()?;
+    Some(vec![first, RedisServer::start().unwrap(), RedisServer::start().unwrap()])
+}
+
+fn url(servers: &[RedisServer]) -> String {
+    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
+    format!("redlock://{}?trust_empty=true", hosts.join(","))
+}
+
+fn claim(key: &str) -> Claim {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
+    let holder = Holder { id, owner: Owner::from_text("test:1") };
+    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(Duration::from_secs(2)).unwrap(), Intent::Try)
+}
+
+fn is_free(server: &RedisServer, key: &str) -> bool {
+    server.command(&["EXISTS", key]) == Reply::Int(0)
+}
+
+/// A token, and when it was asked for and known.
+struct Grant {
+    asked: Moment,
+    known: Moment,
+    token: FencingToken,
+}
+
+async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<AtomicBool>) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    while !done.load(Ordering::SeqCst) {
+        let (asked, claim) = (BootClock.now(), claim("k"));
+        match quorum.acquire(&claim).await {
+            Ok(Acquire::Granted { tokens }) => {
+                let fence = tokens.last();
+                grants.push(Grant { asked, known: BootClock.now(), token: fence });
+                count.fetch_add(1, Ordering::SeqCst);
+                let _ = quorum.release(&claim.key, &claim.holder.id).await;
+            }
+            // Who is busy does not matter here, and while a node goes away "could not tell" is an honest answer.
+            _ => sleep(Duration::from_micros(500 + asked.as_micros() % 4000)).await,
+        }
+    }
+    grants
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back() {
+    let Some(mut servers) = three() else { return };
+    let (url, count, done) = (url(&servers), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let quorum = connect(&url).await.unwrap();
+        clients.push(tokio::spawn(contend(quorum, Arc::clone(&count), Arc::clone(&done))));
+    }
+    let reached = async |grants| {
+        while count.load(Ordering::SeqCst) < grants {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let story = async {
+        reached(GRANTS / 3).await;
+        servers[1].kill();
+        reached(GRANTS / 2).await;
+        servers[1].restart_empty().unwrap();
+        // Long enough that the clients ask it again, too.
+        sleep(Duration::from_millis(500)).await;
+        let since = count.load(Ordering::SeqCst);
+        reached(GRANTS.max(since + GRANTS / 4)).await;
+        assert_ne!(servers[1].command(&["DBSIZE"]), Reply::Int(0), "it takes part again");
+        done.store(true, Ordering::SeqCst);
+        let mut grants = Vec::new();
+        for client in clients {
+            grants.extend(client.await.unwrap());
+        }
+        grants
+    };
+    let grants = tokio::time::timeout(Duration::from_secs(60), story).await.expect("200 grants");
+    assert!(grants.len() >= GRANTS);
+    for (n, a) in grants.iter().enumerate() {
+        for b in &grants[n + 1..] {
+            assert_ne!(a.token, b.token);
+            assert!(a.known >= b.asked || a.token < b.token, "{} was known before {} was asked for", a.token, b.token);
+            assert!(b.known >= a.asked || b.token < a.token, "{} was known before {} was asked for", b.token, a.token);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_leaves_no_key_on_any_server() {
+    let Some(servers) = three() else { return };
+    let quorum = connect(&url(&servers)).await.unwrap();
+    let claim = claim("k");
+    assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(!servers.iter().all(|server| is_free(server, "k")));
+    assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
+    // A third node may be a moment behind the two that decide.
+    for server in &servers {
+        while !is_free(server, "k") {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Bell(tokio::sync::Notify);
+
+impl Listener for Bell {
+    fn event(&self, event: &Event) {
+        if matches!(event, Event::Changed { .. }) {
+            self.0.notify_one();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_wake_who_waits_for_a_release() {
+    let Some(servers) = three() else { return };
+    let (one, other) = (connect(&url(&servers)).await.unwrap(), connect(&url(&servers)).await.unwrap());
+    let bell = Arc::new(Bell::default());
+    other.listen(Arc::clone(&bell) as _);
+    // A hint may be lost, so it gets a few chances.
+    for _ in 0..4 {
+        let held = claim("k");
+        assert!(matches!(one.acquire(&held).await, Ok(Acquire::Granted { .. })));
+        let waits = claim("k").with_intent(Intent::Enqueue);
+        assert!(matches!(other.acquire(&waits).await, Ok(Acquire::Busy(_))));
+        // The servers are asked in the background.
+        sleep(Duration::from_millis(50)).await;
+        let _ = tokio::time::timeout(Duration::ZERO, bell.0.notified()).await;
+        assert_eq!(one.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+        if tokio::time::timeout(Duration::from_secs(1), bell.0.notified()).await.is_ok() {
+            return;
+        }
+    }
+    panic!("never told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_under_two_names_is_refused() {
+    let Some(servers) = three() else { return };
+    let port = servers[0].url().rsplit_once(':').unwrap().1.to_owned();
+    let url = format!("redlock://127.0.0.1:{port},localhost:{port}?trust_empty=true");
+    let refused = connect(&url).await.unwrap_err();
+    assert!(matches!(&refused, ConnectError::Url(why) if why.to_string().contains("same server")), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_connects_with_one_server_away_and_says_so_when_examined() {
+    let Some(mut servers) = three() else { return };
+    // A new list is not claimed before all of its servers answer.
+    init(&url(&servers), true).await.unwrap();
+    servers[2].kill();
+    let quorum = connect(&url(&servers)).await.unwrap();
+    let claim = claim("k");
+    assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    let findings = quorum.diagnose().await;
+    let nodes = findings.iter().find(|finding| finding.subject == "quorum").unwrap();
+    assert_eq!((nodes.level, nodes.text.as_str()), (Level::Warning, "2 of 3 nodes answer"));
+    assert!(findings.iter().any(|finding| finding.level == Level::Failure
+        && finding.text.starts_with(&format!("127.0.0.1:{}: ", servers[2].port()))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_two_of_three_away_it_does_not_connect_and_names_both() {
+    let Some(mut servers) = three() else { return };
+    let url = url(&servers);
+    servers[1].kill();
+    servers[2].kill();
+    match connect(&url).await {
+        Err(ConnectError::Unknown(unknown)) => assert_eq!(unknown.nodes().len(), 2, "{unknown}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_are_reached_over_tls_when_the_url_says_so() {
+    let Some(plain) = redis_or_skip() else { return };
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::tls().unwrap()).collect();
+    // Each of these servers has an authority of its own.
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("all.pem");
+    let certificates: String =
+        servers.iter().map(|server| std::fs::read_to_string(&server.tls_files().ca).unwrap()).collect();
+    std::fs::write(&ca, certificates).unwrap();
+    let hosts: Vec<_> = servers.iter().map(|server| server.tls_url().replace("rediss://", "")).collect();
+    let url = format!("redlock+tls://{}?trust_empty=true", hosts.join(","));
+    let trusting = format!("{url}&ca={}", ca.display());
+    init(&trusting, true).await.unwrap();
+    let quorum = connect(&trusting).await.unwrap();
+    assert_eq!(quorum.name(), format!("redlock+tls://{}", hosts.join(",")));
+    let claim = claim("k");
+    assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(servers.iter().filter(|server| !is_free(server, "k")).count() >= 2, "on the very servers");
+    assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
+    assert!(quorum.diagnose().await.iter().all(|finding| finding.level < Level::Failure));
+    let unknown = |answer| match answer {
+        Err(ConnectError::Unknown(unknown)) => unknown,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(unknown(connect(&url).await).nodes().len(), 3, "a stranger's certificates are not trusted");
+    let without_tls = format!("redlock+tls://127.0.0.1:{}?trust_empty=true", plain.port());
+    assert_eq!(unknown(connect(&without_tls).await).nodes().len(), 1, "there is no falling back");
+}

@@ -1,0 +1,118 @@
+//! A client of this version: the one that users have.
+
+use crate::before::KEY;
+use fencelock::backends::connect;
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Listener, Occupant, Owner,
+    Release, Renew, Renewal, Ttl, Unknown,
+};
+use fencelock_testkit::RedisServer;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// For what passes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn key() -> Key {
+    Key::new(KEY).unwrap()
+}
+
+pub(crate) fn id(number: u128) -> HolderId {
+    HolderId::from_bytes(number.to_be_bytes())
+}
+
+#[derive(Debug, Default)]
+struct Events(Mutex<Vec<Event>>);
+
+impl Listener for Events {
+    fn event(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+pub(crate) struct Current {
+    pub(crate) place: Arc<dyn Backend>,
+    events: Arc<Events>,
+    claim: Claim,
+}
+
+impl Current {
+    pub(crate) async fn new(server: &RedisServer, number: u128) -> Self {
+        Self::at(&server.url(), number).await
+    }
+
+    pub(crate) async fn at(url: &str, number: u128) -> Self {
+        let place = connect(url).await.unwrap();
+        let events = Arc::new(Events::default());
+        place.listen(Arc::clone(&events) as _);
+        let holder = Holder { id: id(number), owner: Owner::from_text("current:1") };
+        let claim = Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Try);
+        Self { place, events, claim }
+    }
+
+    pub(crate) async fn ask(&self, intent: Intent) -> Result<Acquire, Unknown> {
+        self.place.acquire(&self.claim.with_intent(intent)).await
+    }
+
+    pub(crate) async fn acquire(&self, intent: Intent) -> Acquire {
+        self.ask(intent).await.unwrap()
+    }
+
+    /// The token of a claim that must be granted.
+    pub(crate) async fn granted(&self, intent: Intent) -> u64 {
+        match self.acquire(intent).await {
+            Acquire::Granted { tokens } => tokens.last().get(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn waits(&self) -> u32 {
+        match self.acquire(Intent::Enqueue).await {
+            Acquire::Queued { ahead, .. } => ahead,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn release(&self) -> Release {
+        self.place.release(&key(), &self.claim.holder.id).await.unwrap()
+    }
+
+    pub(crate) async fn renew(&self) -> Renew {
+        let renewal = Renewal::new(key(), self.claim.holder.id, self.claim.ttl);
+        self.place.renew(&[renewal]).await.pop().unwrap().unwrap()
+    }
+
+    pub(crate) async fn evict(&self, holding: &Holding) -> Eviction {
+        self.place.evict(holding).await.unwrap()
+    }
+
+    pub(crate) async fn seen(&self) -> Option<Holding> {
+        self.place.inspect(&key()).await.unwrap()
+    }
+
+    /// Who has the lock.
+    pub(crate) async fn holder(&self) -> Option<HolderId> {
+        self.seen().await.and_then(|holding| holding.first().occupant.holder_id())
+    }
+
+    pub(crate) async fn occupant(&self) -> Occupant {
+        self.seen().await.unwrap().first().occupant.clone()
+    }
+
+    /// The first event about the lock.
+    pub(crate) async fn told(&self) -> Event {
+        let begun = Instant::now();
+        loop {
+            let about = |event: &&Event| match event {
+                Event::Handed { key: of, .. } | Event::Changed { key: of } => *of == key(),
+                _ => false,
+            };
+            if let Some(event) = self.events.0.lock().unwrap().iter().find(about) {
+                return event.clone();
+            }
+            assert!(begun.elapsed() < PATIENCE, "nothing was told");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a later version may leave on the server, made up.
+
+use crate::before::{ALIVE, KEY, LINE, MARKER, WAITERS, channel};
+use crate::current::{Current, id, key};
+use fencelock::backends::{connect, init, lazy};
+use fencelock_core::{
+    Acquire, Event, Eviction, Fault, Finding, Holders, Intent, Level, Occupant, Release, Renew, Unknown,
+};
+use fencelock_testkit::{RedisServer, Reply, RespClient, redis_or_skip};
+
+const FAR: &str = "9000000000000";
+
+/// A client stands in line.
+fn join(server: &RedisServer, ticket: u32, number: u128, entry: &str) {
+    let (ticket, id) = (ticket.to_string(), format!("{number:032x}"));
+    server.command(&["ZADD", LINE, &ticket, &id]);
+    server.command(&["ZADD", ALIVE, FAR, &id]);
+    server.command(&["HSET", WAITERS, &id, entry]);
+}
+
+/// The entry of a claim that this version can read in part.
+fn shared(number: u128) -> String {
+    format!("30000 1 {} {number:032x} later:1\t2 r 1 4", channel(&format!("{number:032x}")))
+}
+
+fn rank(server: &RedisServer, number: u128) -> Reply {
+    server.command(&["ZRANK", LINE, &format!("{number:032x}")])
+}
+
+fn ear(server: &RedisServer, number: u128) -> RespClient {
+    let mut ear = server.connect().unwrap();
+    assert!(matches!(ear.command(&["SUBSCRIBE", &channel(&format!("{number:032x}"))]), Reply::Array(_)));
+    ear
+}
+
+async fn finding(server: &RedisServer, subject: &str) -> Finding {
+    let findings = lazy(&server.url()).await.unwrap().diagnose().await;
+    findings.into_iter().find(|finding| finding.subject == subject).unwrap()
+}
+
+fn detail(unknown: &Unknown) -> (Fault, String) {
+    (unknown.nodes()[0].fault, unknown.to_string())
+}
+
+#[tokio::test]
+async fn a_claim_of_a_later_version_is_granted_alone_by_what_can_be_read_of_it() {
+    let Some(server) = redis_or_skip() else { return };
+    let current = Current::new(&server, 1).await;
+    let mut ear = ear(&server, 2);
+    current.granted(Intent::Try).await;
+    join(&server, 1, 2, &shared(2));
+    join(&server, 2, 3, &shared(3));
+    assert_eq!(current.release().await, Release::Released);
+    assert_eq!(server.command(&["GET", KEY]).text(), Some(format!("{:032x} later:1", 2).as_str()));
+    assert_eq!(rank(&server, 3), Reply::Int(0), "shared claims are not granted together by who cannot");
+    let Reply::Array(message) = ear.receive() else { panic!("no message") };
+    let text = message[2].text().unwrap();
+    assert!(text.starts_with("1 ") && text.ends_with(&format!("\t{KEY}")), "{text}");
+    let Reply::Int(lease) = server.command(&["PTTL", KEY]) else { panic!("no lease") };
+    assert!((1..=3000).contains(&lease), "{lease}");
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_keeps_its_place_and_others_are_served() {
+    let Some(server) = redis_or_skip() else { return };
+    let (holder, next) = (Current::new(&server, 1).await, Current::new(&server, 3).await);
+    holder.granted(Intent::Try).await;
+    join(&server, 1, 2, "{\"ttl\": 30000}");
+    assert_eq!(next.waits().await, 1);
+    server.command(&["ZADD", ALIVE, FAR, &id(3).to_string()]);
+    assert_eq!(holder.release().await, Release::Released);
+    assert_eq!(holder.holder().await, Some(id(3)));
+    assert_eq!(rank(&server, 2), Reply::Int(0));
+    assert_eq!(next.release().await, Release::Released);
+    assert_eq!(holder.holder().await, None);
+    assert_eq!(rank(&server, 2), Reply::Int(0), "a free lock is not its own reason to drop it");
+    let told = finding(&server, "wire").await;
+    assert_eq!(told.level, Level::Warning);
+    for part in ["\"k\"", "00000000", "{\\\"ttl\\\": 30000}"] {
+        assert!(told.text.contains(part), "{part}: {told:?}");
+    }
+    assert!(told.advice.contains("later fencelock") && told.advice.contains(WAITERS), "{told:?}");
+
+    // Its own client can read it, and writes it anew.
+    join(&server, 1, 2, &shared(2));
+    holder.granted(Intent::Try).await;
+    server.command(&["HSET", WAITERS, &id(2).to_string(), "soon"]);
+    server.command(&["ZADD", ALIVE, "1", &id(2).to_string()]);
+    assert_eq!(holder.release().await, Release::Released);
+    assert_eq!(rank(&server, 2), Reply::Nil, "its life is over");
+    assert_eq!(finding(&server, "wire").await.level, Level::Fine);
+}
+
+#[tokio::test]
+async fn a_line_that_begins_with_entries_that_cannot_be_read_is_a_refusal_that_says_so() {
+    let Some(server) = redis_or_skip() else { return };
+    let (current, waiter) = (Current::new(&server, 1).await, Current::new(&server, 99).await);
+    current.granted(Intent::Try).await;
+    for number in 2..34 {
+        join(&server, 1, number, "soon");
+    }
+    assert_eq!(waiter.waits().await, 32);
+    server.command(&["ZADD", ALIVE, FAR, &id(99).to_string()]);
+    assert_eq!(current.release().await, Release::Released);
+    for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
+        let (fault, told) = detail(&current.ask(intent).await.unwrap_err());
+        assert_eq!(fault, Fault::Busy, "it passes: {told}");
+        for part in ["\"k\"", "\"soon\"... of 4 bytes", "HGETALL", LINE] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+    assert_eq!(current.holder().await, None);
+    server.command(&["ZADD", ALIVE, "1", &id(20).to_string()]);
+    assert!(matches!(current.acquire(Intent::Try).await, Acquire::Busy(_)), "the one behind them has it");
+    assert_eq!(current.holder().await, Some(id(99)));
+}
+
+#[tokio::test]
+async fn a_value_of_a_later_version_is_busy_and_never_deleted() {
+    let Some(server) = redis_or_skip() else { return };
+    let current = Current::new(&server, 1).await;
+    let value = "fencelock:2:r:4:1780000000000000";
+    server.command(&["SET", KEY, value, "PX", "600000"]);
+    let Acquire::Busy(occupied) = current.acquire(Intent::Try).await else { panic!("not busy") };
+    assert!(
+        occupied.holders.to_string().contains("a later version of fencelock, \"fencelock:2:r:4:1"),
+        "{}",
+        occupied.holders
+    );
+    assert!(matches!(current.renew().await, Renew::TakenBy(by) if is_foreign(&by)));
+    assert!(matches!(current.release().await, Release::TakenBy(by) if is_foreign(&by)));
+    let seen = current.seen().await.unwrap();
+    let Eviction::Refused(why) = current.evict(&seen).await else { panic!("not refused") };
+    assert!(why.contains("\"k\"") && why.contains("later version"), "{why}");
+    assert_eq!(server.command(&["GET", KEY]).text(), Some(value));
+    // Whoever had it has a fence beside it.
+    server.command(&["SET", "fencelock:{k}:fence", "7"]);
+    let told = finding(&server, "wire").await;
+    assert!(told.level == Level::Warning && told.text.contains(&value[..20]), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_message_of_a_later_version_makes_its_waiter_ask() {
+    let Some(server) = redis_or_skip() else { return };
+    let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
+    holder.granted(Intent::Try).await;
+    waiter.waits().await;
+    let entry = server.command(&["HGET", WAITERS, &id(2).to_string()]);
+    let channel = entry.text().unwrap().split(' ').nth(2).unwrap().to_owned();
+    let info = server.command(&["INFO", "server"]);
+    let run_id = info.text().unwrap().lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
+    // All that a grant of this version says, and more.
+    let text = format!("2 {run_id} {} 9000000000000000 1 3000 r\t{KEY}", id(2));
+    assert_eq!(server.command(&["PUBLISH", &channel, &text]), Reply::Int(1));
+    assert_eq!(waiter.told().await, Event::Changed { key: key() });
+    assert_eq!(holder.holder().await, Some(id(1)));
+}
+
+#[tokio::test]
+async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
+    let Some(server) = redis_or_skip() else { return };
+    let url = format!("{}?quarantine=on&trust_empty=true", server.url());
+    let current = Current::at(&url, 1).await;
+    current.granted(Intent::Try).await;
+    server.command(&["HSET", MARKER, "version", "2", "epoch", "whatever it means there"]);
+    let before = server.command(&["HGETALL", MARKER]);
+    current.release().await;
+    let refused = current.ask(Intent::Try).await.unwrap_err();
+    let (fault, told) = detail(&refused);
+    assert!(fault == Fault::Unsupported && refused.is_permanent(), "{told}");
+    for part in ["fencelock:node", "\"2\"", "later fencelock", "fencelock init"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(connect(&url).await.is_err(), "who connects is told at once");
+    assert!(init(&url, true).await.is_err());
+    assert_eq!(server.command(&["HGETALL", MARKER]), before);
+    let findings = lazy(&url).await.unwrap().diagnose().await;
+    assert!(
+        findings.iter().any(|finding| finding.level == Level::Failure && finding.text.contains("version \"2\"")),
+        "{findings:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_waiter_whose_entry_was_damaged_writes_it_anew_when_it_asks() {
+    let Some(server) = redis_or_skip() else { return };
+    let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
+    holder.granted(Intent::Try).await;
+    waiter.waits().await;
+    server.command(&["HSET", WAITERS, &id(2).to_string(), "soon"]);
+    assert!(matches!(waiter.acquire(Intent::Poll).await, Acquire::Queued { ahead: 0, .. }));
+    server.command(&["ZADD", ALIVE, FAR, &id(2).to_string()]);
+    holder.release().await;
+    assert_eq!(holder.holder().await, Some(id(2)));
+}
+
+fn is_foreign(holders: &Holders) -> bool {
+    matches!(holders.first(), Occupant::Foreign(_))
+}

@@ -1,0 +1,281 @@
+//! What the promises of a lock directory rest on.
+
+use super::File;
+use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
+use super::flock::{self, TryLock};
+use super::name::SUFFIX;
+use super::permission::{SETGID, excess};
+use super::scan::Scan;
+use super::watch::watched;
+use fencelock_core::{Finding, Level, Unknown};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+impl File {
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let directory = &self.directory;
+        let mut findings = vec![owner(directory), access(directory)];
+        findings.extend(file_system(directory));
+        findings.extend([exclusion(directory), wake_ups(directory), self.lock_files()]);
+        findings.extend(exposed(directory));
+        findings
+    }
+
+    fn lock_files(&self) -> Finding {
+        match self.scan() {
+            Ok(Scan { files, held, skipped: 0, .. }) => {
+                let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
+                if files < MANY {
+                    return Finding::fine("lock files", text);
+                }
+                let advice = "use fewer keys, or delete the directory while it is not in use";
+                Finding::new(Level::Note, "lock files", text, advice)
+            }
+            Ok(Scan { files, skipped, reasons, .. }) => {
+                let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
+                let text = format!("{skipped} of {files} lock files cannot be read: {first}");
+                Finding::new(
+                    Level::Warning,
+                    "lock files",
+                    text,
+                    "a lock file is a regular file with one name: remove other files",
+                )
+            }
+            Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
+        }
+    }
+}
+
+/// From here on, listing takes a noticeable part of a second.
+const MANY: usize = 100_000;
+
+fn owner(directory: &Directory) -> Finding {
+    let path = directory.path().display();
+    let meta = match fs::metadata(directory.path()) {
+        Ok(meta) => meta,
+        Err(error) => {
+            return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "name another directory");
+        }
+    };
+    let (mode, user) = (meta.mode() & 0o7777, rustix::process::geteuid().as_raw());
+    let text = format!("{path}, user {}, group {}, mode {mode:o}", meta.uid(), meta.gid());
+    let (level, advice) = if meta.uid() != user && meta.uid() != 0 {
+        // The sticky bit does not keep the owner of a directory from it.
+        (Level::Warning, "its owner may delete a lock file while it is held: use a directory of this user or of root")
+    } else if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        (
+            Level::Warning,
+            "other users may delete a lock file while it is held, and the lock is then lost: chmod +t, or go-w",
+        )
+    } else if mode & OTHERS_WRITE == GROUP_WRITE && mode & SETGID == 0 {
+        (Level::Note, "the group can use a lock file only if it is the file's group, too: chmod g+s")
+    } else {
+        return Finding::fine("directory", text);
+    };
+    Finding::new(level, "directory", text, advice)
+}
+
+/// Files that can be locked by users who may not write to the directory. What this user owns is closed by its next lock.
+fn exposed(directory: &Directory) -> Option<Finding> {
+    let mut count = 0usize;
+    let mut first = None;
+    for entry in fs::read_dir(directory.path()).ok()?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(meta) = entry.metadata().ok().filter(|meta| meta.is_file() && name.ends_with(SUFFIX)) else {
+            continue;
+        };
+        if excess(&entry.path(), &meta) != 0 {
+            count += 1;
+            first.get_or_insert_with(|| format!("{name}, user {}, mode {:o}", meta.uid(), meta.mode() & 0o777));
+        }
+    }
+    let text = format!("{count} lock files can be locked by users who may not write to the directory: {}", first?);
+    Some(Finding::new(Level::Warning, "permissions", text, "chmod go= them, or let their owner lock them once"))
+}
+
+fn access(directory: &Directory) -> Finding {
+    match directory.check_access() {
+        Ok(()) => Finding::fine("access", "this user can create, lock and list lock files"),
+        Err(unknown) => Finding::new(Level::Failure, "access", unknown.to_string(), ""),
+    }
+}
+
+/// Two openings of one file must exclude each other. The directory itself serves for it: nothing is left behind.
+fn exclusion(directory: &Directory) -> Finding {
+    let unclear = |error: io::Error| {
+        Finding::new(Level::Note, "exclusion", format!("could not be tried on the directory itself: {error}"), "")
+    };
+    let open = || fs::File::open(directory.path());
+    let (first, second) = match open().and_then(|first| Ok((first, open()?))) {
+        Ok(both) => both,
+        Err(error) => return unclear(error),
+    };
+    match (flock::try_exclusive(&first), flock::try_exclusive(&second)) {
+        // A refusal of the first comes from another examination; it shows as well that locks exclude.
+        (Err(error), _) | (_, Err(error)) => unclear(error),
+        (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
+            let text = "two exclusive locks on one file were granted at once";
+            Finding::new(Level::Failure, "exclusion", text, "name a directory on a local file system")
+        }
+        _ => Finding::fine("exclusion", "a second lock on a locked file is refused"),
+    }
+}
+
+fn wake_ups(directory: &Directory) -> Finding {
+    match watched(directory) {
+        Ok(_) => Finding::fine("wake-ups", "the kernel notifies waiters of other processes when a lock is released"),
+        Err(error) => {
+            let text = format!("none from other processes ({error}): waiters poll four times a second");
+            Finding::new(Level::Note, "wake-ups", text, "on Linux, raise fs.inotify.max_user_instances")
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn file_system(_: &Directory) -> Option<Finding> {
+    None
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn file_system(directory: &Directory) -> Option<Finding> {
+    // Its type differs between architectures; the numbers have 32 bits.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::unnecessary_cast, reason = "see above")]
+    let magic = rustix::fs::statfs(directory.path()).ok()?.f_type as u32;
+    let Some((_, name, reach)) = FILE_SYSTEMS.iter().find(|(number, ..)| *number == magic) else {
+        return Some(Finding::fine("file system", format!("of type {magic:#x}, not one known to be remote")));
+    };
+    Some(match reach {
+        Reach::Local => Finding::fine("file system", format!("{name}: local")),
+        Reach::Doubtful => {
+            let text = format!("{name}: locks may not exclude other machines, and may hang while the server is away");
+            let advice = "name a directory on a local file system; between machines use redis:// or redlock://";
+            Finding::new(Level::Warning, "file system", text, advice)
+        }
+    })
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+enum Reach {
+    Local,
+    /// Remote, or in the hands of a program that decides what a lock means.
+    Doubtful,
+}
+
+/// Magic numbers of statfs(2).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const FILE_SYSTEMS: &[(u32, &str, Reach)] = &[
+    (0x0102_1994, "tmpfs", Reach::Local),
+    (0x8584_58f6, "ramfs", Reach::Local),
+    (0xef53, "ext4", Reach::Local),
+    (0x5846_5342, "xfs", Reach::Local),
+    (0x9123_683e, "btrfs", Reach::Local),
+    (0xf2f5_2010, "f2fs", Reach::Local),
+    (0x2fc1_2fc1, "zfs", Reach::Local),
+    (0x794c_7630, "overlayfs", Reach::Local),
+    (0x6969, "nfs", Reach::Doubtful),
+    (0x517b, "smb", Reach::Doubtful),
+    (0xff53_4d42, "cifs", Reach::Doubtful),
+    (0xfe53_4d42, "smb2", Reach::Doubtful),
+    (0x6573_5546, "fuse", Reach::Doubtful),
+    (0x0102_1997, "9p", Reach::Doubtful),
+    (0x00c3_6400, "ceph", Reach::Doubtful),
+    (0x5346_414f, "afs", Reach::Doubtful),
+    (0x0bd0_0bd0, "lustre", Reach::Doubtful),
+    (0x786f_4256, "vboxsf", Reach::Doubtful),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::file::scratch::Scratch;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_fresh_directory_has_nothing_worth_a_warning() {
+        let scratch = Scratch::new();
+        let findings = File::open(scratch.path().join("locks")).unwrap().findings();
+        assert!(findings.len() >= 5, "{findings:?}");
+        assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
+    }
+
+    #[test]
+    fn a_directory_where_anybody_may_delete_is_a_warning() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o777)).unwrap();
+        let findings = file.findings();
+        let directory = findings.iter().find(|finding| finding.subject == "directory").unwrap();
+        assert_eq!(directory.level, Level::Warning);
+    }
+
+    fn level_of(file: &File, subject: &str) -> Option<Level> {
+        file.findings().iter().find(|finding| finding.subject == subject).map(|finding| finding.level)
+    }
+
+    #[test]
+    fn a_directory_as_the_documents_recommend_it_for_several_users_is_fine() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        for (mode, level) in [(0o3770, Level::Fine), (0o1770, Level::Note), (0o2770, Level::Warning)] {
+            fs::set_permissions(scratch.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(level_of(&file, "directory"), Some(level), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_a_warning_even_if_it_is_sticky() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        if std::os::unix::fs::chown(scratch.path(), Some(12_345), None).is_err() {
+            // Only root may give a directory away, and what root has is trusted.
+            return;
+        }
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(level_of(&file, "directory"), Some(Level::Warning));
+    }
+
+    #[test]
+    fn files_that_too_many_may_lock_are_a_warning_until_their_owner_has_locked_them() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = scratch.path().join("k.lock");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(level_of(&file, "permissions"), Some(Level::Warning));
+        drop(crate::backends::file::flock_guard::FlockGuard::take(&path).unwrap().unwrap());
+        assert_eq!(level_of(&file, "permissions"), None);
+    }
+
+    #[test]
+    fn a_link_among_the_lock_files_is_a_warning() {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", scratch.path().join("k.lock")).unwrap();
+        assert_eq!(level_of(&file, "lock files"), Some(Level::Warning));
+    }
+
+    #[test]
+    fn a_directory_for_a_group_is_as_the_documents_advise() {
+        let page = include_str!("../../../../../docs/en/file.md");
+        let (_, after) = page.split_once("install -d -m ").unwrap();
+        let mode = u32::from_str_radix(after.split(' ').next().unwrap(), 8).unwrap();
+        assert_ne!(mode & OTHERS_WRITE, 0, "several users write there");
+        let scratch = Scratch::new();
+        let file = File::open(scratch.path()).unwrap();
+        fs::set_permissions(scratch.path(), Permissions::from_mode(mode)).unwrap();
+        let findings = file.findings();
+        assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
+    }
+
+    #[test]
+    fn a_directory_that_went_away_is_a_failure() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("locks");
+        let file = File::open(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        assert!(file.findings().iter().any(|finding| finding.level == Level::Failure));
+    }
+}

@@ -1,0 +1,134 @@
+//! From a key to the name of its lock file.
+
+use fencelock_core::Key;
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+
+/// What every lock file ends with.
+pub(super) const SUFFIX: &str = ".lock";
+
+/// Most file systems end a name at 255 bytes; the rest is left for the suffix and for tools that add their own.
+const LONGEST: usize = 200;
+/// How much of a long key stays readable before its checksum.
+const PREFIX: usize = 120;
+
+/// The name of the file that stands for `key`: readable, and of no other key.
+///
+/// Lowercase letters, digits and `.` `_` `-` stand for themselves, an uppercase letter is written `+` and its lowercase
+/// form, every other byte `%` and two lowercase digits. So names differ on a file system that ignores case, too, and
+/// need no Unicode rules. A leading dot is written `%2e`: no name is hidden, none is `.` or `..`. What would be longer
+/// than 200 bytes is cut and gets `~` and its SHA-256; no shorter name has a `~`.
+pub(super) fn file_name(key: &Key) -> String {
+    let mut name = String::with_capacity(key.as_str().len() + SUFFIX.len());
+    let mut cut = 0;
+    for (i, byte) in key.as_str().bytes().enumerate() {
+        match byte {
+            b'.' if i == 0 => name.push_str("%2e"),
+            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' => name.push(char::from(byte)),
+            b'A'..=b'Z' => name.extend(['+', char::from(byte.to_ascii_lowercase())]),
+            // Writing to a string cannot fail.
+            _ => drop(write!(name, "%{byte:02x}")),
+        }
+        if name.len() <= PREFIX {
+            cut = name.len();
+        }
+    }
+    if name.len() > LONGEST {
+        name.truncate(cut);
+        return format!("{name}~{:x}{SUFFIX}", Sha256::digest(key.as_str().as_bytes()));
+    }
+    name + SUFFIX
+}
+
+/// The key of a lock file; `None` for other files, and for a long key, of which the name has only a checksum.
+pub(super) fn key_of(file_name: &str) -> Option<Key> {
+    let mut rest = file_name.strip_suffix(SUFFIX)?.as_bytes();
+    let mut key = Vec::with_capacity(rest.len());
+    while let Some((&first, tail)) = rest.split_first() {
+        let (byte, tail) = match first {
+            b'+' => tail.split_first().map(|(letter, tail)| (letter.to_ascii_uppercase(), tail))?,
+            b'%' => {
+                let (digits, tail) = tail.split_at_checked(2)?;
+                (u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?, tail)
+            }
+            _ => (first, tail),
+        };
+        key.push(byte);
+        rest = tail;
+    }
+    let key = Key::new(String::from_utf8(key).ok()?).ok()?;
+    // Whatever is not written exactly as we would write it is not ours.
+    (self::file_name(&key) == file_name).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn named(key: &str) -> String {
+        file_name(&Key::new(key).unwrap())
+    }
+
+    #[test]
+    fn a_plain_key_names_its_file() {
+        assert_eq!(named("orders-2024_11.csv"), "orders-2024_11.csv.lock");
+        assert_eq!(named("sku:0001"), "sku%3a0001.lock");
+        assert_eq!(named("a/../b"), "a%2f..%2fb.lock");
+        assert_eq!(named("SKU"), "+s+k+u.lock");
+        assert_eq!(named("100%"), "100%25.lock");
+    }
+
+    #[test]
+    fn no_name_is_hidden_or_leads_elsewhere() {
+        assert_eq!(named("."), "%2e.lock");
+        assert_eq!(named(".."), "%2e..lock");
+        assert_eq!(named("/etc/passwd"), "%2fetc%2fpasswd.lock");
+    }
+
+    #[test]
+    fn a_long_key_keeps_its_beginning_and_a_checksum() {
+        let name = named(&"k".repeat(512));
+        assert!(name.starts_with(&"k".repeat(120)) && name.len() == 120 + 1 + 64 + 5, "{name}");
+        assert_ne!(name, named(&"k".repeat(511)));
+        assert_eq!(key_of(&name), None);
+    }
+
+    #[test]
+    fn a_long_key_is_cut_between_characters() {
+        let name = named(&"锁".repeat(170));
+        assert_eq!(name.find('~'), Some(120), "{name}");
+        let name = named(&format!("x{}", "锁".repeat(100)));
+        assert_eq!(name.find('~'), Some(118), "{name}");
+    }
+
+    #[test]
+    fn files_of_others_have_no_key() {
+        for name in ["", ".lock", "orders", "Orders.lock", "a%2.lock", "a%2F.lock", "%61.lock", "a+.lock", "+1.lock"] {
+            assert_eq!(key_of(name), None, "{name}");
+        }
+    }
+
+    /// Short and long keys, out of few characters so that near misses are common.
+    fn keys() -> impl Strategy<Value = String> {
+        prop_oneof!["[aA.%+~2e/]{1,5}", "\\PC{1,60}", "[aA~]{195,205}", "[a%]{60,70}"]
+    }
+
+    proptest! {
+        #[test]
+        fn different_keys_have_different_files_even_where_case_is_ignored(a in keys(), b in keys()) {
+            prop_assume!(a.len() <= Key::MAX_BYTES && b.len() <= Key::MAX_BYTES && a != b);
+            prop_assert_ne!(named(&a).to_lowercase(), named(&b).to_lowercase());
+        }
+
+        #[test]
+        fn a_name_is_one_plain_component_that_reads_back(key in keys()) {
+            prop_assume!(key.len() <= Key::MAX_BYTES);
+            let name = named(&key);
+            prop_assert!(name.len() <= 205 && !name.starts_with('.') && !name.contains('/'), "{}", name);
+            let back = key_of(&name);
+            prop_assert!(back.is_none() == name.contains('~'), "{}", name);
+            prop_assert!(back.is_none_or(|back| back.as_str() == key));
+        }
+    }
+}

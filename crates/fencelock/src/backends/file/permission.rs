@@ -1,0 +1,149 @@
+//! Who else may open a lock file. Whoever can open it, if only for reading, can lock it, and so keep everybody else out.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Reading and writing, for the group and for all others.
+const GROUP: u32 = 0o060;
+const OTHERS: u32 = 0o006;
+
+/// In a directory with it new files have the directory's group.
+pub(super) const SETGID: u32 = 0o2000;
+
+/// The most that a file of the group `gid` may allow in this directory: to the group and to others what they may do to the
+/// directory itself. Whoever may only look into it must not be able to lock.
+fn most(directory: &Metadata, gid: u32) -> u32 {
+    let mode = directory.mode();
+    let others = if mode & 0o002 == 0 { 0 } else { OTHERS };
+    // A file of another group would let that group in, unless nobody but those of the directory gets there at all.
+    let is_of_group = gid == directory.gid() || mode & 0o001 == 0 || others != 0;
+    let group = if mode & 0o020 != 0 && is_of_group { GROUP } else { 0 };
+    0o600 | group | others
+}
+
+/// Creates a lock file, and fails if there is one.
+///
+/// It is shared with those who may write to the directory, unless the umask takes reading from them: so 077 keeps it for its
+/// user alone, and the usual 022 does not lock the others of a shared directory out. At no moment is it more open than
+/// in the end.
+pub(super) fn create(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let directory = path.parent().map(fs::metadata).transpose()?;
+    let group_of_new = |directory: &Metadata| {
+        let inherits = directory.mode() & SETGID != 0 || !cfg!(any(target_os = "linux", target_os = "android"));
+        if inherits { directory.gid() } else { rustix::process::getegid().as_raw() }
+    };
+    let mode = directory.as_ref().map_or(0o600, |directory| most(directory, group_of_new(directory)));
+    let file = options.mode(mode).create_new(true).open(path)?;
+    // The umask has taken its part by now.
+    let meta = file.metadata()?;
+    let left = meta.mode() & 0o777;
+    let most = directory.map_or(0o600, |directory| most(&directory, meta.gid()));
+    let shared =
+        [GROUP, OTHERS].into_iter().filter(|class| left & class & 0o044 != 0).fold(0o600, |all, class| all | class);
+    if shared & most != left
+        && let Err(error) = file.set_permissions(Permissions::from_mode(shared & most))
+    {
+        tracing::debug!(path = %path.display(), %error, "a new lock file keeps the permissions of the umask");
+    }
+    Ok(file)
+}
+
+/// The permissions that a lock file has beyond the most that its directory allows; 0 if there are none, or if it cannot be told.
+pub(super) fn excess(path: &Path, meta: &Metadata) -> u32 {
+    let Some(Ok(directory)) = path.parent().map(fs::metadata) else { return 0 };
+    meta.mode() & 0o077 & !most(&directory, meta.gid())
+}
+
+/// Takes what is too much from a file that is there already. Only its owner can; `doctor` shows the others.
+pub(super) fn tighten(file: &File, path: &Path) -> io::Result<()> {
+    let meta = file.metadata()?;
+    let excess = excess(path, &meta);
+    if excess == 0 || !meta.is_file() || meta.nlink() != 1 {
+        return Ok(());
+    }
+    let (before, after) = (meta.mode() & 0o777, meta.mode() & 0o777 & !excess);
+    match file.set_permissions(Permissions::from_mode(after)) {
+        Ok(()) => tracing::warn!(
+            "{}: users who may not write to this directory could lock this file (mode {before:o}); its mode is now {after:o}",
+            path.display()
+        ),
+        Err(error) => tracing::debug!(path = %path.display(), %error, "too many users can lock this file"),
+    }
+    Ok(())
+}
+
+/// A lock file is a regular file with one name: a second one, elsewhere, would lead out of this directory, and what is written
+/// here would change a file there.
+pub(super) fn check_plain(meta: &Metadata) -> io::Result<()> {
+    if !meta.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    if meta.nlink() > 1 {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("it has {} names (hard links)", meta.nlink())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::file::scratch::Scratch;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    fn open_to_create(path: &Path) -> File {
+        create(OpenOptions::new().read(true).write(true), path).unwrap()
+    }
+
+    /// The umask of this test is the usual one, which takes nobody's reading.
+    #[test]
+    fn a_file_is_open_to_those_who_may_write_to_the_directory_and_to_nobody_else() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        for (directory, file) in [
+            (0o700, 0o600),
+            (0o755, 0o600),
+            (0o750, 0o600),
+            (0o711, 0o600),
+            (0o2770, 0o660),
+            (0o3770, 0o660),
+            (0o2775, 0o660),
+            (0o1777, 0o666),
+        ] {
+            fs::set_permissions(scratch.path(), Permissions::from_mode(directory)).unwrap();
+            open_to_create(&path);
+            assert_eq!(mode(&path), file, "in a directory of mode {directory:o}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_too_open_is_closed_by_its_owner() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        for (directory, before, after) in [(0o755, 0o644, 0o600), (0o2775, 0o664, 0o660), (0o1777, 0o666, 0o666)] {
+            let file = open_to_create(&path);
+            fs::set_permissions(scratch.path(), Permissions::from_mode(directory)).unwrap();
+            file.set_permissions(Permissions::from_mode(before)).unwrap();
+            assert_eq!(excess(&path, &file.metadata().unwrap()), before & !after);
+            tighten(&file, &path).unwrap();
+            assert_eq!(mode(&path), after, "in a directory of mode {directory:o}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_group_is_not_opened_to_that_group_where_it_can_be_reached() {
+        let scratch = Scratch::new();
+        let group = fs::metadata(scratch.path()).unwrap().gid();
+        for (directory, expected) in [(0o775, 0o600), (0o770, 0o660), (0o1777, 0o666)] {
+            fs::set_permissions(scratch.path(), Permissions::from_mode(directory)).unwrap();
+            let directory = fs::metadata(scratch.path()).unwrap();
+            assert_eq!(most(&directory, group + 1), expected, "{:o}", directory.mode());
+        }
+    }
+}

