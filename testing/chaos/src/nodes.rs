@@ -95,7 +95,7 @@ impl Node {
         let standby = self.standby.as_mut().ok_or("there is no replica to promote")?;
         standby.promote(&mut self.machine);
         let port = self.machine.server.port();
-        self.proxy.lead_to(port);
+        self.proxy.forward_to(port);
         self.door.change(|way| way.port = port);
         Ok(standby)
     }

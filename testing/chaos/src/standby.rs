@@ -25,7 +25,7 @@ impl Standby {
 
     /// Makes it a replica of this master, and waits until it knows what the master knows.
     pub(crate) fn follow(&self, master: &RedisServer) -> Result<(), Failure> {
-        self.link.lead_to(master.port());
+        self.link.forward_to(master.port());
         self.link.forward();
         let port = self.link.port().to_string();
         self.machine.server.command(&["REPLICAOF", "127.0.0.1", &port]);

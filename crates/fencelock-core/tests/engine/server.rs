@@ -2,7 +2,7 @@
 
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply, key};
-use fencelock_conformance::model::{self, Gate, HandOff, Heard, KeyModel, Name, Value};
+use fencelock_conformance::model::{self, Delivery, Gate, HandOff, KeyModel, Name, Value};
 use fencelock_core::{
     Acquire, Claim, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment, Occupant,
     Occupied, Owner, Release, Renew, Renewal, TokenBlock,
@@ -84,7 +84,7 @@ impl Server {
 
     /// Neither a lock nor a waiter.
     pub(crate) fn is_clean(&mut self, now: Moment) -> bool {
-        self.is_free(now) && self.key.line.members.is_empty()
+        self.is_free(now) && self.key.queue.members.is_empty()
     }
 
     /// Another program deletes the key.
@@ -245,9 +245,9 @@ impl Server {
     }
 }
 
-fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Heard {
+fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Delivery {
     messages.push(hand_off);
-    Heard::BySome
+    Delivery::Received
 }
 
 pub(crate) fn id(number: u128) -> HolderId {

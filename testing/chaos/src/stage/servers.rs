@@ -80,13 +80,13 @@ impl Stage {
     }
 
     fn swallow(&self, node: &Node, lasts: Duration) {
-        let before = node.proxy.swallowed();
+        let before = node.proxy.dropped_replies();
         for turn in 0..slices(lasts) {
-            node.proxy.swallow_next_reply(if turn % 2 == 0 { Then::Close } else { Then::StaySilent });
+            node.proxy.drop_next_reply(if turn % 2 == 0 { Then::Close } else { Then::StaySilent });
             std::thread::sleep(SLICE);
         }
         // What is armed and did not spring yet springs at the next request, in peace.
-        if node.proxy.swallowed() > before {
+        if node.proxy.dropped_replies() > before {
             self.recorder.seen("a reply that was swallowed");
         }
     }
