@@ -2,19 +2,19 @@ use crate::connect::ConnectError;
 use crate::schemes::scheme_of;
 use std::time::Duration;
 
-/// Puts the servers of a `redlock://` URL, or of a `redis://` URL with `quarantine=on`, into service as this set: the first
-/// time, and after each change of the list or of `max_ttl=`.
+/// Registers the servers of a `redlock://` URL, or of a `redis://` URL with `quarantine=on`, as this set: initially, and
+/// after each change of the list or of `max_ttl=`.
 ///
-/// Every server is told which set it belongs to. One that is new, restarted or flushed begins its quarantine, unless
-/// `trust_empty` says that none of the servers has forgotten anything: that is so only if no lock was ever taken from this
-/// set, or all of them have ended. Doing it again changes nothing.
+/// Every server stores its set. A new, restarted or flushed server starts its quarantine, unless
+/// `trust_empty` asserts that no server has lost data: that is true only if no lock was ever acquired from this
+/// set, or all of them have ended. Repeating the call changes nothing.
 ///
 /// # Errors
-/// [`ConnectError::Url`] for a place without a quarantine. [`ConnectError::Unknown`] if not all servers answer; then nothing
-/// was written. If one fails after that, its cause says so, and it can be done again.
+/// [`ConnectError::Url`] for a backend without a quarantine. [`ConnectError::Unknown`] if a server does not answer; then
+/// nothing was written. If one fails after that, the cause says so, and the call can be repeated.
 ///
 /// # Cancel safety
-/// Some of the servers may be told and others not; doing it again is harmless.
+/// Some servers may be registered and others not; repeating the call is harmless.
 pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
     scheme_of(url)?.init(url, trust_empty).await
 }
@@ -25,7 +25,7 @@ pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<RegisteredNode>, C
 pub struct RegisteredNode {
     /// Its address, without a password.
     pub node: String,
-    /// What was found there.
+    /// The previous state.
     pub change: Change,
     /// The remaining quarantine; zero if the node grants.
     pub ready_in: Duration,
@@ -38,15 +38,15 @@ impl RegisteredNode {
     }
 }
 
-/// What was found on a node that was registered.
+/// The previous state of a registered node.
 ///
-/// Exhaustive: a program that puts servers into service must say which of these it found.
+/// Exhaustive: a program that registers servers must report which of these it found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It was new, or had been restarted or flushed.
     New,
-    /// It belonged to another set of nodes, or allowed another longest TTL.
+    /// The node belonged to another set, or had another longest TTL.
     Moved,
-    /// It belonged to this set already.
+    /// The node already belonged to this set.
     None,
 }

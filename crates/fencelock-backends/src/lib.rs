@@ -1,8 +1,8 @@
-//! The places where a fencelock lock can live. Each is a [`Backend`](fencelock_core::Backend); none knows another.
+//! The places of fencelock locks. Each is a [`Backend`](fencelock_core::Backend), and they are independent of each other.
 //!
-//! A URL names a place by its scheme: [`connect`]. Other crates add schemes of their own with [`register`].
+//! The scheme of a URL selects a backend: [`connect`]. Other crates add schemes with [`register`].
 //!
-//! | backend | for | what frees a crashed holder | line of waiters |
+//! | backend | for | what releases the lock of a crashed holder | queue |
 //! |---|---|---|---|
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
 //! | [`File`] | processes of one machine | the kernel | the first claim after a release |

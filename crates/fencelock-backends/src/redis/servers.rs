@@ -1,4 +1,4 @@
-//! The servers behind a URL, for whoever looks after them rather than takes locks there.
+//! The servers of a URL, for administration.
 
 use super::node_setup::targets;
 use super::script::SIDE;
@@ -6,27 +6,27 @@ use super::target::{Role, Target};
 use crate::schemes::scheme_of;
 use fencelock_core::{Invalid, Key, SideKeys};
 
-/// A Redis server that locks live on.
+/// A Redis server that stores locks.
 #[derive(Debug, Clone)]
 pub struct Server {
     target: Target,
 }
 
-/// The Redis servers that a URL names; none if the place has none.
+/// The Redis servers of a URL; empty if the backend has none.
 ///
 /// # Errors
-/// [`Invalid`] for a URL that cannot be used.
+/// [`Invalid`] for an invalid URL.
 pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
     Ok(scheme_of(url)?.bench(url, "")?.servers)
 }
 
 impl Server {
-    /// The one server of a `redis://` URL.
+    /// The server of a `redis://` URL.
     pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
         Ok(Self { target: Target::parse_as(Role::Alone, url)? })
     }
 
-    /// The servers of a set, one URL for each.
+    /// The servers of a set, one URL each.
     pub(crate) fn of_set(urls: &[String]) -> Result<Vec<Self>, Invalid> {
         Ok(targets(urls)?.into_iter().map(|target| Self { target }).collect())
     }
@@ -36,13 +36,13 @@ impl Server {
         &self.target.name
     }
 
-    /// The driver's client for it, with all that the URL says about connections.
+    /// The driver's client for it, with all connection settings of the URL.
     pub fn client(&self) -> &redis::Client {
         &self.target.client
     }
 
-    /// Everything that a lock may leave there: its own key as it is on the wire, and those beside it. Who removes them while
-    /// anybody uses the lock breaks it.
+    /// All keys that a lock may use: its own key on the server, and its side keys. Deleting them
+    /// while the lock is in use breaks it.
     pub fn names(&self, key: &Key) -> Vec<String> {
         let wire = self.target.wire(key);
         let mut side = SideKeys::of(&wire);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_names_one_server_or_several_or_none() {
+    fn a_url_may_have_one_server_or_several_or_none() {
         let names = |url| servers(url).unwrap().iter().map(|server| server.name().to_owned()).collect::<Vec<_>>();
         assert_eq!(names("redis://u:p@h/3?prefix=x"), ["redis://h:6379/3"]);
         assert_eq!(names("redlock://a,b:7,c").len(), 3);
