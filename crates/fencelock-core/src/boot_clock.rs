@@ -1,12 +1,12 @@
-//! The only file that reads a clock.
+//! The only file that reads the clock of leases.
 
 use crate::{Clock, Moment};
 use std::time::SystemTime;
 
-/// The clock of production: it goes on while the machine sleeps.
+/// The production clock, which continues during suspend.
 ///
-/// On Linux and Android it is `CLOCK_BOOTTIME`. [`std::time::Instant`] is `CLOCK_MONOTONIC` there, which stands still in
-/// suspend, so a laptop that wakes up would believe in leases that ended hours ago (rust-lang/rust#87906). On other
+/// On Linux and Android it is `CLOCK_BOOTTIME`. [`std::time::Instant`] is `CLOCK_MONOTONIC` there, which stops during
+/// suspend, so a laptop would trust leases after a resume that ended hours ago (rust-lang/rust#87906). On other
 /// Unix systems it is the monotonic clock of the system, which counts sleep on macOS; elsewhere it is [`std::time::Instant`],
 /// which counts sleep on Windows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,14 +31,14 @@ impl Clock for BootClock {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let now = std::time::Instant::now();
         let since = now.saturating_duration_since(*START.get_or_init(|| now));
-        // Moments are not compared between processes. An hour keeps the first ones away from zero.
+        // Times are not compared between processes. The offset of an hour keeps the first times away from zero.
         Moment::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX).saturating_add(3_600_000_000))
     }
 
     fn wall_micros(&self) -> u64 {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let now = SystemTime::now();
-        // A wall clock before 1970 proposes 0, and the server's own clock decides.
+        // A wall clock before 1970 proposes 0, and the clock of the server decides.
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_boot_clock_does_not_go_back() {
+    fn the_boot_clock_is_monotonic() {
         let clock = BootClock;
         let mut last = clock.now();
         for _ in 0..10_000 {

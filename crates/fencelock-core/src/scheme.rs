@@ -3,31 +3,31 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A new backend, or why there is none.
+/// A new backend, or an error.
 pub type Connecting<'a> = BoxFuture<'a, Result<Arc<dyn Backend>, ConnectError>>;
 
-/// Everything that is needed to name a kind of place in a URL. `fencelock::register` adds one to a process.
+/// A URL scheme and its functions. `fencelock::register` adds one to this process.
 ///
 /// Only [`Scheme::forms`] and [`Scheme::connect`] are required. The other methods are for commands: `doctor` and `wait` connect
-/// without a check, `init` puts servers into service, `bench` wants keys of its own, and help texts show the forms.
+/// without a check, `init` registers servers, `bench` needs its own keys, and help texts show the forms.
 pub trait Scheme: Debug + Send + Sync + 'static {
-    /// The forms of its URLs. What stands before the colon of a form is the name of a scheme.
+    /// The forms of its URLs. The text before the colon of a form is the name of the scheme.
     fn forms(&self) -> &[UrlForm];
 
-    /// Connects to the place of this URL, and checks it: a wrong address or password is an error here.
+    /// Connects to the backend of this URL, and checks it: a wrong address or password is an error here.
     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a>;
 
-    /// The same without a check, for commands that diagnose a place which may not answer.
+    /// Connects without a check, for commands that diagnose a backend which may be unavailable.
     fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         self.connect(url)
     }
 
-    /// The same for those who wait: a server that is away is connected to, and checked, with the first claim.
+    /// Connects for commands that wait: an unavailable server is connected to, and checked, with the first claim.
     fn on_demand<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         self.lazy(url)
     }
 
-    /// Puts the servers of this URL into service, for `fencelock init`.
+    /// Registers the servers of this URL, for `fencelock init`.
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
         let _ = trust_empty;
         Box::pin(async move {
@@ -40,62 +40,62 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         })
     }
 
-    /// Whether other processes that name the same URL have the same locks.
+    /// Whether other processes with the same URL share the locks.
     fn cross_process(&self) -> bool {
         true
     }
 
-    /// Where the load generator may leave keys, for a run of this name.
+    /// The place of the keys of a load generator run.
     ///
     /// # Errors
-    /// [`Invalid`] for a URL that cannot be used.
+    /// [`Invalid`] for an invalid URL.
     fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
         let _ = run;
         Ok(BenchSite::new(url))
     }
 }
 
-/// One form of the URLs of a scheme, for errors and help texts.
+/// A form of the URLs of a scheme, for errors and help texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UrlForm {
-    /// With names in capitals for what is to be filled in: `redis://HOST[:PORT][/DB]`.
+    /// The form, with placeholders in capitals: `redis://HOST[:PORT][/DB]`.
     pub url: &'static str,
-    /// For whom, in half a line.
+    /// The use of the scheme, in half a line.
     pub about: &'static str,
 }
 
 impl UrlForm {
-    /// `url` has a colon.
+    /// `url` must contain a colon.
     pub const fn new(url: &'static str, about: &'static str) -> Self {
         Self { url, about }
     }
 
-    /// What stands before its colon.
+    /// The text before the colon.
     pub fn scheme(&self) -> &'static str {
         self.url.split_once(':').map_or(self.url, |(scheme, _)| scheme)
     }
 }
 
-/// What one run of the load generator uses, and removes when it ends.
+/// The resources of a load generator run, which are removed at its end.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BenchSite {
-    /// Where the worker processes connect to.
+    /// The URL for the worker processes.
     pub url: String,
-    /// A directory that belongs to this run alone.
+    /// A directory for this run only.
     pub directory: Option<PathBuf>,
     /// URLs of the Redis servers on which the keys of the run are deleted: `redis://` or `redlock://`.
     pub servers: Vec<String>,
 }
 
 impl BenchSite {
-    /// The keys of this URL; nothing is left of them when nobody holds them.
+    /// Keys of this URL that need no clean-up when they are free.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), directory: None, servers: Vec::new() }
     }
 
-    /// The same in a directory that belongs to this run alone.
+    /// The same in a directory for this run only.
     #[must_use]
     pub fn with_directory(mut self, directory: PathBuf) -> Self {
         self.directory = Some(directory);

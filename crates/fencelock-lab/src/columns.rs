@@ -1,18 +1,18 @@
-//! Columns that stand one below the other on a terminal, where a Chinese character is two cells wide.
+//! Aligned columns for a terminal, where a Chinese character is two cells wide.
 
 use unicode_width::UnicodeWidthStr;
 
-/// How many cells of a terminal a text takes.
+/// The width of a text in terminal cells.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text` and as many spaces as make it `cells` wide.
+/// `text`, padded with spaces to `cells`.
 pub(crate) fn padded(text: &str, cells: usize) -> String {
     format!("{text}{}", " ".repeat(cells.saturating_sub(width(text))))
 }
 
-/// The width that each column needs.
+/// The width of each column.
 pub(crate) fn widths<'a>(rows: impl IntoIterator<Item = &'a [String]>) -> Vec<usize> {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
@@ -24,7 +24,7 @@ pub(crate) fn widths<'a>(rows: impl IntoIterator<Item = &'a [String]>) -> Vec<us
     widths
 }
 
-/// `text` in lines of at most `cells`, broken at spaces, or anywhere between characters that need none.
+/// Breaks `text` into lines of at most `cells`, at spaces, or between Chinese characters.
 pub(crate) fn wrapped(text: &str, cells: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in pieces(text) {
@@ -37,7 +37,7 @@ pub(crate) fn wrapped(text: &str, cells: usize) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// No line of Chinese begins with one of these.
+/// Characters that must not start a Chinese line.
 fn begins_badly(word: &str) -> bool {
     word.starts_with(['，', '。', '；', '：', '、', '）', '”', '？', '！'])
 }

@@ -1,14 +1,14 @@
-//! A counterexample as a sequence diagram: a lane for each client and one for Redis, time downwards.
+//! A counterexample as a sequence diagram: a lane for each client and one for Redis, with time from top to bottom.
 
 use crate::columns::{width, wrapped};
+use crate::describe;
 use crate::svg::{STYLE, Svg};
-use crate::tell;
 use crate::trace::{Row, Trace, Who};
 
-/// The distance of two lanes, in pixels.
+/// The distance between two lanes, in pixels.
 const LANE: f64 = 270.0;
 const LEFT: f64 = 90.0;
-/// The state of the lock stands to the right of the last lane.
+/// The space for the state of the lock, to the right of the last lane.
 const NOTES: f64 = 260.0;
 const TOP: f64 = 116.0;
 const ROW: f64 = 46.0;
@@ -57,7 +57,7 @@ impl Picture<'_> {
 
     fn lanes(&self, svg: &mut Svg, bottom: f64) {
         let clients = (0..self.trace.clients)
-            .map(|client| (Self::x(client), tell::name(client), COLOURS[usize::from(client) % COLOURS.len()]));
+            .map(|client| (Self::x(client), describe::name(client), COLOURS[usize::from(client) % COLOURS.len()]));
         for (x, name, colour) in clients.chain([(self.redis, "Redis".to_owned(), "#444")]) {
             svg.line((x, TOP - 14.0), (x, bottom + 8.0), "stroke=\"#bbb\" stroke-width=\"1.5\"");
             svg.rect((x - 38.0, TOP - 40.0), (76.0, 26.0), &format!("rx=\"5\" fill=\"{colour}\""));
@@ -65,7 +65,7 @@ impl Picture<'_> {
         }
     }
 
-    /// The bars: who is at work, and whose lock it is.
+    /// The bars that show which clients are working and which one owns the lock.
     fn spans(&self, svg: &mut Svg, heights: &[f64]) {
         let mut y = TOP;
         let mut owner = None;
@@ -110,11 +110,11 @@ impl Picture<'_> {
                 };
                 svg.text((self.redis - LANE / 2.0, y - 4.0), "mid faint", &tick);
             }
-            Who::Servers => svg.text((self.redis - 14.0, y + 5.0), "end bad", &row.deed),
+            Who::Servers => svg.text((self.redis - 14.0, y + 5.0), "end bad", &row.operation),
             Who::Client(client) if row.is_command => self.arrow(svg, row, Self::x(client), y, colour),
             Who::Client(client) => {
                 let class = if row.fails || last { "bad" } else { "" };
-                svg.text((Self::x(client) + 14.0, y + 5.0), class, &row.deed);
+                svg.text((Self::x(client) + 14.0, y + 5.0), class, &row.operation);
                 if row.fails {
                     cross(svg, (Self::x(client), y));
                 }
@@ -125,7 +125,7 @@ impl Picture<'_> {
         }
     }
 
-    /// A command to Redis, and its answer on the way back.
+    /// A command to Redis, and its reply.
     fn arrow(&self, svg: &mut Svg, row: &Row, x: f64, y: f64, colour: &str) {
         let (from, to) = (x + 8.0, self.redis - 8.0);
         let end = if row.fails { from + (LANE - 40.0) } else { to };
@@ -137,21 +137,21 @@ impl Picture<'_> {
             svg.head((end, y + 4.0), true, colour);
         }
         let reply = row.reply.as_ref().map(|reply| format!(" \u{2192} {reply}")).unwrap_or_default();
-        let label = format!("{}{reply}", row.deed);
-        // White behind it, so that lanes do not cross the words.
+        let label = format!("{}{reply}", row.operation);
+        // A white background, so that lanes do not cross the text.
         let room = cells(width(&label));
         svg.rect((x + 12.0, y - 13.0), (room + 4.0, 15.0), "fill=\"#fff\" opacity=\"0.9\"");
         let class = if colour == BAD { "mono bad" } else { "mono" };
         svg.text((x + 14.0, y - 2.0), class, &label);
     }
 
-    /// What went wrong, below all lanes; tells where the picture ends.
+    /// The violation, below all lanes. Returns the lower end of the picture.
     fn verdict(&self, svg: &mut Svg, y: f64) -> f64 {
         let lang = self.trace.lang();
         let right = self.redis + NOTES;
         svg.rect((20.0, y), (right - 40.0, 32.0), "rx=\"5\" fill=\"#fbe9e7\" stroke=\"#b3261e\"");
-        let told = format!("\u{2717} {}", self.trace.property.breach(lang));
-        svg.text((right / 2.0, y + 21.0), "mid bad", &told);
+        let breach = format!("\u{2717} {}", self.trace.property.breach(lang));
+        svg.text((right / 2.0, y + 21.0), "mid bad", &breach);
         let mut below = y + 54.0;
         for line in wrapped(self.trace.advice, 30 + 38 * usize::from(self.trace.clients)) {
             svg.text((24.0, below), "", &line);
@@ -161,7 +161,7 @@ impl Picture<'_> {
     }
 }
 
-/// Pixels for so many characters of the small fixed font.
+/// The width of `count` characters of the small fixed font, in pixels.
 fn cells(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) * 7.4
 }

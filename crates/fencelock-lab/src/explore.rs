@@ -1,4 +1,5 @@
-//! An exact breadth-first search: whole states are compared, so a count is a count, and what is found first is shortest.
+//! An exact breadth-first search. It compares whole states, so counts are exact, and the first violation is the
+//! shortest.
 
 use crate::fault::Faults;
 use crate::model::Model;
@@ -8,12 +9,12 @@ use crate::scheme::Scheme;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone)]
 pub(crate) struct Explored {
-    /// Different states.
+    /// The number of distinct states.
     pub(crate) states: usize,
-    /// For each property that is broken, the shortest way there.
+    /// The shortest way to each violated property.
     pub(crate) broken: Vec<(Property, Vec<Action>)>,
 }
 
@@ -23,13 +24,13 @@ impl Explored {
     }
 }
 
-/// Visits every state that can be reached with these faults, the nearest first.
+/// Visits every reachable state with these faults, in breadth-first order.
 pub(crate) fn explore(scheme: &Scheme, faults: Faults) -> Explored {
     let model = Model { scheme, faults };
     let mut states = vec![State::default()];
     let mut known: HashSet<State, BuildHasherDefault<Mix>> = HashSet::default();
     known.insert(State::default());
-    // The state from which each was first reached, and how.
+    // The predecessor of each state, and the action between them.
     let mut parents: Vec<(u32, Action)> = vec![(0, Action::Tick)];
     let mut broken = Vec::new();
     let mut seen = 0;
@@ -66,7 +67,7 @@ fn retrace(parents: &[(u32, Action)], mut at: usize, last: Action) -> Vec<Action
     way
 }
 
-/// A multiplicative hash: the default one takes most of the time of a search, and nobody attacks this table.
+/// A multiplicative hash: the default hasher takes most of the time of a search, and the input is trusted.
 #[derive(Debug, Default)]
 struct Mix(u64);
 
@@ -89,7 +90,7 @@ impl Hasher for Mix {
         self.write_u64(discriminant.cast_unsigned() as u64);
     }
     fn finish(&self) -> u64 {
-        // The table takes its bits from both ends.
+        // The hash table uses bits from both ends.
         self.0 ^ self.0.rotate_left(26)
     }
 }

@@ -1,32 +1,32 @@
-//! What may go wrong in a search.
+//! The faults of a search.
 
-use crate::words::{Lang, Text};
+use crate::lang::{Lang, Text};
 
-/// One thing that may go wrong. A search without any has clients that finish in time.
+/// A fault. Without faults, clients finish in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// One client dies, between any two steps.
+    /// One client dies between any two steps.
     Crash,
-    /// One client's connection breaks before it gives the lock back.
+    /// The connection of one client breaks before it releases the lock.
     LostRelease,
-    /// The clocks of the second and the third client are one tick ahead of the first one's.
+    /// The clocks of the second and third client are one tick ahead of the first.
     Clocks,
-    /// The work takes longer than the lease. The process runs on, so a watchdog does renew.
+    /// The work takes longer than the lease. The process keeps running, so a watchdog renews.
     Overrun,
-    /// The whole process stands still for longer than the lease, between any two steps, its watchdog too.
+    /// The whole process, including its watchdog, is paused for longer than the lease between any two steps.
     Pause,
-    /// The replica takes over; what was not copied yet is lost.
+    /// The replica is promoted; data that was not replicated is lost.
     Failover,
-    /// One of the servers restarts and has forgotten everything.
+    /// One server restarts and has lost all data.
     Restart,
 }
 
 impl Fault {
-    /// All of them, the mildest first.
+    /// All faults, the mildest first.
     pub const ALL: [Self; 7] =
         [Self::Crash, Self::LostRelease, Self::Clocks, Self::Overrun, Self::Pause, Self::Failover, Self::Restart];
 
-    /// Its name on the command line and in JSON.
+    /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -39,7 +39,7 @@ impl Fault {
         }
     }
 
-    /// Its name in a table.
+    /// The name in a table.
     pub const fn label(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Crash => Text::new("crash", "崩溃"),
@@ -53,7 +53,7 @@ impl Fault {
         text.get(lang)
     }
 
-    /// What it is, as a clause.
+    /// The fault as a clause.
     pub const fn meaning(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Crash => Text::new("one client crashes", "有一个客户端崩溃"),
@@ -68,23 +68,22 @@ impl Fault {
             Self::Pause => {
                 Text::new("a process is paused for longer than the lock lasts", "整个进程停顿的时间超过了锁的过期时间")
             }
-            Self::Failover => {
-                Text::new("the replica takes over before everything was copied", "数据还没同步完，从库就被提升为主库")
-            }
-            Self::Restart => {
-                Text::new("a server restarts and has forgotten everything", "有一个节点重启，数据全部丢失")
-            }
+            Self::Failover => Text::new(
+                "the replica is promoted before all data was replicated",
+                "数据还没同步完，从库就被提升为主库",
+            ),
+            Self::Restart => Text::new("a server restarts and has lost all data", "有一个节点重启，数据全部丢失"),
         };
         text.get(lang)
     }
 
-    /// Whether it drops an assumption that a lock with a lease has to make, rather than showing a flaw.
+    /// Whether the fault violates an assumption of every lock with a lease, rather than showing a flaw of the scheme.
     pub const fn is_assumption(self) -> bool {
         matches!(self, Self::Overrun | Self::Pause | Self::Failover | Self::Restart)
     }
 }
 
-/// A set of faults, each of which may happen in one search.
+/// A set of faults that may happen in one search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Faults(u8);
 
@@ -92,7 +91,7 @@ impl Faults {
     /// No fault.
     pub const NONE: Self = Self(0);
 
-    /// This set and one more.
+    /// This set and `fault`.
     #[must_use]
     pub const fn with(self, fault: Fault) -> Self {
         Self(self.0 | 1 << fault as u8)
@@ -103,12 +102,12 @@ impl Faults {
         self.0 & (1 << fault as u8) != 0
     }
 
-    /// How many may happen.
+    /// The number of faults.
     pub const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// The sets of two or more of them, the smallest first.
+    /// The subsets of two or more faults, the smallest first.
     pub(crate) fn subsets(self) -> impl Iterator<Item = Self> {
         let mut sets: Vec<_> = (0..=self.0).filter(|bits| bits & !self.0 == 0).map(Self).collect();
         sets.retain(|set| set.count() > 1);
@@ -116,19 +115,19 @@ impl Faults {
         sets.into_iter()
     }
 
-    /// Its name in JSON: `-` for none, `crash+clocks` for two.
+    /// The name in JSON: `-` for none, `crash+clocks` for two.
     pub fn name(self) -> String {
         let names: Vec<_> = self.iter().map(Fault::name).collect();
         if names.is_empty() { "-".to_owned() } else { names.join("+") }
     }
 
-    /// What they are, as clauses; `None` without any.
+    /// The faults as clauses; `None` without any.
     pub fn meaning(self, lang: Lang) -> Option<String> {
         let all: Vec<_> = self.iter().map(|fault| fault.meaning(lang)).collect();
         (!all.is_empty()).then(|| all.join(lang.pick(", and ", "，并且")))
     }
 
-    /// Those that may happen.
+    /// The faults of the set.
     pub fn iter(self) -> impl Iterator<Item = Fault> {
         Fault::ALL.into_iter().filter(move |fault| self.has(*fault))
     }

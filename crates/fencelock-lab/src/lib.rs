@@ -1,10 +1,11 @@
-//! A model checker for lock schemes, replays of its counterexamples on a real server, and load tests with many processes.
+//! A model checker for lock schemes, replays of its counterexamples on a real server, and load tests with many
+//! processes.
 //!
 //! # Schemes
 //!
-//! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`Verdict::of`] runs two or three clients of it over
-//! a model of Redis with time, tries every order of their steps and of the [`Fault`]s that may happen, and tells for every
-//! [`Property`] whether it holds, or the fewest steps that break it.
+//! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`Verdict::of`] runs two or three clients of it
+//! on a model of Redis with time. It tries every order of their steps and of the [`Fault`]s that may happen, and
+//! reports for every [`Property`] whether it holds, or the smallest number of steps that violates it.
 //!
 //! ```
 //! use fencelock_lab::{Fault, Finding, Property, Verdict, find};
@@ -15,20 +16,22 @@
 //! ```
 //!
 //! # Bounds
-//! Two or three clients, each of which takes the lock at most once and asks at most twice; a lock lasts two ticks, a
-//! search six; of each fault at most one happens, but overruns, pauses and unequal clocks go on. A command and its reply are
-//! one step. Within these bounds a search is complete.
+//! Two or three clients, each of which acquires the lock at most once and tries at most twice; a lock lasts two ticks,
+//! a search six. Each fault happens at most once, but overruns, pauses and clock differences persist. A command and its
+//! reply are one step. Within these bounds, a search is complete.
 //!
 //! # Load
 //! [`load`] measures throughput and fairness of a backend, with [`workers`] in any language.
 #![forbid(unsafe_code)]
-// Clients, ticks and servers are counted in bytes, and there are never more than a few.
+// Clients, ticks and servers are counted in bytes; there are only a few of each.
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 
 mod columns;
+mod describe;
 mod diagram;
 mod explore;
 mod fault;
+mod lang;
 mod live;
 pub mod load;
 mod model;
@@ -39,18 +42,17 @@ mod replay;
 mod scheme;
 mod schemes;
 mod server;
+mod server_error;
 pub mod svg;
 mod table;
-mod tell;
 mod trace;
-mod trouble;
 mod verdict;
 mod wire;
-mod words;
 pub mod workers;
 
 pub use diagram::diagram;
 pub use fault::{Fault, Faults};
+pub use lang::{Lang, Text};
 pub use live::{
     Entrance, Host, Job, Load, NotRun, Round, Score, Successor, Tally, WorkloadKind, chart, json_scores, scores, work,
     workload_scheme_ids,
@@ -64,4 +66,3 @@ pub use schemes::{catalog, find};
 pub use table::{json_table, table};
 pub use trace::{Row, Trace, Who};
 pub use verdict::{Finding, Verdict};
-pub use words::{Lang, Text};

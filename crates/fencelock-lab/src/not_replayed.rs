@@ -1,37 +1,37 @@
-//! Why a counterexample could not be done on a real server.
+//! Why a replay failed.
 
-use crate::trouble::trouble;
-use crate::words::Lang;
+use crate::lang::Lang;
+use crate::server_error::server_error;
 use std::fmt;
 
-/// Why there is no replay.
+/// Why a replay failed.
 #[derive(Debug)]
 pub enum NotReplayed {
-    /// This property holds, so there is nothing to show.
+    /// The property holds, so there is no counterexample.
     Holds,
-    /// It needs a replica.
+    /// The counterexample needs a replica.
     NeedsReplica,
-    /// The replica is none, or none of this master's.
+    /// The server is not a replica of this master.
     NoReplica(String),
-    /// The server did not do what was asked.
+    /// The server returned an error.
     Server(redis::RedisError),
-    /// The server does not do what the model says.
+    /// The server differs from the model.
     Differs {
-        /// Which step, counted from 1.
+        /// The number of the step, from 1.
         step: usize,
-        /// What the model says.
+        /// The result of the model.
         expected: String,
-        /// What the server says.
+        /// The result of the server.
         got: String,
     },
     /// The machine was too slow even for the longest ticks.
     TooSlow,
-    /// It was told to stop.
+    /// The replay was stopped.
     Stopped,
 }
 
 impl NotReplayed {
-    /// The reason, for people.
+    /// The reason as text.
     pub fn text(&self, lang: Lang) -> String {
         match (self, lang) {
             (Self::Holds, Lang::En) => "the property holds, so there is nothing to replay".to_owned(),
@@ -45,14 +45,14 @@ impl NotReplayed {
             }
             (Self::NoReplica(why), Lang::En) => format!("not a replica of that master: {why}"),
             (Self::NoReplica(why), Lang::Zh) => format!("不是该主库的从库：{why}"),
-            (Self::Server(error), lang) => trouble(error, lang),
+            (Self::Server(error), lang) => server_error(error, lang),
             (Self::Differs { step, expected, got }, Lang::En) => {
-                format!("step {step}: the model says {expected}, the server {got}")
+                format!("step {step}: the model returns {expected}, the server {got}")
             }
             (Self::Differs { step, expected, got }, Lang::Zh) => {
                 format!("第 {step} 步：模型认为是 {expected}，服务器是 {got}")
             }
-            (Self::TooSlow, Lang::En) => "this machine is too slow for it now".to_owned(),
+            (Self::TooSlow, Lang::En) => "this machine is too slow at the moment".to_owned(),
             (Self::TooSlow, Lang::Zh) => "这台机器现在太慢，没法按时执行".to_owned(),
             (Self::Stopped, Lang::En) => "stopped".to_owned(),
             (Self::Stopped, Lang::Zh) => "已中止".to_owned(),

@@ -1,19 +1,19 @@
-//! The page about all schemes, written by the search itself.
+//! The generated page about all schemes.
 
 use crate::diagram::diagram;
+use crate::lang::Lang;
 use crate::property::Property;
 use crate::table::cell;
 use crate::trace::Trace;
 use crate::verdict::Verdict;
-use crate::words::Lang;
 use std::fmt::Write;
 
-/// A page in Markdown, and the pictures that it shows.
+/// A page in Markdown, and its pictures.
 #[derive(Debug, Clone)]
 pub struct Page {
     /// The text.
     pub text: String,
-    /// Names and contents of the pictures, which lie in the directory `lab` beside the page.
+    /// File names and contents of the pictures, which are stored in the directory `lab` next to the page.
     pub pictures: Vec<(String, String)>,
 }
 

@@ -1,25 +1,25 @@
-//! What a lock must do.
+//! The properties of a correct lock.
 
-use crate::words::{Lang, Text};
+use crate::lang::{Lang, Text};
 
-/// Something that must hold in every state.
+/// A property that must hold in every state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Property {
-    /// Never are two clients between reading and writing what the lock protects.
+    /// Two clients are never between reading and writing the protected data.
     Exclusion,
-    /// Nobody deletes, overwrites or shortens the living lock of another.
+    /// No client deletes, overwrites or shortens a valid lock of another client.
     OwnLockOnly,
-    /// When everybody has been gone for as long as a lock lasts, the next one to come gets it at once.
+    /// Once all clients have been gone for one lifetime of the lock, the next client acquires it at once.
     NoDeadLock,
-    /// No write is accepted after a later holder has begun.
+    /// No write is accepted after a later holder has started.
     NoLateWrite,
 }
 
 impl Property {
-    /// All of them, in the order of the table.
+    /// All properties, in the order of the table.
     pub const ALL: [Self; 4] = [Self::Exclusion, Self::OwnLockOnly, Self::NoDeadLock, Self::NoLateWrite];
 
-    /// Its name on the command line and in JSON.
+    /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exclusion => "exclusion",
@@ -29,7 +29,7 @@ impl Property {
         }
     }
 
-    /// Its name in a table.
+    /// The name in a table.
     pub const fn label(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Exclusion => Text::new("one holder", "互斥"),
@@ -40,7 +40,7 @@ impl Property {
         text.get(lang)
     }
 
-    /// What it demands, as a sentence.
+    /// The property as a sentence.
     pub const fn meaning(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Exclusion => {
@@ -62,7 +62,7 @@ impl Property {
         text.get(lang)
     }
 
-    /// What has happened where it is broken.
+    /// What happens when the property is violated.
     pub const fn breach(self, lang: Lang) -> &'static str {
         let text = match self {
             Self::Exclusion => Text::new("two clients work at the same time", "两个客户端同时在锁内执行"),

@@ -1,46 +1,46 @@
-//! A lock scheme as data: what each client does, line by line.
+//! A lock scheme as data: the operations of each client, line by line.
 
 use crate::fault::Fault;
+use crate::lang::Text;
 use crate::property::Property;
-use crate::words::Text;
 
-/// What a client writes into the key.
+/// The value that a client writes into the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// The number 1, as everybody else.
+    /// The number 1, the same for all clients.
     One,
-    /// Something unique to this client.
+    /// A value unique to this client.
     Id,
-    /// The time by the client's own clock.
+    /// The time of the client's clock.
     Now,
-    /// The time by the client's own clock at which the lock is to end.
+    /// The time of the client's clock at which the lock expires.
     Deadline,
 }
 
-/// One thing that a client does. Each is atomic; other clients, time and faults come in between any two.
+/// An operation of a client. Each is atomic; other clients, time and faults run between any two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// `SETNX`: yes takes the lock.
+    /// `SETNX`; yes acquires the lock.
     SetNx(Content),
-    /// `SET NX EX`: yes takes the lock.
+    /// `SET NX EX`; yes acquires the lock.
     SetNxEx(Content),
-    /// `SET NX EX` and the next fencing token, in one script: yes takes the lock.
+    /// `SET NX EX` and the next fencing token in one script; yes acquires the lock.
     Claim,
-    /// `EXPIRE` with the full time.
+    /// `EXPIRE` with the full TTL.
     Expire,
-    /// `EXPIRE 0`; yes if there was a key.
+    /// `EXPIRE 0`; yes if the key existed.
     ExpireNow,
-    /// `TTL`: yes if the key is there without one.
+    /// `TTL`; yes if the key exists and has no TTL.
     HasNoTtl,
-    /// `GET`: yes if it is the client's own value.
+    /// `GET`; yes if the value is the client's own.
     GetIsMine,
-    /// `GET` of a deadline, which is remembered.
+    /// `GET` of a deadline, which the client stores.
     GetDeadline,
-    /// Compares the remembered deadline with the client's own clock: yes if it has passed, or if there was none.
+    /// Compares the stored deadline with the client's clock; yes if it has passed, or if there was none.
     HasPassed,
-    /// `GETSET` of a new deadline: yes takes the lock, if the old one is the remembered one.
+    /// `GETSET` of a new deadline; yes acquires the lock, if the old deadline equals the stored one.
     GetSetIsSame,
-    /// `DEL`; yes if there was a key.
+    /// `DEL`; yes if the key existed.
     Del,
     /// `MULTI`, `DEL`, `EXEC`.
     MultiDel,
@@ -50,30 +50,31 @@ pub enum Op {
     SetNode(u8),
     /// The script that compares and deletes, on one of three servers.
     DelNode(u8),
-    /// Counts: yes takes the lock, if there are two votes of three and there is time left since the first was asked for.
+    /// Counts the votes; yes acquires the lock, if there are two votes of three and time is left since the first
+    /// request.
     HasMajority,
-    /// Takes a lock that the system itself frees when its holder dies.
+    /// Acquires a lock that the system releases when its holder dies.
     Lock,
-    /// Gives that lock back.
+    /// Releases that lock.
     Unlock,
-    /// Begins the work that the lock protects: reads the stock. Yes unless the token is refused.
+    /// Starts the protected work: reads the stock. Yes unless the token is rejected.
     Enter,
-    /// Looks at the own lease: yes if it has not ended.
+    /// Checks the client's lease; yes if it has not ended.
     IsHeld,
-    /// Ends the work: writes the stock. Yes unless the token is refused.
+    /// Ends the work: writes the stock. Yes unless the token is rejected.
     Write,
-    /// Waits a little and begins again, a bounded number of times; then it is as `Busy`.
+    /// Waits and starts again, a bounded number of times; then the same as `Busy`.
     Retry,
-    /// Gives up, because another has the lock.
+    /// Gives up, because another client holds the lock.
     Busy,
-    /// Has finished.
+    /// Finished.
     Done,
 }
 
-/// A line of a scheme: what is done, and the number of the line that follows.
+/// A line of a scheme: an operation, and the numbers of the lines that may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// The next line after a yes.
     pub yes: u8,
@@ -81,48 +82,48 @@ pub struct Line {
     pub no: u8,
 }
 
-/// Where the lock lives.
+/// Where the lock is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
     /// One Redis.
     Redis,
-    /// A Redis and its replica, which may take over.
+    /// A Redis server and its replica, which may be promoted.
     Replicated,
     /// Three independent Redis servers.
     Three,
-    /// The process or the operating system, which sees its holder die.
+    /// In the process or the operating system, which detects the death of the holder.
     System,
 }
 
-/// One way to build a lock.
+/// A way to build a lock.
 #[derive(Debug, Clone)]
 pub struct Scheme {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub id: &'static str,
-    /// What it is, in one line.
+    /// A description in one line.
     pub title: Text,
-    /// What to do instead, or what it rests on.
+    /// What to do instead, or what the scheme relies on.
     pub advice: Text,
-    /// Its lines; each client begins with the first.
+    /// The lines; each client starts with the first.
     pub lines: Vec<Line>,
-    /// Where the lock lives.
+    /// Where the lock is stored.
     pub home: Home,
-    /// Whether a hold ends by itself.
+    /// Whether a hold expires.
     pub has_lease: bool,
     /// Whether a watchdog renews the lease while the client runs.
     pub is_renewed: bool,
-    /// Whether what is protected refuses a fencing token smaller than the greatest it has seen.
+    /// Whether the protected resource rejects a fencing token smaller than the greatest it has seen.
     pub is_fenced: bool,
-    /// How many clients the search has: two or three.
+    /// The number of clients of a search: two or three.
     pub clients: u8,
-    /// The faults that it is searched with, beside the run without any.
+    /// The faults that a search includes, in addition to the search without faults.
     pub faults: Vec<Fault>,
-    /// What its article, or ours, shows it for.
+    /// The violation that its article, or this project, shows.
     pub exhibit: Option<(Property, Option<Fault>)>,
 }
 
 impl Op {
-    /// Whether it gives the lock back: what a broken connection keeps from arriving.
+    /// Whether the operation releases the lock, so that a broken connection prevents it.
     pub const fn is_release(self) -> bool {
         matches!(self, Self::Del | Self::MultiDel | Self::CompareDel | Self::ExpireNow | Self::DelNode(_))
     }

@@ -1,10 +1,10 @@
-//! A real server, as far as replays and stories need one.
+//! A connection to a real server.
 
 use crate::not_replayed::NotReplayed;
 use redis::{Connection, FromRedisValue, RedisResult, Value, cmd};
 use std::time::Duration;
 
-/// A server of the same machine or network that takes longer is out of order.
+/// The timeout of a server on the same machine or network.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection.
@@ -18,7 +18,8 @@ impl Server {
         Ok(this)
     }
 
-    /// For a process that is going to be stopped: on Linux, whoever reads with a time limit is then told `EINTR` in the end.
+    /// For a process that will be stopped: on Linux, a read with a timeout fails with `EINTR` when the process
+    /// continues.
     pub(crate) fn connect_to_be_stopped(url: &str) -> RedisResult<Self> {
         Ok(Self(redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?))
     }
@@ -28,7 +29,7 @@ impl Server {
         cmd(name).arg(rest).query(&mut self.0)
     }
 
-    /// Sends the words of a command about a lock.
+    /// Sends a command about a lock.
     pub(crate) fn send(&mut self, words: &[String], lock: &str) -> RedisResult<Value> {
         if words.first().is_some_and(|word| word == "MULTI") {
             return self.delete_in_transaction(lock);
@@ -36,8 +37,8 @@ impl Server {
         self.ask(words)
     }
 
-    /// Several commands at once, with nobody else's in between.
-    pub(crate) fn together<T: FromRedisValue>(&mut self, commands: &[&[&str]]) -> RedisResult<T> {
+    /// Runs several commands in one transaction.
+    pub(crate) fn transaction<T: FromRedisValue>(&mut self, commands: &[&[&str]]) -> RedisResult<T> {
         let mut pipe = redis::pipe();
         pipe.atomic();
         for words in commands {
@@ -48,24 +49,24 @@ impl Server {
         pipe.query(&mut self.0)
     }
 
-    /// `MULTI`, `DEL`, `EXEC`: the answer of the `DEL`.
+    /// `MULTI`, `DEL`, `EXEC`: returns the reply of `DEL`.
     fn delete_in_transaction(&mut self, key: &str) -> RedisResult<Value> {
         let (deleted,): (i64,) = redis::pipe().atomic().del(key).query(&mut self.0)?;
         Ok(Value::Int(deleted))
     }
 
-    /// The value of a key, and the milliseconds that it has left.
-    pub(crate) fn look(&mut self, key: &str) -> RedisResult<(Option<String>, i64)> {
+    /// The value of a key, and its remaining milliseconds.
+    pub(crate) fn value_and_ttl(&mut self, key: &str) -> RedisResult<(Option<String>, i64)> {
         redis::pipe().atomic().get(key).pttl(key).query(&mut self.0)
     }
 
     pub(crate) fn remove(&mut self, keys: &[String]) {
-        // A server that is gone by now cannot be cleaned up.
+        // An unreachable server cannot be cleaned up.
         let _: RedisResult<Value> = cmd("DEL").arg(keys).query(&mut self.0);
     }
 
-    /// Removes every key whose name has this part, looking through all of them.
-    pub(crate) fn sweep(&mut self, part: &str) -> RedisResult<()> {
+    /// Removes every key whose name contains `part`. Scans all keys.
+    pub(crate) fn remove_matching(&mut self, part: &str) -> RedisResult<()> {
         let mut cursor = 0_u64;
         loop {
             let mut scan = cmd("SCAN");
@@ -88,7 +89,7 @@ impl Server {
         match (field("role"), field("master_host"), field("master_port"), field("master_link_status")) {
             (Some("slave"), Some(host), Some(port), Some("up")) => Ok((host.to_owned(), port.to_owned())),
             (Some("slave"), ..) => Err(NotReplayed::NoReplica("its link to the master is down".to_owned())),
-            _ => Err(NotReplayed::NoReplica("its role is another".to_owned())),
+            _ => Err(NotReplayed::NoReplica("the server has another role".to_owned())),
         }
     }
 

@@ -1,8 +1,8 @@
-//! As much of SVG as the pictures need.
+//! A minimal SVG writer.
 
 use std::fmt::Write;
 
-/// A picture that grows.
+/// A picture under construction.
 #[derive(Debug)]
 pub struct Svg {
     style: &'static str,
@@ -11,7 +11,7 @@ pub struct Svg {
     body: String,
 }
 
-/// Text as it stands in XML.
+/// Escapes text for XML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -24,12 +24,12 @@ pub(crate) const STYLE: &str = "text{font:13px \"DejaVu Sans\",\"Noto Sans CJK S
 
 // Writing to a string cannot fail.
 impl Svg {
-    /// With the rules of a style sheet, and so many decimals in each coordinate.
+    /// A picture with a style sheet, and the number of decimals of each coordinate.
     pub const fn new(style: &'static str, digits: usize) -> Self {
         Self { style, digits, body: String::new() }
     }
 
-    /// A rectangle, by its upper left corner and its size. `look` is further attributes.
+    /// A rectangle, given by its upper left corner and its size. `look` contains further attributes.
     pub fn rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), look: &str) {
         let digits = self.digits;
         let _ = writeln!(
@@ -38,7 +38,7 @@ impl Svg {
         );
     }
 
-    /// The same, with what a pointer shows; wide enough to be pointed at.
+    /// A rectangle with a tooltip, wide enough to point at.
     pub fn titled_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), look: &str, title: &str) {
         let (digits, w, title) = (self.digits, w.max(0.8), escape(title));
         let _ = writeln!(
@@ -56,14 +56,14 @@ impl Svg {
         );
     }
 
-    /// Text that begins here; `class` is one of the style sheet.
+    /// Text that starts at this point; `class` is a class of the style sheet.
     pub fn text(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
         let digits = self.digits;
         let _ =
             writeln!(self.body, r#"<text x="{x:.digits$}" y="{y:.digits$}" class="{class}">{}</text>"#, escape(text));
     }
 
-    /// Points of one colour: a path, which is much shorter than as many circles.
+    /// Points of one colour, as one path, which is much shorter than a circle for each point.
     pub fn dots(&mut self, points: &[(f64, f64)], colour: &str) {
         let digits = self.digits;
         let _ = write!(self.body, r#"<path d=""#);
@@ -73,14 +73,14 @@ impl Svg {
         let _ = writeln!(self.body, r#"" stroke="{colour}" stroke-width="2.6" stroke-linecap="round" fill="none"/>"#);
     }
 
-    /// An arrow head that points to the right, or to the left.
+    /// An arrow head that points to the right or to the left.
     pub(crate) fn head(&mut self, (x, y): (f64, f64), right: bool, colour: &str) {
         let back = if right { x - 9.0 } else { x + 9.0 };
         let (up, down) = (y - 4.0, y + 4.0);
         let _ = writeln!(self.body, r#"<path d="M{x:.0} {y:.0}L{back:.0} {up:.0}V{down:.0}Z" fill="{colour}"/>"#);
     }
 
-    /// The picture on a white ground of this size.
+    /// The finished picture, with a white background and this size.
     pub fn finish(self, (width, height): (f64, f64)) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \

@@ -1,15 +1,15 @@
-//! All schemes at a glance.
+//! The table of all schemes.
 
 use crate::columns::{padded, widths};
 use crate::fault::Fault;
+use crate::lang::Lang;
 use crate::property::Property;
 use crate::verdict::{Finding, Verdict};
-use crate::words::Lang;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A table of schemes and properties: what holds, or what breaks it and in how many steps.
+/// A table of schemes and properties: whether a property holds, or which fault violates it and in how many steps.
 pub fn table(verdicts: &[Verdict], lang: Lang, colours: bool) -> String {
     let mut rows = vec![head(lang)];
     rows.extend(verdicts.iter().map(|verdict| {
@@ -83,7 +83,7 @@ overrun: the work outlasts the lock. pause: the whole process stands still. cloc
     }
 }
 
-/// The table for programs.
+/// The table as JSON.
 pub fn json_table(verdicts: &[Verdict]) -> Value {
     let row = |verdict: &Verdict| {
         let properties = Property::ALL.map(|property| {

@@ -1,67 +1,67 @@
-//! A counterexample that can be read.
+//! A counterexample in readable form.
 
 use crate::columns::{padded, width, wrapped};
+use crate::describe;
 use crate::fault::Faults;
+use crate::lang::Lang;
 use crate::model::Model;
 use crate::model::state::{Action, State, Step};
 use crate::property::Property;
 use crate::scheme::Home;
-use crate::tell;
 use crate::verdict::Verdict;
-use crate::words::Lang;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Who does a step.
+/// The actor of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// A client, counted from 0.
     Client(u8),
-    /// Time passes.
+    /// Time.
     Time,
-    /// Something happens to the servers.
+    /// The servers.
     Servers,
 }
 
-/// One step of a trace.
+/// A step of a trace.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Who does it.
+    /// The actor.
     pub who: Who,
-    /// The ticks that have passed after it.
+    /// The number of ticks that have passed after the step.
     pub tick: u8,
-    /// What is sent to Redis, or done without asking it.
-    pub deed: String,
-    /// What came back.
+    /// The command, or the local operation.
+    pub operation: String,
+    /// The reply.
     pub reply: Option<String>,
     /// The step as a sentence.
     pub sentence: String,
-    /// The lock afterwards.
+    /// The lock after the step.
     pub lock: String,
-    /// Whose lock it is afterwards; on three servers that takes two.
+    /// The owner of the lock after the step; on three servers, the client with two of them.
     pub owner: Option<u8>,
-    /// Which clients are at work afterwards.
+    /// The clients that are working after the step.
     pub inside: Vec<bool>,
-    /// Whether `deed` goes to Redis.
+    /// Whether `operation` is a Redis command.
     pub is_command: bool,
     /// Whether the client dies, or its command does not arrive.
     pub fails: bool,
 }
 
-/// A shortest way to break a property, told in one language.
+/// A shortest violation of a property, described in one language.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// The scheme's name.
+    /// The name of the scheme.
     pub scheme: &'static str,
-    /// What it breaks.
+    /// The violated property.
     pub property: Property,
-    /// The faults that had to be allowed.
+    /// The faults that were allowed.
     pub faults: Faults,
-    /// The clients that take part.
+    /// The number of clients.
     pub clients: u8,
-    /// Its steps.
+    /// The steps.
     pub rows: Vec<Row>,
-    /// What the scheme is.
+    /// The description of the scheme.
     pub title: &'static str,
     /// What to do instead.
     pub advice: &'static str,
@@ -69,7 +69,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The shortest way found to break `property` if these faults may happen; `None` if there is none.
+    /// The shortest violation of `property` with these faults; `None` if there is none.
     pub fn of(verdict: &Verdict, property: Property, faults: impl Into<Faults>, lang: Lang) -> Option<Self> {
         let faults = faults.into();
         let way = verdict.way(property, faults)?;
@@ -86,7 +86,7 @@ impl Trace {
         Some(Self { scheme: verdict.scheme.id, property, faults, clients, rows, title, advice, lang })
     }
 
-    /// The language it is told in.
+    /// The language of the text.
     pub const fn lang(&self) -> Lang {
         self.lang
     }
@@ -103,7 +103,7 @@ impl Trace {
         }
     }
 
-    /// The trace in columns, then in sentences, for a terminal that is `cells` wide.
+    /// The trace as columns and sentences, for a terminal `cells` wide.
     pub fn text(&self, cells: usize) -> String {
         let pick = |en, zh| self.lang.pick(en, zh);
         let mut text = format!("{}{}{}\n{}\n\n", self.scheme, self.lang.pick(": ", "："), self.title, self.headline());
@@ -112,11 +112,11 @@ impl Trace {
         for (number, row) in (1..).zip(&self.rows) {
             let _ = writeln!(text, "{number:>3}. {}", row.sentence);
         }
-        let told = [
+        let sections = [
             (pick("What went wrong", "出了什么问题"), self.property.breach(self.lang)),
             (pick("What to do", "应该怎么做"), self.advice),
         ];
-        for (heading, body) in told {
+        for (heading, body) in sections {
             let stop = if body.ends_with(['.', '。']) { "" } else { pick(".", "。") };
             let body = format!("{heading}{}{body}{stop}", pick(": ", "："));
             text.push('\n');
@@ -128,10 +128,10 @@ impl Trace {
     }
 
     fn columns(&self) -> String {
-        let head: Vec<_> = (0..self.clients).map(tell::name).collect();
+        let head: Vec<_> = (0..self.clients).map(describe::name).collect();
         let cell = |row: &Row| match &row.reply {
-            Some(reply) => format!("{} -> {reply}", row.deed),
-            None => row.deed.clone(),
+            Some(reply) => format!("{} -> {reply}", row.operation),
+            None => row.operation.clone(),
         };
         let mut widths: Vec<_> = head.iter().map(|name| width(name)).collect();
         for row in &self.rows {
@@ -152,13 +152,13 @@ impl Trace {
                 let is_its = row.who == Who::Client(client);
                 let _ = write!(text, " {} ", padded(&if is_its { cell(row) } else { String::new() }, *width));
             }
-            let told = if row.who == Who::Servers {
-                format!("{}{}", row.deed, self.lang.pick(": ", "："))
+            let operation = if row.who == Who::Servers {
+                format!("{}{}", row.operation, self.lang.pick(": ", "："))
             } else {
                 String::new()
             };
             let lock = if row.lock == before { "" } else { &row.lock };
-            let _ = write!(text, " {told}{lock}");
+            let _ = write!(text, " {operation}{lock}");
             text.truncate(text.trim_end().len());
             text.push('\n');
             before.clone_from(&row.lock);
@@ -166,16 +166,16 @@ impl Trace {
         text
     }
 
-    /// The same for programs.
+    /// The trace as JSON.
     pub fn json(&self) -> Value {
         let steps = self.rows.iter().map(|row| {
             let who = match row.who {
-                Who::Client(client) => tell::name(client),
+                Who::Client(client) => describe::name(client),
                 Who::Time => "time".to_owned(),
                 Who::Servers => "servers".to_owned(),
             };
             json!({
-                "who": who, "tick": row.tick, "deed": row.deed, "reply": row.reply,
+                "who": who, "tick": row.tick, "operation": row.operation, "reply": row.reply,
                 "text": row.sentence, "lock": row.lock,
             })
         });
@@ -190,7 +190,7 @@ impl Trace {
     }
 }
 
-/// Whose lock it is: on three servers, who has two of them.
+/// The owner of the lock: on three servers, the client with two of them.
 fn owner(model: &Model<'_>, state: &State) -> Option<u8> {
     let of = |at: usize| state.keys[at].map(|entry| entry.owner);
     if model.scheme.home != Home::Three {
@@ -205,9 +205,11 @@ fn row(model: &Model<'_>, before: &State, action: Action, step: &Step, lang: Lan
         Action::Tick => Who::Time,
         _ => action.client().map_or(Who::Servers, Who::Client),
     };
-    let deed = match (&command, action) {
-        (Some(command), _) => tell::command(command, model.scheme.home),
-        (None, Action::Step(client)) => tell::deed(model.op(before, usize::from(client)), step, lang).to_owned(),
+    let operation = match (&command, action) {
+        (Some(command), _) => describe::command(command, model.scheme.home),
+        (None, Action::Step(client)) => {
+            describe::operation(model.op(before, usize::from(client)), step, lang).to_owned()
+        }
         (None, Action::Crash(_)) => lang.pick("crashes", "崩溃").to_owned(),
         (None, Action::Replicate) => lang.pick("copied", "同步").to_owned(),
         (None, Action::Failover) => lang.pick("failover", "主从切换").to_owned(),
@@ -218,10 +220,10 @@ fn row(model: &Model<'_>, before: &State, action: Action, step: &Step, lang: Lan
     Row {
         who,
         tick: step.after.now,
-        deed,
-        reply: tell::reply(step.reply, lang),
-        sentence: tell::sentence(model, before, action, step, lang),
-        lock: tell::servers(model, &step.after, lang),
+        operation,
+        reply: describe::reply(step.reply, lang),
+        sentence: describe::sentence(model, before, action, step, lang),
+        lock: describe::servers(model, &step.after, lang),
         owner: owner(model, &step.after),
         inside: inside.map(|(at, client)| step.after.running(at) && client.inside).collect(),
         is_command: command.is_some(),

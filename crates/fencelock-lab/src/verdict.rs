@@ -1,4 +1,4 @@
-//! What a scheme keeps, and what it breaks under which fault.
+//! Which properties a scheme keeps, and which faults violate them.
 
 use crate::explore::{Explored, explore};
 use crate::fault::{Fault, Faults};
@@ -6,50 +6,50 @@ use crate::model::state::Action;
 use crate::property::Property;
 use crate::scheme::Scheme;
 
-/// One search: the faults that could happen, and what it found.
+/// A search: the faults that could happen, and the result.
 #[derive(Debug, Clone)]
 struct Search {
     faults: Faults,
     found: Explored,
 }
 
-/// Everything that was found out about a scheme.
+/// All results about a scheme.
 #[derive(Debug, Clone)]
 pub struct Verdict {
     /// The scheme.
     pub scheme: Scheme,
-    /// With no fault, and with each alone.
+    /// The searches with no fault, and with each fault alone.
     searches: Vec<Search>,
-    /// For each property, all faults at once that do not break it alone; if that breaks it, the fewest of them that do.
+    /// For each property, all faults that do not violate it alone; if they do together, the smallest such set.
     together: Vec<(Property, Search)>,
 }
 
-/// How a property fares.
+/// The result for a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
-    /// It holds in each of so many states, under every fault of the scheme, one at a time and all together.
+    /// The property holds in all states, with each fault of the scheme alone and with all of them.
     Holds {
-        /// The states of the largest search.
+        /// The number of states of the largest search.
         states: usize,
     },
-    /// It can be broken.
+    /// The property can be violated.
     Breaks {
-        /// The mildest fault that it takes; `None` if it takes none.
+        /// The mildest fault needed; `None` if no fault is needed.
         fault: Option<Fault>,
-        /// The fewest steps.
+        /// The smallest number of steps.
         steps: usize,
     },
-    /// No fault breaks it alone, but several together do.
+    /// No single fault violates the property, but several together do.
     BreaksTogether {
-        /// The fewest.
+        /// The smallest set of faults.
         faults: Faults,
-        /// The fewest steps.
+        /// The smallest number of steps.
         steps: usize,
     },
 }
 
 impl Verdict {
-    /// Searches a scheme with no fault, with each of its faults, and with all those together that break nothing alone.
+    /// Searches a scheme with no fault, with each fault alone, and with all faults that violate nothing alone.
     pub fn of(scheme: Scheme) -> Self {
         let search = |faults: Faults| Search { faults, found: explore(&scheme, faults) };
         let each = std::iter::once(None).chain(scheme.faults.iter().copied().map(Some));
@@ -68,7 +68,7 @@ impl Verdict {
         Self { scheme, searches, together }
     }
 
-    /// How a property fares.
+    /// The result for a property.
     pub fn finding(&self, property: Property) -> Finding {
         let alone = self.searches.iter().find_map(|search| Some((search.faults, search.found.way(property)?)));
         if let Some((faults, way)) = alone {
@@ -81,18 +81,18 @@ impl Verdict {
         }
     }
 
-    /// The search with several faults that do not break a property alone.
+    /// The search with several faults that do not violate a property alone.
     fn of_several(&self, property: Property) -> &Search {
         let found = self.together.iter().find(|(this, _)| *this == property);
         &found.expect("every property was searched").1
     }
 
-    /// The faults that were searched, in order; the first is none.
+    /// The faults that were searched, in order. The first is no fault.
     pub fn faults(&self) -> impl Iterator<Item = Option<Fault>> + '_ {
         self.searches.iter().map(|search| search.faults.iter().next())
     }
 
-    /// The fewest steps to break `property` when these faults may happen; `None` if it holds, or was not searched with them.
+    /// The smallest number of steps that violate `property` with these faults; `None` if it holds, or was not searched.
     pub fn steps(&self, property: Property, faults: impl Into<Faults>) -> Option<usize> {
         self.way(property, faults.into()).map(<[Action]>::len)
     }
@@ -102,8 +102,8 @@ impl Verdict {
         self.searches.iter().chain(several).find(|search| search.faults == faults)?.found.way(property)
     }
 
-    /// Everything that breaks it: which property, under which faults, in how many steps. Several faults break it together
-    /// where none does alone.
+    /// All violations: the property, the faults, and the number of steps. A set of several faults is listed only where
+    /// no single fault is enough.
     pub fn exhibits(&self) -> Vec<(Property, Faults, usize)> {
         let alone = self.searches.iter().flat_map(|search| {
             search.found.broken.iter().map(move |(property, way)| (*property, search.faults, way.len()))
@@ -115,7 +115,7 @@ impl Verdict {
         alone.chain(several).collect()
     }
 
-    /// What is shown unless asked otherwise: its own exhibit, or `property` under the mildest fault that breaks it.
+    /// The default choice: the exhibit of the scheme, or `property` with the mildest fault that violates it.
     pub fn chosen(&self, property: Option<Property>, fault: Option<Fault>) -> Option<(Property, Faults)> {
         let fits = |p: Property, faults: Faults| {
             property.is_none_or(|property| property == p)

@@ -1,13 +1,13 @@
-//! Commands of the model as a real server takes them: real keys, real scripts, milliseconds.
+//! Converts commands of the model to commands of a real server: key names, scripts, milliseconds.
 
 use crate::model::command::{Command, Script, Word};
 use crate::model::state::Value;
 use std::time::Duration;
 
-/// Reads or writes what the lock protects for the bearer of a fencing token.
+/// Reads or writes the protected data with a fencing token.
 pub(crate) const GUARDED: &str = include_str!("lua/guarded.lua");
 
-/// The real names of what a command speaks of.
+/// The key names and the TTL of a command.
 pub(crate) struct Wire {
     pub(crate) lock: String,
     pub(crate) fence: String,

@@ -1,4 +1,4 @@
-//! What breaks, in how many steps; and what holds, in how many states.
+//! The violations of each scheme with their number of steps, and the properties that hold with their number of states.
 #![allow(missing_docs)]
 
 use fencelock_lab::{
@@ -12,7 +12,7 @@ fn verdicts() -> Vec<Verdict> {
     catalog().into_iter().map(Verdict::of).collect()
 }
 
-/// Compares a file of the project with what it should say. `FENCELOCK_UPDATE=1` writes it instead.
+/// Compares a file of the project with its expected content. `FENCELOCK_UPDATE=1` writes it instead.
 fn is_up_to_date(file: &Path, text: &str) {
     if std::env::var_os("FENCELOCK_UPDATE").is_some() {
         fs::create_dir_all(file.parent().expect("a directory")).expect("a directory that can be made");
@@ -27,7 +27,7 @@ fn project(file: &str) -> PathBuf {
 }
 
 #[test]
-fn the_shortest_ways_to_break_each_scheme_are_as_long_as_they_were() {
+fn the_shortest_violations_have_the_recorded_length() {
     let mut pins = String::new();
     for verdict in verdicts() {
         for (property, faults, steps) in verdict.exhibits() {
@@ -39,7 +39,7 @@ fn the_shortest_ways_to_break_each_scheme_are_as_long_as_they_were() {
 }
 
 #[test]
-fn what_holds_was_searched_to_the_end() {
+fn the_search_of_a_property_that_holds_is_complete() {
     let mut kept = 0;
     for verdict in verdicts() {
         for property in Property::ALL {
@@ -49,22 +49,22 @@ fn what_holds_was_searched_to_the_end() {
             }
         }
     }
-    assert!(kept > 30, "only {kept} promises are kept");
+    assert!(kept > 30, "only {kept} properties hold");
 }
 
 #[test]
-fn every_exhibit_of_the_articles_is_broken_as_they_say() {
+fn every_exhibit_is_violated_as_its_article_says() {
     for verdict in verdicts() {
         if let Some((property, fault)) = verdict.scheme.exhibit {
             assert!(verdict.steps(property, fault).is_some(), "{} keeps {property:?}", verdict.scheme.id);
         } else {
-            assert!(verdict.exhibits().is_empty(), "{} has nothing to show", verdict.scheme.id);
+            assert!(verdict.exhibits().is_empty(), "{} has no violation", verdict.scheme.id);
         }
     }
 }
 
 #[test]
-fn the_pages_are_what_the_lab_writes() {
+fn the_generated_pages_are_up_to_date() {
     let verdicts = verdicts();
     for (lang, dir) in [(Lang::En, "docs/en"), (Lang::Zh, "docs/zh-CN")] {
         let (written, dir) = (page(&verdicts, lang), project(dir));
@@ -88,43 +88,43 @@ fn swap(lines: &mut [Line], from: Op, to: Op) {
         line.op = to;
         swapped += 1;
     }
-    assert!(swapped > 0, "no {from:?} to be changed");
+    assert!(swapped > 0, "no {from:?} to change");
 }
 
 #[test]
-fn a_release_without_its_owner_check_steals() {
+fn a_release_without_owner_check_deletes_the_lock_of_another_client() {
     let verdict = mutant("s2-6-token-lua", |scheme| swap(&mut scheme.lines, Op::CompareDel, Op::Del));
     assert_eq!(verdict.steps(Property::OwnLockOnly, Some(Fault::Overrun)), Some(7));
 }
 
 #[test]
-fn a_lock_without_its_expiry_outlives_a_crash() {
+fn a_lock_without_expiry_stays_after_a_crash() {
     let without = |scheme: &mut Scheme| swap(&mut scheme.lines, Op::SetNxEx(Content::Id), Op::SetNx(Content::Id));
     let verdict = mutant("s2-6-token-lua", without);
     assert_eq!(verdict.steps(Property::NoDeadLock, Some(Fault::Crash)), Some(5));
 }
 
 #[test]
-fn a_token_that_nobody_checks_lets_a_late_write_pass() {
+fn a_token_without_a_check_accepts_a_late_write() {
     let verdict = mutant("fencelock", |scheme| scheme.is_fenced = false);
     assert!(verdict.steps(Property::NoLateWrite, Some(Fault::Pause)).is_some());
 }
 
 #[test]
-fn a_lock_that_is_not_renewed_does_not_survive_an_overrun() {
+fn a_lock_without_renewal_is_lost_in_an_overrun() {
     let verdict = mutant("fencelock", |scheme| scheme.is_renewed = false);
     assert!(verdict.steps(Property::Exclusion, Some(Fault::Overrun)).is_some());
     assert_eq!(mutant("fencelock", |_| ()).steps(Property::Exclusion, Some(Fault::Overrun)), None);
 }
 
 #[test]
-fn a_lock_whose_keeper_sees_nobody_die_is_dead_after_a_crash() {
+fn a_lock_without_death_detection_stays_after_a_crash() {
     let verdict = mutant("s2-process", |scheme| scheme.home = Home::Redis);
     assert!(verdict.steps(Property::NoDeadLock, Some(Fault::Crash)).is_some());
 }
 
 #[test]
-fn a_client_that_does_not_count_its_votes_meets_another() {
+fn a_client_that_ignores_its_votes_overlaps_with_another() {
     let verdict = mutant("s4-redlock", |scheme| {
         let count = scheme.lines.iter_mut().find(|line| line.op == Op::HasMajority).expect("a count");
         count.no = count.yes;

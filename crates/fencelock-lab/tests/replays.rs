@@ -1,4 +1,4 @@
-//! What breaks in the model breaks on a real server.
+//! Every violation in the model also happens on a real server.
 #![allow(missing_docs)]
 
 use fencelock_lab::{Fault, NotReplayed, Property, ReplayTarget, Verdict, catalog, find, replay};
@@ -27,7 +27,7 @@ fn every_counterexample_without_a_failover_happens_on_a_real_server() {
         }
     }
     assert!(seen > 40, "only {seen} were replayed");
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "nothing stays behind");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "no key is left");
 }
 
 #[test]
@@ -47,33 +47,33 @@ fn every_failover_happens_on_a_master_and_its_replica() {
             assert!(replayed.is_ok(), "{id} {property:?}: {}", replayed.unwrap_err());
         }
     }
-    assert_eq!(master.command(&["DBSIZE"]), Reply::Int(0), "nothing stays behind");
+    assert_eq!(master.command(&["DBSIZE"]), Reply::Int(0), "no key is left");
     let role = replica.command(&["INFO", "replication"]);
     assert!(role.text().is_some_and(|info| info.contains("role:slave")), "{role:?}");
 }
 
 #[test]
-fn a_failover_without_a_replica_is_refused() {
+fn a_failover_without_a_replica_is_rejected() {
     let Some(server) = redis_or_skip() else { return };
     let verdict = Verdict::of(find("s3-replica-lag").expect("a scheme"));
-    let refused =
+    let rejected =
         replay(&verdict, Property::Exclusion, Some(Fault::Failover), &ReplayTarget::new(&server.url()), &GO_ON);
-    assert!(matches!(refused, Err(NotReplayed::NeedsReplica)), "{refused:?}");
+    assert!(matches!(rejected, Err(NotReplayed::NeedsReplica)), "{rejected:?}");
 }
 
 #[test]
-fn a_server_that_does_something_else_is_found_out() {
+fn a_server_that_differs_from_the_model_is_detected() {
     let Some(server) = redis_or_skip() else { return };
-    // Whoever may not delete gets another answer than the model's.
+    // A user without permission for DEL gets another reply than in the model.
     let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
     server.command(&["ACL", "SETUSER", "default", "-del"]);
-    let refused =
+    let rejected =
         replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &GO_ON);
-    assert!(matches!(refused, Err(NotReplayed::Server(_))), "{refused:?}");
+    assert!(matches!(rejected, Err(NotReplayed::Server(_))), "{rejected:?}");
 }
 
 #[test]
-fn a_replay_that_is_told_to_stop_leaves_nothing_behind() {
+fn a_stopped_replay_leaves_no_key() {
     let Some(server) = redis_or_skip() else { return };
     let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
     let stop = AtomicBool::new(true);

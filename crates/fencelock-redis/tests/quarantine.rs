@@ -209,7 +209,7 @@ async fn two_lists_of_nodes_and_two_longest_ttls_fail_loudly_whoever_comes_secon
     for (other, what) in [
         (redlock([a, d], "max_ttl=30000&trust_empty=true"), "it belongs to"),
         (redlock([a, b, c], "max_ttl=40000&trust_empty=true"), "leases last at most 30 s"),
-        (alone(a), "a Redis that stands alone"),
+        (alone(a), "a standalone Redis server"),
     ] {
         let refused = refusal(&other).await;
         assert!(refused.is_permanent() && refused.to_string().contains(what), "{refused}");

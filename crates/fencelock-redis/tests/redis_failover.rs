@@ -31,7 +31,7 @@ impl Pair {
     /// get as far as to hear what the other knows.
     fn fail_over(&self) {
         self.master.command(&["REPLICAOF", "127.0.0.1", "1"]);
-        self.address.lead_to(self.other.port());
+        self.address.forward_to(self.other.port());
     }
 }
 

@@ -5,7 +5,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock::backends::{ManualClock, Memory};
-use fencelock_conformance::model::{self, Channel, Gate, HandOff, Heard, KeyModel, Name, Seen, Server, Value};
+use fencelock_conformance::model::{self, Channel, Delivery, Gate, HandOff, HoldKind, KeyModel, Name, Server, Value};
 use fencelock_core::{
     Acquire, Backend, Claim, Clock, Event, Eviction, Expiry, FencingToken, Holder, HolderId, Intent, Key, Listener,
     Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, TokenBlock, Ttl,
@@ -106,20 +106,20 @@ impl Pair {
         let expected = self.of_model(step, &server, &mut |hand_off| {
             let HandOff { to, fence, count, lease_ms, .. } = hand_off;
             handed.push(Said::Handed { to: named(&to), last: fence, count, lease_ms });
-            Heard::BySome
+            Delivery::Received
         });
         let answer = self.of_memory(step);
         assert_eq!(answer, expected, "{step:?}");
         assert_eq!(std::mem::take(&mut *self.events.0.lock().unwrap()), handed, "{step:?}");
         if let Step::Wait(_) = step {
-            for waiting in self.model.line.members.clone() {
+            for waiting in self.model.queue.members.clone() {
                 let holder = usize::try_from(named(&waiting.1)).unwrap();
                 self.play(&Step::Claim(holder, Intent::Poll));
             }
         }
     }
 
-    fn of_model(&mut self, step: &Step, server: &Server, tell: &mut impl FnMut(HandOff) -> Heard) -> Said {
+    fn of_model(&mut self, step: &Step, server: &Server, tell: &mut impl FnMut(HandOff) -> Delivery) -> Said {
         let (model, now, open) = (&mut self.model, server.now_us, &Gate::Open);
         match step {
             Step::Claim(holder, intent) => {
@@ -171,7 +171,7 @@ impl Pair {
             }),
             Step::Evict => {
                 let Some(seen) = model.inspect(server).map(|held| held.by) else { return Said::Nobody };
-                let seen: (&Value, Seen) = (&seen, Seen::Ours);
+                let seen: (&Value, HoldKind) = (&seen, HoldKind::Ours);
                 let evicted = model.evict(server, seen, now, HAND_OFF_MS, open, tell).unwrap();
                 if evicted == model::Evict::AnotherByNow { Said::No } else { Said::Yes }
             }

@@ -1,4 +1,4 @@
-//! `./scripts/bench-peers` gets what this measures and runs it.
+//! `./scripts/bench-peers` installs the libraries and runs this benchmark.
 
 use std::process::ExitCode;
 

@@ -1,14 +1,14 @@
-//! The bare client, sending what fencelock sends and nothing else.
+//! The bare client, which sends the same scripts as fencelock and nothing else.
 
 use crate::Failure;
 use fencelock_redis::lock_scripts;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
 
-/// Where those who wait in line are told that it is their turn.
+/// The channel that notifies waiters of hand-offs.
 pub(crate) const CHANNEL: &str = "fencelock:bench";
 
-/// The names and digests for one key, made once: what is measured is the sending.
+/// The key names and script digests for one key, computed once, because only the requests are measured.
 pub(crate) struct BareLock {
     keys: [String; 5],
     acquire: String,
@@ -37,7 +37,7 @@ impl BareLock {
         Ok(())
     }
 
-    /// `intent` is "try" or "enqueue"; who waits is woken as the product's clients are.
+    /// `intent` is "try" or "enqueue"; waiters are notified like those of fencelock.
     pub(crate) fn acquire(&self, intent: &str, holder: &str) -> Cmd {
         let channel = if intent == "try" { "-" } else { CHANNEL };
         let mut acquire = self.command(&self.acquire);
@@ -58,7 +58,7 @@ impl BareLock {
         release
     }
 
-    /// All its scripts, for a server that does not know them yet.
+    /// All scripts, to load them into the server.
     pub(crate) fn scripts() -> [Script; 3] {
         let scripts = lock_scripts();
         [scripts.release, scripts.acquire, scripts.renew].map(Script::new)
@@ -68,7 +68,7 @@ impl BareLock {
         &self.keys[0]
     }
 
-    /// A script by its digest, with the keys of this lock.
+    /// Runs a script by its digest, with the keys of this lock.
     pub(crate) fn command(&self, digest: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(digest).arg(self.keys.len()).arg(&self.keys);
@@ -78,8 +78,8 @@ impl BareLock {
 
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
     let info = format!("{url}?protocol=resp3").into_connection_info()?;
-    // As the product sets it: without, the kernel holds small requests back while others are under way, which on one
-    // machine is a little cheaper for many tasks, and between machines costs each of them a round trip.
+    // The setting of fencelock. Without it, the kernel delays small requests while others are in flight, which is slightly
+    // cheaper for many tasks on one machine, and costs each of them a round trip between machines.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let client = redis::Client::open(info.set_tcp_settings(tcp))?;
     let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(4096);

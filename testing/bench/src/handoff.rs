@@ -1,4 +1,4 @@
-//! Two processes pass one lock to and fro: from the call of `release` in one to the return of `lock` in the other.
+//! Two processes pass a lock back and forth: from the call of `release` in one to the return of `lock` in the other.
 
 use crate::job::{self, Job};
 use crate::report::{HandOff, percentile};
@@ -8,10 +8,10 @@ use fencelock::backends::BootClock;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Long enough for the other process to stand in line, short enough that no renewal comes between.
+/// Long enough for the other process to enter the queue, short enough that no renewal occurs.
 const HOLD: Duration = Duration::from_millis(3);
 
-/// One hold, on the clock that all processes of a machine share.
+/// A hold, with the clock that all processes of a machine share.
 #[derive(Debug, Serialize, Deserialize)]
 struct Held {
     fence: u64,
@@ -39,7 +39,7 @@ pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
         .map(|pair| pair[1].1.acquired.saturating_sub(pair[0].1.released))
         .collect();
     if gaps.len() < 10 || pings.is_empty() {
-        return Err(format!("only {} hand-offs were seen", gaps.len()).into());
+        return Err(format!("only {} hand-offs were measured", gaps.len()).into());
     }
     let (gap_p50, ping_p50) = (percentile(&mut gaps, 50.0), percentile(&mut pings, 50.0));
     Ok(HandOff {
@@ -66,7 +66,7 @@ pub(crate) async fn work(job: &job::HandOff) -> Result<Log, Failure> {
         let released = micros();
         guard.release().await?;
         log.holds.push(Held { fence, asked, acquired, released });
-        // While the other holds and this process is idle too: the round trip under the same conditions.
+        // While the other process holds the lock and this one is idle: the round trip under the same conditions.
         tokio::time::sleep(HOLD / 3).await;
         let sent = micros();
         redis::cmd("PING").exec_async(&mut connection).await?;

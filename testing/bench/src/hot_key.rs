@@ -1,4 +1,4 @@
-//! Four processes of 64 tasks each want one key, with nothing to do while they have it.
+//! Four processes of 64 tasks each acquire one key, with an empty critical section.
 
 use crate::job::{self, Job};
 use crate::report::{HotKey, percentile};
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 const PROCESSES: usize = 4;
 const TASKS: usize = 64;
 
-/// Waits in microseconds, task by task.
+/// The waits of each task in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Log(Vec<Vec<u32>>);
 
@@ -30,7 +30,7 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
     let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
     let mut waits: Vec<u64> = tasks.iter().flat_map(|waits| waits.iter().map(|wait| u64::from(*wait))).collect();
     if waits.is_empty() {
-        return Err(format!("{}: nobody got the lock", scheme.words()).into());
+        return Err(format!("{}: no task acquired the lock", scheme.words()).into());
     }
     let p50 = percentile(&mut waits, 50.0);
     let longest = percentile(&mut waits, 100.0);
@@ -46,14 +46,14 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
 }
 
 pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
-    // All processes begin and end together, as far as that matters: half the span passes before anything is counted.
+    // All processes start and end approximately together: half the span passes before anything is counted.
     let end = BootClock.now() + job.span + job.span / 2;
     let counted = BootClock.now() + job.span / 2;
-    let stint = Stint { counted, end };
+    let measurement = Measurement { counted, end };
     let tasks = match job.scheme {
         Scheme::Fencelock => {
             let client = fencelock::Client::connect(&job.url).await?;
-            (0..TASKS).map(|_| tokio::spawn(ours(client.clone(), stint))).collect::<Vec<_>>()
+            (0..TASKS).map(|_| tokio::spawn(ours(client.clone(), measurement))).collect::<Vec<_>>()
         }
         scheme => {
             let connection = bare::connect(&job.url).await?;
@@ -61,7 +61,7 @@ pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
             (0..TASKS)
                 .map(|task| {
                     let holder = format!("{}-{task}", std::process::id());
-                    tokio::spawn(theirs(connection.clone(), Arc::clone(&bell), scheme, holder, stint))
+                    tokio::spawn(theirs(connection.clone(), Arc::clone(&bell), scheme, holder, measurement))
                 })
                 .collect()
         }
@@ -74,12 +74,12 @@ pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Stint {
+struct Measurement {
     counted: Moment,
     end: Moment,
 }
 
-impl Stint {
+impl Measurement {
     fn note(self, waits: &mut Vec<u32>, asked: Moment) {
         if asked >= self.counted {
             waits.push(u32::try_from(BootClock.now().since(asked).as_micros()).unwrap_or(u32::MAX));
@@ -91,12 +91,12 @@ impl Stint {
     }
 }
 
-async fn ours(client: fencelock::Client, stint: Stint) -> Result<Vec<u32>, Failure> {
+async fn ours(client: fencelock::Client, measurement: Measurement) -> Result<Vec<u32>, Failure> {
     let mut waits = Vec::new();
-    while stint.goes_on() {
+    while measurement.goes_on() {
         let asked = BootClock.now();
         let guard = client.lock("hot").await?;
-        stint.note(&mut waits, asked);
+        measurement.note(&mut waits, asked);
         guard.release().await?;
     }
     Ok(waits)
@@ -105,13 +105,13 @@ async fn ours(client: fencelock::Client, stint: Stint) -> Result<Vec<u32>, Failu
 const KEY: &str = "hot-plain";
 const CHANNEL: &str = "hot-plain-freed";
 
-/// `SET NX PX`; on refusal waits for the bell, or for the time that polling takes.
+/// `SET NX PX`; when refused, waits for a message, or for the polling interval.
 async fn theirs(
     mut connection: MultiplexedConnection,
     bell: Arc<Notify>,
     scheme: Scheme,
     holder: String,
-    stint: Stint,
+    measurement: Measurement,
 ) -> Result<Vec<u32>, Failure> {
     let release = Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]); \
@@ -119,7 +119,7 @@ async fn theirs(
     );
     let channel = if scheme == Scheme::Polling { "" } else { CHANNEL };
     let (mut waits, mut dice) = (Vec::new(), std::process::id());
-    while stint.goes_on() {
+    while measurement.goes_on() {
         let asked = BootClock.now();
         loop {
             let freed = bell.notified();
@@ -133,15 +133,15 @@ async fn theirs(
             dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let pause = match scheme {
                 Scheme::Polling => Duration::from_millis(100 + u64::from(dice >> 16) % 100),
-                // A lost message must not hang a waiter.
+                // A lost message must not block a waiter.
                 _ => Duration::from_secs(1),
             };
             let _ = tokio::time::timeout(pause, freed).await;
-            if !stint.goes_on() {
+            if !measurement.goes_on() {
                 return Ok(waits);
             }
         }
-        stint.note(&mut waits, asked);
+        measurement.note(&mut waits, asked);
         release.key(KEY).arg(&holder).arg(channel).invoke_async::<()>(&mut connection).await?;
     }
     Ok(waits)
@@ -155,7 +155,7 @@ async fn listen(url: &str, scheme: Scheme) -> Result<Arc<Notify>, Failure> {
     tokio::spawn(async move {
         let mut messages = pubsub.into_on_message();
         while messages.next().await.is_some() {
-            if scheme == Scheme::Everybody { ring.notify_waiters() } else { ring.notify_one() }
+            if scheme == Scheme::All { ring.notify_waiters() } else { ring.notify_one() }
         }
     });
     Ok(bell)

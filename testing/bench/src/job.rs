@@ -1,4 +1,4 @@
-//! What another process of this program is told to do.
+//! The job of another process of this program.
 
 use crate::scheme::Scheme;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Very many leases of one process, renewed for a while: what that costs the process and its servers, on one Redis and on a
-//! quorum of which one node is frozen.
+//! Many leases of one process, renewed for a while: the cost for the process and its servers, on one Redis server and on a
+//! quorum with one stopped node.
 
 use crate::report::Machine;
 use crate::uncontended::rate;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(30);
-/// How many tasks take leases at the same time.
+/// The number of tasks that acquire leases concurrently.
 const TAKERS: usize = 64;
-/// Longer than a connection waits for its answers, shorter than a lease.
+/// Longer than the timeout of a connection, shorter than a lease.
 const PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
@@ -29,13 +29,13 @@ struct Report {
 struct Row {
     place: &'static str,
     leases: usize,
-    /// Of one core, per cent: what the process of the client takes for all of its leases.
+    /// The CPU use of the client process for all its leases, in percent of one core.
     client_percent: f64,
-    /// Of one core, per cent: all the servers that are awake.
+    /// The CPU use of all running servers, in percent of one core.
     servers_percent: f64,
     renewals_per_s: f64,
-    /// Resident memory of the process, for each lease with its guard. Only the first place tells: those after it use again
-    /// what was given back.
+    /// Resident memory of the process for each lease with its guard. Only the first place is meaningful: later ones reuse
+    /// released memory.
     bytes_per_lease: Option<f64>,
     /// Leases that were lost.
     lost: usize,
@@ -52,29 +52,29 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
     let machine = Machine::this_one(&servers[0]);
     let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
     let quorum = format!("redlock://{}?trust_empty=true", hosts.join(","));
-    // One thread, so that the share of a core is what it says.
+    // One thread, so that the share of a core is meaningful.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let rows = runtime.block_on(async {
         let (url, alone) = (servers[0].url(), &servers[..1]);
         let one = hold("one Redis", &url, many, alone, Trouble::None).await?;
-        let still = hold("one Redis, after standing still for 3 s", &url, many, alone, Trouble::Pause(PAUSE)).await?;
+        let still = hold("one Redis, after a stop of 3 s", &url, many, alone, Trouble::Pause(PAUSE)).await?;
         let three = hold("quorum of 3", &quorum, some, &servers, Trouble::None).await?;
-        let two = hold("quorum of 3, one frozen", &quorum, some, &servers[..2], Trouble::Frozen(&servers[2])).await?;
+        let two = hold("quorum of 3, one stopped", &quorum, some, &servers[..2], Trouble::Frozen(&servers[2])).await?;
         let mut rows = vec![one, still, three, two];
-        // Those after the first use again what it gave back.
+        // Later rows reuse the memory of the first.
         rows.iter_mut().skip(1).for_each(|row| row.bytes_per_lease = None);
         Ok::<_, Failure>(rows)
     })?;
     Ok(Report { machine, rows })
 }
 
-/// What happens to servers while the leases are held.
+/// What happens to the servers while the leases are held.
 #[derive(Debug, Clone, Copy)]
 enum Trouble<'a> {
     None,
-    /// The first stands still for so long, and is measured when it goes on.
+    /// The first server is stopped for this time, and measured when it continues.
     Pause(Duration),
-    /// This one stands still all the time.
+    /// This server is stopped during the whole measurement.
     Frozen(&'a RedisServer),
 }
 
@@ -93,7 +93,7 @@ async fn hold(
     if let Trouble::Frozen(frozen) = trouble {
         frozen.freeze();
     }
-    // Every lease has been renewed at least twice by then, so its renewals are spread as they stay.
+    // Every lease has been renewed at least twice by then, so the distribution of its renewals is stable.
     tokio::time::sleep(TTL).await;
     if let Trouble::Pause(pause) = trouble {
         awake[0].freeze();
@@ -142,16 +142,16 @@ async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Failure> {
 
 async fn release(guards: Vec<Guard>) {
     for guard in guards {
-        // A lease that is lost was counted.
+        // Lost leases were counted above.
         let _ = guard.release().await;
     }
 }
 
-/// What was used up to a moment.
+/// The resources used up to a time.
 struct Usage {
     at: fencelock::Moment,
     wall: Duration,
-    /// Seconds of a core.
+    /// CPU seconds.
     client: f64,
     servers: f64,
     renewals: u64,
@@ -180,17 +180,17 @@ impl Usage {
     }
 }
 
-/// Bytes of this process that are in memory.
+/// The resident memory of this process in bytes.
 fn resident() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
 
-/// User and system time of a process, in all its threads.
+/// User and system time of all threads of a process.
 fn cpu_seconds(process: &str) -> Result<f64, Failure> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name may have spaces, and ends with the last parenthesis; utime and stime are the 12th and 13th after it.
+    // The name may contain spaces, and ends at the last parenthesis; utime and stime are the 12th and 13th field after it.
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
     let ticks = |field: usize| fields.get(field).and_then(|field| field.parse::<f64>().ok()).ok_or("no times");
     let per_second = rustix::param::clock_ticks_per_second();

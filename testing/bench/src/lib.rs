@@ -1,16 +1,16 @@
-//! Measures fencelock on one Redis, in [`quorum`] on several, in [`leases`] what very many cost to keep, and
-//! in [`peers`] beside other libraries: each figure is a ratio of two things measured in turn, in one run, on
-//! one machine.
+//! Measures fencelock on one Redis server, in [`quorum`] on several, in [`leases`] the cost of many leases, and in
+//! [`peers`] compared with other libraries. Each figure is a ratio of two values that were measured alternately, in one
+//! run, on one machine.
 //!
 //! | workload | against |
 //! |---|---|
 //! | `uncontended` | the same two scripts sent with the bare `redis` client |
 //! | `handoff` | the round trip of a `PING` |
-//! | `server_time` | a script that does nothing |
-//! | `local` | the same tasks, each claiming for itself |
-//! | `hot_key` | two ways of waking waiters by pub/sub, and polling |
+//! | `server_time` | an empty script |
+//! | `local` | the same tasks, each with its own claims |
+//! | `hot_key` | two ways to wake waiters by pub/sub, and polling |
 //!
-//! The server is started for the run on a free port, without persistence, and ended with it.
+//! The run starts its own server on a free port, without persistence.
 #![forbid(unsafe_code)]
 
 mod bare;
@@ -36,12 +36,12 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long and how often.
+/// The effort of a measurement.
 #[derive(Debug, Clone, Copy)]
 struct Effort {
-    /// One measurement.
+    /// The duration of one measurement.
     span: Duration,
-    /// Pairs of measurements, of which the median counts.
+    /// The number of pairs of measurements; the median counts.
     pairs: usize,
 }
 
@@ -54,7 +54,7 @@ impl Effort {
     }
 }
 
-/// Runs the workloads that the arguments name, all of them if none is named, and prints a table or JSON.
+/// Runs the workloads in the arguments, or all of them, and prints a table or JSON.
 pub fn main() -> ExitCode {
     if let Some(code) = workers::run_if_asked() {
         return code;
@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
     as_asked(measure)
 }
 
-/// Measures as the arguments say, and prints a table or JSON.
+/// Measures with the settings in the arguments, and prints a table or JSON.
 fn as_asked<R: Serialize + Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
     match effort_of_arguments() {
         Ok((effort, json)) => finish(measure(effort), json),
@@ -75,7 +75,7 @@ fn effort_of_arguments() -> Result<(Effort, bool), ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
     if let Some(unknown) = arguments.iter().find(|a| !["--json", "--quick"].contains(&a.as_str())) {
-        eprintln!("{unknown} is not known; there are --json and --quick");
+        eprintln!("unknown argument {unknown}; the options are --json and --quick");
         return Err(ExitCode::from(64));
     }
     Ok((if has("--quick") { Effort::QUICK } else { Effort::FULL }, has("--json")))

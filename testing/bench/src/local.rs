@@ -1,4 +1,4 @@
-//! 256 tasks of one process want one key, with nothing to do while they have it: leases that are shared, and not.
+//! 256 tasks of one process acquire one key, with an empty critical section: with and without shared leases.
 
 use crate::report::{Local, median};
 use crate::uncontended::per_second;
@@ -26,12 +26,12 @@ async fn compare(place: &'static str, url: &str, effort: Effort) -> Result<Local
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..effort.pairs {
         for (client, rates) in [(&shared, &mut with), (&alone, &mut without)] {
-            let rate = per_second(TASKS, effort.span, |_, stint| {
+            let rate = per_second(TASKS, effort.span, |_, measurement| {
                 let client = client.clone();
                 async move {
-                    while stint.goes_on() {
+                    while measurement.goes_on() {
                         client.lock("local").await?.release().await?;
-                        stint.count();
+                        measurement.count();
                     }
                     Ok(())
                 }

@@ -1,5 +1,5 @@
-//! What a majority costs, and what it costs when nodes are away: one Redis, quorums of three and five, and a quorum of
-//! five of which two are frozen, in turn.
+//! The cost of a majority, also with unavailable nodes: one Redis server, quorums of three and five, and a quorum of
+//! five with two stopped nodes, measured alternately.
 
 use crate::report::{Machine, median, percentile};
 use crate::uncontended::{ours_while, per_second};
@@ -12,9 +12,9 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Tasks of the measurement of throughput.
+/// The number of tasks in the measurement of throughput.
 const MANY: usize = 64;
-/// Long enough for the driver to learn that a node is frozen.
+/// Long enough for the client to detect that a node is stopped.
 const LEARNING: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize)]
@@ -30,9 +30,9 @@ struct Row {
     frozen: usize,
     p50_us: f64,
     p99_us: f64,
-    /// Of the median, to that of one Redis.
+    /// The ratio of the median to that of one Redis server.
     ratio: f64,
-    /// Of all nodes together, for one acquire and release.
+    /// The number of scripts on all nodes for one acquire and release.
     scripts_per_cycle: f64,
     many_per_s: f64,
 }
@@ -59,7 +59,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
     let rows = runtime.block_on(async {
         let mut places = Vec::new();
         for (name, nodes, frozen) in
-            [("one Redis", 1, 0), ("quorum", 3, 0), ("quorum", 5, 0), ("quorum, two frozen", 5, 2)]
+            [("one Redis", 1, 0), ("quorum", 3, 0), ("quorum", 5, 0), ("quorum, two stopped", 5, 2)]
         {
             places.push(Place::new(name, &servers[..nodes], frozen).await?);
         }
@@ -80,7 +80,7 @@ impl Place {
             [one] => one.url(),
             several => {
                 let hosts: Vec<_> = several.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-                // Each number of nodes is a set of its own, on servers that have just been started.
+                // Each number of nodes is a separate set, on new servers.
                 format!("redlock://{}?trust_empty=true&prefix={}-", hosts.join(","), several.len())
             }
         };
@@ -107,12 +107,12 @@ impl Place {
         self.scripts = crate::uncontended::rate(scripts(awake)? - before, Duration::from_secs(cycles.len() as u64));
         self.cycles.extend(cycles);
         let (client, nodes) = (&self.client, self.nodes);
-        let work = |task, stint| ours_while(client.clone(), format!("many-{nodes}-{task}"), stint);
+        let work = |task, measurement| ours_while(client.clone(), format!("many-{nodes}-{task}"), measurement);
         self.many_per_s.push(per_second(MANY, effort.span, work).await?);
         Ok(())
     }
 
-    /// Microseconds of each cycle.
+    /// The durations of all cycles in microseconds.
     async fn cycle_for(&self, span: Duration) -> Result<Vec<u64>, Failure> {
         let end = BootClock.now() + span;
         let mut cycles = Vec::new();
@@ -141,7 +141,7 @@ impl Place {
     }
 }
 
-/// How many scripts these servers have run.
+/// The number of scripts that these servers have executed.
 fn scripts(servers: &[RedisServer]) -> Result<u64, Failure> {
     servers.iter().map(|server| info::calls(server, "evalsha")).sum()
 }
@@ -149,7 +149,7 @@ fn scripts(servers: &[RedisServer]) -> Result<u64, Failure> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
-        writeln!(f, "Acquire + release, nobody else wants the key")?;
+        writeln!(f, "Acquire + release, uncontended key")?;
         writeln!(
             f,
             "| place | nodes | p50, us | p99, us | p50 / one Redis | scripts, all nodes | {MANY} tasks, cycles/s |"

@@ -15,7 +15,7 @@ pub(crate) struct Report {
     pub(crate) hot_key: Vec<HotKey>,
 }
 
-/// Where a run took place.
+/// The machine of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     cpu: String,
@@ -94,13 +94,13 @@ impl fmt::Display for Machine {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
-        writeln!(f, "Acquire + release, nobody else wants the key, cycles per second")?;
+        writeln!(f, "Acquire + release, uncontended key, cycles per second")?;
         writeln!(f, "| tasks | fencelock | bare client, same scripts | ratio |\n|---:|---:|---:|---:|")?;
         for row in &self.uncontended {
             writeln!(f, "| {} | {:.0} | {:.0} | {:.2} |", row.tasks, row.fencelock_per_s, row.bare_per_s, row.ratio)?;
         }
-        writeln!(f, "\nWhat the server itself is busy with a command, by its own count")?;
-        writeln!(f, "| command | us | times the empty script |\n|---|---:|---:|")?;
+        writeln!(f, "\nTime that the server spends on a command, as it reports it")?;
+        writeln!(f, "| command | us | ratio to the empty script |\n|---|---:|---:|")?;
         for row in &self.server_time {
             writeln!(f, "| {} | {:.1} | {:.1} |", row.what, row.us, row.times_empty)?;
         }
@@ -111,12 +111,12 @@ impl fmt::Display for Report {
             writeln!(f, "| PING | {:.0} | {:.0} |", row.ping_p50_us, row.ping_p99_us)?;
             writeln!(f, "| ratio of the p50 | {:.2} | |", row.ratio)?;
         }
-        writeln!(f, "\nOne key, one process, nothing done under the lock, grants per second")?;
-        writeln!(f, "| place | tasks | leases are shared | each claims for itself |\n|---|---:|---:|---:|")?;
+        writeln!(f, "\nOne key, one process, empty critical section, grants per second")?;
+        writeln!(f, "| place | tasks | shared leases | separate claims |\n|---|---:|---:|---:|")?;
         for row in &self.local {
             writeln!(f, "| {} | {} | {:.0} | {:.0} |", row.place, row.tasks, row.shared_per_s, row.alone_per_s)?;
         }
-        writeln!(f, "\nOne key, 4 processes x 64 tasks, nothing done under the lock")?;
+        writeln!(f, "\nOne key, 4 processes x 64 tasks, empty critical section")?;
         writeln!(f, "| waiting | grants/s | wait p50, ms | p99, ms | longest, ms | longest / p50 | Jain fairness |")?;
         writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
         for row in &self.hot_key {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_values_that_occurred() {
+    fn a_percentile_is_one_of_the_values() {
         let mut values: Vec<u64> = (1..=100).rev().collect();
         for (percent, expected) in [(50.0, 50.0), (99.0, 99.0), (100.0, 100.0), (0.0, 1.0)] {
             assert!((percentile(&mut values, percent) - expected).abs() < 1e-9);

@@ -1,29 +1,29 @@
-//! The ways of waiting that are measured beside each other.
+//! The ways of waiting that are compared.
 
 use serde::{Deserialize, Serialize};
 
-/// How a waiter learns that it may try again.
+/// How a waiter learns that it can retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scheme {
-    /// The product.
+    /// fencelock.
     Fencelock,
-    /// A message on release wakes one waiter in each process: how Redisson's plain lock does it.
+    /// A message on release wakes one waiter in each process, like the plain lock of Redisson.
     OnePerProcess,
     /// A message on release wakes every waiter.
-    Everybody,
-    /// Every waiter asks each 100 to 200 ms.
+    All,
+    /// Every waiter retries every 100 to 200 ms.
     Polling,
 }
 
 impl Scheme {
-    pub(crate) const ALL: [Self; 4] = [Self::Fencelock, Self::OnePerProcess, Self::Everybody, Self::Polling];
+    pub(crate) const ALL: [Self; 4] = [Self::Fencelock, Self::OnePerProcess, Self::All, Self::Polling];
 
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Fencelock => "fencelock",
             Self::OnePerProcess => "pub/sub, one waiter per process wakes",
-            Self::Everybody => "pub/sub, every waiter wakes",
-            Self::Polling => "polling each 100-200 ms",
+            Self::All => "pub/sub, every waiter wakes",
+            Self::Polling => "polling every 100-200 ms",
         }
     }
 }

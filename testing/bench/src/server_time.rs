@@ -1,4 +1,4 @@
-//! What each script costs the server itself, by its own count, and next to it what a script costs that does nothing.
+//! The time that the server spends on each script, as it reports it, compared with an empty script.
 
 use crate::Failure;
 use crate::bare::{self, BareLock, CHANNEL};
@@ -6,11 +6,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Script, Value};
 use serde::Serialize;
 
-/// The least of these counts: what else the machine did is in the others.
+/// The number of rounds; the minimum counts, because the others include other load on the machine.
 const ROUNDS: usize = 5;
-/// As many keys as these are locked, renewed, waited for and released in a round, one after the other.
+/// The number of keys that are locked, renewed, waited for and released in a round, one after the other.
 const KEYS: usize = 1000;
-/// Keys that a line of [`WAITING`] stands before.
+/// The number of keys with a queue of [`WAITING`] waiters.
 const CROWDED: usize = 200;
 const WAITING: usize = 64;
 
@@ -21,7 +21,7 @@ pub(crate) struct ServerTime {
     pub(crate) times_empty: f64,
 }
 
-/// `url` is of a server that nobody else uses meanwhile, for it counts for all.
+/// `url` is the URL of a server without other clients, because the server counts the commands of all.
 pub(crate) async fn measure(url: &str) -> Result<Vec<ServerTime>, Failure> {
     let mut scene = Scene { connection: bare::connect(url).await?, round: 0, figures: Vec::new() };
     let mut wakes = redis::Client::open(url)?.get_async_pubsub().await?;
@@ -46,20 +46,18 @@ struct Scene {
 }
 
 impl Scene {
-    /// What there is to compare with: a script that does nothing, and a lock that is written by hand.
+    /// The baselines: an empty script, and a lock without a library.
     async fn floor(&mut self) -> Result<(), Failure> {
         let nothing = self.known(&Script::new("return {'granted', '1', 1}")).await?;
-        self.figure("a script that does nothing", "granted", locks(self.round, "floor", KEYS), |lock| {
-            lock.command(&nothing)
-        })
-        .await?;
+        self.figure("an empty script", "granted", locks(self.round, "floor", KEYS), |lock| lock.command(&nothing))
+            .await?;
         let set =
             |lock: &BareLock| redis::cmd("SET").arg(lock.key()).arg("mine").arg("NX").arg("PX").arg(30_000).clone();
         self.figure("`SET NX PX`", "OK", locks(self.round, "hand", KEYS), set).await?;
         let delete = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
         let delete = self.known(&Script::new(delete)).await?;
         let delete = |lock: &BareLock| lock.command(&delete).arg("mine").clone();
-        self.figure("compare and delete, by hand", "1", locks(self.round, "hand", KEYS), delete).await
+        self.figure("compare and delete", "1", locks(self.round, "hand", KEYS), delete).await
     }
 
     async fn alone(&mut self) -> Result<(), Failure> {
@@ -69,9 +67,9 @@ impl Scene {
         self.figure("acquire a free lock", "granted", locks(), |lock| lock.acquire("try", &first)).await?;
         self.figure("renew it", "renewed", locks(), |lock| lock.renew(&first)).await?;
         self.figure("try, refused", "busy", locks(), |lock| lock.acquire("try", &second)).await?;
-        self.figure("stand in line, first", "queued", locks(), |lock| lock.acquire("enqueue", &second)).await?;
+        self.figure("enqueue, first", "queued", locks(), |lock| lock.acquire("enqueue", &second)).await?;
         self.figure("release to the only waiter", "released", locks(), |lock| lock.release(&first)).await?;
-        self.figure("release, nobody waits", "released", locks(), |lock| lock.release(&second)).await
+        self.figure("release without waiters", "released", locks(), |lock| lock.release(&second)).await
     }
 
     async fn crowded(&mut self) -> Result<(), Failure> {
@@ -83,7 +81,7 @@ impl Scene {
             let waiter = holder(waiter);
             self.all("queued", locks(), |lock| lock.acquire("enqueue", &waiter)).await?;
         }
-        self.figure("stand in line, 65th", "queued", locks(), |lock| lock.acquire("enqueue", &late)).await?;
+        self.figure("enqueue, 65th", "queued", locks(), |lock| lock.acquire("enqueue", &late)).await?;
         self.figure("release to the first of 65", "released", locks(), |lock| lock.release(&owner)).await
     }
 
@@ -102,7 +100,7 @@ impl Scene {
         self.all(expected, locks, command).await?;
         let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await?;
         let spent = ["evalsha", "set"].iter().find_map(|name| spent_per_call(&info, name));
-        let spent = spent.ok_or("the server does not tell how long its commands took")?;
+        let spent = spent.ok_or("the server does not report the time of its commands")?;
         match self.figures.iter_mut().find(|(known, _)| *known == what) {
             Some((_, least)) => *least = spent.min(*least),
             None => self.figures.push((what, spent)),
@@ -110,7 +108,7 @@ impl Scene {
         Ok(())
     }
 
-    /// One by one, as clients do, and each has to be answered as expected.
+    /// Sequentially, as clients do; each reply must match.
     async fn all(
         &mut self,
         expected: &str,
@@ -140,7 +138,7 @@ fn holder(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// Microseconds, out of a line `cmdstat_NAME:calls=1,usec=2,usec_per_call=2.00,...`. Scripts are counted with all that they call.
+/// Microseconds from a line `cmdstat_NAME:calls=1,usec=2,usec_per_call=2.00,...`. The time of a script includes its calls.
 fn spent_per_call(info: &str, name: &str) -> Option<f64> {
     let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(name)?.strip_prefix(':'))?;
     line.split(',').find_map(|field| field.strip_prefix("usec_per_call=")?.parse().ok())
@@ -151,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_not_taken_for_another_whose_name_begins_alike() {
+    fn a_command_is_not_confused_with_a_longer_name() {
         let info = "cmdstat_setex:calls=1,usec=9,usec_per_call=9.00\r\ncmdstat_set:calls=4,usec=10,usec_per_call=2.50,failed_calls=0\r\n";
         assert_eq!(spent_per_call(info, "set"), Some(2.5));
         assert_eq!(spent_per_call(info, "evalsha"), None);

@@ -1,4 +1,4 @@
-//! The same program again, as other processes.
+//! Other processes of this program.
 
 use crate::job::Job;
 use crate::{Failure, handoff, hot_key};
@@ -6,10 +6,10 @@ use fencelock_lab::workers::{Harness, OnEof, WorkerPool, start};
 use serde::de::DeserializeOwned;
 use std::process::{Command, ExitCode};
 
-/// Set in the environment of a worker.
+/// The environment variable of a worker.
 const VARIABLE: &str = "FENCELOCK_BENCH_WORKER";
 
-/// Lets `count` workers do a job at the same time, and collects what they print.
+/// Runs `count` workers concurrently, and collects their output.
 pub(crate) fn run<T: DeserializeOwned>(job: &Job, count: usize) -> Result<Vec<T>, Failure> {
     let (pool, job) = (WorkerPool::default(), serde_json::to_string(job)?);
     let mut workers = Vec::new();
@@ -23,13 +23,13 @@ pub(crate) fn run<T: DeserializeOwned>(job: &Job, count: usize) -> Result<Vec<T>
     start(&mut workers)?;
     let mut results = Vec::new();
     for worker in &mut workers {
-        let result = worker.receive()?.ok_or("a worker ended before its work")?;
+        let result = worker.receive()?.ok_or("a worker exited early")?;
         results.push(serde_json::from_str(&result)?);
     }
     Ok(results)
 }
 
-/// In a worker, does its job; `None` in the main process.
+/// Runs the job of a worker; `None` in the main process.
 pub(crate) fn run_if_asked() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     Some(match work() {

@@ -1,4 +1,4 @@
-//! The page beside the run that it was made of, and the runners that need nothing which the other tests do not need.
+//! Tests the generated page, and the runners that need no additional packages.
 #![allow(missing_docs)]
 
 use fencelock_bench::peers::{KNOWN, Peer, Run, Sale, docs, files, sell};
@@ -7,26 +7,26 @@ use std::fs;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Less than can be sold in the time, even where 20 others want the machine: the sale ends when nothing is left.
+/// Less than can be sold in the time, even on a busy machine: the sale ends when the stock is empty.
 const STOCK: u64 = 60;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn page_and_charts_are_what_the_last_run_becomes() {
+fn page_and_charts_match_the_last_run() {
     let run = fs::read_to_string(docs().join("benchmarks/peers.json")).expect("a run");
-    let run: Run = serde_json::from_str(&run).expect("a run that can be read");
-    assert!(run.measured.iter().any(|measured| measured.figures.is_ok()), "a run that has measured nothing");
+    let run: Run = serde_json::from_str(&run).expect("a readable run");
+    assert!(run.measured.iter().any(|measured| measured.figures.is_ok()), "the run has no measurement");
     let page = fs::read_to_string(docs().join("performance.md")).expect("a page");
     for (name, text) in files(&run, &page).expect("a page and charts") {
         let there = fs::read_to_string(docs().join(name)).unwrap_or_default();
-        assert!(there == text, "docs/en/{name} is not what the run becomes: ./scripts/bench-peers --render writes it");
+        assert!(there == text, "docs/en/{name} does not match the run; update it with ./scripts/bench-peers --render");
     }
 }
 
 #[test]
-fn another_run_becomes_another_page() {
+fn another_run_results_in_another_page() {
     let run = fs::read_to_string(docs().join("benchmarks/peers.json")).expect("a run");
-    let mut run: Run = serde_json::from_str(&run).expect("a run that can be read");
+    let mut run: Run = serde_json::from_str(&run).expect("a readable run");
     let page = fs::read_to_string(docs().join("performance.md")).expect("a page");
     let before = files(&run, &page).expect("a page and charts");
     let figures = run.measured.iter_mut().filter_map(|measured| measured.figures.as_mut().ok());
@@ -39,12 +39,12 @@ fn another_run_becomes_another_page() {
 }
 
 #[test]
-fn redis_py_sells_everything_once() {
+fn redis_py_sells_each_item_once() {
     sells_everything_once("redis-py");
 }
 
 #[test]
-fn php_by_hand_sells_everything_once() {
+fn php_without_a_library_sells_each_item_once() {
     sells_everything_once("php-way-six");
 }
 
@@ -58,10 +58,10 @@ fn sells_everything_once(name: &str) {
     assert_eq!(sale, Sale { sold: STOCK, oversold: 0 });
 }
 
-/// Aloud, and not where the tests have to have it.
+/// Reports a skipped peer, unless it is required.
 fn skip(peer: &Peer, missing: &str) {
     let required = ["CI", "FENCELOCK_REQUIRE_PEERS"].iter().any(|name| std::env::var_os(name).is_some());
     assert!(!(peer.plain && required), "{}: {missing}", peer.title);
-    // Not `eprintln`, which the test runner captures.
+    // The test runner captures `eprintln`.
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {missing}", peer.title);
 }

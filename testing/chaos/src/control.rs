@@ -1,6 +1,6 @@
-//! Positive controls: what happens without a protection must be found, or a clean history proves nothing.
+//! Positive controls: the checker must flag a run without a protection, or a clean history proves nothing.
 //!
-//! Each has a key of its own, which no worker uses.
+//! Each control has its own key, which no worker uses.
 
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
@@ -12,13 +12,13 @@ use fencelock::{FencingToken, Finding, Level};
 use fencelock_testkit::Shift;
 use std::time::Duration;
 
-/// Long enough for a restart on a loaded machine.
+/// Long enough for a restart on a busy machine.
 const LEASE: Duration = Duration::from_secs(20);
-/// Ends within the run.
+/// A lease that ends within the run.
 const SHORT_LEASE: Duration = Duration::from_millis(400);
-/// Half of it is time enough to take the lock of somebody who believes in all of it.
+/// Half of it is long enough to acquire the lock while its previous holder assumes the whole lease.
 const SKEWED_LEASE: Duration = Duration::from_secs(3);
-/// By how many millionths a clock runs too fast that nobody reckons with.
+/// By how many millionths a clock runs too fast, beyond the assumed drift.
 const SKEW: i64 = 500_000;
 
 /// The keys of all controls.
@@ -32,7 +32,7 @@ pub(crate) const KEYS: [&str; 7] = [
     "control-guarded",
 ];
 
-/// One who controls.
+/// The state of the controls.
 pub(crate) struct Control<'a> {
     pub(crate) url: &'a str,
     pub(crate) nodes: &'a mut Nodes,
@@ -40,14 +40,14 @@ pub(crate) struct Control<'a> {
     pub(crate) resource: u16,
 }
 
-/// A hold that nobody renews or gives back, like that of a process that sleeps.
+/// A hold that is neither renewed nor released, like that of a paused process.
 struct Asleep {
     holder: String,
     fence: FencingToken,
 }
 
 impl Control<'_> {
-    /// All of them. They take the servers apart, so nobody else may be there.
+    /// Runs all controls. They modify the servers, so no other client may use them.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         self.forgotten()?;
         self.jumped()?;
@@ -57,7 +57,7 @@ impl Control<'_> {
         self.unguarded()
     }
 
-    /// No more servers than two majorities have in common forget a lock that somebody holds.
+    /// The minimum number of servers that two majorities share lose a held lock.
     fn forgotten(&mut self) -> Result<(), Failure> {
         let key = "control-forgotten";
         self.announce(key, "C3");
@@ -70,7 +70,7 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// As few clocks jump over the end of a lease.
+    /// The same number of clocks jumps past the end of a lease.
     fn jumped(&mut self) -> Result<(), Failure> {
         let key = "control-jumped";
         self.announce(key, "C3");
@@ -83,15 +83,15 @@ impl Control<'_> {
         let taken = taken.and_then(|client| self.take(&client, "successor", key, SHORT_LEASE));
         self.shift(Shift::None)?;
         taken?;
-        // The time that was skipped comes again, and with it the tokens of this key: it is not used any more. Its hold
-        // would last for as long.
+        // The skipped time comes again, and with it the tokens of this key, so the key is not used any more. Its hold
+        // would last as long.
         for node in &self.nodes.all {
             node.server().command(&["DEL", key]);
         }
         Ok(())
     }
 
-    /// The clocks of all servers run faster than anybody reckons with, and a lease is held to its end.
+    /// The clocks of all servers run faster than the assumed drift, and a lease is held to its end.
     fn skewed(&mut self) -> Result<(), Failure> {
         let key = "control-skewed";
         self.announce(key, "C3");
@@ -103,7 +103,7 @@ impl Control<'_> {
         taken.map(drop)
     }
 
-    /// Servers that may drop keys need room for others. The doctor says so before.
+    /// Servers that may evict keys run out of memory. The doctor warns before.
     fn evicted(&mut self) -> Result<(), Failure> {
         let key = "control-evicted";
         self.announce(key, "C3");
@@ -114,7 +114,7 @@ impl Control<'_> {
         let names_it =
             |it: &Finding| it.subject == "eviction" && it.level >= Level::Warning && it.text.contains("allkeys-lru");
         if client.diagnose().iter().any(names_it) {
-            self.recorder.seen("a doctor who warned of eviction");
+            self.recorder.seen("a doctor that warned of eviction");
         }
         self.take(&client, "sleeper", key, LEASE)?;
         for node in &self.nodes.all {
@@ -127,7 +127,7 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// A replica that was behind is promoted.
+    /// A replica that lags is promoted.
     fn promoted(&mut self) -> Result<(), Failure> {
         let key = "control-promoted";
         if self.nodes.all.iter().all(|node| node.standby.is_none()) {
@@ -145,7 +145,7 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// A late writer meets a resource that looks at no token, and one that does.
+    /// A late writer uses a resource that checks no token, and one that does.
     fn unguarded(&mut self) -> Result<(), Failure> {
         self.announce(UNGUARDED, "C5");
         self.write_late(UNGUARDED)?;
@@ -173,7 +173,7 @@ impl Control<'_> {
         self.nodes.all.iter().try_for_each(|node| Ok(node.machine.clock.set(shift)?))
     }
 
-    /// A hold on exactly as many nodes as it takes.
+    /// A hold on the smallest possible number of nodes.
     fn take_sparely(&mut self, key: &str) -> Result<(), Failure> {
         self.nodes.outside().for_each(|node| node.proxy.cut());
         self.take(&Client::connect(self.url)?, "sleeper", key, LEASE)?;
@@ -186,7 +186,7 @@ impl Control<'_> {
         let at = now();
         let until_us = at.saturating_add(micros(guard.remaining()));
         let fence = guard.fencing_token();
-        // From here on nobody renews it, and nobody gives it back.
+        // From here on, the hold is neither renewed nor released.
         let holder = guard.into_holder().to_string();
         let mut line = Line::new(name, key, Op::Acquire, invoke_us, at).hold(&holder, Some(fence.get()));
         line.valid_until_us = Some(until_us);

@@ -1,54 +1,54 @@
-//! What can be done to servers, networks, clocks and clients.
+//! The faults of servers, networks, clocks and clients.
 
-use crate::form::Form;
+use crate::topology::Topology;
 
-/// One kind of mischief.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// A server is killed and comes back with what is on its disk.
+    /// A server is killed and restarted with the data on its disk.
     RestartFromDisk,
-    /// A server is killed and comes back without a memory.
+    /// A server is killed and restarted without data.
     RestartEmpty,
     /// A server is stopped for a while. It keeps its connections.
     FreezeServer,
-    /// A server keeps every writer waiting for a while.
+    /// A server delays all writes for a while.
     PauseServer,
-    /// A server is made the replica of one that is not there, and later a master again: it knows everything and takes
-    /// nothing.
+    /// A server becomes the replica of an unreachable master, and later a master again: it keeps its data and rejects
+    /// writes.
     Demote,
-    /// A server dies, and its replica, which was behind, is promoted in its place.
+    /// A server dies, and its replica, which lags, is promoted.
     Failover,
-    /// A master and its replica change places. Clients keep their connections to the one that takes nothing any more.
+    /// A master and its replica swap roles. Clients keep their connections to the new replica, which rejects writes.
     Switchover,
     /// The network is slow in both directions.
     Slow,
-    /// Every connection is closed, and none is accepted.
+    /// All connections are closed, and new ones are refused.
     Cut,
-    /// Everything that is sent vanishes.
+    /// All data is lost.
     BlackHole,
-    /// Everything that is sent arrives late, all at once.
+    /// All data arrives late, and at once.
     Stall,
-    /// Requests are carried out, and their replies vanish.
-    SwallowReplies,
-    /// Requests arrive a second time, a little later and on another connection.
+    /// Requests are executed, and their replies are lost.
+    LoseReplies,
+    /// Requests arrive a second time, later and on another connection.
     Repeat,
-    /// The scripts are forgotten, again and again.
+    /// The scripts are flushed repeatedly.
     FlushScripts,
-    /// There is no memory left.
+    /// The server is out of memory.
     OutOfMemory,
-    /// The server's wall clock jumps forward, and later back.
+    /// The wall clock of the server jumps forward, and later back.
     ClockForward,
-    /// The server's wall clock jumps back, and later forward.
+    /// The wall clock of the server jumps back, and later forward.
     ClockBack,
-    /// The server's wall clock runs too fast, within the bound for drift.
+    /// The wall clock of the server runs too fast, within the assumed drift.
     ClockFast,
-    /// The server's wall clock runs too slow, within the bound for drift.
+    /// The wall clock of the server runs too slow, within the assumed drift.
     ClockSlow,
-    /// A client's process is stopped while it holds a lock, for longer than its lease.
+    /// The process of a client is stopped while it holds a lock, for longer than its lease.
     FreezeClient,
-    /// A client's process is killed while it holds a lock.
+    /// The process of a client is killed while it holds a lock.
     KillClient,
-    /// Another program deletes a held key without looking whose it is.
+    /// Another program deletes a held key without checking its owner.
     ForeignDelete,
 }
 
@@ -66,7 +66,7 @@ impl Fault {
         Self::Cut,
         Self::BlackHole,
         Self::Stall,
-        Self::SwallowReplies,
+        Self::LoseReplies,
         Self::Repeat,
         Self::FlushScripts,
         Self::OutOfMemory,
@@ -79,7 +79,7 @@ impl Fault {
         Self::ForeignDelete,
     ];
 
-    /// Its name in a history.
+    /// The name in a history.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RestartFromDisk => "restart from disk",
@@ -93,7 +93,7 @@ impl Fault {
             Self::Cut => "cut network",
             Self::BlackHole => "black hole",
             Self::Stall => "stalled network",
-            Self::SwallowReplies => "swallow replies",
+            Self::LoseReplies => "lose replies",
             Self::Repeat => "repeat requests",
             Self::FlushScripts => "flush scripts",
             Self::OutOfMemory => "out of memory",
@@ -107,44 +107,44 @@ impl Fault {
         }
     }
 
-    /// The checks that it may break. Tokens stay unique and ordered through all of them.
+    /// The checks that the fault may violate. Tokens always stay unique and ordered.
     ///
-    /// A Redis without a quarantine that forgets breaks exclusion; so does anywhere a clock that ends leases early, if it
-    /// is that of one of exactly as many nodes as it takes, and a plain `DEL` by another program.
-    pub fn excuses(self, form: Form) -> &'static [&'static str] {
+    /// Exclusion is violated by a Redis server without quarantine that loses its data; by a clock that ends leases early, if it
+    /// belongs to one of exactly as many nodes as needed; and by a plain `DEL` of another program.
+    pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
-            Self::RestartEmpty | Self::Failover | Self::Switchover if !form.has_quarantine() => &["C3", "C4"],
+            Self::RestartEmpty | Self::Failover | Self::Switchover if !topology.has_quarantine() => &["C3", "C4"],
             Self::ClockForward | Self::ClockBack | Self::ForeignDelete => &["C3", "C4"],
             _ => &[],
         }
     }
 
-    /// Whether it takes a replica to do it.
+    /// Whether the fault needs a replica.
     pub const fn needs_a_replica(self) -> bool {
         matches!(self, Self::Failover | Self::Switchover)
     }
 
-    /// Whether the victim is a worker's process.
+    /// Whether the victim is a worker process.
     pub const fn is_for_clients(self) -> bool {
         matches!(self, Self::FreezeClient | Self::KillClient)
     }
 
-    /// Whether a node has forgotten afterwards, or may be thought to have.
+    /// Whether a node has lost its data, or may have.
     pub const fn is_forgetful(self) -> bool {
         matches!(self, Self::RestartEmpty | Self::RestartFromDisk | Self::Failover | Self::Switchover)
     }
 
-    /// What must be seen if it was done in earnest.
+    /// The event that proves the effect of the fault.
     pub const fn proof(self) -> Option<&'static str> {
         Some(match self {
-            Self::RestartFromDisk => "a memory that was kept",
-            Self::RestartEmpty => "a memory that was lost",
+            Self::RestartFromDisk => "data that was kept",
+            Self::RestartEmpty => "data that was lost",
             Self::FreezeServer | Self::PauseServer | Self::Cut | Self::BlackHole => "unreachable",
             Self::Demote => "READONLY",
             Self::Switchover => "a client that stayed with a replica",
             Self::Failover => "a promotion that lost a lock",
             Self::Repeat => "a request that was repeated",
-            Self::SwallowReplies => "a reply that was swallowed",
+            Self::LoseReplies => "a reply that was lost",
             Self::FlushScripts => "NOSCRIPT",
             Self::OutOfMemory => "OOM",
             Self::FreezeClient => "lost by expiry",
@@ -157,8 +157,8 @@ impl Fault {
     }
 }
 
-impl Form {
-    /// What can be done to it.
+impl Topology {
+    /// The faults of this topology.
     pub fn faults(self) -> Vec<Fault> {
         Fault::ALL.into_iter().filter(|fault| self.has_replica() || !fault.needs_a_replica()).collect()
     }

@@ -1,9 +1,9 @@
-//! Another program that takes the same locks in the usual way: `SET key value NX PX`, and a delete after a comparison.
+//! Another program that uses the same locks with `SET key value NX PX`, and deletes after a comparison.
 
 use crate::history::{Line, Op, Outcome};
 use crate::luck::Luck as _;
-use crate::nodes::Door;
-use crate::recorder::{Recorder, belief, micros, now};
+use crate::nodes::DirectAccess;
+use crate::recorder::{Recorder, assumed_lease, micros, now};
 use fastrand::Rng;
 use fencelock_testkit::Reply;
 use std::sync::Arc;
@@ -14,23 +14,29 @@ use std::time::Duration;
 const NAME: &str = "foreign";
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// It takes a lock now and then until it is dropped.
+/// Acquires a lock from time to time until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Foreigner {
+pub(crate) struct ForeignClient {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Work {
-    nodes: Vec<Door>,
+    nodes: Vec<DirectAccess>,
     keys: Vec<String>,
     ttl: Duration,
     recorder: Arc<Recorder>,
     rng: Rng,
 }
 
-impl Foreigner {
-    pub(crate) fn start(nodes: Vec<Door>, keys: Vec<String>, ttl: Duration, recorder: Arc<Recorder>, rng: Rng) -> Self {
+impl ForeignClient {
+    pub(crate) fn start(
+        nodes: Vec<DirectAccess>,
+        keys: Vec<String>,
+        ttl: Duration,
+        recorder: Arc<Recorder>,
+        rng: Rng,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let mut work = Work { nodes, keys, ttl, recorder, rng };
@@ -43,25 +49,25 @@ impl Foreigner {
     }
 }
 
-impl Drop for Foreigner {
+impl Drop for ForeignClient {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // It fails only if the thread panicked, which says so itself.
+            // This fails only if the thread has panicked, which prints a message.
             let _ = thread.join();
         }
     }
 }
 
 impl Work {
-    /// Tries one key, again and again for a while: such programs poll.
+    /// Polls one key for a while, like such programs do.
     fn turn(&mut self) {
         let key = self.keys[self.rng.usize(..self.keys.len())].clone();
         for _ in 0..40 {
             let value = format!("foreign-{:016x}", self.rng.u64(..));
             let (invoke_us, took) = (now(), self.take(&key, &value));
             let mut line = Line::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
-            line.valid_until_us = Some(invoke_us + belief(micros(self.ttl)));
+            line.valid_until_us = Some(invoke_us + assumed_lease(micros(self.ttl)));
             line.ttl_us = Some(micros(self.ttl));
             if took {
                 self.recorder.note(&line);
@@ -75,16 +81,16 @@ impl Work {
         std::thread::sleep(self.rng.millis(20, 120));
     }
 
-    /// On most of the nodes, or on none.
+    /// Acquires the key on a majority of the nodes, or on none.
     fn take(&self, key: &str, value: &str) -> bool {
         let millis = self.ttl.as_millis().to_string();
-        let set = |node: &Door| node.command(&["SET", key, value, "NX", "PX", &millis]);
+        let set = |node: &DirectAccess| node.command(&["SET", key, value, "NX", "PX", &millis]);
         let answers: Vec<Reply> = self.nodes.iter().map(set).collect();
         let took = answers.iter().filter(|answer| answer.text() == Some("OK")).count();
         if took > self.nodes.len() / 2 {
             return true;
         }
-        // Where all said no there is nothing to take back.
+        // If all nodes refused, there is nothing to delete.
         if answers.iter().any(|answer| *answer != Reply::Nil) {
             self.clear(key, value);
         }

@@ -1,101 +1,101 @@
-//! What happened, line by line, on the one clock that all processes of a machine share.
+//! The recorded events of a run, one per line, with the clock that all processes of a machine share.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
-/// What was done.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
-    /// A client asked for a key. Without a fence it is a foreign client, that knows of no tokens.
+    /// A client requested a key. Without a fence it is a foreign client without tokens.
     Acquire,
-    /// A holder made its lease longer.
+    /// A holder extended its lease.
     Renew,
-    /// A holder is about to give the key back, and does not believe from here on that it holds. Its process may die before
-    /// it can tell more.
+    /// A holder is about to release the key, and no longer assumes that it holds it. Its process may die before
+    /// it can record more.
     Yield,
-    /// A holder gave the key back. From `invoke_us` on it does not believe that it holds.
+    /// A holder released the key. From `invoke_us` on, it does not assume that it holds it.
     Release,
-    /// A holder was told that its hold is over.
+    /// A holder was notified that its hold is over.
     Lost,
-    /// A holder wrote to what the lock protects.
+    /// A holder wrote to the protected resource.
     Write,
-    /// Somebody broke something: from `invoke_us` until it was whole again at `return_us`.
+    /// A fault, from `invoke_us` until its end at `return_us`.
     Fault,
-    /// Everything is whole; `bound_us` is how long the next acquire may take.
+    /// All faults have ended; the next acquire must complete within `bound_us`.
     Heal,
-    /// All clients have ended.
+    /// All clients have stopped.
     Stop,
-    /// Somebody looked at a key. `holder` is what was there, `valid_until_us` when it goes by itself.
+    /// The state of a key: `holder` is its value, and `valid_until_us` its expiry.
     Look,
-    /// The run is worth nothing unless `what` is seen.
+    /// The run is valid only if `what` is observed.
     Expect,
-    /// It was seen.
+    /// `what` was observed.
     Seen,
-    /// On this key the check named by `what` was meant to fail.
+    /// The check `what` must fail on this key.
     Control,
 }
 
-/// How it went.
+/// The result of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was done.
+    /// It succeeded.
     #[default]
     Ok,
-    /// It was not done.
+    /// It failed.
     Fail,
-    /// It may or may not have been done.
+    /// The result is unknown.
     Info,
 }
 
-/// One line.
+/// A line of a history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// Who: one task of one process.
+    /// The task and its process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub client: String,
-    /// What about; empty for what concerns all keys.
+    /// The key; empty for all keys.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// What was done.
+    /// The event.
     pub op: Op,
-    /// Just before, in microseconds of the boot clock.
+    /// The start, in microseconds of the boot clock.
     pub invoke_us: u64,
-    /// Just after.
+    /// The end.
     pub return_us: u64,
-    /// How it went.
+    /// The result.
     #[serde(default)]
     pub result: Outcome,
-    /// The attempt: no two have the same.
+    /// The holder id of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// Until when the holder believed that it held, as far as it knew then.
+    /// The end of the lease, as the holder knew it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until_us: Option<u64>,
-    /// The TTL that was asked for.
+    /// The requested TTL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_us: Option<u64>,
-    /// The place of a write in the order of the resource.
+    /// The position of a write in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// How long something may take.
+    /// The allowed duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_us: Option<u64>,
-    /// Which fault, which event, which check, or why it failed.
+    /// The fault, the event, the check, or the reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
-    /// The checks that a fault may break.
+    /// The checks that a fault may violate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excuses: Vec<String>,
 }
 
 impl Line {
-    /// A line that says no more than what and when.
+    /// A line with a time and an event.
     pub fn new(client: &str, key: &str, op: Op, invoke_us: u64, return_us: u64) -> Self {
         Self {
             client: client.to_owned(),
@@ -115,21 +115,21 @@ impl Line {
         }
     }
 
-    /// The same line, about something.
+    /// Sets `what`.
     #[must_use]
     pub fn what(mut self, what: impl Into<String>) -> Self {
         self.what = Some(what.into());
         self
     }
 
-    /// The same line with another end.
+    /// Sets the result.
     #[must_use]
     pub fn result(mut self, result: Outcome) -> Self {
         self.result = result;
         self
     }
 
-    /// The same line, of a hold.
+    /// Sets the holder and the fence.
     #[must_use]
     pub fn hold(mut self, holder: &str, fence: Option<u64>) -> Self {
         self.holder = Some(holder.to_owned());
@@ -137,13 +137,13 @@ impl Line {
         self
     }
 
-    /// Whether it is what was done, and was done.
+    /// Whether this is a successful `op`.
     pub fn is(&self, op: Op) -> bool {
         self.op == op && self.result == Outcome::Ok
     }
 }
 
-/// A whole run. A line's number is its place, from 1.
+/// A whole run. The number of a line is its index, from 1.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// The lines.
@@ -151,10 +151,10 @@ pub struct History {
 }
 
 impl History {
-    /// Reads JSON lines. Empty lines and those that begin with `#` count in the numbers of the text, not here.
+    /// Reads JSON lines. Empty lines and lines that start with `#` are skipped.
     ///
     /// # Errors
-    /// A line that is none, with its number.
+    /// The number of an invalid line.
     pub fn read(text: impl BufRead) -> io::Result<Self> {
         let mut lines = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -166,29 +166,29 @@ impl History {
         Ok(Self { lines })
     }
 
-    /// Reads what a process has left that may have been killed in the middle of its last line.
+    /// Reads the output of a process that may have been killed while it wrote its last line.
     ///
     /// # Errors
-    /// A line that is none and not the last.
+    /// The number of an invalid line other than the last.
     pub fn read_torn(text: &str) -> io::Result<Self> {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         Self::read(whole.as_bytes())
     }
 
-    /// Adds another's lines.
+    /// Appends the lines of another history.
     pub fn merge(&mut self, other: Self) {
         self.lines.extend(other.lines);
     }
 
-    /// In the order of their ends.
+    /// Sorts the lines by their end.
     pub fn sort(&mut self) {
         self.lines.sort_by_key(|line| (line.return_us, line.invoke_us));
     }
 
-    /// Writes it as JSON lines: a line's number is that of the file.
+    /// Writes JSON lines. The number of a line is its number in the file.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write(&self, mut to: impl Write) -> io::Result<()> {
         for line in &self.lines {
             serde_json::to_writer(&mut to, line)?;

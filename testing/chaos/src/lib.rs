@@ -1,40 +1,40 @@
-//! Breaks real servers, networks, clocks and clients while locks are taken, and checks what happened.
+//! Injects faults into real servers, networks, clocks and clients that use locks, and checks the recorded history.
 //!
-//! A *run* starts servers, each behind a proxy and with a wall clock of its own; *workers*, which are processes of this
-//! very program; another program that takes the same locks in its own way; and a *resource* that the locks protect. The
-//! *conductor* does one fault after another by a schedule that follows from the seed. Everybody writes a *history* on the
-//! clock that all processes of the machine share, and the *checker* reads it when all is over.
+//! A *run* starts servers, each behind a proxy and with its own wall clock; *workers*, which are processes of this
+//! program; another program that uses the same locks; and a *resource* that the locks protect. The
+//! run injects one fault after another, by a schedule that the seed determines. All processes write a *history* with the
+//! clock that they share, and the *checker* reads it at the end.
 //!
-//! First come the *controls*: what breaks without a protection must be found by the checker, or a clean run proves
+//! *Controls* come first: the checker must flag a run without a protection, or a clean run proves
 //! nothing.
 #![forbid(unsafe_code)]
 
 pub mod checker;
-mod conductor;
 mod control;
 mod fault;
 mod foreign;
-mod form;
 pub mod history;
 mod luck;
 mod machine;
+mod nemesis;
 mod nodes;
 mod plan;
 mod pressure;
 mod recorder;
 pub mod report;
 mod resource;
+mod run;
 pub mod sim;
-mod stage;
 mod standby;
+mod topology;
 mod worker;
 mod workers;
 
-pub use conductor::{Run, Settings, run};
 pub use fault::Fault;
-pub use form::Form;
 pub use plan::{Plan, Step};
+pub use run::{Run, Settings, run};
+pub use topology::Topology;
 pub use worker::run_if_asked;
 
-/// Why a run failed, in words.
+/// Why a run failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,15 +1,15 @@
 use fastrand::Rng;
 use std::time::Duration;
 
-/// What is asked of a generator here, besides what it has. The same seed gives the same answers.
+/// Additional methods of a random number generator. The same seed returns the same values.
 pub(crate) trait Luck {
-    /// From 0 to `end`, without it; 0 if `end` is 0.
+    /// A number from 0 up to, but not including, `end`; 0 if `end` is 0.
     fn upto(&mut self, end: u64) -> u64;
-    /// Whether one of so many in a million came.
+    /// Whether an event with a probability of `ppm` in a million occurs.
     fn chance(&mut self, ppm: u64) -> bool;
-    /// From `-most` to `most`.
+    /// A number from `-most` to `most`.
     fn around(&mut self, most: u64) -> i64;
-    /// From one number of milliseconds to another, without it.
+    /// A duration from `from` up to, but not including, `until`, in milliseconds.
     fn millis(&mut self, from: u64, until: u64) -> Duration;
 }
 

@@ -1,4 +1,4 @@
-//! One server with a wall clock of its own.
+//! A server with its own wall clock.
 
 use crate::Failure;
 use fencelock_testkit::{RedisServer, WallClock};
@@ -14,13 +14,13 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn start(dir: &Path, name: &str) -> Result<Self, Failure> {
         let clock = WallClock::new(dir, &format!("clock-{name}"))?;
-        // Each write is in the file before its reply is sent, so a process that is killed forgets nothing.
+        // Each write is on disk before its reply is sent, so a killed process loses no data.
         let options = RedisServer::options().args(["--appendonly", "yes", "--maxmemory-policy", "noeviction"]);
         let options = options.args(["--repl-diskless-sync-delay", "0"]);
         Ok(Self { server: options.wall_clock(&clock).start()?, clock })
     }
 
-    /// How often it has answered with this error since its statistics were reset.
+    /// How often the server has returned this error since its statistics were reset.
     pub(crate) fn errors(&self, name: &str) -> u64 {
         let info = self.server.command(&["INFO", "errorstats"]);
         let prefix = format!("errorstat_{name}:count=");

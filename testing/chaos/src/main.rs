@@ -2,46 +2,46 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use fencelock_chaos::{Failure, Form, Settings, report, run, run_if_asked, sim};
+use fencelock_chaos::{Failure, Settings, Topology, report, run, run_if_asked, sim};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Breaks real Redis servers, networks, clocks and clients while locks are taken, and checks what happened.
+/// Injects faults into real Redis servers, networks, clocks and clients that use locks, and checks the history
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
     instead: Option<Instead>,
-    /// How long to go on; one round of all faults takes about a minute, and a round that has begun is ended.
+    /// The minimum duration; one round of all faults takes about a minute, and a started round is completed
     #[arg(long, default_value_t = 0.0)]
     minutes: f64,
-    /// The schedule follows from it [default: a random one, which is printed]
+    /// The seed of the schedule [default: random, and printed]
     #[arg(long)]
     seed: Option<u64>,
-    /// Servers: 1 is a single Redis, 3 or 5 are a quorum.
+    /// The number of servers: 1 is a single Redis server, 3 or 5 are a quorum
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
-    /// One Redis with a replica, which is promoted now and then.
+    /// One Redis server with a replica, which is promoted from time to time
     #[arg(long, conflicts_with = "nodes")]
     replica: bool,
-    /// With a replica: without a quarantine, so that a promotion may let a second holder in.
+    /// With --replica: no quarantine, so a promotion may admit a second holder
     #[arg(long, requires = "replica")]
     bare: bool,
-    /// Processes that take locks.
+    /// The number of worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
-    /// Where the history and the report go.
+    /// The directory of the history and the report
     #[arg(long, default_value = "target/chaos")]
     out: PathBuf,
 }
 
-/// What can be done without servers.
+/// Commands without servers.
 #[derive(Debug, Subcommand)]
 enum Instead {
-    /// Runs the core in simulated worlds instead.
+    /// Simulate the core of the library instead
     Simulate(sim::Arguments),
 }
 
@@ -68,10 +68,10 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     println!("seed {seed}");
     let mut settings = Settings::new(seed, &std::env::current_exe()?);
-    settings.form = match (arguments.replica, arguments.bare) {
-        (true, false) => Form::Replica,
-        (true, true) => Form::BareReplica,
-        (false, _) => Form::of(arguments.nodes.into()),
+    settings.topology = match (arguments.replica, arguments.bare) {
+        (true, false) => Topology::Replica,
+        (true, true) => Topology::BareReplica,
+        (false, _) => Topology::of(arguments.nodes.into()),
     };
     settings.workers = arguments.workers.into();
     settings.length = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;

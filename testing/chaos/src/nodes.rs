@@ -1,24 +1,24 @@
-//! The servers where the locks live, each behind a network of its own and with a clock of its own.
+//! The servers of the locks, each behind its own proxy and with its own clock.
 
 use crate::Failure;
-use crate::form::Form;
 use crate::machine::Machine;
 use crate::recorder::{micros, now};
 use crate::standby::Standby;
+use crate::topology::Topology;
 use fencelock_testkit::{Proxy, RedisServer, Reply, RespClient};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// A port at which nobody listens.
-const NOBODY: &str = "1";
-/// Where the marker of a server's quarantine is.
+/// A port without a listener.
+const UNUSED_PORT: &str = "1";
+/// The key of the marker of a quarantine.
 const MARKER: &str = "fencelock:node";
 
-/// Where a program that knows of no proxy finds the server of a node, and of no quarantine: it must be kept from a server
-/// that forgot for as long.
+/// The address of a node for a program that knows neither the proxy nor quarantines. It must not reach a server
+/// that lost its data for the length of a quarantine.
 #[derive(Debug, Clone)]
-pub(crate) struct Door(Arc<RwLock<Way>>);
+pub(crate) struct DirectAccess(Arc<RwLock<Way>>);
 
 #[derive(Debug)]
 struct Way {
@@ -26,21 +26,21 @@ struct Way {
     shut_until_us: u64,
 }
 
-impl Door {
+impl DirectAccess {
     fn to(server: &RedisServer) -> Self {
         Self(Arc::new(RwLock::new(Way { port: server.port(), shut_until_us: 0 })))
     }
 
-    /// When it returns, nobody is on the old way any more.
+    /// When this returns, no request uses the old address.
     fn change(&self, change: impl FnOnce(&mut Way)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// One command on a connection of its own.
+    /// Runs one command on a new connection.
     pub(crate) fn command(&self, words: &[&str]) -> Reply {
         let way = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if now() < way.shut_until_us {
-            return Reply::NoAnswer("the door is shut".to_owned());
+            return Reply::NoAnswer("the node is closed for this program".to_owned());
         }
         match RespClient::connect(way.port) {
             Ok(mut client) => client.command(words),
@@ -49,27 +49,27 @@ impl Door {
     }
 }
 
-/// One place that clients know of.
+/// A server that clients use.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) machine: Machine,
     pub(crate) proxy: Proxy,
-    pub(crate) door: Door,
+    pub(crate) direct_access: DirectAccess,
     pub(crate) standby: Option<Standby>,
 }
 
 impl Node {
     fn start(dir: &Path, number: usize) -> Result<Self, Failure> {
         let machine = Machine::start(dir, &number.to_string())?;
-        let (proxy, door) = (Proxy::to(machine.server.port())?, Door::to(&machine.server));
-        Ok(Self { machine, proxy, door, standby: None })
+        let (proxy, direct_access) = (Proxy::to(machine.server.port())?, DirectAccess::to(&machine.server));
+        Ok(Self { machine, proxy, direct_access, standby: None })
     }
 
     pub(crate) const fn server(&self) -> &RedisServer {
         &self.machine.server
     }
 
-    /// Kills it, with all that it had not passed on, and lets its replica stand in its place, with a new replica behind it.
+    /// Kills the master with all data that was not replicated, promotes its replica, and starts a new replica.
     pub(crate) fn fail_over(&mut self) -> Result<(), Failure> {
         self.machine.server.kill();
         let standby = self.change_places()?;
@@ -77,26 +77,26 @@ impl Node {
         self.follow()
     }
 
-    /// It changes places with its replica, and keeps its connections.
+    /// The master swaps roles with its replica, and keeps its connections.
     pub(crate) fn switch_over(&mut self) -> Result<(), Failure> {
         self.standby.as_ref().ok_or("there is no replica")?.until_linked()?;
-        // First, so that there are never two who take writes.
+        // This comes first, so that there are never two writable masters.
         self.make_read_only();
         self.change_places()?;
         self.follow()
     }
 
-    /// It keeps what it knows, and hears of nothing new: nobody is there to tell it.
+    /// The server keeps its data, and receives no updates, because its master is unreachable.
     pub(crate) fn make_read_only(&self) {
-        self.server().command(&["REPLICAOF", "127.0.0.1", NOBODY]);
+        self.server().command(&["REPLICAOF", "127.0.0.1", UNUSED_PORT]);
     }
 
     fn change_places(&mut self) -> Result<&mut Standby, Failure> {
         let standby = self.standby.as_mut().ok_or("there is no replica to promote")?;
         standby.promote(&mut self.machine);
         let port = self.machine.server.port();
-        self.proxy.lead_to(port);
-        self.door.change(|way| way.port = port);
+        self.proxy.forward_to(port);
+        self.direct_access.change(|way| way.port = port);
         Ok(standby)
     }
 
@@ -104,8 +104,8 @@ impl Node {
         self.standby.as_ref().map_or(Ok(()), |standby| standby.follow(&self.machine.server))
     }
 
-    /// Does something by which it may forget. Clients find out by themselves; those who know of no quarantine stay away for
-    /// as long as this.
+    /// Runs an action that may lose data. Clients detect it by themselves; a program that knows no quarantine is blocked for
+    /// this time.
     pub(crate) fn forget(
         &mut self,
         quarantine: Duration,
@@ -114,13 +114,13 @@ impl Node {
         if quarantine.is_zero() {
             return by(self);
         }
-        self.door.change(|way| way.shut_until_us = u64::MAX);
+        self.direct_access.change(|way| way.shut_until_us = u64::MAX);
         let done = by(self);
-        self.door.change(|way| way.shut_until_us = now().saturating_add(micros(quarantine)));
+        self.direct_access.change(|way| way.shut_until_us = now().saturating_add(micros(quarantine)));
         done
     }
 
-    /// Whether a client has met this very run of the server and begun a quarantine.
+    /// Whether a client has connected to this run of the server and started a quarantine.
     pub(crate) fn is_in_quarantine(&self) -> bool {
         let told = self.server().command(&["INFO", "server"]);
         let run = told.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix("run_id:")));
@@ -136,10 +136,10 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    pub(crate) fn start(dir: &Path, form: Form) -> Result<Self, Failure> {
-        let all = (0..form.nodes()).map(|number| Node::start(dir, number));
+    pub(crate) fn start(dir: &Path, topology: Topology) -> Result<Self, Failure> {
+        let all = (0..topology.nodes()).map(|number| Node::start(dir, number));
         let mut nodes = Self { all: all.collect::<Result<_, _>>()? };
-        if form.has_replica() {
+        if topology.has_replica() {
             for node in &mut nodes.all {
                 let machine = Machine::start(dir, "standby")?;
                 node.standby = Some(Standby::of(&node.machine.server, machine)?);
@@ -148,7 +148,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Through the proxies. One server is one Redis, several are a quorum.
+    /// The URL through the proxies. One server is a single Redis server, several are a quorum.
     pub(crate) fn url(&self, options: &str) -> String {
         let ports = self.all.iter().map(|node| format!("127.0.0.1:{}", node.proxy.port()));
         let hosts = ports.collect::<Vec<_>>().join(",");
@@ -157,23 +157,23 @@ impl Nodes {
         format!("{scheme}://{hosts}{options}")
     }
 
-    /// Those that any two majorities have in common, if they have no more than they must.
+    /// The nodes that any two majorities share, at the minimum.
     pub(crate) fn in_common(&mut self) -> &mut [Node] {
         let count = 2 * self.quorum() - self.all.len();
         &mut self.all[..count]
     }
 
-    /// Those beyond the first majority.
+    /// The nodes outside of the first majority.
     pub(crate) fn outside(&self) -> impl Iterator<Item = &Node> {
         self.all.iter().skip(self.quorum())
     }
 
-    /// How many must agree.
+    /// The size of a majority.
     pub(crate) fn quorum(&self) -> usize {
         self.all.len() / 2 + 1
     }
 
-    /// What each node has under a key: its value, and its time to live in milliseconds.
+    /// The value of a key at each node, and its remaining TTL in milliseconds.
     pub(crate) fn look(&self, key: &str) -> Vec<(String, i64)> {
         let look = |node: &Node| {
             let value = node.server().command(&["GET", key]).text()?.to_owned();

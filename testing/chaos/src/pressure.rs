@@ -1,28 +1,28 @@
-//! A server that drops keys to make room for others.
+//! A server that evicts keys.
 
 use crate::Failure;
 use crate::nodes::Node;
 use fencelock_testkit::Reply;
 
-/// Room beside what the server needs for itself.
-const ROOM: u64 = 2 << 20;
-/// How many of these have room.
-const THING: usize = 100 << 10;
-/// Each of them may push out a key, and sooner or later it is the one.
-const THINGS: u32 = 20_000;
+/// The memory beyond the current use of the server.
+const MARGIN: u64 = 2 << 20;
+/// The size of a value.
+const VALUE_BYTES: usize = 100 << 10;
+/// The maximum number of values. Each may evict a key, eventually the lock.
+const VALUES: u32 = 20_000;
 
 impl Node {
-    /// From now on it may drop any key.
+    /// Allows the server to evict any key.
     pub(crate) fn may_evict(&self) -> Result<(), Failure> {
         let info = self.server().command(&["INFO", "memory"]);
         let used = info.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix("used_memory:")));
-        let used: u64 = used.ok_or("a server that does not tell how much memory it uses")?.parse()?;
-        let limit = (used + ROOM).to_string();
+        let used: u64 = used.ok_or("the server does not report its memory use")?.parse()?;
+        let limit = (used + MARGIN).to_string();
         self.set("maxmemory-policy", "allkeys-lru")?;
         self.set("maxmemory", &limit)
     }
 
-    /// One at a time: Redis 6.2 takes no more.
+    /// Sets one option at a time: Redis 6.2 accepts no more.
     fn set(&self, name: &str, value: &str) -> Result<(), Failure> {
         match self.server().command(&["CONFIG", "SET", name, value]) {
             reply if reply.text() == Some("OK") => Ok(()),
@@ -30,20 +30,20 @@ impl Node {
         }
     }
 
-    /// Writes until there is no room for this key.
+    /// Writes values until this key is evicted.
     pub(crate) fn press_out(&self, key: &str) -> Result<(), Failure> {
         let mut client = self.server().connect()?;
-        let thing = "x".repeat(THING);
-        for number in 0..THINGS {
+        let thing = "x".repeat(VALUE_BYTES);
+        for number in 0..VALUES {
             if client.command(&["EXISTS", key]) == Reply::Int(0) {
                 return Ok(());
             }
             client.command(&["SET", &format!("thing-{number}"), &thing]);
         }
-        Err(format!("the server keeps {key}, whatever is written").into())
+        Err(format!("the server did not evict {key}").into())
     }
 
-    /// As it was before.
+    /// Restores the settings.
     pub(crate) fn may_not_evict(&self) -> Result<(), Failure> {
         self.set("maxmemory", "0")?;
         self.set("maxmemory-policy", "noeviction")

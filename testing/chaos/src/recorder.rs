@@ -9,23 +9,23 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The clock of histories: all processes of a machine share it.
+/// The clock of histories, which all processes of a machine share.
 pub(crate) fn now() -> u64 {
     BootClock.now().as_micros()
 }
 
-/// A span as histories count.
+/// A duration in the unit of histories.
 pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// For how much of a TTL its holder may believe, all in microseconds.
-pub(crate) fn belief(ttl_us: u64) -> u64 {
+/// How long a holder may assume that it holds a lock with this TTL, in microseconds.
+pub(crate) fn assumed_lease(ttl_us: u64) -> u64 {
     let ttl = Duration::from_micros(ttl_us);
     micros(ttl.saturating_sub(Drift::default().of(ttl)))
 }
 
-/// Writes what one process does, a line at a time, so that nothing is lost when it is killed but the line it is at.
+/// Writes the events of one process line by line, so that a killed process loses only its current line.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     file: Mutex<File>,
@@ -44,24 +44,24 @@ impl Recorder {
         text.push(b'\n');
         let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
         if let Err(error) = written {
-            // A history with a hole proves nothing, and a worker that ends is noticed.
-            eprintln!("the history cannot be written: {error}");
+            // An incomplete history proves nothing, and the run detects a worker that exits.
+            eprintln!("cannot write the history: {error}");
             std::process::exit(74);
         }
     }
 
-    /// Whether this key's last holder here was the same.
+    /// Whether the last holder of this key in this process was the same.
     pub(crate) fn is_again(&self, key: &str, holder: &str) -> bool {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
     }
 
-    /// Whether it has been seen here.
+    /// Whether this process has observed the event.
     pub(crate) fn knows(&self, what: &str) -> bool {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
     }
 
-    /// Something happened that a run should have provoked. The first time says it all.
+    /// Records the first occurrence of an expected event.
     pub(crate) fn seen(&self, what: &str) {
         let is_new = self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned());
         if is_new {
@@ -71,13 +71,13 @@ impl Recorder {
     }
 }
 
-/// Whether any process has seen this. It reads what they have written, so it is no question for every moment.
+/// Whether any process has observed the event. Reads all histories, so it is slow.
 pub(crate) fn has_seen(dir: &Path, what: &str) -> Result<bool, Failure> {
     let is_it = |line: &Line| line.op == Op::Seen && line.what.as_deref() == Some(what);
     Ok(collect(dir)?.lines.iter().any(is_it))
 }
 
-/// What all processes have written, in the order of time.
+/// The events of all processes, ordered by time.
 pub(crate) fn collect(dir: &Path) -> Result<History, Failure> {
     let mut history = History::default();
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! What the locks protect: a process that takes writes, each with a fencing token, and looks at nothing else.
+//! The protected resource: a process that accepts writes with a fencing token, and checks only the token.
 
 use crate::Failure;
 use fencelock::{FenceGate, FencingToken};
@@ -8,25 +8,25 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-/// This key is written to without a gate: what it shows is what the gate is for.
+/// Writes to this key are not checked, which shows the purpose of the check.
 pub(crate) const UNGUARDED: &str = "control-unguarded";
 
-/// How a write went.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Taken, as the so-manieth of all.
+    /// Accepted, with its number in the order of all writes.
     Taken(u64),
-    /// Refused, for a greater token was there before.
+    /// Rejected, because a greater token was accepted before.
     Refused(u64),
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct Store {
     gates: HashMap<String, FenceGate>,
     writes: u64,
 }
 
-impl Shelf {
+impl Store {
     fn write(&mut self, key: &str, token: FencingToken) -> Written {
         let gate = self.gates.entry(key.to_owned()).or_default();
         if let Err(superseded) = gate.admit(token)
@@ -39,28 +39,28 @@ impl Shelf {
     }
 }
 
-/// Serves writers until the process ends. Says at which port.
+/// Serves writers until the process exits. Returns the port.
 pub(crate) fn serve() -> Result<u16, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
-    let shelf = Arc::new(Mutex::new(Shelf::default()));
+    let store = Arc::new(Mutex::new(Store::default()));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let shelf = Arc::clone(&shelf);
-            // A writer that breaks off is gone; that is all.
-            std::thread::spawn(move || serve_one(&stream, &shelf));
+            let store = Arc::clone(&store);
+            // A disconnected writer needs no handling.
+            std::thread::spawn(move || serve_one(&stream, &store));
         }
     });
     Ok(port)
 }
 
-fn serve_one(stream: &TcpStream, shelf: &Mutex<Shelf>) -> Result<(), Failure> {
+fn serve_one(stream: &TcpStream, store: &Mutex<Store>) -> Result<(), Failure> {
     stream.set_nodelay(true)?;
     let mut to = stream;
     for line in BufReader::new(stream).lines() {
         let line = line?;
         let (token, key) = line.split_once(' ').ok_or("a token and a key")?;
-        let written = shelf.lock().unwrap_or_else(PoisonError::into_inner).write(key, token.parse()?);
+        let written = store.lock().unwrap_or_else(PoisonError::into_inner).write(key, token.parse()?);
         let (word, number) = match written {
             Written::Taken(seq) => ("taken", seq),
             Written::Refused(greatest) => ("refused", greatest),
@@ -70,7 +70,7 @@ fn serve_one(stream: &TcpStream, shelf: &Mutex<Shelf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One writer's connection.
+/// The connection of a writer.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stream: tokio::io::BufReader<tokio::net::TcpStream>,
@@ -90,7 +90,7 @@ impl Writer {
         match line.trim_end().split_once(' ') {
             Some(("taken", seq)) => Ok(Written::Taken(seq.parse()?)),
             Some(("refused", greatest)) => Ok(Written::Refused(greatest.parse()?)),
-            _ => Err(format!("no answer of a resource: {line:?}").into()),
+            _ => Err(format!("not a reply of the resource: {line:?}").into()),
         }
     }
 }
@@ -109,12 +109,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_smaller_token_is_refused_over_the_wire() {
+    async fn a_smaller_token_is_rejected_over_the_network() {
         assert_eq!(write_twice("k").await, [Written::Taken(1), Written::Refused(9)]);
     }
 
     #[tokio::test]
-    async fn without_a_gate_everything_is_taken() {
+    async fn without_a_gate_every_write_is_accepted() {
         assert_eq!(write_twice(UNGUARDED).await, [Written::Taken(1), Written::Taken(2)]);
     }
 }

@@ -1,6 +1,6 @@
-//! One process with many tasks that take locks, write under them, and put down what happened.
+//! A process with many tasks that use locks, write to the resource, and record events.
 
-mod grip;
+mod recorded_hold;
 mod task;
 
 use crate::Failure;
@@ -16,11 +16,11 @@ use std::time::Duration;
 use task::Task;
 use tokio::sync::watch;
 
-/// Set in the environment of a worker.
+/// The environment variable of a worker.
 pub(crate) const VARIABLE: &str = "FENCELOCK_CHAOS_WORKER";
 
-/// A release that no server answers is left to the lease.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// A release that no server answers is abandoned to the lease.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -30,13 +30,13 @@ pub(crate) struct Job {
     pub(crate) tasks: usize,
     pub(crate) ttl_ms: u64,
     pub(crate) seed: u64,
-    /// Whether its tasks pass leases on among themselves.
+    /// Whether its tasks share leases.
     pub(crate) shares: bool,
     pub(crate) resource: u16,
     pub(crate) history: PathBuf,
 }
 
-/// In a worker, does its job; `None` in the main process.
+/// Runs the job of a worker; `None` in the main process.
 pub fn run_if_asked() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     Some(match work() {
@@ -55,7 +55,7 @@ fn work() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
     std::thread::spawn(move || {
-        // Nothing more is said until the end.
+        // No more messages arrive until the end.
         while harness.receive().is_some() {}
         let _ = stop.send(true);
     });
@@ -77,12 +77,12 @@ async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> 
     for task in tasks {
         task.await??;
     }
-    // What could not be given back ends by itself; the looks after the end of the run would tell if it did not.
-    let _ = client.close(LAST_WORDS).await;
+    // A lock that could not be released expires; the final check of the run would detect it otherwise.
+    let _ = client.close(CLOSE_TIMEOUT).await;
     Ok(())
 }
 
-/// Until a server answers, for a worker may be born into a fault; `None` if the run ends before.
+/// Connects until a server answers, because a worker may start during a fault; `None` if the run ends before.
 async fn connect(job: &Job, stopped: &watch::Receiver<bool>) -> Result<Option<Client>, Failure> {
     loop {
         match Client::builder().sharing(job.shares).connect(&job.url).await {

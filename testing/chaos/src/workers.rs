@@ -1,4 +1,4 @@
-//! The processes that take locks.
+//! The worker processes.
 
 use crate::Failure;
 use crate::recorder;
@@ -21,7 +21,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// `template` is the job of each, but for its name, its seed and its history, which is a file in `dir`.
+    /// `template` is the job of each, except for its name, its seed and its history, which is a file in `dir`.
     pub(crate) fn spawn(program: &Path, dir: &Path, template: Job, count: usize) -> Result<Self, Failure> {
         let mut workers = Self {
             program: program.to_owned(),
@@ -38,7 +38,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// In every other place tasks share leases.
+    /// Every second worker shares leases among its tasks.
     fn start(&mut self, place: usize) -> Result<Worker, Failure> {
         let number = self.spawned;
         self.spawned += 1;
@@ -55,7 +55,7 @@ impl Workers {
         Ok(worker)
     }
 
-    /// The process number of one, as it stands in the values of its locks.
+    /// The process id, as it appears in the values of its locks.
     pub(crate) fn pid(&self, worker: usize) -> u32 {
         self.running[worker].pid()
     }
@@ -68,20 +68,20 @@ impl Workers {
         Ok(thaw(self.pid(worker))?)
     }
 
-    /// Whether any of them, or anybody else who writes a history beside theirs, has seen this.
+    /// Whether any worker, or another process with a history in the same directory, has observed the event.
     pub(crate) fn has_seen(&self, what: &str) -> Result<bool, Failure> {
         recorder::has_seen(&self.dir, what)
     }
 
-    /// Kills one and starts another in its place.
+    /// Kills a worker, and starts a new one.
     pub(crate) fn replace(&mut self, worker: usize) -> Result<(), Failure> {
         let fresh = self.start(worker)?;
-        // The old one is killed when it is dropped.
+        // Dropping the old worker kills it.
         drop(std::mem::replace(&mut self.running[worker], fresh));
         Ok(())
     }
 
-    /// Lets all finish.
+    /// Waits until all workers have finished.
     pub(crate) fn finish(mut self, patience: Duration) -> Result<(), Failure> {
         self.running.iter_mut().for_each(Worker::close_stdin);
         Ok(self.running.into_iter().try_for_each(|worker| worker.finish(patience))?)

@@ -1,4 +1,4 @@
-//! The checker on histories that were made by hand: each says in its head what it shows, and what must be found.
+//! Checks hand-written histories: the head of each describes it and lists the expected violations.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_chaos::checker::{Verdict, Violation, check};
@@ -6,7 +6,7 @@ use fencelock_chaos::history::History;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the head of a fixture says must be found, and what was: `C3 lines 1, 1, 2`.
+/// The expected and the actual violations of a fixture: `C3 lines 1, 1, 2`.
 struct Case {
     path: PathBuf,
     head: String,
@@ -53,7 +53,7 @@ impl Case {
 }
 
 #[test]
-fn good_histories_are_good() {
+fn good_histories_have_no_violation() {
     let cases = cases("good");
     assert!(cases.len() >= 15, "only {} good histories", cases.len());
     for case in cases {
@@ -63,11 +63,11 @@ fn good_histories_are_good() {
 }
 
 #[test]
-fn bad_histories_are_bad_for_the_reason_they_name_and_no_other() {
+fn bad_histories_have_exactly_their_expected_violations() {
     let cases = cases("bad");
     assert!(cases.len() >= 15, "only {} bad histories", cases.len());
     for case in cases {
-        assert!(!case.wants("broken").is_empty(), "{} does not say what is bad", case.path.display());
+        assert!(!case.wants("broken").is_empty(), "{} lists no violation", case.path.display());
         case.assert();
     }
 }
@@ -81,13 +81,13 @@ fn every_check_has_a_bad_history() {
 }
 
 #[test]
-fn a_line_that_is_none_is_named() {
+fn an_invalid_line_is_reported() {
     let why = History::read("# head\n{\"op\":\"stop\"}\n".as_bytes()).unwrap_err().to_string();
     assert!(why.starts_with("line 2: "), "{why}");
 }
 
 #[test]
-fn the_torn_last_line_of_a_killed_process_is_left_out() {
+fn the_incomplete_last_line_of_a_killed_process_is_ignored() {
     let history = History::read_torn("{\"op\":\"stop\",\"invoke_us\":1,\"return_us\":2}\n{\"op\":\"st").unwrap();
     assert_eq!(history.lines.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! How long the checker takes for a long run.
+//! The time that the checker takes for a long run.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock::Clock;
@@ -7,7 +7,7 @@ use fencelock_chaos::checker::check;
 use fencelock_chaos::history::{History, Line, Op};
 use std::time::Duration;
 
-/// Eight keys, each passed on without a pause: an acquire, two writes, a renewal and a release for each hold.
+/// Eight keys with consecutive holds: an acquire, two writes, a renewal and a release for each.
 fn a_million_operations() -> History {
     let mut history = History::default();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What the documentation of `FenceGate` tells people to copy is what `docs/en/fencing.md` says, which is tested there.
+//! The examples in the documentation of `FenceGate` are the same as in `docs/en/fencing.md`, where they are tested.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn the_recipes_of_the_gate_are_those_of_the_page() {
+fn the_examples_of_the_gate_are_those_of_the_page() {
     let gate = read("crates/fencelock-core/src/fence_gate.rs");
     let doc: Vec<_> = gate.lines().filter_map(|line| line.strip_prefix("///")).map(str::trim_start).collect();
     let doc = doc.join("\n");

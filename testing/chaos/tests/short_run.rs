@@ -1,11 +1,11 @@
-//! One round of every fault on real servers, in each form that locks can live in, with clients in several processes.
+//! One round of all faults on real servers, in each topology, with clients in several processes.
 //!
 //! `FENCELOCK_CHAOS_SEED=N` runs another schedule.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_chaos::checker::Check;
 use fencelock_chaos::history::{Line, Op, Outcome};
-use fencelock_chaos::{Form, Plan, Run, Settings, run};
+use fencelock_chaos::{Plan, Run, Settings, Topology, run};
 use fencelock_testkit::redis_or_skip;
 use std::path::Path;
 use std::time::Duration;
@@ -14,38 +14,38 @@ fn seed() -> u64 {
     std::env::var("FENCELOCK_CHAOS_SEED").map_or(1, |seed| seed.parse().expect("FENCELOCK_CHAOS_SEED is a number"))
 }
 
-/// The forms run side by side, so each has few clients.
-fn settings(form: Form) -> Settings {
+/// The topologies run in parallel, so each has few clients.
+fn settings(topology: Topology) -> Settings {
     let mut settings = Settings::new(seed(), Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
-    settings.form = form;
-    // Most of a run is waiting for leases to end. Half the usual TTL is still long beside what a request takes.
+    settings.topology = topology;
+    // Most of a run waits for leases to end. Half the default TTL is still long compared to a request.
     settings.ttl = Duration::from_millis(500);
-    if form != Form::Single {
+    if topology != Topology::Single {
         (settings.workers, settings.tasks) = (2, 4);
     }
     settings
 }
 
-/// A run that was good, and worth something.
-fn good_run(form: Form) -> Option<Run> {
+/// Runs, and checks that the result is good and meaningful.
+fn good_run(topology: Topology) -> Option<Run> {
     redis_or_skip()?;
-    let settings = settings(form);
+    let settings = settings(topology);
     let seed = settings.seed;
     println!("seed {seed}");
     let run = run(&settings).unwrap();
     println!("{}", run.verdict);
-    assert!(run.verdict.is_good(), "seed {seed} on {form}: {}", run.verdict);
+    assert!(run.verdict.is_good(), "seed {seed} on {topology}: {}", run.verdict);
 
     let played = run.history.lines.iter().filter(|line| line.op == Op::Fault).filter_map(|line| line.what.as_deref());
-    let planned = Plan::new(seed, form, settings.workers).take(form.faults().len());
+    let planned = Plan::new(seed, topology, settings.workers).take(topology.faults().len());
     assert!(
         played.eq(planned.map(|step| step.fault.name())),
-        "seed {seed} on {form}: the schedule follows from the seed"
+        "seed {seed} on {topology}: the seed determines the schedule"
     );
 
     let count = |op, result| run.history.lines.iter().filter(|line| line.op == op && line.result == result).count();
-    assert!(count(Op::Acquire, Outcome::Ok) > 200, "seed {seed} on {form}: too few grants to mean anything");
-    assert!(count(Op::Write, Outcome::Fail) > 0, "seed {seed} on {form}: the gate never refused");
+    assert!(count(Op::Acquire, Outcome::Ok) > 200, "seed {seed} on {topology}: too few grants");
+    assert!(count(Op::Write, Outcome::Fail) > 0, "seed {seed} on {topology}: the gate rejected no write");
     Some(run)
 }
 
@@ -58,7 +58,7 @@ fn assert_flagged(run: &Run, more: &[&str]) {
     }
 }
 
-/// Where there is a quarantine only clocks that jump, and other programs, may let a second holder in.
+/// With a quarantine, only clock jumps and other programs may admit a second holder.
 fn assert_no_memory_excuses(run: &Run) {
     let excusing = run.history.lines.iter().filter(|line| line.op == Op::Fault && !line.excuses.is_empty());
     for fault in excusing.filter_map(|line| line.what.as_deref()) {
@@ -66,7 +66,7 @@ fn assert_no_memory_excuses(run: &Run) {
     }
 }
 
-/// How many grants fell into the times when one node was away.
+/// The number of grants while one node was unavailable.
 fn grants_without_a_node(run: &Run) -> usize {
     let is_away = |line: &&Line| {
         let faults = ["cut network", "black hole", "freeze server", "restart empty"];
@@ -77,47 +77,47 @@ fn grants_without_a_node(run: &Run) -> usize {
     run.history.lines.iter().filter(|line| line.is(Op::Acquire) && line.fence.is_some()).filter(is_in).count()
 }
 
-/// At the same time, whatever the number of cores: most of a run is waiting.
+/// In parallel, regardless of the number of cores: most of a run waits.
 #[test]
-fn each_form_keeps_its_promises_through_every_fault() {
-    std::thread::scope(|forms| {
-        forms.spawn(one_redis_keeps_its_promises);
-        forms.spawn(a_redis_with_a_quarantine_keeps_its_promises_also_when_its_replica_takes_its_place);
-        forms.spawn(a_quorum_of_three_keeps_its_promises);
+fn no_fault_violates_a_guarantee_in_any_topology() {
+    std::thread::scope(|topologies| {
+        topologies.spawn(a_single_redis_violates_no_guarantee);
+        topologies.spawn(a_failover_with_quarantine_violates_no_guarantee);
+        topologies.spawn(a_quorum_of_three_violates_no_guarantee);
     });
 }
 
-fn one_redis_keeps_its_promises() {
-    let Some(run) = good_run(Form::Single) else { return };
+fn a_single_redis_violates_no_guarantee() {
+    let Some(run) = good_run(Topology::Single) else { return };
     assert_flagged(&run, &[]);
 }
 
-fn a_redis_with_a_quarantine_keeps_its_promises_also_when_its_replica_takes_its_place() {
-    let Some(run) = good_run(Form::Replica) else { return };
+fn a_failover_with_quarantine_violates_no_guarantee() {
+    let Some(run) = good_run(Topology::Replica) else { return };
     assert_flagged(&run, &["control-promoted"]);
     assert_no_memory_excuses(&run);
 }
 
 #[test]
-#[ignore = "as with a quarantine, and as long"]
-fn a_redis_that_is_replaced_by_its_replica_keeps_its_other_promises() {
-    let Some(run) = good_run(Form::BareReplica) else { return };
+#[ignore = "similar to the run with a quarantine, and as long"]
+fn a_failover_without_quarantine_violates_exclusion_only() {
+    let Some(run) = good_run(Topology::BareReplica) else { return };
     assert_flagged(&run, &["control-promoted"]);
 }
 
-fn a_quorum_of_three_keeps_its_promises() {
-    let Some(run) = good_run(Form::Quorum(3)) else { return };
+fn a_quorum_of_three_violates_no_guarantee() {
+    let Some(run) = good_run(Topology::Quorum(3)) else { return };
     assert_flagged(&run, &[]);
     assert_no_memory_excuses(&run);
     let through = grants_without_a_node(&run);
-    assert!(through > 10, "{through} grants while a node was away");
+    assert!(through > 10, "{through} grants while a node was unavailable");
 }
 
 #[test]
-#[ignore = "the code is that of three, and the time is better spent on longer runs"]
-fn a_quorum_of_five_keeps_its_promises_through_every_fault() {
-    let Some(run) = good_run(Form::Quorum(5)) else { return };
+#[ignore = "the code is the same as for three nodes; use longer runs instead"]
+fn no_fault_violates_a_guarantee_in_a_quorum_of_five() {
+    let Some(run) = good_run(Topology::Quorum(5)) else { return };
     assert_flagged(&run, &[]);
     let through = grants_without_a_node(&run);
-    assert!(through > 10, "{through} grants while a node was away");
+    assert!(through > 10, "{through} grants while a node was unavailable");
 }

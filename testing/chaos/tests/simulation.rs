@@ -1,6 +1,6 @@
-//! The production core in simulated worlds: every seed keeps every promise, and every protection that is left out is missed.
+//! Runs the core of the library in simulated worlds: no seed violates a guarantee, and each missing protection is detected.
 //!
-//! `FENCELOCK_SIM_SEEDS=N` runs so many seeds for each number of nodes; `FENCELOCK_SIM_FIRST=N` begins there.
+//! `FENCELOCK_SIM_SEEDS=N` runs N seeds for each number of nodes; `FENCELOCK_SIM_FIRST=N` is the first seed.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_chaos::checker::{Check, check};
@@ -23,35 +23,35 @@ fn run(nodes: usize, seeds: u64) -> Batch {
     );
     if let Some(first) = batch.found.first() {
         let command = format!("./scripts/chaos simulate --nodes {nodes} --seed {} --trace", first.seed);
-        panic!("{} of {seeds} seeds broke a promise: {}\n    {command}", batch.found.len(), first.words);
+        panic!("{} of {seeds} seeds violated a guarantee: {}\n    {command}", batch.found.len(), first.words);
     }
     batch
 }
 
 #[test]
-fn three_nodes_keep_every_promise_in_every_world() {
+fn three_nodes_violate_no_guarantee_in_any_world() {
     let batch = run(3, 1600);
-    assert_eq!(batch.sights.missing(), [], "a batch that has not seen everything proves nothing");
+    assert_eq!(batch.sights.missing(), [], "the batch must cover all events");
 }
 
 #[test]
-fn one_node_keeps_every_promise_in_every_world() {
+fn one_node_violates_no_guarantee_in_any_world() {
     let batch = run(1, 400);
     assert!(batch.sights.of(Sight::Quarantine) > 0 && batch.sights.of(Sight::Raise) == 0);
 }
 
 #[test]
-fn two_nodes_keep_every_promise_in_every_world() {
+fn two_nodes_violate_no_guarantee_in_any_world() {
     assert!(run(2, 300).sights.of(Sight::RefusedRaise) > 0);
 }
 
 #[test]
-fn four_nodes_keep_every_promise_in_every_world() {
+fn four_nodes_violate_no_guarantee_in_any_world() {
     assert!(run(4, 300).sights.of(Sight::RefusedRaise) > 0);
 }
 
 #[test]
-fn five_nodes_keep_every_promise_in_every_world() {
+fn five_nodes_violate_no_guarantee_in_any_world() {
     assert!(run(5, 400).sights.of(Sight::RefusedRaise) > 0);
 }
 
@@ -69,7 +69,7 @@ fn a_seed_gives_the_same_history_byte_for_byte() {
     assert_ne!(text(1, Trace::Off), text(2, Trace::Off));
 }
 
-/// Looks for a world in which the mutant breaks one of these promises.
+/// Searches for a world in which the mutant violates one of these guarantees.
 fn is_killed(mutant: Mutant, seeds: u64, by: &[Check]) {
     for seed in 0..seeds {
         let scenario = Scenario::of(seed, 3).unwrap().without(Some(mutant));
@@ -79,29 +79,29 @@ fn is_killed(mutant: Mutant, seeds: u64, by: &[Check]) {
             return;
         }
     }
-    panic!("{seeds} seeds did not find what is wrong with {mutant}");
+    panic!("{seeds} seeds did not detect the mutant {mutant}");
 }
 
 const TOKENS: &[Check] = &[Check::C1, Check::C2];
 const HOLDS: &[Check] = &[Check::C3];
 
 #[test]
-fn without_a_raise_tokens_break() {
+fn without_a_raise_tokens_are_not_ordered() {
     is_killed(Mutant::NoRound2, 200, TOKENS);
 }
 
 #[test]
-fn fences_without_a_clock_break_where_nodes_forget() {
+fn fences_without_a_clock_repeat_when_nodes_lose_their_data() {
     is_killed(Mutant::CounterOnly, 200, TOKENS);
 }
 
 #[test]
-fn a_node_that_forgot_and_is_not_kept_out_breaks_exclusion() {
+fn a_node_that_lost_its_data_without_quarantine_breaks_exclusion() {
     is_killed(Mutant::NoQuarantine, 200, HOLDS);
 }
 
 #[test]
-fn a_node_that_is_let_in_as_soon_as_it_is_back_breaks_exclusion() {
+fn a_node_that_serves_right_after_its_restart_breaks_exclusion() {
     is_killed(Mutant::ImmediateRestart, 200, HOLDS);
 }
 
@@ -116,28 +116,28 @@ fn a_release_that_does_not_compare_breaks_exclusion() {
 }
 
 #[test]
-fn a_lease_that_counts_from_the_answer_breaks_exclusion() {
+fn a_lease_counted_from_the_reply_breaks_exclusion() {
     is_killed(Mutant::ValidityFromReply, 300, HOLDS);
 }
 
 #[test]
-fn one_grant_less_than_a_majority_breaks_exclusion() {
+fn one_vote_less_than_a_majority_breaks_exclusion() {
     is_killed(Mutant::MajorityOff, 200, HOLDS);
 }
 
 #[test]
-fn rounds_that_give_nothing_back_stand_in_each_others_way() {
+fn rounds_without_rollback_block_each_other() {
     is_killed(Mutant::NoRollback, 200, &[Check::C8]);
 }
 
 #[test]
-fn a_hold_that_a_late_renewal_revives_breaks_exclusion() {
+fn a_hold_revived_by_a_late_renewal_breaks_exclusion() {
     is_killed(Mutant::LateExtendRevives, 500, HOLDS);
 }
 
-/// Nodes that run fast, clients that run slow, and holds that go on to their end: nothing but the drift is in between.
+/// Fast nodes, slow clients, and holds until the end of the lease: only the drift allowance separates them.
 #[test]
-fn a_lease_without_drift_breaks_exclusion_where_clocks_run_apart() {
+fn a_lease_without_drift_allowance_breaks_exclusion_with_skewed_clocks() {
     let scenario = Scenario {
         ttl: Ttl::new(Duration::from_secs(2)).unwrap(),
         rate_ppm: 4000,

@@ -5,23 +5,23 @@ use fencelock_core::{BoxFuture, Capabilities};
 use std::any::type_name;
 use std::time::Duration;
 
-/// A fact that must hold for every backend that has the features the fact needs.
+/// A test case for every backend with the needed features.
 pub(crate) struct Case {
-    /// The name of the function, which is the fact.
+    /// The name of the function.
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Need],
-    /// In how much real time it must be over to say anything.
+    /// The real time within which the result is valid.
     bound: Duration,
     body: Box<dyn for<'a> Body<'a>>,
 }
 
 impl Case {
-    /// Plays it, again if the machine was too slow for it to say anything.
+    /// Runs the case, and repeats it if the machine was too slow for a valid result.
     pub(crate) async fn run(&self, fixture: &dyn Fixture) {
         again_if_too_slow(|| in_time(self.bound, self.body.run(fixture))).await;
     }
 
-    /// The case says something only if it is over within `bound` of real time; see [`in_time`].
+    /// The result is valid only if the case ends within `bound` of real time; see [`in_time`].
     pub(crate) fn within(self, bound: Duration) -> Self {
         Self { bound, ..self }
     }
@@ -32,12 +32,12 @@ impl Case {
     }
 }
 
-/// A case that makes sense everywhere.
+/// A case for every backend.
 pub(crate) fn case(body: impl for<'a> Body<'a> + 'static) -> Case {
     case_for(&[], body)
 }
 
-/// A case for backends that have all of `needs`.
+/// A case for backends with all features in `needs`.
 pub(crate) fn case_for<B: for<'a> Body<'a> + 'static>(needs: &'static [Need], body: B) -> Case {
     let path = type_name::<B>();
     let name = path.rsplit("::").next().unwrap_or(path);

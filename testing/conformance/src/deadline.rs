@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a case is played on a machine that is too slow for it.
+/// The number of attempts on a machine that is too slow.
 const TRIES: u32 = 5;
 
-/// What a case panics with that was overtaken by real time, and so says nothing.
+/// The panic of a case that took too much real time, so that its result is invalid.
 struct TooSlow;
 
-/// Plays a scene that says something only if it is over within `bound` of real time, as a hold or a waiter lasts no
-/// longer. A failure after that makes [`again_if_too_slow`] begin anew; a failure before is a failure.
+/// Runs a scene whose result is valid only within `bound` of real time, because no hold or waiter lasts
+/// longer. A later failure makes [`again_if_too_slow`] repeat the case; an earlier one is a failure.
 pub(crate) async fn in_time<T>(bound: Duration, scene: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     match AssertUnwindSafe(scene).catch_unwind().await {
@@ -22,10 +22,10 @@ pub(crate) async fn in_time<T>(bound: Duration, scene: impl Future<Output = T>) 
     }
 }
 
-/// Plays a case until it is in time.
+/// Repeats a case until it ends in time.
 ///
 /// # Panics
-/// As the case does, or if it never was in time.
+/// If the case panics, or never ends in time.
 pub(crate) async fn again_if_too_slow<Played: Future<Output = ()>>(case: impl Fn() -> Played) {
     for _ in 0..TRIES {
         match AssertUnwindSafe(case()).catch_unwind().await {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_time_is_a_failure_at_once() {
+    fn a_failure_in_time_fails_the_case() {
         let played = Cell::new(0);
         let failure = play(again_if_too_slow(async || {
             played.set(played.get() + 1);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_too_late_is_played_again_until_it_succeeds() {
+    fn a_late_failure_repeats_the_case_until_it_succeeds() {
         let played = Cell::new(0);
         let failure = play(again_if_too_slow(async || {
             played.set(played.get() + 1);
@@ -74,13 +74,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_is_always_too_late_fails_in_the_end() {
+    fn a_case_that_is_always_late_fails() {
         let failure = play(again_if_too_slow(async || in_time(Duration::ZERO, async { panic!("wrong") }).await));
         assert!(failure.unwrap().contains("too slow"));
     }
 
     #[test]
-    fn a_success_too_late_is_a_success() {
+    fn a_late_success_is_a_success() {
         assert_eq!(play(again_if_too_slow(async || in_time(Duration::ZERO, async {}).await)), None);
     }
 }

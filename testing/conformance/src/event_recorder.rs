@@ -14,7 +14,7 @@ impl EventRecorder {
         Arc::new(Self { events: watch::Sender::new(Vec::new()) })
     }
 
-    /// The first event that `wanted` makes something of, past or yet to come; `None` if `patience` is over before.
+    /// The first past or future event that `wanted` accepts; `None` after `patience`.
     pub(crate) async fn wait_for<T>(&self, patience: Duration, wanted: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let mut heard = self.events.subscribe();
         let arrived = heard.wait_for(|events| events.iter().any(|event| wanted(event).is_some()));
@@ -22,7 +22,7 @@ impl EventRecorder {
         events.iter().find_map(&wanted)
     }
 
-    /// For messages.
+    /// The events for messages.
     pub(crate) fn recorded(&self) -> Vec<Event> {
         self.events.borrow().clone()
     }

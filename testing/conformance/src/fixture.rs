@@ -32,10 +32,10 @@ pub trait Fixture: Send + Sync {
 
 /// Another program that uses the same names and does not know fencelock.
 pub trait Foreign: Send + Sync {
-    /// Takes the key the way other lock libraries do, if nothing is there. Without a TTL it stays until deleted.
+    /// Acquires the key like other lock libraries, if it does not exist. Without a TTL, it stays until deleted.
     fn take<'a>(&'a self, key: &'a Key, value: &'a str, ttl: Option<Duration>) -> BoxFuture<'a, ForeignAttempt>;
 
-    /// Puts something there that is no lock at all, over whatever is there.
+    /// Replaces the key by a value that is not a lock.
     fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()>;
 
     /// Deletes the key, even if another client holds it.
@@ -45,8 +45,8 @@ pub trait Foreign: Send + Sync {
 /// The result of [`Foreign::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForeignAttempt {
-    /// It has the key now.
+    /// The other program holds the key.
     Took,
-    /// Something was there.
+    /// The key exists.
     Busy,
 }

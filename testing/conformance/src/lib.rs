@@ -1,7 +1,7 @@
-//! What every [`Backend`](fencelock_core::Backend) must do.
+//! The conformance suite for every [`Backend`](fencelock_core::Backend).
 //!
-//! The suite speaks to a backend through its contract alone. Each case is an `async fn` that states a fact; it gets a
-//! [`Fixture`] and creates as many clients as it needs. A case that needs a feature which the backend lacks is skipped,
+//! The suite uses a backend only through its contract. Each case is an `async fn` that states a fact; it gets a
+//! [`Fixture`] and creates as many clients as it needs. A case that needs a missing feature is skipped,
 //! with the reason in the report.
 //!
 //! ```no_run

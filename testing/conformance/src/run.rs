@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A case sleeps a few seconds at most; a machine that is this slow has stopped.
+/// A case sleeps for a few seconds at most; a slower machine is stalled.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Cases spend their time waiting for leases to end, not computing.
+/// Cases mostly wait for leases to end.
 const AT_ONCE: usize = 24;
 
 /// Runs every case with every factory. Arguments and report are those of `cargo test`.
@@ -35,11 +35,11 @@ pub fn trials(factories: Vec<FixtureFactory>) -> Vec<Trial> {
     trials
 }
 
-/// The `wanted` facts that do not hold for a factory, in no order. Tests use it to check that the suite detects faulty backends.
+/// The `wanted` cases that fail for a factory, in any order. Tests use it to check that the suite detects faulty backends.
 pub fn broken_facts(factory: &FixtureFactory, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let cases: Vec<_> = cases::all().into_iter().filter(|case| wanted(case.name)).map(Arc::new).collect();
     let (next, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    // Most of the time a case that fails waits for something that does not come.
+    // A failing case mostly waits for an event that never happens.
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
@@ -84,7 +84,7 @@ fn run_case(factory: &FixtureFactory, case: &Arc<Case>) -> Result<Completion, Fa
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked").to_owned()

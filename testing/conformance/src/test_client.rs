@@ -11,13 +11,13 @@ use std::time::Duration;
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A hold that a case lets expire.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
-/// Longer than [`SHORT`] by more than any server's clock is coarse.
+/// Longer than [`SHORT`] by more than the clock resolution of any server.
 pub(crate) const PAST_SHORT: Duration = Duration::from_millis(400);
-/// A waiter lives at least this long without a poll, and so does a hand-off of a long lease.
+/// A waiter stays alive for at least this long without a poll, and so does the hand-off of a long lease.
 pub(crate) const ALIVE: Duration = Duration::from_secs(2);
 /// The number of polls of a waiter: each dead waiter in front of it costs some seconds.
 const MAX_POLLS: u32 = 80;
-/// By how much a server's count of milliseconds may differ from ours.
+/// The maximum difference between the milliseconds of the server and of this process.
 pub(crate) const CLOCK_RESOLUTION: Duration = Duration::from_millis(25);
 
 /// One attempt to hold one key, through one client.
@@ -48,7 +48,7 @@ pub(crate) async fn test_clients_for<const N: usize>(fixture: &dyn Fixture, key:
     test_clients.try_into().expect("as many as were made")
 }
 
-/// A key that no other case has.
+/// A key that no other case uses.
 pub(crate) fn fresh_key() -> Key {
     key(&format!("case-{}", fresh_id()))
 }
@@ -72,14 +72,14 @@ pub(crate) fn ttl(span: Duration) -> Ttl {
     Ttl::new(span).expect("the suite's own TTLs are TTLs")
 }
 
-/// The answer. A case panics on `Unknown`: nothing fails in the suite.
+/// Returns the answer. Panics on `Unknown`, because the suite injects no faults.
 pub(crate) fn expect_known<T>(answer: Result<T, Unknown>) -> T {
-    answer.unwrap_or_else(|unknown| panic!("the backend does not know: {unknown}"))
+    answer.unwrap_or_else(|unknown| panic!("the result is unknown: {unknown}"))
 }
 
-/// The attempt itself.
+/// The attempt.
 impl TestClient {
-    /// The same with another length of lease.
+    /// The same attempt with another TTL.
     pub(crate) fn for_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
     }
@@ -109,7 +109,7 @@ impl TestClient {
     }
 }
 
-/// What it asks.
+/// Requests.
 impl TestClient {
     pub(crate) async fn claims(&self, intent: Intent) -> Acquire {
         expect_known(self.backend.acquire(&self.claim(intent)).await)
@@ -133,7 +133,7 @@ impl TestClient {
 
     pub(crate) async fn renews(&self) -> Renew {
         let mut answers = self.backend.renew(&[self.renewal()]).await;
-        assert_eq!(answers.len(), 1, "one renewal, one answer");
+        assert_eq!(answers.len(), 1, "one answer per renewal");
         expect_known(answers.remove(0))
     }
 
@@ -157,9 +157,9 @@ impl TestClient {
     }
 }
 
-/// What it expects.
+/// Requests with an expected answer.
 impl TestClient {
-    /// Takes a free key.
+    /// Acquires a free key.
     pub(crate) async fn takes(&self) -> FencingToken {
         self.granted(self.tries().await)
     }
@@ -198,7 +198,7 @@ impl TestClient {
             let answer = in_time(ALIVE, async {
                 fixture.let_time_pass(Duration::from_millis(200)).await;
                 let answer = self.polls().await;
-                assert_ne!(answer, Acquire::Gone, "it gives signs of life");
+                assert_ne!(answer, Acquire::Gone, "a waiter that polls stays in the queue");
                 answer
             })
             .await;
@@ -220,11 +220,11 @@ impl TestClient {
         seen.holders.into_first()
     }
 
-    /// The time left of the current hold of this key.
+    /// The remaining time of the current hold of this key.
     pub(crate) async fn time_left(&self) -> Duration {
         match self.hold().await.expiry {
             Expiry::In(left) => left,
-            Expiry::Never => panic!("{} should end by itself", self.key),
+            Expiry::Never => panic!("{} should expire", self.key),
         }
     }
 }

@@ -69,15 +69,12 @@ fn the_truth_breaks_nothing() {
 
 #[test]
 fn two_holders_of_one_key_are_caught() {
-    caught(
-        Defect::BusyIsGranted,
-        &["a_busy_key_is_busy_for_everybody_else", "sixty_four_tasks_count_without_losing_one"],
-    );
+    caught(Defect::BusyIsGranted, &["a_held_key_is_busy_for_all_other_clients", "sixty_four_tasks_lose_no_increment"]);
 }
 
 #[test]
 fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
-    caught(Defect::OneInAHundredIsGranted, &["sixty_four_tasks_count_without_losing_one"]);
+    caught(Defect::OneInAHundredIsGranted, &["sixty_four_tasks_lose_no_increment"]);
 }
 
 #[test]
@@ -86,7 +83,7 @@ fn a_place_that_takes_every_mode_for_an_exclusive_one_is_caught() {
         Defect::IgnoresModes,
         &[
             "a_claim_in_a_mode_that_is_missing_is_refused_by_name",
-            "a_claim_in_a_mode_that_is_missing_leaves_nothing_behind",
+            "a_claim_in_a_mode_that_is_missing_changes_nothing",
             "a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder",
         ],
     );
@@ -94,7 +91,7 @@ fn a_place_that_takes_every_mode_for_an_exclusive_one_is_caught() {
 
 #[test]
 fn contention_that_is_an_error_is_caught() {
-    caught(Defect::BusyIsAnError, &["a_busy_key_is_busy_for_everybody_else"]);
+    caught(Defect::BusyIsAnError, &["a_held_key_is_busy_for_all_other_clients"]);
 }
 
 #[test]
@@ -133,7 +130,7 @@ fn a_renewal_that_renews_anybodys_hold_is_caught() {
 fn a_renewal_that_does_nothing_is_caught() {
     caught(
         Defect::RenewalDoesNothing,
-        &["a_renewal_runs_its_whole_ttl_from_when_it_is_made", "a_hold_that_is_renewed_outlives_its_first_ttl"],
+        &["a_renewed_lease_lasts_a_full_ttl_from_the_request", "a_renewed_hold_outlasts_its_first_ttl"],
     );
 }
 
@@ -144,7 +141,7 @@ fn answers_out_of_order_are_caught() {
 
 #[test]
 fn a_try_that_stays_in_line_is_caught() {
-    caught(Defect::TryEnqueues, &["a_try_at_a_busy_key_leaves_nothing_behind"]);
+    caught(Defect::TryEnqueues, &["a_try_at_a_busy_key_changes_nothing"]);
 }
 
 #[test]
@@ -159,7 +156,11 @@ fn a_poll_that_takes_is_caught() {
 fn a_fence_that_stands_still_is_caught() {
     caught(
         Defect::FenceStandsStill,
-        &["a_fence_grows_with_every_release_and_grant", "a_fence_grows_over_expiries", "a_fence_grows_over_hand_offs"],
+        &[
+            "a_fence_increases_with_every_grant",
+            "a_fence_increases_after_an_expiry",
+            "a_fence_increases_with_a_hand_off",
+        ],
     );
 }
 
@@ -170,7 +171,7 @@ fn a_fence_that_moves_with_every_answer_is_caught() {
 
 #[test]
 fn locks_that_never_expire_are_caught() {
-    caught(Defect::LocksNeverExpire, &["a_hold_that_nobody_renews_ends", "an_expired_hold_is_not_shown"]);
+    caught(Defect::LocksNeverExpire, &["a_hold_expires_without_renewal", "an_expired_hold_is_not_shown"]);
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn a_lease_of_half_the_ttl_is_caught() {
 fn a_lease_of_twice_the_ttl_is_caught() {
     caught(
         Defect::TwiceTheTtl,
-        &["a_hold_that_nobody_renews_ends", "five_renewals_of_five_seconds_leave_at_most_five"],
+        &["a_hold_expires_without_renewal", "five_renewals_of_five_seconds_leave_at_most_five"],
     );
 }
 
@@ -199,12 +200,12 @@ fn names_that_fall_together_are_caught() {
 
 #[test]
 fn an_eviction_of_whatever_is_there_is_caught() {
-    caught(Defect::EvictsWhateverIsThere, &["an_eviction_spares_a_later_hold"]);
+    caught(Defect::EvictsWhateverIsThere, &["an_eviction_does_not_end_a_later_hold"]);
 }
 
 #[test]
 fn a_list_without_an_end_is_caught() {
-    caught(Defect::ListsNothing, &["the_list_has_what_is_held_and_not_what_is_free"]);
+    caught(Defect::ListsNothing, &["the_list_contains_held_keys_only"]);
 }
 
 #[test]
@@ -237,7 +238,7 @@ fn one_lock_for_all_keys_is_caught() {
 
 #[test]
 fn a_release_that_is_only_said_is_caught() {
-    caught(Defect::ReleaseDoesNothing, &["a_release_frees_the_key", "an_eviction_spares_a_later_hold"]);
+    caught(Defect::ReleaseDoesNothing, &["a_release_frees_the_key", "an_eviction_does_not_end_a_later_hold"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A number in SQLite that a lock protects: the stock of a shop, the balance of an account. And notes of what was done with it.
+//! A number in SQLite that a lock protects: a stock or a balance. It also records the writes.
 
 use crate::Failure;
 use fencelock::FencingToken;
@@ -6,22 +6,22 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use std::path::Path;
 use std::time::Duration;
 
-/// A note of a write, and of one that came too late.
+/// The record of a write.
 pub const WRITTEN: &str = "written";
-/// See [`WRITTEN`].
+/// The record of a rejected write.
 pub const REFUSED: &str = "refused";
 
-/// One connection to the database.
+/// A connection to the database.
 #[derive(Debug)]
 pub struct Ledger {
     db: Connection,
 }
 
 impl Ledger {
-    /// Begins with this number.
+    /// Creates the ledger with this number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub fn create(file: &Path, number: i64) -> Result<Self, Failure> {
         let ledger = Self::open(file)?;
         ledger.db.execute_batch(
@@ -32,14 +32,14 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Another connection.
+    /// Opens another connection.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub fn open(file: &Path) -> Result<Self, Failure> {
         let db = Connection::open(file)?;
         db.busy_timeout(Duration::from_secs(30))?;
-        // The examples end with their database; what survives a power failure is not their subject.
+        // The examples delete their database, so it need not survive a power failure.
         db.execute_batch("PRAGMA synchronous = OFF")?;
         Ok(Self { db })
     }
@@ -47,15 +47,15 @@ impl Ledger {
     /// The number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub fn number(&self) -> Result<i64, Failure> {
         Ok(self.db.query_row("SELECT number FROM ledger", [], |row| row.get(0))?)
     }
 
-    /// Writes the number and a note of that. With a token, only if none greater has written before; `false` if one has.
+    /// Writes the number and records it; with a token, only if no greater one has been used. Returns `false` if one has.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub fn write(&mut self, who: &str, number: i64, token: Option<FencingToken>) -> Result<bool, Failure> {
         let step = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let rows = match token {
@@ -73,19 +73,19 @@ impl Ledger {
         Ok(is_written)
     }
 
-    /// Notes something.
+    /// Records an event.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub fn note(&self, what: &str, who: &str) -> Result<(), Failure> {
         self.db.execute("INSERT INTO notes VALUES (?1, ?2)", params![what, who])?;
         Ok(())
     }
 
-    /// How often that was noted.
+    /// The number of records of this event.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub fn count(&self, what: &str) -> Result<i64, Failure> {
         Ok(self.db.query_row("SELECT count(*) FROM notes WHERE what = ?1", [what], |row| row.get(0))?)
     }

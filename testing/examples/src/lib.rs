@@ -1,9 +1,9 @@
-//! Two stories of what goes wrong without a lock, told by real processes on a real database.
+//! Two examples of lost updates without a lock, with real processes and a real database.
 //!
-//! | program | story | without a lock |
+//! | program | example | without a lock |
 //! |---|---|---|
-//! | `flash_sale` | one piece in stock, hundreds of buyers at once | sold more than once |
-//! | `bank` | a balance of 1000, of which 500 and 300 are spent at once | 700 or 500 is left instead of 200 |
+//! | `flash_sale` | one item in stock, hundreds of concurrent buyers | sold more than once |
+//! | `bank` | a balance of 1000, with concurrent payments of 500 and 300 | 700 or 500 is left instead of 200 |
 //!
 //! ```sh
 //! cargo run -p fencelock-examples --bin flash_sale -- --lock none
@@ -11,16 +11,15 @@
 //! cargo run -p fencelock-examples --bin flash_sale -- --lock redis://127.0.0.1 --overrun
 //! ```
 //!
-//! Both do what a careless program does: read a number, think, write the number that follows. The lock makes that safe
-//! among processes that keep to their lease; the fencing token, checked by the database in the same statement as the
-//! write, also stops one that does not.
+//! Both read a number, wait, and write the next number. The lock makes this safe for processes that respect their lease;
+//! the fencing token, which the database checks in the same statement as the write, also rejects a process that does not.
 #![forbid(unsafe_code)]
 
-pub mod door;
+pub mod access;
 pub mod ledger;
 pub mod workers;
 
-/// The code in the pages for people is compiled and run with the tests.
+/// Compiles and runs the code of the documentation with the tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]
@@ -41,5 +40,5 @@ mod pages {
     struct LibraryInChinese;
 }
 
-/// Whatever ends a story early, in words.
+/// The error of an example.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! What the pages tell people to copy does what the pages say.
+//! Runs the examples of the documentation.
 #![allow(missing_docs)]
 
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, named_params};
 use std::path::Path;
 use std::process::Command;
 
-/// The blocks of this language in a page, in their order.
+/// The code blocks of a page in this language.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let text = std::fs::read_to_string(path).expect("a page");
@@ -14,7 +14,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     text.split(&begin).skip(1).filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()
 }
 
-/// The block that has these words in it.
+/// The code block that contains these words.
 fn block(page: &str, language: &str, words: &str) -> String {
     let found = blocks(page, language).into_iter().find(|block| block.contains(words));
     found.unwrap_or_else(|| panic!("no block of {language} with {words:?} in {page}"))
@@ -29,7 +29,7 @@ fn stock() -> Connection {
 }
 
 #[test]
-fn the_sql_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
+fn the_sql_recipe_rejects_a_smaller_token_and_accepts_an_equal_one() {
     for page in ["docs/en/fencing.md", "docs/zh-CN/concepts.md"] {
         let db = stock();
         let sql = block(page, "sql", "UPDATE stock");
@@ -46,7 +46,7 @@ fn eval(server: &RedisServer, script: &str, arguments: &[&str]) -> Reply {
 }
 
 #[test]
-fn the_lua_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
+fn the_lua_recipe_rejects_a_smaller_token_and_accepts_an_equal_one() {
     for (page, arguments) in [("docs/en/fencing.md", &["pieces", "1"][..]), ("docs/zh-CN/concepts.md", &["1"])] {
         let Some(server) = redis_or_skip() else { return };
         let script = block(page, "lua", "HSET");
@@ -58,9 +58,9 @@ fn the_lua_recipe_refuses_a_smaller_token_and_takes_an_equal_one() {
 }
 
 #[test]
-fn the_permissions_in_the_page_suffice() {
+fn the_documented_permissions_are_sufficient() {
     let rules = block("docs/en/operations.md", "acl", "+evalsha");
-    // The shop's lock has its own name.
+    // The lock of the shop has a different name.
     let rules = rules.replace("app:", "sku:");
     let Some(server) = redis_or_skip() else { return };
     let user: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules.split_whitespace()).collect();
@@ -69,5 +69,5 @@ fn the_permissions_in_the_page_suffice() {
     let sale = Command::new(env!("CARGO_BIN_EXE_flash_sale")).args(["--buyers", "40", "--lock", &url]).output();
     let sale = sale.expect("a program that can be started");
     assert!(sale.status.success(), "{}", String::from_utf8_lossy(&sale.stderr));
-    assert_eq!(server.command(&["ACL", "LOG"]), Reply::Array(vec![]), "nothing was denied");
+    assert_eq!(server.command(&["ACL", "LOG"]), Reply::Array(vec![]), "the server denied no command");
 }

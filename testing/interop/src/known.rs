@@ -3,45 +3,45 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
-/// How much of a key a library shares with fencelock.
+/// The compatibility of a library with fencelock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shares {
     /// The same value type and the same rule of release: exclusion, wake-ups and losses, in both directions.
     Locks,
-    /// Another type under the same name: each refuses while the other holds, and no more.
+    /// Another type under the same name: only mutual exclusion.
     Exclusion,
 }
 
-/// On how many servers a library keeps one lock.
+/// The number of servers of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Places {
-    /// One.
+    /// One server.
     One,
-    /// A majority of five.
+    /// A majority of five servers.
     Five,
 }
 
-/// A library that puts something before each key.
+/// A library that adds a prefix to each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// What fencelock is told in the URL, as `compat=`.
+    /// The value of the URL option `compat`.
     pub compat: &'static str,
-    /// What the library was seen to put there.
+    /// The prefix.
     pub prefix: &'static str,
 }
 
 /// A lock library of another language.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
-    /// For the names of tests.
+    /// The name in tests.
     pub name: &'static str,
-    /// What is shared with it.
+    /// The compatibility.
     pub shares: Shares,
-    /// Where its locks are.
+    /// The servers.
     pub places: Places,
-    /// Whether it needs nothing but packages of Debian, so that a test without it is a gap.
+    /// Whether it needs only Debian packages, so that a test must not skip it.
     pub plain: bool,
-    /// `None` if its keys are on the server as they are.
+    /// `None` if it uses keys without a prefix.
     pub preset: Option<Preset>,
     recipe: Recipe,
 }
@@ -75,10 +75,10 @@ const fn redis_semaphore(name: &'static str, places: Places) -> Peer {
     with_preset(peer(name, places, Shares::Locks, Recipe::Node("redis-semaphore")), "redis-semaphore", "mutex:")
 }
 
-/// What `php-laravel/peer.php` configures: the prefix of its connection, and that of its cache.
+/// The prefixes that `php-laravel/peer.php` configures: of its connection, and of its cache.
 const LARAVEL: (&str, &str) = ("laravel:shop_database_shop_cache%3A", "shop_database_shop_cache:");
 
-/// All of them, whether they are installed or not.
+/// All libraries, whether or not they are installed.
 pub const KNOWN: [Peer; 15] = [
     peer("php_way_six", Places::One, Shares::Locks, Recipe::Php("way6")),
     peer("php_redlock", Places::Five, Shares::Locks, Recipe::Php("redlock")),
@@ -98,10 +98,10 @@ pub const KNOWN: [Peer; 15] = [
 ];
 
 impl Peer {
-    /// How to start it; without the ports, which follow.
+    /// The command that starts the peer, without the ports.
     ///
     /// # Errors
-    /// What is missing here.
+    /// What is not installed.
     pub fn command(&self) -> Result<Command, String> {
         match self.recipe {
             Recipe::Php(kind) => {

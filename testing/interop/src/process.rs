@@ -5,24 +5,24 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// For any one answer. A Java program takes seconds to start on a loaded machine, a count takes as long as all others.
+/// The timeout of a reply. A Java program takes seconds to start on a busy machine, and a count takes as long as all others.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A peer that runs. It is killed when this is dropped, and ends by itself when this process does.
+/// A running peer. Dropping kills it, and it exits when this process does.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
-    /// What it said of itself.
+    /// The versions that it reported.
     pub versions: String,
 }
 
 impl Process {
-    /// Starts it for the servers at these ports, and waits until it is ready.
+    /// Starts the peer for the servers at these ports, and waits until it is ready.
     ///
     /// # Errors
-    /// If it cannot be started, ends, or says something else.
+    /// If it cannot start, exits, or sends an invalid message.
     pub async fn start(mut command: Command, ports: &[u16]) -> io::Result<Self> {
         command.args(ports.iter().map(u16::to_string));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -36,28 +36,28 @@ impl Process {
         Ok(this)
     }
 
-    /// Tells it something; the answer is to be heard.
+    /// Sends a request.
     pub async fn tell(&mut self, line: &str) -> io::Result<()> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
         self.input.flush().await
     }
 
-    /// Its next answer.
+    /// Receives the next reply.
     ///
     /// # Cancel safety
-    /// Nothing is lost when this is dropped.
+    /// No reply is lost if this future is dropped.
     pub async fn hear(&mut self) -> io::Result<String> {
         let line = timeout(PATIENCE, self.output.next_line()).await.map_err(|_| io::Error::other("no answer"))??;
-        line.ok_or_else(|| io::Error::other("it has ended"))
+        line.ok_or_else(|| io::Error::other("the peer has exited"))
     }
 
-    /// Tells it something and hears the answer.
+    /// Sends a request and receives the reply.
     pub async fn ask(&mut self, line: &str) -> io::Result<String> {
         self.tell(line).await?;
         self.hear().await
     }
 
-    /// `SIGKILL`, and waits until it is dead.
+    /// Sends `SIGKILL`, and waits until the process has exited.
     pub async fn kill(mut self) -> io::Result<()> {
         self.child.kill().await
     }

@@ -1,9 +1,9 @@
-// Shifts, bends or stops the wall clock of one process, and nothing else: for tests of what a server does by its clock.
+// Adjusts or stops the wall clock of one process, and nothing else: for tests of servers with wrong clocks.
 //
 // Loaded with LD_PRELOAD. The file named by FENCELOCK_WALL_CLOCK holds four 64-bit numbers in the machine's byte order:
-// the microseconds to add; the time at which the clock stands still (microseconds since 1970), or 0 if it runs; by how many
-// millionths it runs too fast, or 0; and since when (microseconds of the boot clock). Whoever writes to the file sets the
-// clock at once. Monotonic clocks go on as they are.
+// the microseconds to add; the time at which the clock is stopped (microseconds since 1970), or 0 if it runs; by how many
+// millionths it runs too fast, or 0; and since when (microseconds of the boot clock). A write to the file sets the
+// clock immediately. Monotonic clocks are not affected.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ __attribute__((constructor)) static void map_setting(void) {
     if (page != MAP_FAILED) setting = page;
 }
 
-// The C library's own, which mostly asks the kernel nothing: a busy server reads the clock for every command.
+// The function of the C library, which rarely needs a system call: a busy server reads the clock for every command.
 static int read_clock(clockid_t clock, struct timespec *at) {
     return real_clock == NULL ? (int)syscall(SYS_clock_gettime, clock, at) : real_clock(clock, at);
 }
@@ -51,7 +51,7 @@ static int64_t wall_us(void) {
     if (setting == NULL) return real_us;
     int64_t still_us = setting->still_us;
     if (still_us != 0) return still_us;
-    // The rate is written after the moment from which on it counts, and taken back before.
+    // The rate is written after its start time, and removed before it.
     int64_t millionths = setting->millionths;
     int64_t gained_us = millionths == 0 ? 0 : (read_us(CLOCK_BOOTTIME) - setting->since_us) * millionths / 1000000;
     return real_us + setting->shift_us + gained_us;

@@ -1,34 +1,34 @@
-//! Processes that are stopped for a while.
+//! Stops and continues processes.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::time::Duration;
 
-/// One each millisecond: far longer than a busy machine needs to stop a process.
-const LOOKS: u32 = 20_000;
+/// One poll per millisecond, for much longer than a busy machine needs to stop a process.
+const POLLS: u32 = 20_000;
 
 /// Stops a process, and returns when it has stopped.
 ///
-/// `kill` returns when the signal is on its way: until one of its threads has taken it, the others go on, and may answer
-/// a message that was sent after the signal.
+/// `kill` returns before the signal is delivered: the other threads of the process continue, and may answer a message
+/// that was sent after the signal.
 ///
 /// # Errors
-/// If it cannot be signalled, or does not stop within 20 s.
+/// If the process cannot receive the signal, or does not stop within 20 s.
 pub fn freeze(pid: u32) -> io::Result<()> {
     signal(pid, Signal::STOP)?;
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if has_stopped(pid)? {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {pid} does not stop")))
+    Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {pid} did not stop in time")))
 }
 
-/// Lets a stopped process go on.
+/// Continues a stopped process.
 ///
 /// # Errors
-/// If it cannot be signalled.
+/// If the process cannot receive the signal.
 pub fn thaw(pid: u32) -> io::Result<()> {
     signal(pid, Signal::CONT)
 }
@@ -38,10 +38,10 @@ fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// Whether each thread of it has stopped.
+/// Whether all threads of the process have stopped.
 fn has_stopped(pid: u32) -> io::Result<bool> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // The state follows the name, which is in parentheses and may hold anything.
+        // The state follows the name, which is in parentheses and may contain any characters.
         let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         if !matches!(state, Some('T' | 'Z' | 'X')) {
@@ -58,7 +58,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn what_is_sent_to_a_frozen_process_is_answered_when_it_goes_on() {
+    fn a_stopped_process_answers_when_it_continues() {
         let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         freeze(cat.id()).unwrap();
         cat.stdin.take().unwrap().write_all(b"hello\n").unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_is_an_error() {
+    fn an_unknown_process_causes_an_error() {
         let mut gone = Command::new("true").spawn().unwrap();
         let pid = gone.id();
         gone.wait().unwrap();

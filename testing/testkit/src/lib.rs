@@ -1,14 +1,14 @@
-//! What the tests of fencelock run against.
+//! The environment of the tests of fencelock.
 //!
-//! | for tests of | there is |
+//! | tests of | use |
 //! |---|---|
-//! | what a Redis server does to us | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
-//! | what a network does to us | [`Proxy`] |
-//! | what a stopped process misses | [`freeze`], [`thaw`] |
-//! | what a hostile server sends us | [`ScriptedServer`] |
-//! | what other languages do | [`programs`] |
+//! | faults of a Redis server | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
+//! | faults of a network | [`Proxy`] |
+//! | stopped processes | [`freeze`], [`thaw`] |
+//! | hostile servers | [`ScriptedServer`] |
+//! | other languages | [`programs`] |
 //!
-//! Every server and process ends with the value that stands for it, also when a test panics.
+//! Dropping a value ends its server or process, also when a test panics.
 #![forbid(unsafe_code)]
 
 mod freezing;

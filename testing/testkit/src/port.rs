@@ -1,14 +1,14 @@
 use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Below the ports that Linux gives to outgoing connections, from 32768 on.
+/// Below the ephemeral ports of Linux, which start at 32768.
 ///
-/// A client that keeps connecting to a dead server's port from that range ends up connected to itself, and then the
-/// server cannot come back to its port.
+/// A client that repeatedly connects to an ephemeral port of a dead server may connect to itself, and then the
+/// server cannot bind the port again.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// A port on which nobody listens now. By the time it is used somebody may: whoever uses it must try again.
+/// A port without a listener. Another process may bind it before the caller does, so the caller must retry.
 pub(crate) fn free() -> Result<u16> {
     for _ in 0..100 {
         let mut dice = [0; 2];

@@ -1,4 +1,4 @@
-//! A server that says what a test wants it to say.
+//! A server with replies that are defined by the test.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Speaks enough of the Redis protocol to be asked something, and answers every request with the bytes that a test gives:
-/// also with what no real server would say.
+/// Parses enough of the Redis protocol to receive requests, and answers each with bytes from the test, which may be invalid.
 ///
-/// It listens on a free port of this machine until it is dropped.
+/// The server listens on a free local port until it is dropped.
 #[derive(Debug)]
 pub struct ScriptedServer {
     port: u16,
@@ -17,10 +16,10 @@ pub struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// `answer` is asked with the words of each request. An empty answer is none: the client waits.
+    /// Calls `answer` with the words of each request. An empty answer sends nothing, and the client waits.
     ///
     /// # Errors
-    /// There is no port to listen on.
+    /// If no port is available.
     pub fn start(answer: impl Fn(&[String]) -> Vec<u8> + Send + Sync + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let (port, ended) = (listener.local_addr()?.port(), Arc::new(AtomicBool::new(false)));
@@ -43,7 +42,7 @@ impl ScriptedServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// What Redis 7 says to a client that connects and finds out whom it speaks to; `None` for other requests.
+    /// The replies of Redis 7 to the setup requests of a client; `None` for other requests.
     pub fn greeting(words: &[String]) -> Option<Vec<u8>> {
         let text = match words.first()?.to_uppercase().as_str() {
             "HELLO" => "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
@@ -56,7 +55,7 @@ impl ScriptedServer {
     }
 }
 
-/// A text as the protocol sends it.
+/// A bulk string.
 fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
@@ -64,7 +63,7 @@ fn bulk(text: &str) -> String {
 impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        // The listener waits for somebody.
+        // The connection wakes the listener.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -79,7 +78,7 @@ fn converse(stream: TcpStream, answer: &dyn Fn(&[String]) -> Vec<u8>) {
     }
 }
 
-/// Clients send arrays of texts, and nothing else.
+/// Parses a request, which must be an array of bulk strings.
 fn request(from: &mut impl BufRead) -> io::Result<Vec<String>> {
     (0..number(from, '*')?)
         .map(|_| {

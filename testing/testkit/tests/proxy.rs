@@ -1,4 +1,4 @@
-//! A proxy does to a connection what it was told, and nothing else.
+//! The proxy simulates exactly the requested faults.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_testkit::{Proxy, RedisServer, Reply, RespClient, Then, redis_or_skip};
@@ -41,7 +41,7 @@ fn it_forwards_both_ways() {
 }
 
 #[test]
-fn a_cut_closes_what_is_open_and_refuses_what_is_new() {
+fn a_cut_closes_open_connections_and_refuses_new_ones() {
     let Some((_server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
     assert_eq!(client.command(&["PING"]), pong());
@@ -54,7 +54,7 @@ fn a_cut_closes_what_is_open_and_refuses_what_is_new() {
 }
 
 #[test]
-fn a_black_hole_takes_requests_and_gives_nothing() {
+fn a_black_hole_drops_requests() {
     let Some((server, proxy)) = pair() else { return };
     let mut old = connect(&proxy);
     assert_eq!(old.command(&["SET", "k", "before"]), Reply::Simple("OK".into()));
@@ -67,11 +67,11 @@ fn a_black_hole_takes_requests_and_gives_nothing() {
     assert_eq!(server.command(&["GET", "k"]), text("before"));
     proxy.forward();
     assert!(eventually(|| proxy.connections() == 0), "connections that lost bytes are closed");
-    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("before"), "it is lost for good");
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("before"), "the dropped request is lost");
 }
 
 #[test]
-fn a_black_hole_of_old_connections_lets_new_ones_pass() {
+fn a_black_hole_of_open_connections_forwards_new_ones() {
     let Some((server, proxy)) = pair() else { return };
     let mut old = connect(&proxy);
     assert_eq!(old.command(&["SET", "k", "before"]), Reply::Simple("OK".into()));
@@ -85,7 +85,7 @@ fn a_black_hole_of_old_connections_lets_new_ones_pass() {
 }
 
 #[test]
-fn what_is_held_arrives_later() {
+fn held_data_arrives_later() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
     assert_eq!(client.command(&["PING"]), pong());
@@ -99,7 +99,7 @@ fn what_is_held_arrives_later() {
 }
 
 #[test]
-fn a_delay_lengthens_the_way_and_does_not_narrow_it() {
+fn a_delay_adds_latency_and_does_not_limit_the_rate() {
     let Some((_server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
     assert_eq!(client.command(&["PING"]), pong());
@@ -118,23 +118,23 @@ fn a_delay_lengthens_the_way_and_does_not_narrow_it() {
 }
 
 #[test]
-fn a_swallowed_reply_belongs_to_a_request_that_arrived() {
+fn a_request_with_a_dropped_reply_has_arrived() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
     assert_eq!(client.command(&["PING"]), pong());
-    proxy.swallow_next_reply(Then::Close);
+    proxy.drop_next_reply(Then::Close);
     assert!(matches!(client.command(&["SET", "k", "v"]), Reply::NoAnswer(_)));
-    assert_eq!(proxy.swallowed(), 1);
+    assert_eq!(proxy.dropped_replies(), 1);
     assert_eq!(server.command(&["GET", "k"]), text("v"));
-    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("v"), "only one reply is swallowed");
+    assert_eq!(connect(&proxy).command(&["GET", "k"]), text("v"), "only one reply is dropped");
 }
 
 #[test]
-fn a_silent_connection_still_carries_requests() {
+fn a_silent_connection_forwards_requests() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
     client.set_patience(Duration::from_millis(200)).unwrap();
-    proxy.swallow_next_reply(Then::StaySilent);
+    proxy.drop_next_reply(Then::StaySilent);
     assert!(matches!(client.command(&["SET", "k", "1"]), Reply::NoAnswer(_)));
     assert!(matches!(client.command(&["SET", "k", "2"]), Reply::NoAnswer(_)));
     assert!(eventually(|| server.command(&["GET", "k"]) == text("2")));
@@ -143,34 +143,34 @@ fn a_silent_connection_still_carries_requests() {
 }
 
 #[test]
-fn only_the_reply_to_the_named_request_is_swallowed() {
+fn only_the_reply_to_the_named_request_is_dropped() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
-    proxy.swallow_reply_to("the-one", Then::Close);
+    proxy.drop_reply_to("the-one", Then::Close);
     assert_eq!(client.command(&["SET", "other", "v"]), Reply::Simple("OK".into()));
-    assert_eq!(proxy.swallowed(), 0);
+    assert_eq!(proxy.dropped_replies(), 0);
     assert!(matches!(client.command(&["SET", "the-one", "v"]), Reply::NoAnswer(_)));
-    let waiting = proxy.until_swallowed(1);
+    let waiting = proxy.until_dropped(1);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(waiting);
     assert_eq!(server.command(&["GET", "the-one"]), text("v"));
 }
 
 #[test]
-fn a_repeated_request_is_carried_out_once_more() {
+fn a_repeated_request_is_executed_again() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
-    assert!(!proxy.repeat_last("EVALSHA", Duration::ZERO), "nothing has passed yet");
+    assert!(!proxy.repeat_last("EVALSHA", Duration::ZERO), "no request has passed yet");
     let digest = client.command(&["SCRIPT", "LOAD", "return redis.call('INCR', KEYS[1])"]);
     assert_eq!(client.command(&["EVALSHA", digest.text().unwrap(), "1", "n"]), Reply::Int(1));
     assert_eq!(client.command(&["GET", "n"]), text("1"));
     assert!(proxy.repeat_last("EVALSHA", Duration::from_millis(20)));
     assert!(eventually(|| proxy.repeated() == 1));
     assert_eq!(server.command(&["GET", "n"]), text("2"));
-    assert_eq!(client.command(&["GET", "n"]), text("2"), "its reply went to nobody");
+    assert_eq!(client.command(&["GET", "n"]), text("2"), "the reply was dropped");
 }
 
 #[test]
-fn a_request_of_a_batch_is_repeated_by_itself() {
+fn a_single_request_of_a_pipeline_is_repeated() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
     client.send(&["INCR", "a"]).unwrap();
@@ -182,13 +182,13 @@ fn a_request_of_a_batch_is_repeated_by_itself() {
 }
 
 #[test]
-fn new_connections_lead_where_they_are_told() {
+fn new_connections_use_the_new_target() {
     let Some((_server, proxy)) = pair() else { return };
     let Some(other) = redis_or_skip() else { return };
     let mut old = connect(&proxy);
     assert_eq!(old.command(&["SET", "k", "first"]), Reply::Simple("OK".into()));
     other.command(&["SET", "k", "second"]);
-    proxy.lead_to(other.port());
+    proxy.forward_to(other.port());
     assert_eq!(old.command(&["GET", "k"]), text("first"));
     assert_eq!(connect(&proxy).command(&["GET", "k"]), text("second"));
 }

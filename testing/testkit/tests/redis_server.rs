@@ -1,4 +1,4 @@
-//! The servers that other tests stand on, each started for real.
+//! Starts real servers, and checks the functions that other tests rely on.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_conformance::{Foreign, ForeignAttempt};
@@ -44,14 +44,14 @@ fn an_error_is_a_value() {
 }
 
 #[test]
-fn servers_share_nothing() {
+fn servers_are_independent() {
     let (Some(one), Some(two)) = (redis_or_skip(), redis_or_skip()) else { return };
     one.command(&["SET", "k", "v"]);
     assert_eq!(two.command(&["GET", "k"]), Reply::Nil);
 }
 
 #[test]
-fn eight_start_at_once() {
+fn eight_servers_start_concurrently() {
     let servers: Vec<_> = (0..8).map(|_| std::thread::spawn(redis_or_skip)).collect();
     for server in servers {
         let Some(server) = server.join().unwrap() else { return };
@@ -60,15 +60,15 @@ fn eight_start_at_once() {
 }
 
 #[test]
-fn a_server_outlives_the_thread_that_started_it() {
+fn a_server_continues_after_the_thread_that_started_it() {
     let Some(server) = std::thread::spawn(redis_or_skip).join().unwrap() else { return };
-    // The thread's end would be the signal; give it time to arrive.
+    // The signal would be sent when the thread ends; give it time to arrive.
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(server.command(&["PING"]), Reply::Simple("PONG".into()));
 }
 
 #[test]
-fn a_dropped_server_is_gone_also_after_a_panic() {
+fn a_dropped_server_is_killed_also_after_a_panic() {
     let Some(server) = redis_or_skip() else { return };
     let (pid, port) = (server.pid().unwrap(), server.port());
     let panicked = std::thread::spawn(move || {
@@ -81,7 +81,7 @@ fn a_dropped_server_is_gone_also_after_a_panic() {
 }
 
 #[test]
-fn a_killed_server_answers_nothing_and_comes_back_to_its_port_empty() {
+fn a_killed_server_restarts_on_its_port_without_data() {
     let Some(mut server) = redis_or_skip() else { return };
     let port = server.port();
     server.command(&["SET", "k", "v"]);
@@ -94,7 +94,7 @@ fn a_killed_server_answers_nothing_and_comes_back_to_its_port_empty() {
 }
 
 #[test]
-fn a_server_that_writes_to_disk_remembers_until_its_disk_is_emptied() {
+fn a_server_with_persistence_keeps_its_data_until_its_disk_is_emptied() {
     if redis_or_skip().is_none() {
         return;
     }
@@ -108,19 +108,19 @@ fn a_server_that_writes_to_disk_remembers_until_its_disk_is_emptied() {
 }
 
 #[test]
-fn a_frozen_server_answers_after_the_thaw() {
+fn a_stopped_server_answers_when_it_continues() {
     let Some(server) = redis_or_skip() else { return };
     let mut client = server.connect().unwrap();
     server.freeze();
     client.send(&["PING"]).unwrap();
     let asked = std::thread::spawn(move || client.receive());
     std::thread::sleep(Duration::from_millis(200));
-    assert!(!asked.is_finished(), "it answered while frozen");
+    assert!(!asked.is_finished(), "it answered while it was stopped");
     server.thaw();
     assert_eq!(asked.join().unwrap(), Reply::Simple("PONG".into()));
 }
 
-/// This test starts itself again in a process of its own, and kills that.
+/// Starts this test in a separate process, and kills that process.
 #[test]
 fn a_server_dies_with_a_test_process_that_is_killed() {
     const INNER: &str = "FENCELOCK_TEST_INNER";
@@ -133,10 +133,14 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
         return;
     }
     if !Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        writeln!(std::io::stderr(), "SKIPPED: only setpriv of util-linux makes a server die with us").unwrap();
+        writeln!(
+            std::io::stderr(),
+            "SKIPPED: without setpriv of util-linux, the server does not end with this process"
+        )
+        .unwrap();
         return;
     }
-    // A killed process leaves its directories behind; they go with this one.
+    // A killed process leaves its directories, which are inside this one.
     let tmp = tempfile::tempdir().unwrap();
     let mut inner = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_server_dies_with_a_test_process_that_is_killed", "--nocapture"])
@@ -155,11 +159,11 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
         std::thread::sleep(Duration::from_millis(10));
         !runs(pid)
     });
-    assert!(died, "redis-server {pid} outlived the process that started it by 10 s");
+    assert!(died, "redis-server {pid} still runs 10 s after the process that started it");
 }
 
 #[test]
-fn the_tls_port_shows_a_certificate_that_its_authority_signed() {
+fn the_tls_certificate_is_signed_by_the_authority() {
     if redis_or_skip().is_none() {
         return;
     }
@@ -177,10 +181,10 @@ fn the_tls_port_shows_a_certificate_that_its_authority_signed() {
         stream.read_exact(&mut reply).unwrap();
         assert_eq!(&reply, b"+PONG\r\n");
     }
-    assert_eq!(server.command(&["PING"]), Reply::Simple("PONG".into()), "the plain port is there too");
+    assert_eq!(server.command(&["PING"]), Reply::Simple("PONG".into()), "the plain port is also open");
 }
 
-/// Runs another test of this file where there is no `redis-server`.
+/// Runs another test of this file without a `redis-server` in `PATH`.
 fn without_redis(required: Option<&str>) -> Output {
     let mut inner = Command::new(std::env::current_exe().unwrap());
     inner.args(["--exact", "an_error_is_a_value"]).env("PATH", "/nowhere");
@@ -191,7 +195,7 @@ fn without_redis(required: Option<&str>) -> Output {
 }
 
 #[test]
-fn a_missing_server_is_a_loud_skip() {
+fn a_missing_server_skips_the_test_with_a_message() {
     let output = without_redis(None);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -199,7 +203,7 @@ fn a_missing_server_is_a_loud_skip() {
 }
 
 #[test]
-fn a_missing_server_is_a_failure_where_it_is_required() {
+fn a_missing_server_fails_the_test_if_it_is_required() {
     for name in ["CI", "FENCELOCK_REQUIRE_REDIS"] {
         let output = without_redis(Some(name));
         let said = String::from_utf8_lossy(&output.stdout);
@@ -209,7 +213,7 @@ fn a_missing_server_is_a_failure_where_it_is_required() {
 }
 
 #[test]
-fn the_foreign_client_takes_only_what_is_free() {
+fn the_foreign_client_acquires_only_free_keys() {
     let Some(server) = redis_or_skip() else { return };
     let (foreign, key) = (server.foreign(), Key::new("k").unwrap());
     let minute = Some(Duration::from_secs(60));
@@ -220,7 +224,7 @@ fn the_foreign_client_takes_only_what_is_free() {
         assert_eq!(server.command(&["GET", "k"]), text("theirs"));
         assert!(matches!(server.command(&["PTTL", "k"]), Reply::Int(1..=60_000)));
         foreign.delete(&key).await;
-        assert_eq!(foreign.take(&key, "for ever", None).await, ForeignAttempt::Took);
+        assert_eq!(foreign.take(&key, "no ttl", None).await, ForeignAttempt::Took);
         assert_eq!(server.command(&["PTTL", "k"]), Reply::Int(-1));
         foreign.put_oddity(&key).await;
         assert_eq!(server.command(&["TYPE", "k"]), Reply::Simple("hash".into()));
@@ -228,7 +232,7 @@ fn the_foreign_client_takes_only_what_is_free() {
 }
 
 #[test]
-fn a_frozen_server_can_be_dropped() {
+fn a_stopped_server_can_be_dropped() {
     let Some(server) = redis_or_skip() else { return };
     let pid = server.pid().unwrap();
     server.freeze();
@@ -237,7 +241,7 @@ fn a_frozen_server_can_be_dropped() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_stands_in_the_url() {
+fn a_password_is_required_and_included_in_the_url() {
     if redis_or_skip().is_none() {
         return;
     }
@@ -249,7 +253,7 @@ fn a_password_is_asked_for_and_stands_in_the_url() {
 }
 
 #[test]
-fn an_acl_user_may_do_what_it_may() {
+fn an_acl_user_has_exactly_its_permissions() {
     if redis_or_skip().is_none() {
         return;
     }
@@ -262,7 +266,7 @@ fn an_acl_user_may_do_what_it_may() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
+fn a_failed_start_reports_the_reason() {
     if redis_or_skip().is_none() {
         return;
     }

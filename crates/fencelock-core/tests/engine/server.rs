@@ -2,7 +2,7 @@
 
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply, key};
-use fencelock_conformance::model::{self, Gate, HandOff, Heard, KeyModel, Name, Value};
+use fencelock_conformance::model::{self, Delivery, Gate, HandOff, KeyModel, Name, Value};
 use fencelock_core::{
     Acquire, Claim, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment, Occupant,
     Occupied, Owner, Release, Renew, Renewal, TokenBlock,
@@ -94,7 +94,7 @@ impl Server {
 
     /// Neither a lock nor a waiter.
     pub(crate) fn is_clean(&mut self, now: Moment) -> bool {
-        self.is_free(now) && self.key.line.members.is_empty()
+        self.is_free(now) && self.key.queue.members.is_empty()
     }
 
     /// Another program deletes the key.
@@ -172,18 +172,18 @@ impl Server {
         };
         let publish = &mut |hand_off| hear(messages, hand_off);
         self.key.expire(&server);
-        let (line, was_free) = (self.key.line.clone(), self.key.lock.is_none());
+        let (line, was_free) = (self.key.queue.clone(), self.key.lock.is_none());
         if mutant == Some(Mutant::EnqueueBarges) && asked.intent == model::Intent::Enqueue && self.key.lock.is_none() {
-            self.key.line = model::Line::default();
+            self.key.queue = model::WaiterQueue::default();
         }
         let answered = self.key.acquire(&server, &asked, &Gate::Open, publish);
-        if mutant == Some(Mutant::EnqueueBarges) && self.key.line.members.is_empty() {
-            self.key.line = line.clone();
+        if mutant == Some(Mutant::EnqueueBarges) && self.key.queue.members.is_empty() {
+            self.key.queue = line.clone();
         }
         let answer = match answered.expect("a healthy server") {
             model::Acquire::Yours => return None,
             model::Acquire::Granted { fence, count, .. } => {
-                self.overtaken |= was_free && overtakes(&line, &self.key.line, asked.holder);
+                self.overtaken |= was_free && overtakes(&line, &self.key.queue, asked.holder);
                 Acquire::Granted { tokens: tokens(fence, count) }
             }
             model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
@@ -217,7 +217,7 @@ impl Server {
             model::Renew::Absent if mutant == Some(Mutant::RenewRecreates) => {
                 let expires_ms = Some(server.now_us / 1000 + renewal.ttl.as_millis());
                 self.key.lock = Some(model::Lock { value: Value::Ours { holder, owner: None }, expires_ms });
-                self.overtaken |= !self.key.line.members.is_empty();
+                self.overtaken |= !self.key.queue.members.is_empty();
                 Renew::Renewed { waiters: 0 }
             }
             // Where there is no queue the place knows of no waiters.
@@ -266,7 +266,7 @@ impl Server {
 }
 
 /// Whether somebody who stood in line before the holder of a grant still does.
-fn overtakes(before: &model::Line, after: &model::Line, granted: u128) -> bool {
+fn overtakes(before: &model::WaiterQueue, after: &model::WaiterQueue, granted: u128) -> bool {
     let mut earlier = before.members.iter().map(|(_, name)| name).take_while(|name| **name != Name::Holder(granted));
     earlier.any(|name| after.members.iter().any(|(_, other)| other == name))
 }
@@ -289,9 +289,9 @@ fn queued(client: u8, holder: u128, answer: Acquire, mutant: Option<Mutant>, mes
     answer
 }
 
-fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Heard {
+fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Delivery {
     messages.push(hand_off);
-    Heard::BySome
+    Delivery::Received
 }
 
 pub(crate) fn id(number: u128) -> HolderId {

@@ -3,8 +3,8 @@
 use super::WorkloadKind;
 use super::score::{Score, headline};
 use crate::columns::wrapped;
+use crate::lang::Lang;
 use crate::svg::{STYLE, Svg};
-use crate::words::Lang;
 
 const LEFT: f64 = 190.0;
 const BAR: f64 = 420.0;
@@ -12,10 +12,10 @@ const BAR: f64 = 420.0;
 const SECOND: f64 = LEFT + BAR + 130.0;
 const SPEED: f64 = 150.0;
 const WIDTH: f64 = SECOND + SPEED + 80.0;
-/// Where the bars begin below a title of one line.
+/// The start of the bars below a title of one line.
 const TOP: f64 = 104.0;
 const LINE: f64 = 20.0;
-/// What fits into a line below the title.
+/// The maximum width of a line below the title.
 const CELLS: usize = 130;
 const ROW: f64 = 30.0;
 const GOOD: &str = "#2563a8";
@@ -28,9 +28,9 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
     let is_bank = load.workload == WorkloadKind::Bank;
     let top = TOP + title(&mut svg, &headline(&load, lang));
     let (good, bad) = match (load.workload, lang) {
-        (WorkloadKind::Stock, Lang::En) => ("sold", "sold, but not there"),
+        (WorkloadKind::Stock, Lang::En) => ("sold", "oversold"),
         (WorkloadKind::Stock, Lang::Zh) => ("卖出", "超卖"),
-        (WorkloadKind::Bank, Lang::En) => ("accounts that are right", "accounts that are wrong"),
+        (WorkloadKind::Bank, Lang::En) => ("accounts that are right", "wrong accounts"),
         (WorkloadKind::Bank, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
     };
     for (x, colour, label) in [(LEFT, GOOD, good), (LEFT + 210.0, BAD, bad)] {
@@ -57,9 +57,9 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
         } else {
             String::new()
         };
-        let told = if wrong > 0 { format!("{right} + {wrong}{stuck}") } else { format!("{right}{stuck}") };
+        let label = if wrong > 0 { format!("{right} + {wrong}{stuck}") } else { format!("{right}{stuck}") };
         let class = if wrong > 0 || score.tally.stuck > 0 { "bad" } else { "" };
-        svg.text((LEFT + first + second + 8.0, y + 15.0), class, &told);
+        svg.text((LEFT + first + second + 8.0, y + 15.0), class, &label);
         let speed = SPEED * number(score.per_second()) / number(fastest);
         svg.rect((SECOND, y + 3.0), (speed, 14.0), "fill=\"#9aa7b4\"");
         svg.text((SECOND + speed + 8.0, y + 15.0), "faint", &score.per_second().to_string());
@@ -85,7 +85,7 @@ fn title(svg: &mut Svg, headline: &str) -> f64 {
     height
 }
 
-/// Counts that a picture can show.
+/// A count as a coordinate.
 fn number(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_long_title_is_broken_into_lines_that_fit() {
-        let clause = "; each process stands still once, while it holds a lock";
+        let clause = "; each process is paused once while it holds a lock";
         let mut svg = Svg::new(STYLE, 0);
         let height = title(&mut svg, &format!("Bank: 30 accounts{}", clause.repeat(4)));
         let picture = svg.finish((WIDTH, TOP));

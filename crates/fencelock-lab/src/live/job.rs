@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub(super) url: String,
-    /// Every key begins with it, or has it in its name.
+    /// The prefix or a part of the name of every key.
     pub(super) prefix: String,
     pub(super) scheme: String,
     pub(super) process: u32,
@@ -33,35 +33,35 @@ pub struct Tally {
 }
 
 impl Job {
-    /// A connection for its process.
+    /// A connection for the process.
     pub(super) fn connect(&self) -> RedisResult<Server> {
         if self.load.pause { Server::connect_to_be_stopped(&self.url) } else { Server::connect(&self.url) }
     }
 
-    /// As one line.
+    /// The job as one line.
     pub fn line(&self) -> String {
         line(self)
     }
 
-    /// From such a line.
+    /// Parses a job.
     ///
     /// # Errors
-    /// [`NotRun::Job`] if it is none.
+    /// [`NotRun::Job`] if the line is not a job.
     pub fn parse(line: &str) -> Result<Self, NotRun> {
         parse(line)
     }
 }
 
 impl Tally {
-    /// As one line.
+    /// The tally as one line.
     pub fn line(&self) -> String {
         line(self)
     }
 
-    /// From such a line.
+    /// Parses a tally.
     ///
     /// # Errors
-    /// [`NotRun::Job`] if it is none.
+    /// [`NotRun::Job`] if the line is not a tally.
     pub fn parse(line: &str) -> Result<Self, NotRun> {
         parse(line)
     }
@@ -76,7 +76,7 @@ impl Tally {
 }
 
 fn line(what: &impl Serialize) -> String {
-    // It has no maps with keys that are not strings, which is all that could fail.
+    // Serialization fails only for maps whose keys are not strings, and there are none.
     serde_json::to_string(what).unwrap_or_default()
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_job_and_a_tally_arrive_as_they_were_sent() {
+    fn a_job_and_a_tally_survive_the_round_trip() {
         let load = Load {
             workload: WorkloadKind::Bank,
             processes: 3,

@@ -45,7 +45,7 @@ impl Ledger {
             let mut commands = vec![words, vec!["EXPIRE", &key, &forever]];
             commands.extend(counts.iter().map(|count| vec!["SET", count, "0", "EX", &forever]));
             let commands: Vec<_> = commands.iter().map(Vec::as_slice).collect();
-            self.server.together::<()>(&commands)?;
+            self.server.transaction::<()>(&commands)?;
         }
         Ok(())
     }
@@ -55,12 +55,12 @@ impl Ledger {
         let (key, entered) = (self.protected(account), self.key("entered", account));
         let count = ["INCR", &entered];
         if !self.fenced {
-            let (left, number) = self.server.together(&[&["GET", &key], &count])?;
+            let (left, number) = self.server.transaction(&[&["GET", &key], &count])?;
             return Ok(Some(StockRead { left, number }));
         }
         let token = token.unwrap_or_default().to_string();
         let (admitted, left, number): (i64, i64, i64) =
-            self.server.together(&[&["EVAL", GUARDED, "1", &key, &token, ""], &["HGET", &key, "stock"], &count])?;
+            self.server.transaction(&[&["EVAL", GUARDED, "1", &key, &token, ""], &["HGET", &key, "stock"], &count])?;
         Ok((admitted == 1).then_some(StockRead { left, number }))
     }
 
@@ -70,25 +70,26 @@ impl Ledger {
         let (left, amount) = (left.to_string(), amount.to_string());
         if !self.fenced {
             self.server
-                .together::<()>(&[&["SET", &key, &left, "EX", &FOREVER.to_string()], &["INCRBY", &paid, &amount]])?;
+                .transaction::<()>(&[&["SET", &key, &left, "EX", &FOREVER.to_string()], &["INCRBY", &paid, &amount]])?;
             return Ok(true);
         }
         let token = token.unwrap_or_default().to_string();
-        let (written,): (i64,) = self.server.together(&[&["EVAL", SALE, "2", &key, &paid, &token, &left, &amount]])?;
+        let (written,): (i64,) =
+            self.server.transaction(&[&["EVAL", SALE, "2", &key, &paid, &token, &left, &amount]])?;
         Ok(written == 1)
     }
 
     /// The number of entries.
     pub(super) fn entered(&mut self, account: u32) -> Result<i64, NotRun> {
         let entered = self.key("entered", account);
-        let (count,): (Option<i64>,) = self.server.together(&[&["GET", &entered]])?;
+        let (count,): (Option<i64>,) = self.server.transaction(&[&["GET", &entered]])?;
         Ok(count.unwrap_or_default())
     }
 
     /// Records the arrival of a partner; returns the number of arrived partners.
     pub(super) fn arrive(&mut self, account: u32, one_more: bool) -> Result<i64, NotRun> {
         let (key, by) = (self.key("there", account), if one_more { "1" } else { "0" });
-        let (there,): (i64,) = self.server.together(&[&["INCRBY", &key, by]])?;
+        let (there,): (i64,) = self.server.transaction(&[&["INCRBY", &key, by]])?;
         Ok(there)
     }
 
@@ -96,13 +97,13 @@ impl Ledger {
     pub(super) fn balance(&mut self, account: u32) -> Result<(i64, i64), NotRun> {
         let (key, paid) = (self.protected(account), self.key("paid", account));
         let look = if self.fenced { vec!["HGET", &key, "stock"] } else { vec!["GET", &key] };
-        let (left, paid): (i64, Option<i64>) = self.server.together(&[&look, &["GET", &paid]])?;
+        let (left, paid): (i64, Option<i64>) = self.server.transaction(&[&look, &["GET", &paid]])?;
         Ok((left, paid.unwrap_or_default()))
     }
 
     /// Removes everything of this prefix, the locks too.
     pub(super) fn clean_up(&mut self) -> Result<(), NotRun> {
-        Ok(self.server.sweep(&self.prefix)?)
+        Ok(self.server.remove_matching(&self.prefix)?)
     }
 
     fn protected(&self, account: u32) -> String {

@@ -24,10 +24,10 @@ pub use score::{Score, json_scores, scores};
 pub use successor::{Entrance, Successor};
 pub use work::Host;
 
+use crate::lang::Lang;
 use crate::scheme::{Home, Scheme};
 use crate::schemes::{catalog, find};
-use crate::trouble::trouble;
-use crate::words::Lang;
+use crate::server_error::server_error;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub enum NotRun {
 impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(error) => f.write_str(&trouble(error, Lang::En)),
+            Self::Server(error) => f.write_str(&server_error(error, Lang::En)),
             Self::Client(error) => write!(f, "the client failed: {error:#}"),
             Self::Scheme(id) => write!(f, "{id} is not a scheme for a single server"),
             Self::Job(text) => write!(f, "not a job: {text}"),

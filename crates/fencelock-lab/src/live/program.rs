@@ -92,7 +92,7 @@ impl Program {
             }
             _ => {}
         }
-        // One client's numbers: its id is told from others' by its text, and its time counts from when it asks.
+        // The values of this client: its id is unique, and its clock starts when it asks.
         let command = op.command(|content| match content {
             Content::One => Value::One,
             Content::Id => Value::Id(0),
@@ -105,7 +105,7 @@ impl Program {
     }
 
     fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<Answer, NotRun> {
-        // One server stands for three, with a key for each.
+        // One server represents three, with a key for each.
         let lock = format!("{}lock{}:{account}", self.prefix, command.node + 1);
         let wire = Wire { lock, fence: format!("{}fence:{account}", self.prefix), ttl: self.ttl };
         let tick = millis(self.ttl) / u64::from(TTL);
@@ -130,7 +130,7 @@ impl Program {
             }
             Some("GETSET") => {
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
-                let (before, _): (Answer, i64) = self.server.together(&[&words, &["EXPIRE", lock, &forever]])?;
+                let (before, _): (Answer, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
                 Ok(before)
             }
             Some("PTTL") => Ok(match self.server.send(words, lock)? {

@@ -3,7 +3,7 @@
 use super::job::Tally;
 use super::{Load, WorkloadKind};
 use crate::columns::{padded, width, widths};
-use crate::words::Lang;
+use crate::lang::Lang;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -139,13 +139,13 @@ pub(super) fn headline(load: &Load, lang: Lang) -> String {
     let ttl = load.ttl.as_millis();
     if let Some(sleep) = load.sleep.map(|sleep| sleep.as_millis()) {
         let _ = match lang {
-            Lang::En => write!(text, "; some holders sleep {sleep} ms, a lock lasts {ttl} ms"),
+            Lang::En => write!(text, "; some holders sleep {sleep} ms; the TTL is {ttl} ms"),
             Lang::Zh => write!(text, "；部分持有者睡 {sleep} 毫秒，锁的过期时间为 {ttl} 毫秒"),
         };
     }
     if load.pause {
         text.push_str(
-            lang.pick("; each process stands still once, while it holds a lock", "；每个进程各有一次持锁时整个停住"),
+            lang.pick("; each process is paused once while it holds a lock", "；每个进程各有一次持锁时整个停住"),
         );
     }
     if load.crash {
@@ -181,7 +181,7 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
     }
     let crash_note = if load.crash {
         lang.pick(
-            "The requests of the killed process died with it, and are not counted.\n",
+            "The requests of the killed process are not counted.\n",
             "被杀进程自己的请求随它一起消失，不计入表中。\n",
         )
     } else {
@@ -194,17 +194,17 @@ const fn legend(workload: WorkloadKind, lang: Lang) -> &'static str {
     match (workload, lang) {
         (WorkloadKind::Stock, Lang::En) => {
             "\
-Each request reads the stock and, if there is any, writes it less one; nothing but the lock keeps two apart.
-busy: times somebody was told that the lock is taken, and came again. stuck: requests that nobody ever answered.
-refused: late writes that the fencing token stopped. given up: writes not tried, as the holder had seen that its lock was lost.
-A holder that sleeps keeps fencelock's lock, which is renewed meanwhile. A process that stands still renews nothing."
+Each request reads the stock and, if it is positive, writes it minus one. Only the lock prevents overlapping requests.
+busy: attempts that found the lock held, and were retried. stuck: requests that were never answered.
+refused: late writes rejected by the fencing token. given up: writes skipped because the holder detected the loss of its lock.
+fencelock renews the lock of a holder that sleeps. A paused process cannot renew."
         }
         (WorkloadKind::Bank, Lang::En) => {
             "\
-Both read the balance and write it less what they pay, so 200 must be left; nothing but the lock keeps the two apart.
-wrong: accounts whose balance is not 1000 less what was paid. stuck: payments that nobody ever answered.
-busy: times somebody was told that the lock is taken, and came again. refused: late writes that the fencing token stopped.
-given up: writes not tried, as the holder had seen that its lock was lost."
+Both requests read the balance and write it minus their payment, so 200 must be left. Only the lock prevents overlapping
+payments. wrong: accounts whose balance is not 1000 minus the payments. stuck: payments that were never answered.
+busy: attempts that found the lock held, and were retried. refused: late writes rejected by the fencing token.
+given up: writes skipped because the holder detected the loss of its lock."
         }
         (WorkloadKind::Stock, Lang::Zh) => {
             "\

@@ -37,17 +37,17 @@ pub(super) struct Work<'j> {
     /// The value to write.
     next: Option<i64>,
     /// The entry to report to the host before the write.
-    told: Option<Entrance>,
+    reported: Option<Entrance>,
 }
 
 impl<'j> Work<'j> {
     pub(super) fn new(job: &'j Job, ledger: Ledger, over: &'j AtomicBool, host: &'j dyn Host) -> Self {
         let request = Request { account: 0, amount: 0 };
-        Self { ledger, load: &job.load, over, host, request, token: None, next: None, told: None }
+        Self { ledger, load: &job.load, over, host, request, token: None, next: None, reported: None }
     }
 
     pub(super) fn of(&mut self, request: Request) {
-        (self.request, self.token, self.next, self.told) = (request, None, None, None);
+        (self.request, self.token, self.next, self.reported) = (request, None, None, None);
     }
 
     /// Reads the value and works, calling `renew` repeatedly. `false` if the token is stale.
@@ -63,8 +63,8 @@ impl<'j> Work<'j> {
             return Ok(true);
         }
         self.next = Some(entry.left - self.request.amount);
-        let is_told = self.load.pause && self.load.is_followed(entry.number);
-        self.told = is_told.then_some(Entrance { account, number: entry.number });
+        let is_reported = self.load.pause && self.load.is_followed(entry.number);
+        self.reported = is_reported.then_some(Entrance { account, number: entry.number });
         if self.load.is_crash_victim(account, entry.number) {
             // No handler and no destructor runs, as in a power failure.
             kill_process(getpid(), Signal::KILL).map_err(|error| NotRun::Start(error.into()))?;
@@ -87,7 +87,7 @@ impl<'j> Work<'j> {
     /// Writes the value if the amount was available. `false` if the token is stale.
     pub(super) fn end(&mut self) -> Result<bool, NotRun> {
         let Some(next) = self.next.take() else { return Ok(true) };
-        if let Some(holder) = self.told.filter(|_| !self.over.load(Ordering::Relaxed)) {
+        if let Some(holder) = self.reported.filter(|_| !self.over.load(Ordering::Relaxed)) {
             self.host.before_write(holder).map_err(NotRun::Start)?;
         }
         self.ledger.write(self.request.account, next, self.request.amount, self.token)

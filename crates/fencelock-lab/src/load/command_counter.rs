@@ -8,7 +8,8 @@ use std::time::Duration;
 /// The timeout of a server on the same machine or network.
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a lock's client sends, other than to connect. A server also counts what scripts call; they call none of these.
+/// The commands that the client sends after it connects. A server also counts the calls of scripts; they call none of
+/// these.
 const SENT: [&str; 5] = ["evalsha", "eval", "wait", "client|caching", "client|tracking"];
 
 /// A connection to each server of a backend.

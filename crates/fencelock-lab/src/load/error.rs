@@ -25,9 +25,9 @@ pub enum NotMeasured {
     /// A system call failed.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was to be done.
+        /// The operation.
         what: &'static str,
-        /// Its answer.
+        /// The error of the operating system.
         error: io::Error,
     },
 }

@@ -8,14 +8,14 @@ use crate::workers::WorkerPool;
 use std::io;
 use std::process::Command;
 
-/// Puts the load on, and tells what came of it. `spawn` makes the command of a worker; `watch` is told every now and then how
-/// far the run is.
+/// Runs the load and reports the result. `spawn` returns the command that starts a worker; `watch` receives the
+/// progress regularly.
 ///
-/// It blocks, for the warm-up and the span and a little more. Keys, files and processes of the run are gone when it returns;
-/// another thread can end it by [`WorkerPool::stop`].
+/// Blocks for the warm-up, the span and a short time more. It removes all keys, files and processes of the run before
+/// it returns. Another thread can stop it with [`WorkerPool::stop`].
 ///
 /// # Errors
-/// [`NotMeasured`]. A place that answers with errors during the run is a report with errors in it, and no error.
+/// [`NotMeasured`]. Errors of the backend during the run are part of the report.
 pub fn measure(
     plan: &Plan,
     pool: &WorkerPool,
@@ -34,13 +34,13 @@ pub fn measure(
         };
         match command_counter.commands() {
             Ok(commands) => *count = commands,
-            // The workers may only have waited for it.
+            // The workers may have failed only because of the unreachable servers.
             Err(error) => away = Some(error.to_string()),
         }
         Ok(())
     })?;
     let commands = before.zip(after).map(|(before, after)| after.saturating_sub(before));
-    let sale = workspace.books().map(|books| books.read()).transpose()?;
+    let sale = workspace.stock_ledger().map(|ledger| ledger.read()).transpose()?;
     let sale = sale.map(|entries| Sale::of(plan.stock, &entries));
     let mut report = Report::of(plan, &logs, commands, sale);
     if let Some(error) = away {

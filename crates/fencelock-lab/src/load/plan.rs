@@ -4,35 +4,35 @@ use fencelock::Key;
 use fencelock::backends::scheme_of;
 use std::time::Duration;
 
-/// What is to be measured, and where.
+/// The parameters of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The place where the locks live.
+    /// The URL of the backend.
     pub url: String,
-    /// Which load.
+    /// The workload.
     pub workload: Workload,
-    /// Worker processes.
+    /// The number of worker processes.
     pub processes: u32,
-    /// Tasks of each.
+    /// The number of tasks of each process.
     pub tasks: u32,
-    /// Keys of [`Workload::ManyKeys`].
+    /// The number of keys of [`Workload::ManyKeys`].
     pub keys: u32,
-    /// How long nothing counts yet. A sale has none: what is sold is sold.
+    /// The warm-up, which is not measured. A flash sale has none, because every sale counts.
     pub warm_up: Duration,
-    /// How long it counts, at most.
+    /// The maximum measured time.
     pub span: Duration,
     /// The TTL of each lock.
     pub ttl: Duration,
-    /// Pieces of [`Workload::FlashSale`].
+    /// The initial stock of [`Workload::FlashSale`].
     pub stock: u64,
-    /// What all keys begin with. A number of the run follows, so that two runs do not meet.
+    /// The prefix of all keys. A random number follows, so that concurrent runs use different keys.
     pub key: String,
-    /// How tasks of one process share leases.
+    /// How the tasks of one process share leases.
     pub sharing: Sharing,
 }
 
 impl Plan {
-    /// Two processes of 64 tasks, for three seconds after half a second of warm-up.
+    /// Two processes of 64 tasks, measured for three seconds after a warm-up of half a second.
     pub fn new(url: impl Into<String>, workload: Workload) -> Self {
         Self {
             url: url.into(),
@@ -49,26 +49,28 @@ impl Plan {
         }
     }
 
-    /// How long nothing counts yet, with this load.
+    /// The warm-up of this workload.
     pub fn warm_up(&self) -> Duration {
         if self.workload == Workload::FlashSale { Duration::ZERO } else { self.warm_up }
     }
 
-    /// Refuses what would measure nothing.
+    /// Rejects a plan that measures nothing.
     pub(crate) fn check(&self) -> Result<(), NotMeasured> {
         if self.processes > 1 && !scheme_of(&self.url)?.cross_process() {
             return Err(NotMeasured::Plan(format!(
-                "{} is the memory of one process, so {} processes would not share a lock: take one process, or file:DIR",
+                "{} exists only within one process, so {} processes cannot share its locks: use one process, or file:DIR",
                 self.url, self.processes
             )));
         }
         if self.processes == 0 || self.tasks == 0 || self.keys == 0 || self.span.is_zero() {
-            return Err(NotMeasured::Plan("a load has at least one process, task, key and millisecond".to_owned()));
+            return Err(NotMeasured::Plan(
+                "a load needs at least one process, one task, one key and one millisecond".to_owned(),
+            ));
         }
         Ok(())
     }
 
-    /// A part for each worker, with the URL and the keys of this run.
+    /// The job of each worker, with the URL and the keys of this run.
     pub(crate) fn jobs(&self, url: &str, base: &str, shop: Option<&str>) -> Vec<Job> {
         let job = |process| Job {
             url: url.to_owned(),
@@ -87,7 +89,7 @@ impl Plan {
         (0..self.processes).map(job).collect()
     }
 
-    /// Every lock that this run may have taken.
+    /// All locks that this run may have acquired.
     pub(crate) fn locks(&self, base: &str) -> Result<Vec<Key>, fencelock::Invalid> {
         let name = Key::new(base);
         match self.workload {
@@ -101,12 +103,12 @@ impl Plan {
     }
 }
 
-/// The key that one task has to itself.
+/// The key of one task.
 pub(crate) fn own(base: &str, process: u32, task: u32) -> String {
     format!("{base}:{process}:{task}")
 }
 
-/// One of many keys.
+/// The key with this number.
 pub(crate) fn one_of_many(base: &str, number: u32) -> String {
     format!("{base}:{number}")
 }

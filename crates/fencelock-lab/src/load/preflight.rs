@@ -11,8 +11,8 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The time limit for pending work when the client closes.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Connects to the backend of a plan, acquires and releases one lock if it has servers, and removes its keys. Returns the
-/// name of the backend, without secrets.
+/// Connects to the backend of a plan, acquires and releases one lock if it has servers, and removes its keys. Returns
+/// the name of the backend, without secrets.
 ///
 /// # Errors
 /// The error of the client, for example an unreachable or quarantined server.
@@ -35,7 +35,7 @@ pub async fn preflight(plan: &Plan) -> Result<String, Error> {
             let mut connection = server.client().get_multiplexed_async_connection().await?;
             redis::cmd("DEL").arg(server.names(&key)).exec_async(&mut connection).await
         };
-        // On a quorum some may be away; what is left there ends by itself.
+        // Nodes of a quorum may be unreachable; the locks there expire.
         let _ = tokio::time::timeout(SERVER_TIMEOUT, removed).await;
     }
     released.map(|()| name)

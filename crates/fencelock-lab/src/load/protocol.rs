@@ -1,160 +1,164 @@
-//! What a harness and a worker say to each other: lines on the worker's stdin and stdout.
+//! The protocol between harness and worker: lines on the stdin and stdout of the worker.
 //!
 //! ```text
 //! harness                     worker
 //! {job}                  ->
 //!                        <-   ready          when it is connected
 //! go                     ->                  to all workers at once
-//!                        <-   tick GRANTS    now and then, if it likes: all grants so far
+//!                        <-   tick GRANTS    optional: the number of all grants so far
 //!                        <-   {log}
 //! ```
 //!
-//! A worker ends when its stdin does, whatever it is doing. It may be written in any language, with any lock library.
+//! A worker exits when its stdin ends. It may be written in any language, with any lock library.
 //!
 //! # The job
 //! A [`Job`] is one line of JSON, such as
 //! `{"url":"redis://127.0.0.1:6379","workload":"hot-key","key":"bench","keys":1000,"tasks":64,"process":0,"processes":4,`
-//! `"warm_up_ms":500,"span_ms":3000,"ttl_ms":30000}`. Fields that a worker does not know are none of its business.
+//! `"warm_up_ms":500,"span_ms":3000,"ttl_ms":30000}`. Workers ignore unknown fields.
 //!
-//! Each task asks for a lock, waits for it as long as it takes, lets it go and asks again, from `go` until the warm-up and the
-//! span are over. Then it asks no more, and gives up where it waits. Which lock it asks for, and what it does while it has it,
-//! is the [`Workload`].
+//! Each task acquires a lock, waits as long as necessary, releases it and repeats this, from `go` until the warm-up and
+//! the span are over. Then it stops, and cancels a pending attempt. The [`Workload`] defines which lock it acquires,
+//! and what it does while it holds the lock.
 //!
 //! # The log
 //! A [`Log`] is one line of JSON, such as
 //! `{"tasks":[{"grants":812,"refused":0}],"waits":[[123,800],[4560,12]],"errors":0,"first_error":null}`.
 //!
-//! A grant counts if it was asked for after the warm-up and came before the end of the span. It counts once in `grants` of its
-//! task, and once in `waits`: from asking to having the lock, in microseconds, rounded to three significant digits.
+//! A grant counts if its request was made after the warm-up, and it arrived before the end of the span. It counts once
+//! in `grants` of its task, and once in `waits`: the time from the request to the grant in microseconds, rounded to
+//! three significant digits.
 
 use crate::load::waits::Waits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 pub use crate::workers::{GO, READY};
-/// What a line of progress begins with; all grants so far follow, those of the warm-up too.
+/// The prefix of a progress line. The number of all grants so far follows, including the warm-up.
 pub const TICK: &str = "tick ";
 
-/// What tasks ask for.
+/// The keys that tasks acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Each task has a key of its own, `{key}:{process}:{task}`: what a lock costs that nobody else wants.
+    /// Each task has its own key, `{key}:{process}:{task}`: the cost of an uncontended lock.
     Uncontended,
-    /// All tasks of all processes want `{key}`, and do nothing while they have it.
+    /// All tasks of all processes acquire `{key}`, and do nothing while they hold it.
     HotKey,
-    /// Each time one of `{key}:0` to `{key}:{keys-1}`, all equally likely, drawn by each task for itself from a fixed seed.
+    /// Each time one of `{key}:0` to `{key}:{keys-1}`, chosen uniformly by each task with a fixed seed.
     ManyKeys,
-    /// A shop. The lock is `{key}`. Under it a task reads the number `{key}:stock`; if there is any, it writes it less one and
-    /// appends to the list `{key}:sold`: the fencing token, or anything else where there is none. Nothing but the lock keeps two
-    /// apart between reading and writing. A task that finds nothing left is done, and so the run ends when all is sold.
+    /// A flash sale. The lock is `{key}`. Its holder reads the number `{key}:stock`. If it is positive, the holder
+    /// writes it minus one and appends to the list `{key}:sold`: the fencing token, or any value if the library has
+    /// none. Only the lock prevents two tasks from overlapping between reading and writing. A task that reads zero is
+    /// finished, so the run ends when all is sold.
     FlashSale,
 }
 
-/// What one worker is told.
+/// The job of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// The place where the locks live.
+    /// The URL of the backend.
     pub url: String,
-    /// Which load.
+    /// The workload.
     pub workload: Workload,
-    /// What all keys begin with. The harness removes them afterwards.
+    /// The prefix of all keys. The harness removes them after the run.
     pub key: String,
-    /// How many keys there are with [`Workload::ManyKeys`].
+    /// The number of keys of [`Workload::ManyKeys`].
     pub keys: u32,
-    /// Tasks of this worker: threads, coroutines, whatever asks for one lock at a time.
+    /// The number of tasks of this worker: threads, coroutines, or anything that acquires one lock at a time.
     pub tasks: u32,
-    /// Which worker this is, counted from 0,
+    /// The number of this worker, from 0.
     pub process: u32,
-    /// of how many.
+    /// The number of workers.
     pub processes: u32,
-    /// How long nothing counts yet, in milliseconds.
+    /// The warm-up in milliseconds, which is not measured.
     pub warm_up_ms: u64,
-    /// How long it counts, in milliseconds.
+    /// The measured time in milliseconds.
     pub span_ms: u64,
     /// The TTL of each lock, in milliseconds.
     pub ttl_ms: u64,
-    /// Where the stock of a flash sale is: the Redis of `url`, unless it is this directory with the files `stock` and `sold`.
+    /// The directory with the files `stock` and `sold` of a flash sale; without it, the stock is on the Redis server of
+    /// `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shop: Option<String>,
-    /// How tasks of one worker share leases; nothing to workers that cannot.
+    /// How the tasks of one worker share leases. Workers without this feature ignore it.
     #[serde(default)]
     pub sharing: Sharing,
 }
 
-/// The settings of [`fencelock::Builder`], where they are not the usual ones.
+/// Settings of [`fencelock::Builder`] that differ from the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sharing {
-    /// Each task claims for itself.
+    /// Each task sends its own claims.
     pub off: bool,
-    /// Grants within a worker while others wait: a number, and milliseconds.
+    /// Grants within a worker while other clients wait: the maximum number, and milliseconds.
     pub batch: Option<(u32, u64)>,
     /// How long a free lease is kept for the next task, in microseconds.
     pub linger_us: u64,
 }
 
-/// What one worker tells in the end.
+/// The result of one worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
-    /// Each task's share.
+    /// The grants of each task.
     pub tasks: Vec<Share>,
-    /// How long all of them waited.
+    /// The waiting times of all tasks.
     pub waits: Waits,
-    /// Wasted wake-ups of no task in particular, as where one asks for all: see [`Share::refused`].
+    /// Wasted wake-ups that belong to no single task, for example if one task claims for all: see [`Share::refused`].
     #[serde(default)]
     pub refused: u64,
-    /// Attempts that ended otherwise than with a lock, and locks that were lost before they were let go.
+    /// Attempts that ended without a lock, and locks that were lost before their release.
     pub errors: u64,
-    /// The first of them in words.
+    /// The text of the first error.
     pub first_error: Option<String>,
-    /// How long it took in milliseconds, without the warm-up, if not the whole span: a sale that ended earlier.
+    /// The measured time in milliseconds, without the warm-up, if it is shorter than the span: a flash sale that ended
+    /// early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
 }
 
-/// What one task got.
+/// The result of one task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Grants that count.
+    /// The number of counted grants.
     pub grants: u64,
-    /// Wasted wake-ups: how often it had waited, asked again, and was told that the lock is still taken.
+    /// Wasted wake-ups: how often the task retried after a wait, and the lock was still held.
     #[serde(default)]
     pub refused: u64,
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerMessage {
-    /// It is connected.
+    /// The worker is connected.
     Ready,
-    /// All grants so far.
+    /// The number of all grants so far.
     Tick(u64),
-    /// The end.
+    /// The result.
     Log(Box<Log>),
 }
 
 impl Job {
-    /// As one line, without its end.
+    /// The job as one line, without the line end.
     pub fn line(&self) -> String {
-        // It has no maps with keys that are not strings, which is all that could fail.
+        // Serialization fails only for maps whose keys are not strings, and there are none.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// From such a line.
+    /// Parses a job.
     ///
     /// # Errors
-    /// What is wrong with it, without repeating it: it may hold a password.
+    /// Describes the error without the input, which may contain a password.
     pub fn parse(line: &str) -> Result<Self, String> {
         serde_json::from_str(line).map_err(|error| format!("not a job: {error}"))
     }
 
-    /// How long nothing counts yet.
+    /// The warm-up, which is not measured.
     pub fn warm_up(&self) -> Duration {
         Duration::from_millis(self.warm_up_ms)
     }
 
-    /// How long it counts.
+    /// The measured time.
     pub fn span(&self) -> Duration {
         Duration::from_millis(self.span_ms)
     }
@@ -166,7 +170,7 @@ impl Job {
 }
 
 impl WorkerMessage {
-    /// As one line, without its end.
+    /// The message as one line, without the line end.
     pub fn line(&self) -> String {
         match self {
             Self::Ready => READY.to_owned(),
@@ -175,10 +179,10 @@ impl WorkerMessage {
         }
     }
 
-    /// From such a line.
+    /// Parses a message.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes the error.
     pub fn parse(line: &str) -> Result<Self, String> {
         let line = line.trim_end();
         if line == READY {
@@ -195,12 +199,12 @@ impl WorkerMessage {
 mod tests {
     use super::*;
 
-    /// As another language would write it.
+    /// The format of a worker in another language.
     const JOB: &str = r#"{"url":"redis://h:1","workload":"many-keys","key":"bench","keys":1000,"tasks":64,"process":0,
         "processes":4,"warm_up_ms":500,"span_ms":3000,"ttl_ms":30000,"of another version":[1]}"#;
 
     #[test]
-    fn a_job_arrives_as_it_was_sent() {
+    fn a_job_survives_the_round_trip() {
         let mut job = Job::parse(JOB).unwrap();
         assert_eq!((job.workload, job.span(), job.ttl_ms), (Workload::ManyKeys, Duration::from_secs(3), 30_000));
         assert_eq!((job.shop.as_ref(), &job.sharing), (None, &Sharing::default()));
@@ -214,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn workloads_have_the_names_that_people_type() {
+    fn workloads_have_the_names_of_the_command_line() {
         let names = [Workload::Uncontended, Workload::HotKey, Workload::ManyKeys, Workload::FlashSale]
             .map(|workload| serde_json::to_string(&workload).unwrap());
         assert_eq!(names.join(" "), r#""uncontended" "hot-key" "many-keys" "flash-sale""#);
     }
 
     #[test]
-    fn what_a_worker_says_arrives_as_it_was_sent() {
+    fn a_worker_message_survives_the_round_trip() {
         let log = r#"{"tasks":[{"grants":812,"refused":1},{"grants":3}],"waits":[[123,800],[4560,12]],"errors":0,"first_error":null}"#;
         let WorkerMessage::Log(log) = WorkerMessage::parse(log).unwrap() else { panic!("not a log") };
         assert_eq!((log.tasks[0].grants, log.tasks[1].refused, log.waits.count()), (812, 0, 812));
@@ -231,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_said_without_a_password() {
-        let told = Job::parse(r#"{"url":"redis://u:s3cret@h","workload":"nonsense"}"#).unwrap_err();
-        assert!(told.starts_with("not a job") && !told.contains("s3cret"), "{told}");
+    fn parse_errors_do_not_contain_passwords() {
+        let error = Job::parse(r#"{"url":"redis://u:s3cret@h","workload":"nonsense"}"#).unwrap_err();
+        assert!(error.starts_with("not a job") && !error.contains("s3cret"), "{error}");
         for line in ["", "tick x", "{}", "hello"] {
             assert!(WorkerMessage::parse(line).is_err(), "{line:?}");
         }

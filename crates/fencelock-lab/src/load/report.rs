@@ -1,4 +1,4 @@
-//! What came of a load.
+//! The result of a load.
 
 use crate::load::plan::{Plan, millis};
 use crate::load::protocol::{Log, Workload};
@@ -7,85 +7,85 @@ use crate::load::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What a run has shown. As JSON its fields have these names; there are no others.
+/// The result of a run. The JSON output has the same field names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Which load.
+    /// The workload.
     pub workload: Workload,
-    /// Worker processes.
+    /// The number of worker processes.
     pub processes: u32,
-    /// Tasks of each.
+    /// The number of tasks of each process.
     pub tasks: u32,
-    /// Different keys.
+    /// The number of different keys.
     pub keys: u32,
-    /// How long nothing counted, in milliseconds.
+    /// The warm-up in milliseconds.
     pub warm_up_ms: u64,
-    /// How long it counted, in milliseconds: the span, or until all was sold.
+    /// The measured time in milliseconds: the span, or the time until all was sold.
     pub span_ms: u64,
-    /// Grants that count.
+    /// The number of counted grants.
     pub grants: u64,
-    /// The same in a second.
+    /// Grants per second.
     pub grants_per_s: f64,
-    /// From asking to having the lock; `null` if nobody got one.
+    /// From the request to the grant; `null` without grants.
     pub wait_us: Option<Wait>,
-    /// Whether all got the same; `null` if nobody got anything.
+    /// How equal the shares are; `null` without grants.
     pub fairness: Option<Fairness>,
-    /// How often a waiter, woken or by itself, asked again and was told that the lock is still taken, for each grant.
+    /// How often a waiter retried, after a wake-up or by itself, and the lock was still held, for each grant.
     pub wasted_wakeups_per_grant: f64,
-    /// What the lock's clients sent to all servers together, for each grant; `null` where there are no servers. The servers
-    /// count for everybody, so nobody else should use them.
+    /// The commands that all lock clients sent to all servers, for each grant; `null` without servers. The servers
+    /// count the commands of all clients, so no other client should use them.
     pub commands_per_grant: Option<f64>,
-    /// How the sale went; `null` without one.
+    /// The result of the flash sale; `null` for other workloads.
     pub sale: Option<Sale>,
-    /// Attempts that ended otherwise than with a lock, and locks that were lost.
+    /// Attempts that ended without a lock, and locks that were lost.
     pub errors: u64,
-    /// The first of them in words.
+    /// The text of the first error.
     pub first_error: Option<String>,
-    /// All waits: pairs of microseconds, rounded to three significant digits, and how often.
+    /// All waits: pairs of microseconds, rounded to three significant digits, and their number.
     pub waits: Waits,
 }
 
 /// Waits in microseconds, to three significant digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// Half of all waits were no longer.
+    /// The median.
     pub p50: u64,
-    /// Nine of ten.
+    /// The 90th percentile.
     pub p90: u64,
-    /// All but one of a hundred.
+    /// The 99th percentile.
     pub p99: u64,
-    /// All but one of a thousand.
+    /// The 99.9th percentile.
     #[serde(rename = "p99.9")]
     pub p999: u64,
-    /// The longest.
+    /// The longest wait.
     pub max: u64,
 }
 
-/// How equal the shares were.
+/// How equal the shares are.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Fairness {
-    /// Jain's index over the grants of all tasks: 1 if all got the same, 1/n if one of n got everything.
+    /// Jain's index of the grants of all tasks: 1 if all are equal, 1/n if one of n tasks received all.
     pub jain_tasks: f64,
-    /// The same over the grants of processes.
+    /// The same index for processes.
     pub jain_processes: f64,
-    /// The longest wait, in median waits.
+    /// The longest wait, divided by the median.
     pub longest_over_median: f64,
-    /// Tasks that got nothing.
+    /// Tasks without a grant.
     pub empty_handed: u64,
 }
 
-/// What is in the books after a sale.
+/// The ledger after a sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Sale {
-    /// Pieces before it.
+    /// The initial stock.
     pub stock: u64,
-    /// Pieces that are left.
+    /// The remaining stock.
     pub left: i64,
-    /// Sales.
+    /// The number of sales.
     pub sold: u64,
-    /// Sales that the stock does not know of: somebody read it while another one sold. It must be 0.
+    /// Sales that are missing in the stock, because two holders overlapped. It must be 0.
     pub oversold: u64,
-    /// Sales under a fencing token that is not greater than the one before. It must be 0.
+    /// Sales whose fencing token is not greater than the previous one. It must be 0.
     pub out_of_order: u64,
 }
 
@@ -97,7 +97,7 @@ impl Sale {
         Self { stock, left: entries.left, sold, oversold: sold.abs_diff(gone), out_of_order }
     }
 
-    /// Whether nobody was in while somebody else was.
+    /// Whether no two holders overlapped.
     pub const fn is_exact(&self) -> bool {
         self.oversold == 0 && self.out_of_order == 0
     }
@@ -150,13 +150,13 @@ impl Report {
 
 impl Wait {
     fn of(all: &Histogram<u64>) -> Self {
-        // Within a bucket of the histogram nobody knows where a value was; its middle is nearest to what was recorded.
+        // The exact value within a bucket of the histogram is unknown; the middle has the smallest error.
         let at = |quantile| three_digits(all.median_equivalent(all.value_at_quantile(quantile)));
         Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
 }
 
-/// Jain's index: 1 if all have the same, 1/n if one of n has everything, 0 if nobody has anything.
+/// Jain's index: 1 if all shares are equal, 1/n if one of n has everything, 0 if all are zero.
 ///
 /// Source: Jain, Chiu and Hawe, "A quantitative measure of fairness", DEC TR-301, 1984.
 #[expect(clippy::cast_precision_loss, reason = "counts, far below 2^53")]
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_add_up() {
+    fn the_report_sums_all_logs() {
         let logs = logs(&[
             r#"{"tasks":[{"grants":3,"refused":1},{"grants":1}],"waits":[[100,2],[200,2]],"refused":2,"errors":0,"first_error":null}"#,
             r#"{"tasks":[{"grants":4},{"grants":0}],"waits":[[100,3],[90000,1]],"errors":2,"first_error":"no"}"#,
@@ -222,11 +222,11 @@ mod tests {
         let logs = logs(&[r#"{"tasks":[{"grants":0}],"waits":[],"errors":1,"first_error":"no"}"#]);
         let report = Report::of(&Plan::new("memory:", Workload::HotKey), &logs, None, None);
         assert_eq!((report.wait_us, report.fairness, report.grants), (None, None, 0));
-        assert!(report.to_string().contains("nobody got"), "{report}");
+        assert!(report.to_string().contains("no task acquired a lock"), "{report}");
     }
 
     #[test]
-    fn a_sale_that_was_read_by_two_is_oversold_and_a_late_one_out_of_order() {
+    fn overlapping_sales_are_oversold_and_late_sales_are_out_of_order() {
         let sale = |left, tokens: &[u64]| Sale::of(3, &LedgerEntries { left, tokens: tokens.to_vec() });
         assert!(sale(0, &[1, 5, 6]).is_exact() && sale(3, &[]).is_exact() && sale(1, &[7, 8]).is_exact());
         assert_eq!(sale(1, &[1, 2, 3]).oversold, 1);

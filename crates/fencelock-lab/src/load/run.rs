@@ -1,4 +1,4 @@
-//! A run of all workers, from the first that is started to the log of the last.
+//! Runs all workers, from the first start to the last log.
 
 use crate::load::error::NotMeasured;
 use crate::load::protocol::{GO, Job, Log, WorkerMessage};
@@ -10,20 +10,20 @@ use std::process::{ChildStdout, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Since the word to begin.
+    /// The time since the start.
     pub elapsed: Duration,
-    /// The warm-up and the span together.
+    /// The warm-up and the span.
     pub whole: Duration,
-    /// What all workers together had when they last told, those of the warm-up too,
+    /// All grants in the latest reports of the workers, including the warm-up.
     pub grants: u64,
-    /// and when that was; zero if not all have told yet, as those that never do.
-    pub told: Duration,
+    /// The time of the latest report; zero until all workers have reported, which some never do.
+    pub reported: Duration,
 }
 
-/// A moment of a run at which the servers are looked at.
+/// A moment at which the counters of the servers are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// The warm-up is over.
@@ -32,14 +32,14 @@ pub(crate) enum Mark {
     End,
 }
 
-/// Workers of any language may have to start an interpreter and connect, on a machine that does other things too.
+/// The timeout of the start. A worker may have to start an interpreter and connect on a busy machine.
 const STARTING: Duration = Duration::from_secs(60);
-/// After the span they give up and write their log. Who takes longer hangs.
+/// The time limit for workers to stop and write their log after the span.
 const ENDING: Duration = Duration::from_secs(60);
-/// How often progress is told.
+/// The interval of progress reports.
 const TELLING: Duration = Duration::from_millis(100);
 
-/// Lets a worker do each job, all at the same time. No worker is left in the end.
+/// Runs all jobs in parallel. All workers have exited when this returns.
 pub(crate) fn run(
     pool: &WorkerPool,
     jobs: &[Job],
@@ -64,7 +64,7 @@ fn together(
         let mut worker =
             spawn().and_then(|command| pool.spawn(command)).map_err(NotMeasured::system("start a worker"))?;
         let (sender, stdout) = (sender.clone(), worker.take_stdout());
-        // It ends with the stream, and so with the worker.
+        // The thread ends with the stream of the worker.
         std::thread::spawn(move || stdout.map(|stdout| listen(number, stdout, &sender)));
         worker.send(&job.line()).map_err(NotMeasured::system("start a worker"))?;
         workers.push(worker);
@@ -73,12 +73,12 @@ fn together(
     let mut session = Session::new(jobs, lines);
     session.await_ready()?;
     for worker in &mut workers {
-        worker.send(GO).map_err(NotMeasured::system("tell a worker to begin"))?;
+        worker.send(GO).map_err(NotMeasured::system("start the work of a worker"))?;
     }
     session.work(watch, at)
 }
 
-/// A line of a worker; `None` when there are no more.
+/// A line of a worker; `None` at the end.
 type Line = (usize, Option<String>);
 
 fn listen(worker: usize, stdout: BufReader<ChildStdout>, sender: &Sender<Line>) {
@@ -90,11 +90,11 @@ fn listen(worker: usize, stdout: BufReader<ChildStdout>, sender: &Sender<Line>) 
     let _ = sender.send((worker, None));
 }
 
-/// What is known of all workers.
+/// The state of all workers.
 struct Session {
     lines: Receiver<Line>,
     ready: usize,
-    /// What each has told since all of them had.
+    /// The latest report of each worker, once all have reported.
     ticks: Vec<Option<u64>>,
     logs: Vec<Option<Log>>,
     warm_up: Duration,
@@ -108,13 +108,13 @@ impl Session {
         Self { lines, ready: 0, ticks: vec![None; jobs.len()], logs: vec![None; jobs.len()], warm_up, span }
     }
 
-    /// Waits until everybody is connected.
+    /// Waits until all workers are connected.
     fn await_ready(&mut self) -> Result<(), NotMeasured> {
         let deadline = BootClock.now() + STARTING;
         while self.ready < self.logs.len() {
             self.receive(deadline)?;
             if BootClock.now() >= deadline {
-                return Err(NotMeasured::Worker(format!("was not ready within {} s", STARTING.as_secs())));
+                return Err(NotMeasured::Worker(format!("did not become ready within {} s", STARTING.as_secs())));
             }
         }
         Ok(())
@@ -135,11 +135,11 @@ impl Session {
             }
             let now = BootClock.now();
             if now >= end + ENDING {
-                return Err(NotMeasured::Worker("did not come to its end".to_owned()));
+                return Err(NotMeasured::Worker("did not finish in time".to_owned()));
             }
             progress.elapsed = now.since(begun);
             if let Some(ticks) = self.ticks.iter().copied().collect::<Option<Vec<u64>>>() {
-                (progress.grants, progress.told) = (ticks.iter().sum(), progress.elapsed);
+                (progress.grants, progress.reported) = (ticks.iter().sum(), progress.elapsed);
                 self.ticks.fill(None);
             }
             watch(progress);
@@ -152,17 +152,17 @@ impl Session {
         Ok(self.logs.into_iter().flatten().collect())
     }
 
-    /// Takes one line, if it comes in time.
+    /// Receives one line before the deadline.
     fn receive(&mut self, deadline: Moment) -> Result<(), NotMeasured> {
         let (worker, line) = match self.lines.recv_timeout(deadline.since(BootClock.now())) {
             Ok(said) => said,
             Err(RecvTimeoutError::Timeout) => return Ok(()),
-            Err(RecvTimeoutError::Disconnected) => return Err(NotMeasured::Worker("ended before its work".to_owned())),
+            Err(RecvTimeoutError::Disconnected) => return Err(NotMeasured::Worker("exited early".to_owned())),
         };
         match line.as_deref().map(WorkerMessage::parse) {
             None if self.logs[worker].is_some() => {}
-            None => return Err(NotMeasured::Worker("ended before its work".to_owned())),
-            Some(Err(told)) => return Err(NotMeasured::Worker(format!("said what is {told}"))),
+            None => return Err(NotMeasured::Worker("exited early".to_owned())),
+            Some(Err(error)) => return Err(NotMeasured::Worker(format!("sent an invalid message: {error}"))),
             Some(Ok(WorkerMessage::Ready)) => self.ready += 1,
             Some(Ok(WorkerMessage::Tick(grants))) => self.ticks[worker] = Some(grants),
             Some(Ok(WorkerMessage::Log(log))) => self.logs[worker] = Some(*log),

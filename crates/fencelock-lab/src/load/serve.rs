@@ -1,4 +1,4 @@
-//! A worker: its tasks, and its end of the [protocol](crate::load::protocol).
+//! A worker: its tasks, and its side of the [protocol](crate::load::protocol).
 
 use crate::load::error::NotMeasured;
 use crate::load::plan::{millis, one_of_many, own};
@@ -13,22 +13,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// How often it tells how far it is.
+/// The interval of progress reports.
 const TICK: Duration = Duration::from_millis(200);
-/// After an error, so that a server that is away is not asked a million times.
+/// The pause after an error, so that an unreachable server is not flooded.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Releases under way, and places in line, when the span is over.
+/// The time limit for pending releases and claims after the span.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// Does a worker's part: reads a job from stdin, waits for the word to begin, and writes a log to stdout. Blocks, and must not
-/// be called from async code. The process is killed if its stdin ends before its work.
+/// Runs a worker: reads a job from stdin, waits for the start, and writes a log to stdout. Blocks; do not call it in
+/// async code. The process is killed if its stdin ends before the log is written.
 ///
 /// # Errors
-/// [`NotMeasured`] if it could not begin. What goes wrong later is in the log.
+/// [`NotMeasured`] if the work did not start. Later errors are in the log.
 pub fn serve() -> Result<(), NotMeasured> {
     let harness = Arc::new(Harness::attach(OnEof::Kill).map_err(NotMeasured::system("attach to the harness"))?);
     let job = Job::parse(&harness.receive().unwrap_or_default()).map_err(NotMeasured::Plan)?;
-    // One thread for all tasks: the number of processes says how many cores are used.
+    // One thread for all tasks: the number of processes limits the number of cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(NotMeasured::system("start"))?;
     let context = runtime.block_on(WorkerContext::open(&job))?;
@@ -38,7 +38,7 @@ pub fn serve() -> Result<(), NotMeasured> {
     harness.send(&WorkerMessage::Log(Box::new(log)).line()).map_err(NotMeasured::system("write a line"))
 }
 
-/// What all tasks of a worker work with.
+/// The shared state of all tasks of a worker.
 struct WorkerContext {
     client: Client,
     wakeups: WakeUps,
@@ -84,19 +84,19 @@ impl WorkerContext {
         let in_time = tokio::time::timeout_at(over + LEAVING, all).await;
         let took = Instant::now().duration_since(begun + job.warm_up());
         if in_time.is_err() {
-            tally.failed(&"a task did not come to its end");
+            tally.failed(&"a task did not finish in time");
             stoppers.iter().for_each(tokio::task::AbortHandle::abort);
         }
         let wasted = self.wakeups.wasted() - wasted;
         ticks.abort();
         let _ = timeout(LEAVING, ticks).await;
-        // What is not confirmed by then ends with its lease, or is removed by the harness.
+        // A lock whose release is not confirmed expires, or is removed by the harness.
         let _ = self.client.close(LEAVING).await;
         tally.log(wasted, Some(millis(took)).filter(|took| *took < job.span_ms))
     }
 }
 
-/// Tells how far it is until it is stopped, or nobody listens.
+/// Reports the progress until it is stopped, or the harness exits.
 async fn tick(tally: Arc<Tally>, harness: Arc<Harness>) {
     loop {
         sleep(TICK).await;
@@ -106,7 +106,7 @@ async fn tick(tally: Arc<Tally>, harness: Arc<Harness>) {
     }
 }
 
-/// One of those who want locks.
+/// A task that acquires locks.
 struct Task {
     number: u32,
     client: Client,
@@ -149,7 +149,7 @@ impl Task {
                 Err(error) => Err(error.into()),
             };
             match done {
-                // Where nobody ever has to wait for an answer, as in memory, one task would keep the thread for itself.
+                // Without a real wait, as in memory, one task would keep the thread for itself.
                 Ok(true) => tokio::task::coop::consume_budget().await,
                 Ok(false) => return,
                 Err(error) => {
@@ -160,10 +160,10 @@ impl Task {
         }
     }
 
-    /// Does what is to be done with the lock, and lets it go; `false` if there is nothing to do any more.
+    /// Does the work of the workload, and releases the lock; `false` if no work is left.
     async fn hold(&mut self, guard: fencelock::Guard) -> Result<bool, NotMeasured> {
         if !self.client.capabilities().cross_process && self.job.workload != Workload::Uncontended {
-            // In memory nothing is waited for, so nobody else would ever come while a task holds the lock.
+            // In memory no operation waits, so no other task would run while this task holds the lock.
             tokio::task::yield_now().await;
         }
         let goes_on = match &mut self.shop {

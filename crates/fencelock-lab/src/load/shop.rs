@@ -1,4 +1,4 @@
-//! A shop that sells what it has, as long as nobody else sells at the same time.
+//! The shared stock of a flash sale. Only the lock prevents overlapping sales.
 
 use crate::load::command_counter;
 use crate::load::error::NotMeasured;
@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Where a worker sells.
+/// The stock of a worker.
 #[derive(Clone)]
 pub(crate) enum Shop {
     Redis { connection: MultiplexedConnection, stock: String, sold: String },
@@ -23,12 +23,12 @@ impl Shop {
         }
         let server = servers(&job.url)?.into_iter().next();
         let server =
-            server.ok_or_else(|| NotMeasured::Plan(format!("{} keeps no stock: name a directory", job.url)))?;
+            server.ok_or_else(|| NotMeasured::Plan(format!("{} stores no stock: name a directory", job.url)))?;
         let connection = server.client().get_multiplexed_async_connection().await?;
         Ok(Self::Redis { connection, stock: stock(&job.key), sold: sold(&job.key) })
     }
 
-    /// Sells one piece; `false` if there is none. Two at the same time may sell the same one.
+    /// Sells one item; `false` if none is left. Overlapping calls may sell the same item.
     pub(crate) async fn sell(&mut self, token: u64) -> Result<bool, NotMeasured> {
         match self {
             Self::Redis { connection, stock, sold } => {
@@ -41,7 +41,7 @@ impl Shop {
                 sale.exec_async(connection).await?;
                 Ok(true)
             }
-            Self::Files(directory) => sell_from(directory, token).map_err(NotMeasured::system("keep the stock")),
+            Self::Files(directory) => sell_from(directory, token).map_err(NotMeasured::system("update the stock")),
         }
     }
 }
@@ -58,18 +58,18 @@ fn sell_from(directory: &Path, token: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The same from the harness's side: what is there before the sale, and after.
+/// The view of the harness: sets the stock before the sale, and reads the ledger after it.
 #[derive(Debug)]
 pub(crate) enum StockLedger<'a> {
     Redis(&'a Server, String),
     Files(&'a Path),
 }
 
-/// What is in the books.
+/// The content of the ledger.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LedgerEntries {
     pub(crate) left: i64,
-    /// The token of each sale, in the order of the sales.
+    /// The token of each sale, in order.
     pub(crate) tokens: Vec<u64>,
 }
 
@@ -80,7 +80,7 @@ impl StockLedger<'_> {
                 Ok(redis::cmd("SET").arg(stock(base)).arg(pieces).exec(&mut command_counter::connect(server)?)?)
             }
             Self::Files(directory) => {
-                fs::write(directory.join("stock"), pieces.to_string()).map_err(NotMeasured::system("keep a stock"))
+                fs::write(directory.join("stock"), pieces.to_string()).map_err(NotMeasured::system("write the stock"))
             }
         }
     }
@@ -93,7 +93,7 @@ impl StockLedger<'_> {
                 let (left, tokens) = both.query(&mut command_counter::connect(server)?)?;
                 Ok(LedgerEntries { left, tokens })
             }
-            Self::Files(directory) => read_from(directory).map_err(NotMeasured::system("read the books")),
+            Self::Files(directory) => read_from(directory).map_err(NotMeasured::system("read the ledger")),
         }
     }
 }

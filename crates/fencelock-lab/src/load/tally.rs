@@ -1,4 +1,4 @@
-//! What a worker counts while it works.
+//! The counters of a worker.
 
 use crate::load::protocol::{Log, Share};
 use crate::load::waits::Waits;
@@ -8,17 +8,17 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Of a whole worker. Its tasks run on one thread, so nobody waits for the books of another.
+/// The counters of a worker. Its tasks run on one thread, so they do not contend for the mutex.
 pub(crate) struct Tally {
     counted: Moment,
     end: Moment,
-    /// All grants, also those that do not count.
+    /// All grants, including those that do not count.
     total: AtomicU64,
     shares: Vec<AtomicU64>,
-    books: Mutex<StockLedger>,
+    counts: Mutex<Counts>,
 }
 
-struct StockLedger {
+struct Counts {
     waits: Histogram<u64>,
     errors: u64,
     first_error: Option<String>,
@@ -27,9 +27,9 @@ struct StockLedger {
 impl Tally {
     pub(crate) fn new(tasks: u32, counted: Moment, end: Moment) -> Self {
         let Ok(waits) = Histogram::new(3) else { unreachable!("three digits are allowed") };
-        let books = Mutex::new(StockLedger { waits, errors: 0, first_error: None });
+        let counts = Mutex::new(Counts { waits, errors: 0, first_error: None });
         let shares = (0..tasks).map(|_| AtomicU64::new(0)).collect();
-        Self { counted, end, total: AtomicU64::new(0), shares, books }
+        Self { counted, end, total: AtomicU64::new(0), shares, counts }
     }
 
     pub(crate) fn granted(&self, task: u32, asked: Moment, had: Moment) {
@@ -41,14 +41,14 @@ impl Tally {
             share.fetch_add(1, Ordering::Relaxed);
         }
         let micros = u64::try_from(had.since(asked).as_micros()).unwrap_or(u64::MAX);
-        // It grows with what is recorded.
-        let _ = self.books().waits.record(micros);
+        // The histogram resizes itself, so recording does not fail.
+        let _ = self.counts().waits.record(micros);
     }
 
     pub(crate) fn failed(&self, error: &impl Display) {
-        let mut books = self.books();
-        books.errors += 1;
-        books.first_error.get_or_insert_with(|| format!("{error:#}"));
+        let mut counts = self.counts();
+        counts.errors += 1;
+        counts.first_error.get_or_insert_with(|| format!("{error:#}"));
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -56,20 +56,20 @@ impl Tally {
     }
 
     pub(crate) fn log(&self, refused: u64, took_ms: Option<u64>) -> Log {
-        let books = self.books();
+        let counts = self.counts();
         let share = |grants: &AtomicU64| Share { grants: grants.load(Ordering::Relaxed), refused: 0 };
         Log {
             tasks: self.shares.iter().map(share).collect(),
-            waits: Waits::from(&books.waits),
+            waits: Waits::from(&counts.waits),
             refused,
-            errors: books.errors,
-            first_error: books.first_error.clone(),
+            errors: counts.errors,
+            first_error: counts.first_error.clone(),
             took_ms,
         }
     }
 
-    fn books(&self) -> MutexGuard<'_, StockLedger> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn only_what_was_asked_after_the_warm_up_and_came_before_the_end_counts() {
+    fn only_grants_within_the_span_count() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
         let tally = Tally::new(2, at(100), at(200));
         for (task, asked, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {

@@ -1,12 +1,12 @@
-//! A report for people, within 80 columns.
+//! The report as text, within 80 columns.
 
 use crate::load::protocol::Workload;
 use crate::load::report::{Report, Sale};
 use std::fmt::{self, Write};
 
-/// The bar of a whole.
+/// The length of a full bar.
 const BAR: usize = 40;
-/// Rows of a histogram begin at these, in each power of ten.
+/// The lower bounds of the histogram rows in each power of ten.
 const STEPS: [u64; 3] = [1, 2, 5];
 
 impl fmt::Display for Report {
@@ -20,7 +20,7 @@ fn of(report: &Report) -> String {
     let mut row = |label: &str, value: String| {
         let _ = writeln!(text, "  {label:<17} {value}");
     };
-    row("grants", format!("{} in all, {} a second", grouped(report.grants), grouped(rounded(report.grants_per_s))));
+    row("grants", format!("{} in total, {} per second", grouped(report.grants), grouped(rounded(report.grants_per_s))));
     match (&report.wait_us, &report.fairness) {
         (Some(wait), Some(fair)) => {
             let waits = [("p50", wait.p50), ("p90", wait.p90), ("p99", wait.p99), ("p99.9", wait.p999)];
@@ -30,16 +30,16 @@ fn of(report: &Report) -> String {
             let (tasks, processes) = (fair.jain_tasks, fair.jain_processes);
             row("fairness (Jain)", format!("{tasks:.3} among tasks, {processes:.3} among processes"));
             if fair.empty_handed > 0 {
-                row("empty-handed", format!("{} tasks got nothing", grouped(fair.empty_handed)));
+                row("starved", format!("{} tasks without a grant", grouped(fair.empty_handed)));
             }
         }
-        _ => row("wait", "nobody got a lock".to_owned()),
+        _ => row("wait", "no task acquired a lock".to_owned()),
     }
-    row("wasted wake-ups", format!("{:.3} for each grant", report.wasted_wakeups_per_grant));
-    let commands = report.commands_per_grant.map(|commands| format!("{commands:.2} for each grant"));
+    row("wasted wake-ups", format!("{:.3} per grant", report.wasted_wakeups_per_grant));
+    let commands = report.commands_per_grant.map(|commands| format!("{commands:.2} per grant"));
     row("commands", commands.unwrap_or_else(|| "-".to_owned()));
     if let Some(sale) = &report.sale {
-        row("sale", told(sale));
+        row("sale", sale_result(sale));
     }
     if report.errors > 0 {
         row(
@@ -52,9 +52,9 @@ fn of(report: &Report) -> String {
 
 fn headline(report: &Report) -> String {
     let what = match report.workload {
-        Workload::Uncontended => "Each task has a key of its own".to_owned(),
-        Workload::HotKey => "One key that everybody wants".to_owned(),
-        Workload::ManyKeys => format!("{} keys, drawn at random", grouped(report.keys.into())),
+        Workload::Uncontended => "Each task has its own key".to_owned(),
+        Workload::HotKey => "One key for all tasks".to_owned(),
+        Workload::ManyKeys => format!("{} keys, chosen at random", grouped(report.keys.into())),
         Workload::FlashSale => "A flash sale".to_owned(),
     };
     let Report { processes, tasks, .. } = report;
@@ -63,7 +63,7 @@ fn headline(report: &Report) -> String {
     format!("{what}: {processes} {process} of {tasks} {task}, {}", span(report.span_ms * 1000))
 }
 
-fn told(sale: &Sale) -> String {
+fn sale_result(sale: &Sale) -> String {
     let Sale { stock, left, sold, oversold, out_of_order } = sale;
     let verdict = if sale.is_exact() {
         "nothing sold twice".to_owned()
@@ -73,7 +73,7 @@ fn told(sale: &Sale) -> String {
     format!("{sold} of {stock} sold, {left} left: {verdict}")
 }
 
-/// Waits by their length; each row up to where the next one begins.
+/// A histogram of waits; each row ends where the next one starts.
 fn histogram(pairs: &[(u64, u64)]) -> String {
     let all: u64 = pairs.iter().map(|(_, count)| count).sum();
     let (Some((shortest, _)), Some((longest, _))) = (pairs.first(), pairs.last()) else { return String::new() };
@@ -83,7 +83,7 @@ fn histogram(pairs: &[(u64, u64)]) -> String {
     let mut text = String::from("\n  wait from\n");
     for row in first..last {
         let (from, to) = (steps[row], steps.get(row + 1).copied().unwrap_or(u64::MAX));
-        // What is shorter than a microsecond is in the first row.
+        // Waits shorter than a microsecond are in the first row.
         let count: u64 =
             pairs.iter().filter(|(wait, _)| (*wait).max(1) >= from && (*wait).max(1) < to).map(|pair| pair.1).sum();
         let line = format!("  {:>8}  {:>6}  {}", span(from), share(count, all), bar(count, all));
@@ -99,7 +99,7 @@ fn share(count: u64, all: u64) -> String {
     }
 }
 
-/// In eighths of a column.
+/// A bar with a resolution of an eighth of a column.
 fn bar(count: u64, all: u64) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = usize::try_from(u128::from(count) * 8 * BAR as u128 / u128::from(all.max(1))).unwrap_or(0);
@@ -107,7 +107,7 @@ fn bar(count: u64, all: u64) -> String {
     "█".repeat(eighths / 8) + PARTS[eighths % 8]
 }
 
-/// Three digits and a unit.
+/// A duration with three digits and a unit.
 fn span(micros: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let (number, unit) = match micros {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits_and_their_unit() {
+    fn durations_have_three_digits_and_a_unit() {
         let spans = [0, 999, 1000, 1230, 45_600, 123_000, 1_000_000, 12_300_000].map(span);
         assert_eq!(spans.join(", "), "0 us, 999 us, 1 ms, 1.23 ms, 45.6 ms, 123 ms, 1 s, 12.3 s");
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped).join(" "), "0 999 1,000 1,234,567");

@@ -1,7 +1,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// How long grants were waited for: pairs of (microseconds, how often), the shortest wait first.
+/// Waiting times: pairs of microseconds and their number, in ascending order.
 ///
 /// Waits are rounded to three significant digits, so there are at most 900 pairs for each power of ten.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,16 +14,16 @@ impl Waits {
         &self.0
     }
 
-    /// How many waits there are.
+    /// The number of waits.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// Adds all of them to a histogram of microseconds that grows with its values; pairs of another worker may come in any
-    /// order and rounded in any way.
+    /// Adds all pairs to a histogram of microseconds that resizes itself. The pairs of another worker may have any
+    /// order and any rounding.
     pub fn add_to(&self, histogram: &mut Histogram<u64>) {
         for (micros, count) in &self.0 {
-            // A histogram that grows takes whatever there is memory for.
+            // A histogram that resizes itself accepts every value.
             let _ = histogram.record_n(*micros, *count);
         }
     }
@@ -43,7 +43,7 @@ impl From<&Histogram<u64>> for Waits {
     }
 }
 
-/// To three significant digits, half upwards.
+/// Rounds to three significant digits, half up.
 pub(crate) fn three_digits(value: u64) -> u64 {
     let unit = 10_u64.pow(value.checked_ilog10().unwrap_or(0).saturating_sub(2));
     value.saturating_add(unit / 2) / unit * unit
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_have_three_digits() {
+    fn waits_are_rounded_to_three_digits() {
         for (value, rounded) in [
             (0, 0),
             (7, 7),
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_waits_are_one_pair_and_none_is_left_out() {
+    fn equal_waits_form_one_pair_and_all_are_counted() {
         let waits = Waits::from(&histogram(&[5, 1001, 1002, 5, 70_123, 70_012]));
         assert_eq!(waits.pairs(), [(5, 2), (1000, 2), (70_000, 1), (70_100, 1)]);
         assert_eq!(waits.count(), 6);
     }
 
     #[test]
-    fn workers_add_up_and_the_sum_is_within_a_hundredth() {
+    fn the_sum_of_all_workers_is_exact_to_one_percent() {
         let (one, other) = (histogram(&[10, 20, 31_234]), histogram(&[20, 2_000_000_000]));
         let mut sum = Histogram::new(3).unwrap();
         Waits::from(&one).add_to(&mut sum);

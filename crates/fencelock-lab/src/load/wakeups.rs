@@ -1,25 +1,25 @@
-//! Counts wake-ups in vain: the one number of the client that a worker reports and cannot see in its own answers.
+//! Counts wasted wake-ups, which a worker cannot see in its own replies.
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// As the client calls it.
+/// The name of the metric.
 const NAME: &str = "fencelock_wasted_wakeups_total";
 
-/// Receives the client's numbers through the `metrics` facade and keeps this one.
+/// Receives the metrics of the client through the `metrics` facade, and stores this one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WakeUps(Arc<AtomicU64>);
 
 impl WakeUps {
-    /// From now on for the whole process, which has no other recorder: a worker is one of ours.
+    /// Installs the recorder for the process. A worker of this crate has no other recorder.
     pub(crate) fn counted() -> Self {
         let counted = Self::default();
         let _ = metrics::set_global_recorder(counted.clone());
         counted
     }
 
-    /// How many there were so far.
+    /// The number of wasted wake-ups.
     pub(crate) fn wasted(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -56,7 +56,7 @@ mod tests {
     fn a_waiter_that_is_refused_again_is_counted() {
         let wakeups = WakeUps::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        // This thread alone, so that other tests may have recorders too.
+        // The recorder of this thread only, so that other tests can have their own.
         metrics::with_local_recorder(&wakeups, || {
             runtime.block_on(async {
                 let place: Arc<dyn Backend> = Arc::new(Memory::new());
@@ -64,7 +64,7 @@ mod tests {
                 let held = a.lock("k").await.unwrap();
                 let retried = b.lock("k").retry(3, Duration::from_millis(1)).await;
                 assert!(retried.unwrap_err().is_busy());
-                assert_eq!(wakeups.wasted(), 2, "the first of three is no wake-up");
+                assert_eq!(wakeups.wasted(), 2, "the first of three refusals follows no wake-up");
                 held.release().await.unwrap();
             });
         });

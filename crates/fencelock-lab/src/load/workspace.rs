@@ -10,19 +10,19 @@ use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
 
-/// Dropping it removes all keys and files. All workers must have exited.
+/// Removes all keys and files when it is dropped. All workers must have exited.
 pub(crate) struct Workspace<'p> {
     plan: &'p Plan,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(crate) base: String,
-    /// For the workers.
+    /// The URL for the workers.
     pub(crate) url: String,
     pub(crate) servers: Vec<Server>,
-    /// Of lock files, or of a shop, or of both.
+    /// The directory of the lock files, of the stock, or of both.
     directory: Option<PathBuf>,
 }
 
-/// Names in one command.
+/// The number of keys in one command.
 const CHUNK: usize = 1000;
 
 impl<'p> Workspace<'p> {
@@ -40,25 +40,25 @@ impl<'p> Workspace<'p> {
         } else if plan.workload == Workload::FlashSale && workspace.servers.len() != 1 {
             workspace.create(std::env::temp_dir().join(name))?;
         }
-        if let Some(books) = workspace.books() {
-            books.begin(plan.stock)?;
+        if let Some(ledger) = workspace.stock_ledger() {
+            ledger.begin(plan.stock)?;
         }
         Ok(workspace)
     }
 
     fn create(&mut self, directory: PathBuf) -> Result<(), NotMeasured> {
-        fs::create_dir_all(&directory).map_err(NotMeasured::system("make a directory"))?;
+        fs::create_dir_all(&directory).map_err(NotMeasured::system("create a directory"))?;
         self.directory = Some(directory);
         Ok(())
     }
 
-    /// Where the workers sell, if not on the one Redis.
+    /// The directory of the stock, if it is not on the Redis server.
     pub(crate) fn shop(&self) -> Option<&str> {
         self.directory.as_deref().and_then(|directory| directory.to_str())
     }
 
-    /// `None` if nothing is sold.
-    pub(crate) fn books(&self) -> Option<StockLedger<'_>> {
+    /// The ledger of the stock; `None` without a sale.
+    pub(crate) fn stock_ledger(&self) -> Option<StockLedger<'_>> {
         if self.plan.workload != Workload::FlashSale {
             return None;
         }
@@ -75,7 +75,7 @@ impl<'p> Workspace<'p> {
         for key in self.plan.locks(&self.base).unwrap_or_default() {
             names.extend(server.names(&key));
         }
-        // Twice: what a worker sent before it was killed may be read after the first round, but not after the second.
+        // Twice: the server may execute commands of a killed worker after the first pass, but not after the second.
         for _ in 0..2 {
             for chunk in names.chunks(CHUNK) {
                 redis::cmd("DEL").arg(chunk).exec(&mut connection)?;
@@ -88,7 +88,7 @@ impl<'p> Workspace<'p> {
 impl Drop for Workspace<'_> {
     fn drop(&mut self) {
         for server in &self.servers {
-            // A server that is gone by now cannot be cleaned up; what is left there ends by itself.
+            // An unreachable server cannot be cleaned up; its locks expire.
             let _ = self.clean_up(server);
         }
         if let Some(directory) = &self.directory {

@@ -1,2 +1,2 @@
--- Deletes the lock if it holds the caller's value.
+-- Deletes the lock if it holds the value of the caller.
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end

@@ -1,2 +1,2 @@
--- Gives the lock more time if it holds the caller's value.
+-- Extends the TTL of the lock if it holds the value of the caller.
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end

@@ -1,4 +1,4 @@
-//! What a line sends to Redis, as words: to be shown, or to be sent to a real server.
+//! The command of a line as words, to be shown or sent to a real server.
 
 use super::Model;
 use super::state::{Action, State, TTL, Value};
@@ -19,12 +19,12 @@ pub(crate) enum Word {
     /// The key of the lock.
     Lock,
     Value(Value),
-    /// How long a lock lasts.
+    /// The TTL of a lock.
     Ttl,
     Script(Script),
 }
 
-/// A command, and the server it goes to.
+/// A command, and the server that receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) words: Vec<Word>,
@@ -32,7 +32,7 @@ pub(crate) struct Command {
 }
 
 impl Model<'_> {
-    /// What `action` sends, or would have sent over a connection that is broken.
+    /// The command of `action`, also if a broken connection prevents it.
     pub(crate) fn command(&self, before: &State, action: Action) -> Option<Command> {
         let client = action.client()?;
         if let Action::Renew(_) = action {
@@ -52,14 +52,15 @@ impl Model<'_> {
 }
 
 impl Command {
-    /// What a watchdog sends.
+    /// The renewal of a watchdog.
     pub(crate) fn renewal(id: Value) -> Self {
         script(Script::CompareExpire, id, 0)
     }
 }
 
 impl Op {
-    /// What a line sends, if it sends anything to the lock's home; `content` tells what a client writes into the key.
+    /// The command of an operation, if it sends one to Redis; `content` returns the value that a client writes into the
+    /// key.
     pub(crate) fn command(self, content: impl Fn(Content) -> Value) -> Option<Command> {
         let plain = |words: &[Word]| Some(Command { words: words.to_vec(), node: 0 });
         let (lock, name, id) = (Word::Lock, Word::Plain, || content(Content::Id));
@@ -94,7 +95,7 @@ fn script(script: Script, value: Value, node: u8) -> Command {
 }
 
 impl Script {
-    /// Its name, as a word.
+    /// The name of the script as a word.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::CompareDelete => "compare-and-delete",

@@ -1,4 +1,4 @@
-//! A Redis with time, its clients, and what may happen to them.
+//! The model: a Redis server with time, its clients, and the possible actions.
 
 pub(crate) mod command;
 pub(crate) mod state;
@@ -21,12 +21,12 @@ impl Model<'_> {
         usize::from(self.scheme.clients)
     }
 
-    /// Whether a replica takes part: one that never takes over makes no difference.
+    /// Whether a replica takes part. A replica that is never promoted makes no difference.
     pub(crate) fn is_replicated(&self) -> bool {
         self.scheme.home == Home::Replicated && self.faults.has(Fault::Failover)
     }
 
-    /// What a client's own clock shows.
+    /// The time of a client's clock.
     pub(crate) fn clock(&self, state: &State, client: usize) -> u8 {
         state.now + u8::from(self.faults.has(Fault::Clocks) && client > 0)
     }
@@ -35,9 +35,9 @@ impl Model<'_> {
         self.scheme.lines[usize::from(state.clients[client].line)].op
     }
 
-    /// Everything that can happen now.
+    /// All possible actions.
     pub(crate) fn actions(&self, state: &State, into: &mut Vec<Action>) {
-        // Clients are alike, so those that have not begun do so in order; not if their clocks tell them apart.
+        // Clients are symmetric, so they start in order, unless their clocks differ.
         let mut may_begin = true;
         for client in 0..self.clients() {
             let number = client as u8;
@@ -69,11 +69,11 @@ impl Model<'_> {
         {
             into.push(Action::Lose(client));
         }
-        if self.scheme.is_renewed && this.holds && !this.told && this.lease < TTL {
+        if self.scheme.is_renewed && this.holds && !this.knows_loss && this.lease < TTL {
             into.push(Action::Renew(client));
         }
-        let nobody_crashed = state.clients.iter().all(|other| other.life != Life::Crashed);
-        if self.faults.has(Fault::Crash) && nobody_crashed {
+        let none_crashed = state.clients.iter().all(|other| other.life != Life::Crashed);
+        if self.faults.has(Fault::Crash) && none_crashed {
             into.push(Action::Crash(client));
         }
     }
@@ -90,11 +90,11 @@ impl Model<'_> {
         }
     }
 
-    /// Time passes, unless that would be a fault that is not to happen.
+    /// Whether time may pass. It may not if that would be a fault outside the set.
     fn may_tick(&self, state: &State) -> bool {
         let may_end = |client: &state::Client| {
             self.faults.has(Fault::Pause)
-                || (self.faults.has(Fault::Overrun) && (!self.scheme.is_renewed || client.told))
+                || (self.faults.has(Fault::Overrun) && (!self.scheme.is_renewed || client.knows_loss))
         };
         let in_time = |client: &state::Client| {
             client.life != Life::Running || !client.holds || client.lease > 1 || may_end(client)
@@ -102,7 +102,7 @@ impl Model<'_> {
         state.now < LAST_TICK && state.clients.iter().all(in_time)
     }
 
-    /// What comes of `action`.
+    /// The result of `action`.
     pub(crate) fn step(&self, state: &State, action: Action) -> Step {
         let mut step = Step { after: *state, ..Step::default() };
         match action {
@@ -151,7 +151,7 @@ fn renew(step: &mut Step, client: u8) {
             step.yes = true;
         }
         _ => {
-            this.told = true;
+            this.knows_loss = true;
             step.reply = Reply::Int(0);
         }
     }

@@ -1,17 +1,17 @@
-//! One moment of the model.
+//! A state of the model.
 
-/// How long a lock lasts, in ticks. Two are the fewest that have a moment in between.
+/// The TTL of a lock in ticks. Two is the smallest number with a moment in between.
 pub(crate) const TTL: u8 = 2;
-/// No search goes beyond this many ticks: the lease of one, of its successor, and one more to notice.
+/// The last tick of a search: one lease, the lease of a successor, and time to detect the expiry.
 pub(crate) const LAST_TICK: u8 = 3 * TTL;
-/// How often a client asks that asks again.
+/// The number of attempts of a client that retries.
 pub(crate) const TRIES: u8 = 2;
-/// The most clients of a search.
+/// The maximum number of clients.
 pub(crate) const CLIENTS: usize = 3;
-/// A hold that does not end by itself.
+/// The lease of a lock that does not expire.
 pub(crate) const FOR_EVER: u8 = u8::MAX;
 
-/// What a key holds, or a client remembers.
+/// The value of a key, or a value stored by a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum Value {
     #[default]
@@ -27,68 +27,68 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub(crate) value: Value,
-    /// Ticks until it is gone; `None` for never.
+    /// The remaining ticks; `None` without a TTL.
     pub(crate) ttl: Option<u8>,
-    /// Whose lock it is, whatever its value says.
+    /// The client that owns the lock, whatever its value.
     pub(crate) owner: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum Life {
-    /// Has not begun.
+    /// Not started.
     #[default]
     Idle,
     Running,
-    /// Has finished, or given up.
+    /// Finished, or gave up.
     Gone,
     Crashed,
 }
 
-#[allow(clippy::struct_excessive_bools, reason = "they are independent of each other, and a search tries all")]
+#[allow(clippy::struct_excessive_bools, reason = "the flags are independent, and a search tries all combinations")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Client {
     pub(crate) life: Life,
-    /// The line that it does next.
+    /// The next line.
     pub(crate) line: u8,
-    /// It believes that it has the lock, and has not given it back.
+    /// The client assumes that it holds the lock, and has not released it.
     pub(crate) holds: bool,
-    /// It is between reading and writing what the lock protects.
+    /// The client is between reading and writing the protected data.
     pub(crate) inside: bool,
-    /// Ticks until its lease ends, counted from when it asked.
+    /// The remaining ticks of its lease, counted from the request.
     pub(crate) lease: u8,
-    /// Which grant of this lock its own was, counted from 1: the fencing token.
+    /// The number of its grant, from 1: the fencing token.
     pub(crate) grant: u8,
     pub(crate) remembered: Value,
     pub(crate) votes: u8,
     pub(crate) tries: u8,
     /// Its connection is broken.
     pub(crate) cut: bool,
-    /// Its watchdog was told that the lock is gone.
-    pub(crate) told: bool,
+    /// Its watchdog has detected the loss of the lock.
+    pub(crate) knows_loss: bool,
 }
 
-/// The whole system.
+/// The state of the whole system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct State {
     pub(crate) now: u8,
-    /// The lock: on the master; with a replica the second is that one's, else they are three servers'.
+    /// The lock: on the master and its replica, or on three servers.
     pub(crate) keys: [Option<Entry>; 3],
     pub(crate) clients: [Client; CLIENTS],
-    /// Grants so far.
+    /// The number of grants.
     pub(crate) grants: u8,
-    /// The greatest grant that has begun its work.
+    /// The greatest grant that has started its work.
     pub(crate) newest: u8,
-    /// Ticks since the last client was gone, up to the TTL.
+    /// Ticks since the last client finished, at most the TTL.
     pub(crate) quiet: u8,
     pub(crate) failed_over: bool,
     pub(crate) restarted: bool,
 }
 
-/// What happens next.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Step(u8),
-    /// The step is tried over a broken connection.
+    /// The step over a broken connection.
     Lose(u8),
     /// The watchdog of a client renews.
     Renew(u8),
@@ -99,16 +99,16 @@ pub(crate) enum Action {
     Restart(u8),
 }
 
-/// What a server answers, or a client finds out by itself.
+/// The reply of a server, or the result of a local operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reply {
-    /// Nothing was asked.
+    /// No request.
     #[default]
     None,
     Int(i8),
     Ok,
     Value(Value),
-    /// Ticks left, -1 for no end, -2 for no key.
+    /// The remaining ticks, -1 for no TTL, -2 for no key.
     Ttl(i8),
     /// A fencing token.
     Token(u8),
@@ -116,14 +116,14 @@ pub(crate) enum Reply {
     Failed,
 }
 
-/// The outcome of an action.
+/// The result of an action.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Step {
     pub(crate) after: State,
     pub(crate) reply: Reply,
-    /// Whether a line ended in a yes.
+    /// Whether the line answered yes.
     pub(crate) yes: bool,
-    /// The properties that it breaks, as bits.
+    /// The violated properties, as bits.
     pub(crate) broken: u8,
 }
 

@@ -1,4 +1,4 @@
-//! What each line of a scheme does.
+//! The effect of each line of a scheme.
 
 use super::Model;
 use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, Step, TRIES, TTL, Value};
@@ -6,7 +6,7 @@ use crate::property::Property;
 use crate::scheme::{Content, Op};
 
 impl Model<'_> {
-    /// The next line of a client; with `lost` over a broken connection.
+    /// Runs the next line of a client; with `lost`, over a broken connection.
     pub(super) fn run(&self, step: &mut Step, at: usize, lost: bool) {
         begin(&mut step.after, at);
         let line = self.scheme.lines[usize::from(step.after.clients[at].line)];
@@ -22,7 +22,7 @@ impl Model<'_> {
         self.go(step, at, if step.yes { line.yes } else { line.no });
     }
 
-    /// A client that has asked for the release counts as a holder until nothing of it is left to ask.
+    /// A client that has requested the release counts as a holder until it has no more requests to send.
     fn stop_holding(&self, step: &mut Step, at: usize, next: u8) {
         if !self.scheme.lines[usize::from(next)].op.is_release() {
             step.after.clients[at].holds = false;
@@ -81,7 +81,7 @@ impl Model<'_> {
         true
     }
 
-    /// From here on the client believes that the lock is its own.
+    /// From here on, the client assumes that it holds the lock.
     fn take(&self, state: &mut State, at: usize) {
         state.grants += 1;
         state.quiet = 0;
@@ -142,7 +142,7 @@ impl Model<'_> {
         !(late && self.scheme.is_fenced)
     }
 
-    /// Arrives at a line. Lines that end a client are no steps of their own.
+    /// Moves to a line. Lines that end a client are not steps.
     fn go(&self, step: &mut Step, at: usize, next: u8) {
         let op = self.scheme.lines[usize::from(next)].op;
         let this = &mut step.after.clients[at];
@@ -151,7 +151,7 @@ impl Model<'_> {
             step.broken |= Property::NoDeadLock.bit();
         }
         if matches!(op, Op::Busy | Op::Done) {
-            // What a client that is gone remembers makes no difference any more.
+            // The stored values of a finished client make no difference.
             *this = Client { life: Life::Gone, cut: this.cut, ..Client::default() };
             step.after.quiet = 0;
         }
@@ -180,7 +180,7 @@ fn again(step: &mut Step, at: usize) -> bool {
     this.tries < TRIES
 }
 
-/// A second client in the middle of its way is no sign of a dead lock.
+/// A second client between two steps does not prove a dead lock.
 fn begin(state: &mut State, at: usize) {
     if state.clients[at].life == Life::Idle {
         if (0..state.clients.len()).any(|other| state.running(other)) {
@@ -196,10 +196,10 @@ fn get(step: &mut Step) -> Value {
     value
 }
 
-/// Who finds that its lock is lost stops its work.
+/// A client that detects the loss of its lock stops its work.
 fn is_held(step: &mut Step, at: usize) -> bool {
     let this = &mut step.after.clients[at];
-    let held = this.lease > 0 && !this.told;
+    let held = this.lease > 0 && !this.knows_loss;
     this.inside &= held;
     held
 }
@@ -233,7 +233,7 @@ fn compare_delete(step: &mut Step, at: usize, node: usize) -> bool {
     step.after.keys[node].is_some_and(|entry| entry.value == Value::Id(at as u8)) && delete(step, at, node)
 }
 
-/// Somebody has changed the lock of `owner`. That is a breach if the owner lives and has it by right.
+/// Records a change of the lock of `owner`. It is a violation if the owner is alive and its lease is valid.
 fn touch(step: &mut Step, at: usize, owner: u8) {
     let owner = usize::from(owner);
     let Client { holds, lease, .. } = step.after.clients[owner];
@@ -242,11 +242,11 @@ fn touch(step: &mut Step, at: usize, owner: u8) {
     }
 }
 
-/// The clocks of a search stay within a byte.
+/// The clocks of a search fit into a byte.
 const _: () = assert!(LAST_TICK + TTL + 1 < FOR_EVER);
 
 impl Action {
-    /// Who acts, if it is a client.
+    /// The client that acts, if any.
     pub(crate) const fn client(self) -> Option<u8> {
         match self {
             Self::Step(client) | Self::Lose(client) | Self::Renew(client) | Self::Crash(client) => Some(client),

@@ -14,10 +14,10 @@ use redis::Value as Answer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A replica is back after some seconds: masters wait for others before they send a copy.
+/// A replica reconnects after some seconds: masters wait for more replicas before they send a copy.
 const COPYING: Duration = Duration::from_secs(30);
 
-/// What was expected, and what came instead.
+/// The expected and the actual result.
 type Difference = (String, String);
 
 pub(super) struct ReplayEnvironment {
@@ -53,14 +53,14 @@ impl ReplayEnvironment {
         Ok(Self { master, replica, failed_over: false, prefix, begun, tick, tokens: [0; 3] })
     }
 
-    /// A step that was done when the next tick was near may have met a lock that had expired early.
+    /// A step close to the next tick may have found a lock that expired early.
     pub(super) fn check_time(&self, now: u8) -> Result<(), NotReplayed> {
         let late = BootClock.now().since(self.begun).saturating_sub(self.tick * u32::from(now));
         if late > self.tick / 4 { Err(NotReplayed::TooSlow) } else { Ok(()) }
     }
 
-    /// Does a step, and compares answer and lock with the model's.
-    pub(super) fn play(
+    /// Runs a step, and compares the reply and the lock with the model.
+    pub(super) fn step(
         &mut self,
         model: &Model<'_>,
         before: &State,
@@ -68,12 +68,12 @@ impl ReplayEnvironment {
         step: &Step,
         halt: &AtomicBool,
     ) -> Result<Result<String, Difference>, NotReplayed> {
-        let told = match action {
+        let reply = match action {
             Action::Tick => self.wait(step.after.now, halt)?,
             Action::Replicate => self.copy()?,
             Action::Failover => self.fail_over()?,
             Action::Restart(node) => {
-                // One server stands for three, so this one forgets a key of its own.
+                // One server represents three, so a restart deletes the key of one of them.
                 let key = self.lock(node);
                 self.server().remove(&[key]);
                 "restart".to_owned()
@@ -81,16 +81,16 @@ impl ReplayEnvironment {
             Action::Crash(_) | Action::Lose(_) => String::new(),
             Action::Step(client) | Action::Renew(client) => match model.command(before, action) {
                 Some(command) => match self.send(&command, client, step)? {
-                    Ok(told) => told,
+                    Ok(reply) => reply,
                     Err(difference) => return Ok(Err(difference)),
                 },
                 None => match self.work(model, before, client, step)? {
-                    Ok(told) => told,
+                    Ok(reply) => reply,
                     Err(difference) => return Ok(Err(difference)),
                 },
             },
         };
-        Ok(self.compare(model, step)?.map_or(Ok(told), Err))
+        Ok(self.compare(model, step)?.map_or(Ok(reply), Err))
     }
 
     fn wait(&self, now: u8, halt: &AtomicBool) -> Result<String, NotReplayed> {
@@ -120,18 +120,18 @@ impl ReplayEnvironment {
             }
             (expected, answer) => is_same(expected, answer),
         };
-        let told = show(&answer);
-        Ok(if agrees { Ok(told) } else { Err((format!("{:?}", step.reply), told)) })
+        let reply = show(&answer);
+        Ok(if agrees { Ok(reply) } else { Err((format!("{:?}", step.reply), reply)) })
     }
 
     fn words(&self, command: &Command) -> Vec<String> {
-        // Half a tick early, so that it lies far from both ticks that it must be told from.
+        // Half a tick less, so that the expiry is far from both neighbouring ticks.
         let ttl = (self.tick * u32::from(TTL)).saturating_sub(self.tick / 2);
         let wire = Wire { lock: self.lock(command.node), fence: format!("{}fence", self.prefix), ttl };
         wire.words(command, encoded)
     }
 
-    /// What the lock protects is on a server too.
+    /// The protected data is also stored on the server.
     fn work(
         &mut self,
         model: &Model<'_>,
@@ -155,8 +155,8 @@ impl ReplayEnvironment {
         };
         let answer = self.master.ask(&words)?;
         let accepted = !matches!(answer, Answer::Int(0));
-        let told = show(&answer);
-        Ok(if accepted == step.yes { Ok(told) } else { Err((format!("accepted: {}", step.yes), told)) })
+        let reply = show(&answer);
+        Ok(if accepted == step.yes { Ok(reply) } else { Err((format!("accepted: {}", step.yes), reply)) })
     }
 
     fn compare(&mut self, model: &Model<'_>, step: &Step) -> Result<Option<Difference>, NotReplayed> {
@@ -164,7 +164,7 @@ impl ReplayEnvironment {
         let longest = (self.tick * u32::from(TTL)).as_millis() as i64;
         for node in 0..nodes {
             let key = self.lock(node);
-            let (value, left) = self.server().look(&key)?;
+            let (value, left) = self.server().value_and_ttl(&key)?;
             let entry = step.after.keys[usize::from(node)];
             let same_value = value == entry.map(|entry| encoded(entry.value));
             let same_life = match entry.map(|entry| entry.ttl) {
@@ -193,7 +193,7 @@ impl ReplayEnvironment {
         Ok("REPLICAOF NO ONE".to_owned())
     }
 
-    /// The server that clients see.
+    /// The server that clients use.
     fn server(&mut self) -> &mut Server {
         match &mut self.replica {
             Some(replica) if self.failed_over => &mut replica.server,
@@ -207,7 +207,7 @@ impl ReplayEnvironment {
 }
 
 impl Replica {
-    /// From here on nothing is copied: a lag that lasts for as long as the story needs.
+    /// Stops replication, so that the replica lags until it is promoted.
     fn cut_off(url: &str, master: &mut Server, prefix: &str) -> Result<Self, NotReplayed> {
         let mut server = Server::connect(url)?;
         let begun = BootClock.now();
@@ -220,7 +220,7 @@ impl Replica {
             }
         };
         let mut replica = Self { server, host, port };
-        // It may be another master's: then this never arrives.
+        // If the replica belongs to another master, this key never arrives.
         let sign = format!("{prefix}sign");
         master.ask(&["SET".to_owned(), sign.clone(), "1".to_owned()])?;
         let arrived = replica.await_same(master, &sign);
@@ -231,7 +231,7 @@ impl Replica {
     }
 
     fn cut(&mut self) -> redis::RedisResult<()> {
-        // Nobody listens on this port.
+        // No server listens on this port.
         self.server.follow("127.0.0.1", "1")
     }
 
@@ -243,9 +243,9 @@ impl Replica {
 
     fn await_same(&mut self, master: &mut Server, key: &str) -> Result<(), NotReplayed> {
         let begun = BootClock.now();
-        while self.server.look(key)?.0 != master.look(key)?.0 {
+        while self.server.value_and_ttl(key)?.0 != master.value_and_ttl(key)?.0 {
             if BootClock.now().since(begun) > COPYING {
-                return Err(NotReplayed::NoReplica("what is written there does not arrive".to_owned()));
+                return Err(NotReplayed::NoReplica("a key written to the master does not arrive".to_owned()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -253,7 +253,7 @@ impl Replica {
     }
 }
 
-/// Whatever happened, nothing stays behind.
+/// Removes all keys, whatever the result.
 impl Drop for ReplayEnvironment {
     fn drop(&mut self) {
         let names = ["lock1", "lock2", "lock3", "stock", "fence", "guarded"];
@@ -262,7 +262,7 @@ impl Drop for ReplayEnvironment {
     }
 }
 
-/// It follows its master again, and forgets what it was given meanwhile.
+/// The replica follows its master again, and discards the changes made meanwhile.
 impl Drop for Replica {
     fn drop(&mut self) {
         let _ = self.server.follow(&self.host, &self.port);

@@ -1,4 +1,4 @@
-//! A counterexample on a real server: the same steps in the same order, and the same answers.
+//! Runs a counterexample on a real server: the same steps in the same order must give the same replies.
 
 mod environment;
 
@@ -15,39 +15,39 @@ use std::time::Duration;
 /// Where to replay.
 #[derive(Debug, Clone)]
 pub struct ReplayTarget {
-    /// The server: `redis://HOST[:PORT]`. Everything is kept below one prefix, and removed in the end.
+    /// The server: `redis://HOST[:PORT]`. All keys have one prefix, and are removed at the end.
     pub url: String,
-    /// A replica of it, for what breaks by a failover. It is promoted, and made a replica again.
+    /// A replica of the server, for violations by a failover. It is promoted, and made a replica again.
     pub replica: Option<String>,
-    /// How long a tick is at first. It doubles while the machine is too slow for it.
+    /// The initial length of a tick. It doubles while the machine is too slow.
     pub tick: Duration,
 }
 
-/// A tick is never longer than this.
+/// The maximum length of a tick.
 const LONGEST_TICK: Duration = Duration::from_secs(4);
 
 impl ReplayTarget {
-    /// With ticks of a tenth of a second.
+    /// A target with ticks of 100 ms.
     pub fn new(url: &str) -> Self {
         Self { url: url.to_owned(), replica: None, tick: Duration::from_millis(100) }
     }
 }
 
-/// What came out: every answer and the state of the lock after each step were as the model says.
+/// A successful replay: every reply, and the lock after each step, matched the model.
 #[derive(Debug, Clone)]
 pub struct Replayed {
-    /// The answers of the server to each step, in its own words.
+    /// The replies of the server to each step.
     pub answers: Vec<String>,
-    /// How long a tick was in the end.
+    /// The final length of a tick.
     pub tick: Duration,
 }
 
-/// Does on a real server what breaks `property` in the model, and compares every answer.
+/// Runs the steps that violate `property` in the model on a real server, and compares every reply.
 ///
-/// Blocks for as many ticks as the counterexample has; `halt` ends it early. The keys are removed however it ends.
+/// Blocks for the ticks of the counterexample; `halt` ends it early. The keys are always removed.
 ///
 /// # Errors
-/// [`NotReplayed`]; a difference between server and model is one.
+/// [`NotReplayed`], for example a difference between server and model.
 pub fn replay(
     verdict: &Verdict,
     property: Property,
@@ -80,11 +80,11 @@ fn once(
     let mut answers = Vec::new();
     for (number, &action) in (1..).zip(way) {
         let step = model.step(&state, action);
-        let played = environment.play(model, &state, action, &step, halt);
-        // Whatever was found too late says nothing about the server.
+        let reply = environment.step(model, &state, action, &step, halt);
+        // A late reply says nothing about the server.
         environment.check_time(step.after.now)?;
         let differs = |(expected, got)| NotReplayed::Differs { step: number, expected, got };
-        answers.push(played?.map_err(differs)?);
+        answers.push(reply?.map_err(differs)?);
         state = step.after;
     }
     Ok(answers)

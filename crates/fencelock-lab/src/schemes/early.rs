@@ -1,10 +1,10 @@
-//! The articles that begin with a whole class.
+//! Schemes of articles that start with a complete class.
 
 use super::{line, on_redis, then};
 use crate::fault::Fault;
+use crate::lang::Text;
 use crate::property::Property;
 use crate::scheme::{Content, Op, Scheme};
-use crate::words::Text;
 
 pub(super) fn schemes() -> Vec<Scheme> {
     vec![setnx_expire(), set_nx_px()]

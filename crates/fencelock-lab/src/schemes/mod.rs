@@ -1,4 +1,4 @@
-//! The schemes, in the order in which their articles build them up.
+//! The schemes, in the order of their articles.
 
 mod early;
 mod own;
@@ -6,10 +6,10 @@ mod second;
 mod third;
 
 use crate::fault::Fault;
+use crate::lang::Text;
 use crate::scheme::{Home, Line, Op, Scheme};
-use crate::words::Text;
 
-/// Every scheme.
+/// All schemes.
 pub fn catalog() -> Vec<Scheme> {
     let mut all = early::schemes();
     all.extend(second::schemes());
@@ -18,7 +18,7 @@ pub fn catalog() -> Vec<Scheme> {
     all
 }
 
-/// The scheme of this name.
+/// The scheme with this name.
 pub fn find(id: &str) -> Option<Scheme> {
     catalog().into_iter().find(|scheme| scheme.id == id)
 }
@@ -27,12 +27,12 @@ const fn line(op: Op, yes: u8, no: u8) -> Line {
     Line { op, yes, no }
 }
 
-/// The same line follows whatever comes of it.
+/// A line that has the same successor for both answers.
 const fn then(op: Op, next: u8) -> Line {
     line(op, next, next)
 }
 
-/// What a scheme on one Redis with a lease has in common with the others.
+/// The common settings of schemes with a lease on one Redis server.
 fn on_redis(id: &'static str, title: Text, advice: Text, lines: Vec<Line>) -> Scheme {
     Scheme {
         id,

@@ -1,10 +1,10 @@
-//! What fencelock does on one Redis, with and without its last line of defence.
+//! fencelock on one Redis server, with and without a check of its token.
 
 use super::{line, on_redis, then};
 use crate::fault::Fault;
+use crate::lang::Text;
 use crate::property::Property;
 use crate::scheme::{Home, Op, Scheme};
-use crate::words::Text;
 
 pub(super) fn schemes() -> Vec<Scheme> {
     let fenced = Scheme {

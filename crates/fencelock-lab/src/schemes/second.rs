@@ -1,10 +1,10 @@
-//! The article that mends one lock six times.
+//! Schemes of the article that improves one lock six times.
 
 use super::{line, on_redis, then};
 use crate::fault::Fault;
+use crate::lang::Text;
 use crate::property::Property;
 use crate::scheme::{Content, Home, Op, Scheme};
-use crate::words::Text;
 
 pub(super) fn schemes() -> Vec<Scheme> {
     vec![
@@ -177,7 +177,7 @@ fn token_lua() -> Scheme {
     }
 }
 
-/// Left open by the author, and built here: whoever frees the lock of a dead holder can see it die.
+/// The article leaves this case open. The system releases the lock of a dead holder, because it can detect the death.
 fn system(id: &'static str, title: Text) -> Scheme {
     let advice = Text::new(
         "Holds: the operating system detects the death of the holder, so no expiry is needed. It works on one machine only.",

@@ -2,9 +2,9 @@
 
 use super::{line, on_redis, then};
 use crate::fault::Fault;
+use crate::lang::Text;
 use crate::property::Property;
 use crate::scheme::{Content, Home, Line, Op, Scheme};
-use crate::words::Text;
 
 pub(super) fn schemes() -> Vec<Scheme> {
     vec![setnx(), try_finally(), client_id(), lua(), retry(), renewal(), replica_lag(), redlock()]
@@ -34,7 +34,7 @@ fn setnx() -> Scheme {
     }
 }
 
-/// `finally` also runs for those who were refused: in its article the `return` stands inside the `try`.
+/// `finally` also runs for clients that did not acquire the lock: in the article, the `return` is inside the `try`.
 fn try_finally() -> Scheme {
     Scheme {
         exhibit: Some((Property::OwnLockOnly, None)),
@@ -86,7 +86,7 @@ fn client_id() -> Scheme {
     }
 }
 
-/// SET NX EX, work, compare and delete; also for those who were refused, as `finally` does.
+/// SET NX EX, work, compare and delete; with `finally`, also for clients that did not acquire the lock.
 fn guarded(on_refusal: Line) -> Vec<Line> {
     vec![
         line(Op::SetNxEx(Content::Id), 1, 5),

@@ -7,28 +7,28 @@ use std::sync::{Mutex, PoisonError};
 /// What a worker does when its stdin ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnEof {
-    /// It is killed: the harness has gone.
+    /// The worker is killed, because the harness has exited.
     Kill,
     /// [`Harness::receive`] answers `None`, and the worker finishes.
     Finish,
 }
 
-/// The process that started this worker, at the other end of its stdin and stdout.
+/// The process that started this worker, connected by stdin and stdout.
 #[derive(Debug)]
 pub struct Harness(Mutex<Receiver<String>>);
 
 impl Harness {
-    /// Reads stdin from now on, on a thread of its own. On Linux this process is also killed when the harness dies, for a
-    /// stopped process does not see the end of its stdin.
+    /// Reads stdin on its own thread. On Linux, this process is also killed when the harness dies, because a stopped
+    /// process does not see the end of its stdin.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn attach(on_eof: OnEof) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
-            // A worker that no longer listens may go on until its stdin ends.
+            // A worker that no longer receives may continue until its stdin ends.
             io::stdin().lock().lines().map_while(Result::ok).for_each(|line| _ = sender.send(line));
             if on_eof == OnEof::Kill {
                 let _ = kill_process(getpid(), Signal::KILL);
@@ -37,7 +37,7 @@ impl Harness {
         Ok(Self(Mutex::new(lines)))
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line; `None` at the end.
     pub fn receive(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
     }
@@ -45,17 +45,17 @@ impl Harness {
     /// Writes a line to stdout.
     ///
     /// # Errors
-    /// If the harness has gone.
+    /// If the harness has exited.
     pub fn send(&self, line: &str) -> io::Result<()> {
         send(line)
     }
 
-    /// Writes a line, and waits for the word to go on.
+    /// Writes a line, and waits for permission to continue.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the harness has exited.
     pub fn ask(&self, line: &str) -> io::Result<()> {
-        // All answers are the same, so it is enough that each question gets one.
+        // All replies are equal, so each request needs only one.
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         send(line)?;
         match lines.recv() {
@@ -65,10 +65,10 @@ impl Harness {
         }
     }
 
-    /// Says that this worker is ready, and waits until all are.
+    /// Reports that this worker is ready, and waits until all are.
     ///
     /// # Errors
-    /// If that never comes.
+    /// If the harness has exited.
     pub fn ready(&self) -> io::Result<()> {
         self.ask(READY)
     }

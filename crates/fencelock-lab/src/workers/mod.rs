@@ -1,4 +1,4 @@
-//! Worker processes, and what they and the process that started them say to each other: lines on stdin and stdout.
+//! Worker processes, and the protocol between them and the process that started them: lines on stdin and stdout.
 //!
 //! ```text
 //! harness                     worker
@@ -8,8 +8,8 @@
 //!                        <-   {result}
 //! ```
 //!
-//! The harness has a [`WorkerPool`]; a worker written in Rust has a [`Harness`]. No worker outlives the harness: a worker is
-//! killed with its [`Worker`], and one that loses its harness ends by itself.
+//! The harness has a [`WorkerPool`]; a worker written in Rust has a [`Harness`]. No worker outlives the harness: a
+//! worker is killed when its [`Worker`] is dropped, and exits by itself when its harness exits.
 
 mod harness;
 mod pool;
@@ -17,7 +17,7 @@ mod pool;
 pub use harness::{Harness, OnEof};
 pub use pool::{Worker, WorkerPool, start};
 
-/// What a worker says when it is connected.
+/// A worker sends this when it is connected.
 pub const READY: &str = "ready";
-/// What it is told when all workers are.
+/// The harness sends this when all workers are ready.
 pub const GO: &str = "go";

@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often a worker that should end is looked at.
+/// How often an exiting worker is polled.
 const POLL: Duration = Duration::from_millis(5);
 
-/// The workers that run now. Another thread can end all of them.
+/// The running workers. Another thread can stop all of them.
 #[derive(Debug, Default)]
 pub struct WorkerPool(Mutex<Members>);
 
@@ -21,12 +21,12 @@ struct Members {
 }
 
 impl WorkerPool {
-    /// Kills all workers, now and from now on.
+    /// Kills all workers. No worker starts afterwards.
     pub fn stop(&self) {
         let mut members = lock(&self.0);
         members.is_stopped = true;
         for child in members.children.iter().filter_map(Weak::upgrade) {
-            // It fails only if the process has ended.
+            // This fails only if the process has exited.
             let _ = lock(&child).kill();
         }
     }
@@ -39,13 +39,14 @@ impl WorkerPool {
     /// Starts a worker.
     ///
     /// # Errors
-    /// Those of the operating system, and [`io::ErrorKind::Interrupted`] after [`WorkerPool::stop`].
+    /// Errors of the operating system, and [`io::ErrorKind::Interrupted`] after [`WorkerPool::stop`].
     pub fn spawn(&self, mut command: Command) -> io::Result<Worker> {
         let mut members = lock(&self.0);
         if members.is_stopped {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        // A group of its own: Ctrl-C at a terminal reaches the harness alone, which removes its keys before it ends.
+        // A separate process group: Ctrl-C at a terminal reaches only the harness, which removes its keys before it
+        // exits.
         let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         let worker = Worker { pid: child.id(), child: Arc::new(Mutex::new(child)), stdin, stdout };
@@ -55,7 +56,7 @@ impl WorkerPool {
     }
 }
 
-/// A worker process. It is killed when this is dropped.
+/// A worker process. Dropping kills it.
 #[derive(Debug)]
 pub struct Worker {
     pid: u32,
@@ -73,42 +74,42 @@ impl Worker {
     /// Writes a line to its stdin.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the worker has exited.
     pub fn send(&mut self, line: &str) -> io::Result<()> {
         writeln!(self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?, "{line}")
     }
 
-    /// The next line of its stdout; `None` at the end.
+    /// Returns the next line of its stdout; `None` at the end.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn receive(&mut self) -> io::Result<Option<String>> {
         let mut line = String::new();
         let length = self.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_line(&mut line)?;
         Ok((length > 0).then(|| line.trim_end().to_owned()))
     }
 
-    /// Its stdout, for a thread that reads it; [`Worker::receive`] fails from then on.
+    /// Returns its stdout, for a thread that reads it; [`Worker::receive`] fails from then on.
     pub const fn take_stdout(&mut self) -> Option<BufReader<ChildStdout>> {
         self.stdout.take()
     }
 
-    /// Closes its stdin: with [`OnEof::Finish`](super::OnEof::Finish), the order to finish.
+    /// Closes its stdin. With [`OnEof::Finish`](super::OnEof::Finish), the worker then finishes.
     pub fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits until it exits by itself.
+    /// Waits until the worker exits by itself.
     ///
     /// # Errors
-    /// If it does not within `patience`, or fails.
+    /// If it does not exit within `patience`, or fails.
     pub fn finish(self, patience: Duration) -> io::Result<()> {
         let deadline = BootClock.now() + patience;
         loop {
             match lock(&self.child).try_wait()? {
                 Some(status) => return succeeded(status),
                 None if BootClock.now() >= deadline => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not end"));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker did not exit in time"));
                 }
                 None => {}
             }
@@ -119,21 +120,21 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both fail only if the process has exited.
         let mut child = lock(&self.child);
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// Waits until all workers are ready, and then lets all of them go.
+/// Waits until all workers are ready, and then starts all of them.
 ///
 /// # Errors
-/// If one of them ends or says something else instead.
+/// If a worker exits or sends anything else.
 pub fn start(workers: &mut [Worker]) -> io::Result<()> {
     for worker in &mut *workers {
         if worker.receive()?.as_deref() != Some(READY) {
-            return Err(io::Error::other("a worker could not begin"));
+            return Err(io::Error::other("a worker did not report that it is ready"));
         }
     }
     workers.iter_mut().try_for_each(|worker| worker.send(GO))
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_begin_together_and_finish() {
+    fn workers_start_together_and_finish() {
         let pool = WorkerPool::default();
         let mut workers = ["a", "b"].map(|name| shell(&pool, &format!("echo ready; read go; echo {name} $go")));
         start(&mut workers).unwrap();
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_fails_or_hangs_is_an_error() {
+    fn a_worker_that_fails_or_hangs_causes_an_error() {
         let pool = WorkerPool::default();
         assert!(start(&mut [shell(&pool, "exit 3")]).is_err());
         assert!(shell(&pool, "exit 3").finish(PATIENCE).unwrap_err().to_string().contains("failed"));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_pool_has_no_workers_and_starts_none() {
+    fn a_stopped_pool_kills_its_workers_and_starts_none() {
         let pool = WorkerPool::default();
         let mut worker = shell(&pool, "echo ready; read go");
         pool.stop();

@@ -1,4 +1,4 @@
-//! The nodes beside each other: what none of them can say alone.
+//! Compares the nodes, for findings that no single node can report.
 
 use super::report::NodeReport;
 use fencelock_core::{ClockOffset, Finding, Level, Quorum as Size};
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The fence is clamped to a second around a server's clock, and the quarantine has four for tokens: that is a second for
-/// each of two clocks, twice.
+/// The fence is limited to one second around the clock of a server, and the quarantine allows four seconds for tokens: one
+/// second for each of two clocks, twice.
 const CLOCK_BROKEN: Duration = Duration::from_secs(1);
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 
@@ -25,7 +25,7 @@ pub(super) fn duplicates(reports: &[NodeReport]) -> Option<Finding> {
     None
 }
 
-/// Servers on one machine fail together. Nothing, where no node has a host.
+/// Servers on one machine fail together. `None` if no node has a host.
 pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     let mut by_host: BTreeMap<&str, usize> = BTreeMap::new();
     for host in reports.iter().filter_map(|report| report.health.host.as_deref()) {
@@ -33,18 +33,18 @@ pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     }
     let (host, nodes) = by_host.iter().max_by_key(|(_, nodes)| **nodes)?;
     if *nodes == 1 {
-        return Some(Finding::fine("independence", "each node is another server with a host of its own"));
+        return Some(Finding::fine("independence", "each node is a different server on a different host"));
     }
     let majority = if *nodes > size.spare() { ", and no majority is left without them" } else { "" };
     Some(Finding::new(
         Level::Warning,
         "independence",
         format!("{nodes} nodes are on {host}: they fail together{majority}"),
-        "put each node on a machine of its own",
+        "run each node on a separate machine",
     ))
 }
 
-/// How far the clocks are apart: first those of the nodes, then this machine's from theirs.
+/// The differences between the clocks: first among the nodes, then between them and this machine.
 pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
     let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.clock?))).collect();
     let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;
@@ -52,7 +52,7 @@ pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
     let here = ClockOffset { ahead: 0, within: Duration::ZERO };
     let (among, to_here) = (
         ahead.apart_at_least(behind),
-        // Of this machine from the node that is nearest to it.
+        // The difference between this machine and the nearest node.
         known.iter().map(|(_, clock)| clock.apart_at_least(here)).min()?,
     );
     let mut each = String::new();
@@ -67,7 +67,7 @@ pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
             level,
             "clocks",
             format!(
-                "the nodes' clocks are {} apart; tokens and quarantines allow for 1 s (beside this machine: {each})",
+                "the nodes' clocks are {} apart; tokens and quarantines allow for 1 s (relative to this machine: {each})",
                 span(Duration::from_micros(ahead.ahead.abs_diff(behind.ahead)))
             ),
             "run NTP on all nodes",
@@ -77,17 +77,19 @@ pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
         return Some(Finding::new(
             Level::Warning,
             "clocks",
-            format!("this machine's clock is not that of the nodes, which agree (beside this machine: {each})"),
-            "run NTP on this machine: its proposals for tokens are corrected, not trusted",
+            format!(
+                "the clock of this machine differs from those of the nodes, which agree (relative to this machine: {each})"
+            ),
+            "run NTP on this machine: the nodes correct its proposals for tokens",
         ));
     }
     let most = Duration::from_micros(ahead.ahead.max(0).abs_diff(behind.ahead.min(0)));
-    // What is not known is not said to be good.
+    // The uncertainty of the measurement is part of the reported limit.
     let most = most + known.iter().map(|(_, clock)| clock.within).max().unwrap_or_default();
-    Some(Finding::fine("clocks", format!("those of the nodes and of this machine are within {}", span(most))))
+    Some(Finding::fine("clocks", format!("the clocks of the nodes and of this machine are within {}", span(most))))
 }
 
-/// Whether a node started so lately that a lease it forgot may still run.
+/// Whether a node started so recently that a lease that it lost may still be valid.
 pub(super) fn restarts(reports: &[NodeReport], longest: Option<Duration>) -> Option<Finding> {
     let longest = longest?;
     let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.up_for?))).collect();
@@ -107,7 +109,7 @@ pub(super) fn restarts(reports: &[NodeReport], longest: Option<Duration>) -> Opt
         Level::Note,
         "restarts",
         format!("started within the longest TTL of {longest} s: {}", lately.join(", ")),
-        "look why, if nobody meant them to",
+        "check the reason, if this was not intended",
     ))
 }
 
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_half_a_second_apart_are_a_warning_and_a_second_apart_a_failure() {
+    fn clock_differences_of_half_a_second_warn_and_of_a_second_fail() {
         let level = |ahead: &[(i64, u64)]| of_clocks(ahead).level;
         assert_eq!(level(&[(0, 0), (500, 0), (20, 0)]), Level::Fine);
         assert_eq!(level(&[(0, 0), (501, 0), (20, 0)]), Level::Warning);
@@ -168,22 +170,22 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_took_long_blames_no_clock() {
+    fn a_slow_reply_is_not_a_clock_difference() {
         assert_eq!(of_clocks(&[(0, 0), (900, 800)]).level, Level::Fine);
         assert_eq!(of_clocks(&[(0, 0), (1700, 800)]).level, Level::Warning);
     }
 
     #[test]
-    fn all_clocks_are_named_where_one_is_off() {
+    fn all_clocks_are_listed_if_one_is_wrong() {
         let text = of_clocks(&[(0, 0), (3000, 0), (-2, 0)]).text;
         assert!(text.contains("3.00 s apart") && text.contains("n0 +0 ms, n3000 +3000 ms, n-2 -2 ms"), "{text}");
     }
 
     #[test]
-    fn it_is_this_machines_clock_that_is_off_when_the_nodes_agree() {
+    fn the_clock_of_this_machine_is_wrong_if_the_nodes_agree() {
         let finding = of_clocks(&[(2000, 0), (2100, 0), (1990, 0)]);
         assert_eq!(finding.level, Level::Warning);
-        assert!(finding.text.starts_with("this machine's clock"), "{}", finding.text);
+        assert!(finding.text.starts_with("the clock of this machine"), "{}", finding.text);
     }
 
     #[test]
@@ -194,6 +196,9 @@ mod tests {
         assert_eq!(of([60, 9000]).unwrap().level, Level::Fine);
         let lately = of([59, 9000]).unwrap();
         assert_eq!((lately.level, lately.text.matches(" s ago").count()), (Level::Note, 1), "{}", lately.text);
-        assert!(restarts(&[node("n", Health::default())], Some(Duration::from_secs(60))).is_none(), "it does not tell");
+        assert!(
+            restarts(&[node("n", Health::default())], Some(Duration::from_secs(60))).is_none(),
+            "the start time is unknown"
+        );
     }
 }

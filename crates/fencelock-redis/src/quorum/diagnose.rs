@@ -1,4 +1,4 @@
-//! What the promises of a quorum rest on: that its nodes are enough, different and well, and what each says of itself.
+//! Checks what the guarantees of a quorum depend on: the number and independence of its nodes, and the report of each.
 
 use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A node that looks at itself takes a few trips.
+/// A node needs a few round trips for its report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Quorum {
@@ -48,30 +48,31 @@ impl Quorum {
 
     fn size_finding(&self) -> Finding {
         let (nodes, spare) = (self.size.nodes(), self.size.spare());
-        let text = format!("{nodes} {}, of which {spare} may be away", if nodes == 1 { "node" } else { "nodes" });
+        let text =
+            format!("{nodes} {}, of which {spare} may be unavailable", if nodes == 1 { "node" } else { "nodes" });
         if nodes < 3 {
-            return Finding::new(Level::Note, "nodes", text, "name three or five nodes");
+            return Finding::new(Level::Note, "nodes", text, "use three or five nodes");
         }
         if nodes.is_multiple_of(2) {
             return Finding::new(
                 Level::Note,
                 "nodes",
                 text,
-                "one node less would do as well, one more would do better",
+                "one node less tolerates as many failures, one more tolerates more",
             );
         }
         Finding::fine("nodes", text)
     }
 
-    /// Nodes that were given by hand may know no quarantine.
+    /// Nodes that a program passes may have no quarantine.
     fn forgetting(&self) -> Option<Finding> {
         let forgets = |node: &fencelock_core::Capabilities| node.expires && node.longest_ttl.is_none();
         self.nodes.iter().any(|node| forgets(&node.backend.capabilities())).then(|| {
             Finding::new(
                 Level::Note,
                 "restarts",
-                "a node that forgot what it granted is not kept out by itself",
-                "keep a node that was restarted empty, flushed or failed over away for the longest TTL in use",
+                "a node that lost its grants is not excluded automatically",
+                "keep a node that was restarted empty, flushed or failed over out of service for the longest TTL in use",
             )
         })
     }
@@ -83,7 +84,7 @@ impl Quorum {
             return Finding::fine("quorum", text);
         }
         let level = if answering < self.size.majority() { Level::Failure } else { Level::Warning };
-        Finding::new(level, "quorum", text, "look at the nodes that do not")
+        Finding::new(level, "quorum", text, "check the other nodes")
     }
 }
 

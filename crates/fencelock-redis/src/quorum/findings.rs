@@ -1,22 +1,22 @@
-//! The findings of all nodes on one page: what is the same on all of them is said once.
+//! Merges the findings of all nodes: a finding that is the same on all nodes is reported once.
 
 use super::report::NodeReport;
 use fencelock_core::Finding;
 
-/// One finding, and the nodes that have it.
+/// A finding, and its nodes.
 struct FindingGroup {
     finding: Finding,
     nodes: Vec<String>,
 }
 
-/// By subject, in the order in which they first come.
+/// Grouped by subject, in the order of the first occurrence.
 pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
     let answering = reports.iter().filter(|report| report.answers).count();
     let all = if answering == reports.len() { "each node" } else { "each that answers" };
     let mut lines: Vec<FindingGroup> = Vec::new();
     for report in reports {
         for finding in report.findings {
-            // The clocks are compared with each other, and said to be so above.
+            // The comparison of the clocks is reported separately.
             if finding.subject == "clock" && report.health.clock.is_some() {
                 continue;
             }
@@ -40,7 +40,7 @@ pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
 
 fn written(line: &FindingGroup, (answering, all): (usize, &str)) -> Finding {
     let Finding { level, subject, text, advice, .. } = line.finding.clone();
-    // A node that names itself is named once.
+    // Removes a repeated name of the node.
     let bare = text.split_once("://").map_or(text.as_str(), |(_, bare)| bare);
     let text = match line.nodes.as_slice() {
         [node] if bare.starts_with(node.as_str()) => bare.to_owned(),
@@ -65,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_everywhere_is_said_once_and_what_differs_names_its_nodes() {
+    fn equal_findings_are_merged_and_others_name_their_nodes() {
         let nodes = [("a:1", "1 MiB"), ("b:2", "2 MiB"), ("c:3", "1 MiB")];
         let reports = nodes.map(|(name, memory)| report(name, &[("scripts", "run"), ("memory", memory)]));
         assert_eq!(texts(reports.into()), ["each node: run", "a:1, c:3: 1 MiB", "b:2: 2 MiB"]);
     }
 
     #[test]
-    fn lines_of_one_subject_stand_together() {
+    fn findings_are_grouped_by_subject() {
         let nodes = ["a:1", "b:2"].map(|name| {
             let greeting = format!("redis://{name} is Redis");
             report(name, &[("connection", greeting.as_str()), ("scripts", "run")])
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_alone_is_named_by_its_name() {
+    fn a_single_node_is_named() {
         assert_eq!(texts(vec![report("a:1", &[("scripts", "run")])]), ["a:1: run"]);
     }
 }

@@ -1,11 +1,11 @@
-//! Combines the nodes' answers about the holder of a key.
+//! Combines the replies of the nodes about the holder of a key.
 
 use fencelock_core::{
     Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, Key, NodeFault, Occupant, Quorum as Size, Seen,
     Sight, Unknown,
 };
 
-/// The answers of all nodes about one key, as far as they have come.
+/// The replies of all nodes about one key so far.
 #[derive(Debug)]
 pub(super) struct NodeInspections {
     size: Size,
@@ -21,7 +21,7 @@ impl NodeInspections {
         self.answers[node] = Some(answer);
     }
 
-    /// A node whose list does not have the key says that it is free; one without a list says nothing.
+    /// A node whose list does not contain the key reports it as free; a node without a list reports nothing.
     pub(super) fn on_list_reply(&mut self, node: usize, list: &Result<Vec<Holding>, Unknown>) {
         let answer = list.as_ref().map(|_| None).map_err(Clone::clone);
         self.answers[node].get_or_insert(answer);
@@ -31,7 +31,7 @@ impl NodeInspections {
         self.holdings().next()
     }
 
-    /// Whether further answers would change nothing that is told.
+    /// Whether further replies cannot change the result.
     pub(super) fn is_clear(&self) -> bool {
         match self.sight() {
             Sight::Pending => false,
@@ -54,7 +54,7 @@ impl NodeInspections {
         sight
     }
 
-    /// Who has the key, by majority. Where attempts only stand in each other's way, nobody has it.
+    /// The holder of the key, by majority. Conflicting attempts without a majority do not hold it.
     pub(super) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         match self.sight() {
             Sight::Held(occupant) => Ok(Some(self.holding_of(key, occupant))),
@@ -75,7 +75,7 @@ impl NodeInspections {
         Holding::new(key.clone(), HolderInfo::new(occupant, expiry).with_fence(fence).with_held_for(held_for))
     }
 
-    /// The token of a hold that a majority names, if it can be told: `Ok(None)` if there is no such hold.
+    /// The token of a hold that a majority reports, if known: `Ok(None)` if there is no such hold.
     pub(super) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
         let of_holder = self.holdings().find(|holding| holding.has(holder));
         let fence = of_holder.and_then(|holding| self.fence_of(&holding.first().occupant));

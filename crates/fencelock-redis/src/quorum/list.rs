@@ -4,11 +4,11 @@ use fencelock_core::{Holding, Key, NodeFault, Sight, Unknown};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A list of many keys takes a node longer than one key does.
+/// A list of many keys takes a node longer than one key.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Quorum {
-    /// What a majority names. Where nodes do not answer and they make the difference, the key is listed as it is seen.
+    /// The holds that a majority reports. If unreachable nodes make the difference, the key is listed as reported.
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
         for (number, node) in self.nodes.iter().cloned().enumerate() {

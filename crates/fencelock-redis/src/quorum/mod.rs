@@ -1,4 +1,4 @@
-//! One lock on several independent servers: it stands as long as a majority of them stands by it.
+//! A lock on several independent servers, held while a majority holds it.
 //!
 //! How it works: a claim goes to all nodes at once, with one proposal for the fencing token, and the vote that decides
 //! ends the round; what is decided by which votes is [`fencelock_core::Round`], and why the tokens are in order is told
@@ -9,9 +9,9 @@
 //! in the background gets through, unless fewer than a majority would be left.
 //!
 //! **A node that may have forgotten** (restarted, flushed, failed over, or new) takes no part until every lease that it may
-//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/quarantine.rs`). The round counts it as
-//! a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker also says
-//! which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
+//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/quarantine.rs`). The round
+//! counts it as a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker
+//! also says which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
 //!
 //! # What it does not promise
 //! - **Nodes of other kinds** are taken at their word: [`Quorum::trusting_empty`].
@@ -75,7 +75,7 @@ impl Quorum {
     /// in use, or two may hold one lock; [`Quorum::connect`] does that for Redis servers.
     ///
     /// # Errors
-    /// [`Invalid`] for no node, more than 64, one that is named twice, and for nodes of which only some have leases.
+    /// [`Invalid`] for no node, more than 64, one that is listed twice, and for nodes of which only some have leases.
     pub fn trusting_empty(nodes: Vec<Arc<dyn QuorumNode>>) -> Result<Self, Invalid> {
         Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
     }
@@ -89,7 +89,7 @@ impl Quorum {
         for (number, node) in nodes.iter().enumerate() {
             if nodes[..number].iter().any(|other| Arc::ptr_eq(other, node)) {
                 return Err(Invalid::new(format!(
-                    "{} is named twice: a quorum is made of different nodes",
+                    "{} is listed twice: the nodes of a quorum must be different",
                     node.name()
                 )));
             }

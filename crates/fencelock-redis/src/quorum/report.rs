@@ -1,11 +1,11 @@
-//! What one node says of itself, before the nodes are compared.
+//! The report of one node, before the nodes are compared.
 
 use fencelock_core::{Finding, Health};
 
-/// What is known of one node.
+/// The known facts about one node.
 #[derive(Debug)]
 pub(super) struct NodeReport {
-    /// Its address without the scheme.
+    /// The address without the scheme.
     pub(super) name: String,
     pub(super) answers: bool,
     pub(super) health: Health,

@@ -1,4 +1,4 @@
-//! What is checked of the nodes before a quorum serves.
+//! Checks the nodes before a quorum serves.
 
 use crate::redis::Redis;
 use fencelock_core::{Backend, ConnectError, Fault, Invalid, NodeFault, Quorum as Size, Unknown};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until};
 
-/// How long the other nodes have to answer when a majority has.
+/// How long the remaining nodes have to answer after a majority has.
 const STRAGGLERS: Duration = Duration::from_millis(250);
 
-/// The check of a quorum whose nodes nobody has met yet. Once it has passed it is not repeated.
+/// The check of a quorum before its first use. It is not repeated after it has passed.
 #[derive(Debug)]
 pub(super) struct StartupCheck {
     nodes: Vec<Arc<Redis>>,
@@ -22,19 +22,19 @@ impl StartupCheck {
         Self { nodes, passed: OnceCell::new() }
     }
 
-    /// Checks the nodes unless that was done. Nothing is claimed before it passes.
+    /// Checks the nodes unless that was done. No claim is sent before it passes.
     pub(super) async fn run(&self, size: Size) -> Result<(), Unknown> {
         let check = async || match check_nodes(size, &self.nodes).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Unknown(cause)) => Err(cause.unsent()),
-            // One server that is named twice stays so.
+            // A server that is listed twice is a permanent error.
             Err(invalid) => Err(Unknown::new("redlock://", Fault::Misconfigured, invalid.to_string()).unsent()),
         };
         self.passed.get_or_try_init(check).await.copied()
     }
 }
 
-/// Whether a majority answers, every one that does is another server, and none of them belongs to another set.
+/// Checks that a majority answers, that all answering nodes are different servers, and that none belongs to another set.
 pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), ConnectError> {
     let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
     for node in nodes {
@@ -70,7 +70,7 @@ pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
     let others = |cause: &&NodeFault| cause.fault == Fault::Misconfigured;
     let of_others: Vec<NodeFault> = causes.iter().filter(others).cloned().collect();
     if !of_others.is_empty() {
-        // Also one is too many: with a second list about, two majorities need not share a node.
+        // A single one is too many: with a second list in use, two majorities need not share a node.
         return Err(Unknown::of_nodes(of_others).into());
     }
     if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }
@@ -80,7 +80,7 @@ fn refuse_duplicate(known: &[(String, Option<String>)], name: &str, identity: Op
     match known.iter().find(|(_, other)| identity.is_some() && other.as_deref() == identity) {
         None => Ok(()),
         Some((duplicate, _)) => Err(Invalid::new(format!(
-            "{duplicate} and {name} are the same server: a quorum is made of servers that fail one by one"
+            "{duplicate} and {name} are the same server: the servers of a quorum must be independent"
         ))),
     }
 }

@@ -5,7 +5,7 @@ use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The option that is the quorum's own.
+/// The option that only a quorum has.
 const NODE_TIMEOUT: &str = "node_timeout=";
 
 /// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to
@@ -15,12 +15,12 @@ pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
     Ok(with_node_timeout(Quorum::connect(&node_urls(url)?).await?, url)?)
 }
 
-/// The same without connecting.
+/// Opens the nodes without connecting.
 pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
     with_node_timeout(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
 }
 
-/// The same, and what [`open`] checks is checked before the first claim or look.
+/// Opens the nodes without connecting; the checks of [`open`] are made before the first claim or inspection.
 pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
     let nodes: Vec<Arc<Redis>> = members(&node_urls(url)?)?.into_iter().map(Arc::new).collect();
     let mut quorum = with_node_timeout(of_nodes(nodes.iter().cloned())?, url)?;
@@ -28,7 +28,7 @@ pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
     Ok(quorum)
 }
 
-/// With the `node_timeout=` of this URL.
+/// Applies the `node_timeout=` of this URL.
 fn with_node_timeout(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let Some(millis) = query.split(['?', '&']).find_map(|option| option.strip_prefix(NODE_TIMEOUT)) else {
@@ -41,24 +41,26 @@ fn with_node_timeout(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
 fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
     let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn QuorumNode>).collect();
     if nodes.len() == 2 {
-        tracing::warn!("two nodes cannot spare one: if either is away, nobody gets a lock; name three or five");
+        tracing::warn!(
+            "two nodes tolerate no failure: if either is unavailable, no lock can be acquired; use three or five"
+        );
     }
     Quorum::trusting_empty(nodes)
 }
 
 impl Quorum {
-    /// A quorum of the Redis servers at these URLs, each with a quarantine: one that is new, restarted or flushed grants
-    /// nothing until every lease that it may have forgotten is over. The options are those of [`Redis::open`], and
+    /// A quorum of the Redis servers at these URLs, each with a quarantine: a new, restarted or flushed server grants
+    /// nothing until every lease that it may have lost has ended. The options are those of [`Redis::open`], and
     /// `max_ttl=` must be the same for all.
     ///
-    /// A majority must answer; the others are found when they come up.
+    /// A majority must answer; the others join when they become available.
     ///
     /// # Errors
-    /// [`ConnectError::Url`] for a URL that cannot be used and a server that is named twice. [`ConnectError::Unknown`] if
+    /// [`ConnectError::Url`] for an invalid URL and a server that is listed twice. [`ConnectError::Unknown`] if
     /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
     ///
     /// # Cancel safety
-    /// It only looks. The first claim begins the quarantine of servers that are new.
+    /// The check only reads. The first claim starts the quarantine of new servers.
     pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
         let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
         check_nodes(Size::new(nodes.len())?, &nodes).await?;
@@ -66,7 +68,7 @@ impl Quorum {
     }
 }
 
-/// One `redis://` or `rediss://` URL for each node. Its errors do not repeat the URL, for it may carry passwords.
+/// One `redis://` or `rediss://` URL for each node. Its errors do not contain the URL, which may include passwords.
 pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let scheme = match scheme {
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_of_a_node_is_the_quorums_own_and_has_bounds() {
+    fn node_timeout_is_an_option_of_the_quorum_with_bounds() {
         let urls = node_urls("redlock://a,b?prefix=x&node_timeout=500&max_ttl=50").unwrap();
         assert_eq!(urls, ["redis://a?prefix=x&max_ttl=50", "redis://b?prefix=x&max_ttl=50"]);
         assert_eq!(node_urls("redlock://a?node_timeout=500").unwrap(), ["redis://a"]);
@@ -123,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn options_go_to_every_node_and_credentials_to_their_own() {
+    fn options_apply_to_every_node_and_credentials_to_one() {
         let urls = node_urls("redlock://a:1,u:p@b,[::1]:7?prefix=x%3A&max_ttl=50").unwrap();
         let options = "?prefix=x%3A&max_ttl=50";
         assert_eq!(urls, ["a:1", "u:p@b", "[::1]:7"].map(|node| format!("redis://{node}{options}")));
     }
 
     #[test]
-    fn tls_is_for_all_nodes_or_for_none() {
+    fn tls_applies_to_all_nodes() {
         let urls = node_urls("redlock+tls://a:1,u:p@b?ca=/x").unwrap();
         assert_eq!(urls, ["a:1", "u:p@b"].map(|node| format!("rediss://{node}?ca=/x")));
         assert_eq!(lazy("redlock+tls://a,b,c").unwrap().name(), "redlock+tls://a:6379,b:6379,c:6379");
@@ -140,26 +142,26 @@ mod tests {
     }
 
     #[test]
-    fn its_longest_ttl_is_a_minute_unless_the_url_says_otherwise() {
+    fn the_longest_ttl_is_a_minute_by_default() {
         let longest = |rest| lazily(rest).unwrap().capabilities().longest_ttl;
         assert_eq!(longest("a,b,c"), Some(Duration::from_secs(60)));
         assert_eq!(longest("a,b,c?max_ttl=5000"), Some(Duration::from_secs(5)));
     }
 
     #[test]
-    fn a_quorum_without_a_quarantine_is_refused() {
+    fn a_quorum_without_a_quarantine_is_rejected() {
         assert!(lazily("a,b,c?quarantine=on").is_ok());
         assert!(lazily("a,b,c?quarantine=off").unwrap_err().contains("trust_empty=true"));
     }
 
     #[test]
-    fn nodes_that_forget_for_different_times_are_refused() {
+    fn nodes_with_different_quarantines_are_rejected() {
         let urls = ["redis://a?max_ttl=5000", "redis://b"].map(str::to_owned);
         assert!(members(&urls).unwrap_err().to_string().contains("max_ttl="));
     }
 
     #[test]
-    fn one_server_named_twice_is_refused_without_its_password() {
+    fn a_server_listed_twice_is_rejected_without_its_password() {
         for rest in ["a,b,a", "a,b,A:6379", "u:s3cret@a,b,a:6379", "[::1],[::1]:6379", "a/,a"] {
             let error = lazily(rest).unwrap_err();
             assert!(error.contains("twice") && !error.contains("s3cret"), "{error}");
@@ -167,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn replicas_of_nodes_are_not_waited_for() {
+    fn acks_is_rejected_for_a_quorum() {
         for option in ["acks=1", "acks=0", "acks_timeout=50"] {
             assert!(lazily(&format!("a,b,c?{option}")).unwrap_err().contains("others know"), "{option}");
         }
     }
 
     #[test]
-    fn a_node_without_a_name_is_refused() {
+    fn a_node_without_a_host_is_rejected() {
         for rest in ["", "a,,b", "a,"] {
             assert!(lazily(rest).unwrap_err().contains("one:6379"), "{rest}");
         }

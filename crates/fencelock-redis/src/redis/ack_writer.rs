@@ -1,10 +1,10 @@
-//! Waiting for replicas: the other connection of a session with `acks=N`.
+//! The second connection of a session with `acks=N`, which waits for replicas.
 //!
-//! `WAIT` blocks its whole connection on the server, so it has one of its own: claims, releases and looks never stand
-//! behind it. It asks for what its own connection wrote, so what must be confirmed is written there too. That is one
-//! script only, the renewal: a claim that was granted is renewed here before it counts.
+//! `WAIT` blocks its whole connection on the server, so it uses a separate one: claims, releases and inspections never wait
+//! for it. It covers only writes of its own connection, so writes to be confirmed are sent there too. That is only
+//! the renewal script: a granted claim is renewed here before it counts.
 //!
-//! Those who come while a `WAIT` is under way share the next one. However many there are, nobody waits for more than two.
+//! Requests that arrive during a `WAIT` share the next one. However many there are, none waits for more than two.
 
 use super::acks::Acks;
 use super::batch::{Batch, send_batch};
@@ -23,17 +23,17 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// How many replicas have confirmed all that was written on the line so far.
+/// The number of replicas that have confirmed all writes of the connection so far.
 pub(crate) type Acked = RedisResult<u32>;
 
 type Answers = RedisResult<(Vec<RedisResult<Value>>, Acked)>;
 
-/// Requests that wait for the line before a sender has to wait for room.
+/// The length of the request queue, beyond which senders wait.
 const ROOM: usize = 4096;
-/// Requests that share one `WAIT`, at most.
+/// The maximum number of requests that share one `WAIT`.
 const SHARE: usize = 256;
 
-/// The line of writes that replicas confirm. It ends with its session, and its session with it.
+/// The connection for writes that replicas confirm. It ends with its session, and ends its session.
 #[derive(Debug)]
 pub(crate) struct AckWriter {
     jobs: mpsc::Sender<Job>,
@@ -53,7 +53,7 @@ struct Job {
 }
 
 impl AckWriter {
-    /// Nothing is opened if no replica is waited for.
+    /// Opens no connection if no replica is required.
     pub(crate) async fn open(
         target: &Target,
         server_info: &ServerInfo,
@@ -66,12 +66,13 @@ impl AckWriter {
             let mut connection =
                 dial(target, server_info.resp3, patience, push_handler, &ServerName::default()).await?;
             if server_info.tracking {
-                // The server does not tell a connection of changes of its own, so who renews here must listen here.
+                // The server does not report changes to the connection that made them, so the renewing connection must
+                // listen too.
                 let mut on = redis::cmd("CLIENT");
                 on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
                 on.exec_async(&mut connection).await?;
             }
-            // Else the first claim would wait twice. A server that refuses this says so to the claim.
+            // Otherwise the first claim would wait twice. If the server refuses this, the claim reports it.
             let nobody = script::renew(
                 &format!("{}fencelock-acks", target.prefix),
                 &HolderId::from_bytes([0; 16]),
@@ -92,7 +93,7 @@ impl AckWriter {
         Ok(Some(Self { jobs, task }))
     }
 
-    /// Carries the calls out, and says how many replicas have what they wrote.
+    /// Sends the calls, and returns the number of replicas that have their writes.
     pub(crate) async fn send(&self, calls: Vec<Call>) -> Answers {
         let (answer, answered) = oneshot::channel();
         let gone = || RedisError::from((redis::ErrorKind::Io, "the connection for confirmed writes was lost"));
@@ -110,7 +111,7 @@ fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
 async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, liveness: Liveness) {
     let mut share = Vec::new();
     while jobs.recv_many(&mut share, SHARE).await > 0 {
-        // Who has gone away meanwhile gives the lock back; renewing it would be in vain.
+        // A cancelled request releases its lock, so renewing it would be useless.
         share.retain(|job| !job.answer.is_closed());
         let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).map(|job| (job.calls, job.answer)).unzip();
         let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
@@ -120,7 +121,7 @@ async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Rece
             Err(error) => {
                 let broken = matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable);
                 for caller in callers {
-                    // Who does not listen any more has given up.
+                    // A closed receiver has been cancelled.
                     let _ = caller.send(Err(error.clone()));
                 }
                 if broken {

@@ -1,10 +1,10 @@
-//! What `acks=N` asks of replicas.
+//! The settings of `acks=N`.
 
 use fencelock_core::{Fault, Unknown};
 use redis::Cmd;
 use std::time::Duration;
 
-/// How many replicas must confirm, and in what time.
+/// The number of replicas that must confirm, and the timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Acks {
     pub(crate) replicas: u32,
@@ -12,12 +12,12 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    /// `None` if there is nothing to wait for.
+    /// `None` if no replica is required.
     pub(crate) fn new(replicas: u32, limit: Duration) -> Option<Self> {
         (replicas > 0).then_some(Self { replicas, limit })
     }
 
-    /// Whether so many suffice.
+    /// Checks the number of confirmations.
     pub(crate) fn enough(self, node: &str, confirmed: u32) -> Result<(), Unknown> {
         if confirmed >= self.replicas {
             return Ok(());
@@ -28,7 +28,7 @@ impl Acks {
 
     pub(super) fn wait(self) -> Cmd {
         let mut wait = redis::cmd("WAIT");
-        // A limit of 0 would mean for ever; the URL does not take it.
+        // A timeout of 0 would mean no limit; the URL rejects it.
         wait.arg(self.replicas).arg(u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX));
         wait
     }

@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use std::sync::LazyLock;
 
-/// A connection that takes many commands in one go; an error of one is its own.
+/// A connection that sends many commands in one pipeline; each has its own error.
 pub(crate) trait PipelineSender {
     fn carry(&self, commands: &Pipeline) -> impl Future<Output = RedisResult<Vec<RedisResult<Value>>>> + Send;
 }
@@ -16,18 +16,18 @@ impl PipelineSender for MultiplexedConnection {
     }
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// One for each call, in their order.
+    /// One for each call, in order.
     pub(crate) answers: Vec<RedisResult<Value>>,
-    /// The answer to the command after the calls.
+    /// The reply to the command after the calls.
     pub(crate) after: Option<RedisResult<Value>>,
 }
 
-/// Sends a batch by digest; if the server does not know the script, one call in full, and by digest again.
+/// Sends a batch by digest; if the server does not know the script, sends one call in full, and the rest by digest again.
 ///
-/// The command `after` follows the calls in the same go, and follows those sent again once more.
+/// The command `after` follows the calls in the same pipeline, and follows repeated calls once more.
 pub(crate) async fn send_batch(
     carrier: &impl PipelineSender,
     calls: Vec<Call>,
@@ -51,10 +51,10 @@ pub(crate) async fn send_batch(
     Ok(batch)
 }
 
-/// Commands that go out together.
+/// Commands of one pipeline.
 struct Sent {
     commands: Pipeline,
-    /// Where the calls are, and the answers to them will be.
+    /// The indexes of the calls, and of their replies.
     places: Vec<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Sent {
     }
 }
 
-/// Before a call whose keys are to be watched.
+/// Sent before a call whose keys are to be tracked.
 static CACHING: LazyLock<Cmd> = LazyLock::new(|| {
     let mut caching = redis::cmd("CLIENT");
     caching.arg("CACHING").arg("YES");

@@ -2,9 +2,9 @@ use fencelock_core::{Invalid, Key};
 
 const PREFIX_MAX: usize = 128;
 
-/// What one of the libraries that share their locks with us puts before a key. `docs/en/sharing-keys.md` says what is safe with each.
+/// The prefix that a compatible library adds to each key. `docs/en/sharing-keys.md` describes what is safe with each.
 ///
-/// Each of them keeps a lock as one string and builds its name by a prefix alone, so a prefix is all there is to a preset.
+/// Each of these libraries stores a lock as a string, and its name differs only by a prefix, so a preset is a prefix.
 pub(super) fn prefix_of(preset: &str) -> Result<String, Invalid> {
     let prefix = match preset.split_once(':') {
         None => match preset {
@@ -15,7 +15,7 @@ pub(super) fn prefix_of(preset: &str) -> Result<String, Invalid> {
             _ => return Err(unknown(preset)),
         }
         .to_owned(),
-        // What Laravel puts before a key is the application's own: the prefix of the connection, then that of the cache.
+        // The prefix of Laravel depends on the application: the prefix of the connection, then that of the cache.
         Some(("laravel", prefix)) if !prefix.is_empty() => prefix.to_owned(),
         Some(("shedlock", environment)) if !environment.is_empty() => format!("job-lock:{environment}:"),
         Some(_) => return Err(unknown(preset)),
@@ -23,9 +23,9 @@ pub(super) fn prefix_of(preset: &str) -> Result<String, Invalid> {
     checked("compat", prefix)
 }
 
-/// A prefix that leaves a name which locks may have.
+/// A prefix that results in a valid name.
 pub(super) fn checked(option: &str, prefix: String) -> Result<String, Invalid> {
-    // With "fence" the key "lock:{a}:fence" would be what belongs to the lock "a".
+    // With "fence", the key "lock:{a}:fence" would be the side key of the lock "a".
     let reserved = prefix.starts_with(Key::RESERVED) || !prefix.is_empty() && Key::RESERVED.starts_with(&prefix);
     if prefix.len() > PREFIX_MAX || prefix.chars().any(char::is_control) || reserved {
         return Err(Invalid::new(format!(
@@ -37,7 +37,7 @@ pub(super) fn checked(option: &str, prefix: String) -> Result<String, Invalid> {
 
 fn unknown(preset: &str) -> Invalid {
     Invalid::new(format!(
-        "compat={preset} is no preset; there are redlock.net, pottery, redis-semaphore, php-lock, laravel:PREFIX and shedlock:ENV"
+        "compat={preset} is not a preset; the presets are redlock.net, pottery, redis-semaphore, php-lock, laravel:PREFIX and shedlock:ENV"
     ))
 }
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_lock_follows_its_whole_name_into_its_slot() {
+    fn side_keys_are_in_the_slot_of_their_lock() {
         for (query, key, fence) in [
             ("compat=redis-semaphore", "orders", "fencelock:{mutex:orders}:fence"),
             ("compat=pottery", "{user:1}:cart", "fencelock:key:redlock:{user:1}:cart:fence"),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_preset_is_named_with_the_known_ones() {
+    fn an_unknown_preset_is_rejected_with_a_list_of_presets() {
         for preset in ["", "redlock", "laravel", "laravel:", "shedlock:", "pottery:x"] {
             let error = Target::parse(&format!("redis://h?compat={preset}")).unwrap_err().to_string();
             assert!(error.contains(&format!("compat={preset}")) && error.contains("php-lock"), "{error}");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_and_a_prefix_are_not_added_up() {
+    fn a_preset_and_a_prefix_cannot_be_combined() {
         for query in ["compat=pottery&prefix=x", "prefix=x&compat=pottery"] {
             let error = Target::parse(&format!("redis://h?{query}")).unwrap_err().to_string();
             assert!(error.contains("compat=") && error.contains("prefix="), "{error}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_into_our_own_names_is_refused() {
+    fn a_reserved_prefix_is_rejected() {
         for query in [
             "compat=laravel:fencelock:{a}:",
             "prefix=fencelock:{",

@@ -13,7 +13,7 @@ use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The server's clock may be this far off: the fence is clamped to a second around it.
+/// The allowed difference of the server's clock: the fence is limited to a second around it.
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 
 pub(crate) fn away(unknown: &Unknown) -> Finding {
@@ -76,39 +76,39 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
         Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => Finding::new(
             Level::Note,
             "quarantine",
-            "trust_empty=true: none after a restart or a flush, so two may hold one lock then",
-            "for tests alone; leave it out of the URL",
+            "trust_empty=true: there is none after a restart or a flush, so two clients may then hold one lock",
+            "use it for tests only; remove it from the URL",
         ),
         Ok(MarkerState::Serving) => Finding::fine(
             "quarantine",
-            format!("it serves; a restart, a flush or a fail-over keeps it from granting for {span:.1} s"),
+            format!("not active; after a restart, a flush or a failover the server grants nothing for {span:.1} s"),
         ),
         Ok(MarkerState::Quarantined(rest)) => Finding::new(
             Level::Warning,
             "quarantine",
             format!(
-                "it may have forgotten its locks: restarted, flushed or new. It grants none for another {} s of {:.0} s",
-                // Alike for nodes that began together.
+                "the server may have lost its locks: it is restarted, flushed or new. It grants none for another {} s of {:.0} s",
+                // The same for nodes that started together.
                 rest.as_secs() + 1,
                 span.ceil()
             ),
-            "wait; or, if all servers are new and no lock was ever taken from them: fencelock init --trust-empty",
+            "wait; or, if all servers are new and no lock was ever acquired from them: fencelock init --trust-empty",
         ),
         Ok(MarkerState::Restarted | MarkerState::Unmarked) => Finding::new(
             Level::Warning,
             "quarantine",
             NOT_BEGUN,
-            "if all servers are new and no lock was ever taken from them: fencelock init --trust-empty; else fencelock init",
+            "if all servers are new and no lock was ever acquired from them: fencelock init --trust-empty; otherwise fencelock init",
         ),
         Err(cause) => {
             let details: Vec<_> = cause.nodes().iter().map(|node| format!("{}: {}", node.fault, node.detail)).collect();
             let advice = match cause.nodes().first().map(|node| node.fault) {
                 Some(Fault::Misconfigured) => {
-                    "use the URL that the others use; or, if the change was on purpose: fencelock init"
+                    "use the URL of the other clients; or, if the change is intended: fencelock init"
                 }
                 Some(Fault::Unsupported) => "use a later fencelock",
                 Some(Fault::Denied) => "allow this user INFO, EVAL, EVALSHA, HMGET, HSET and TIME",
-                _ => "look at the server",
+                _ => "check the server",
             };
             Finding::new(Level::Failure, "quarantine", details.join("; "), advice)
         }
@@ -149,9 +149,9 @@ fn advice_for(error: &RedisError) -> &'static str {
         Fault::Denied => {
             "allow this user EVAL, EVALSHA and the commands in them: ACL SETUSER ... +@scripting +@read +@write"
         }
-        Fault::Full => "give the server memory, a disk that can be written, or its replicas",
+        Fault::Full => "provide the server with memory, a writable disk, or its replicas",
         Fault::ReadOnly => "use the address of the master",
-        _ => "every lock needs them",
+        _ => "every lock needs scripts",
     }
 }
 
@@ -164,7 +164,7 @@ fn wake_ups(session: &Session) -> Finding {
 fn tracking(session: &Session) -> Finding {
     lack(session, "no client tracking", "tracking", "use a server from Redis 6 on without protocol=resp2")
         .unwrap_or_else(|| {
-            Finding::fine("tracking", "the server reports at once when another program deletes or takes a key")
+            Finding::fine("tracking", "the server reports immediately when another program deletes or sets a key")
         })
 }
 
@@ -184,7 +184,7 @@ async fn clock(redis: &Redis, session: &Session) -> Finding {
         );
     };
     let off = Duration::from_micros(offset.ahead.unsigned_abs());
-    let text = format!("the server's clock and this one differ by {} ms", format_millis(off));
+    let text = format!("the clocks of the server and of this machine differ by {} ms", format_millis(off));
     if off <= CLOCK_FINE + offset.within {
         return Finding::fine("clock", text);
     }
@@ -205,17 +205,17 @@ fn eviction(info: &HashMap<String, String>) -> Finding {
         None => {
             Finding::new(Level::Note, "eviction", "the server does not report its eviction policy", "use noeviction")
         }
-        Some("noeviction") => Finding::fine("eviction", "noeviction: no lock is dropped to make room"),
+        Some("noeviction") => Finding::fine("eviction", "noeviction: no lock is evicted"),
         Some(policy) if limit => Finding::new(
             Level::Warning,
             "eviction",
-            format!("{policy} with a memory limit: the server may drop a held lock to make room"),
-            "CONFIG SET maxmemory-policy noeviction, or a server for locks alone",
+            format!("{policy} with a memory limit: the server may evict a held lock"),
+            "CONFIG SET maxmemory-policy noeviction, or a separate server for locks",
         ),
         Some(policy) => Finding::new(
             Level::Note,
             "eviction",
-            format!("{policy}, but without a memory limit nothing is dropped"),
+            format!("{policy}, but without a memory limit no key is evicted"),
             "CONFIG SET maxmemory-policy noeviction before a limit is set",
         ),
     }
@@ -229,7 +229,7 @@ fn memory(info: &HashMap<String, String>) -> Finding {
             Level::Warning,
             "memory",
             format!(
-                "{} of {} MiB are used: when it is full, locks cannot be taken, only released",
+                "{} of {} MiB are used: when the memory is full, locks cannot be acquired, only released",
                 used >> 20,
                 limit >> 20
             ),
@@ -242,12 +242,12 @@ fn memory(info: &HashMap<String, String>) -> Finding {
 fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) -> Finding {
     let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
     if aof {
-        return Finding::fine("persistence", "append-only file: a restart forgets at most the last second");
+        return Finding::fine("persistence", "append-only file: a restart loses at most the last second");
     }
     if quarantine.is_some_and(|quarantine| !quarantine.trust) {
         return Finding::fine(
             "persistence",
-            "no append-only file: a restart forgets held locks, and the quarantine keeps it from granting them again",
+            "no append-only file: a restart loses held locks, and the quarantine prevents the server from granting them again",
         );
     }
     Finding::new(
@@ -256,7 +256,7 @@ fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) 
         "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
          back too",
         if quarantine.is_some() {
-            "leave trust_empty=true out of the URL, or CONFIG SET appendonly yes"
+            "remove trust_empty=true from the URL, or CONFIG SET appendonly yes"
         } else {
             "quarantine=on in the URL, or CONFIG SET appendonly yes"
         },
@@ -275,7 +275,7 @@ fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Findin
     }
     let connected = info.get("connected_slaves").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     let Some(acks) = acks else { return vec![unconfirmed(connected)] };
-    // One that still reads its first copy is connected and confirms nothing.
+    // A replica during its initial copy is connected, and confirms nothing.
     let online = (0..connected).filter(|i| info.get(&format!("slave{i}")).is_some_and(|s| s.contains("state=online")));
     let (online, wanted) = (online.count(), acks.replicas);
     if online < wanted as usize {
@@ -283,8 +283,8 @@ fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Findin
         return vec![Finding::new(
             Level::Failure,
             "replicas",
-            format!("acks={wanted}, but only {online} {verb} online: no lock can be taken"),
-            "start the replicas, or ask for fewer with acks=",
+            format!("acks={wanted}, but only {online} {verb} online: no lock can be acquired"),
+            "start the replicas, or require fewer with acks=",
         )];
     }
     vec![Finding::fine("replicas", format!("a lock counts when {wanted} of {online} replicas have it"))]
@@ -298,7 +298,9 @@ fn unconfirmed(replicas: u32) -> Finding {
     Finding::new(
         Level::Note,
         "role",
-        format!("a master with {copies} it later: a fail-over may lose a lock that was just taken or renewed"),
+        format!(
+            "a master with {copies} it asynchronously: a failover may lose a lock that was just acquired or renewed"
+        ),
         "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
     )
 }

@@ -1,4 +1,4 @@
-//! How a connection to the server is opened, and when it is taken for dead.
+//! Opens connections to the server, and detects dead ones.
 
 use super::push_handler::PushHandler;
 use super::quarantine::UNKNOWN_RUN_ID;
@@ -11,10 +11,10 @@ use std::time::Duration;
 /// The run id of the server of a connection, once it is known.
 pub(crate) type ServerName = Arc<OnceLock<String>>;
 
-/// Requests that one connection takes before a sender has to wait for room.
+/// The length of the request queue of one connection, beyond which senders wait.
 const ROOM: usize = 4096;
 
-/// `patience` is how long to wait for an answer.
+/// `patience` is the timeout of a reply.
 pub(crate) async fn dial(
     target: &Target,
     resp3: bool,

@@ -1,4 +1,4 @@
-//! Ends what somebody else holds.
+//! Evicts the hold of another client.
 
 use super::Redis;
 use super::quarantine::EpochCheck;
@@ -15,18 +15,18 @@ impl Redis {
         reply::read_inspect(self.link.node(), self.call(free).await?)
     }
 
-    /// Ends the hold that was seen, if it is a lock and still that one.
+    /// Evicts the hold, if it is a lock and has not changed.
     pub(super) async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
         let key = &holding.key;
         let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
         if let Some(hold) = holding.hold_of(&seen.occupant()) {
-            // Who saw an end did not agree to delete what has none, and may be data.
+            // A caller who inspected a hold with an expiry did not agree to delete a value without one, which may be data.
             let same_end = hold.expiry.span().is_some() == seen.expires();
             if seen.is_later() {
                 return Ok(Eviction::Refused(unread::not_ended(key)));
             }
             let Some(what) = seen.evicting() else {
-                return Ok(Eviction::Refused(format!("{} is no lock, and is left as it is", seen.occupant())));
+                return Ok(Eviction::Refused(format!("{} is not a lock, and was not changed", seen.occupant())));
             };
             if what != Evicting::Ours && !same_end {
                 return Ok(Eviction::Changed(Some(Box::new(seen.holding(key, self.clock.wall_micros())))));
@@ -36,10 +36,10 @@ impl Redis {
             self.link.note_unread(&wire, &answer);
             let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
             if evicted == Evicted::Yes {
-                // The server does not tell the connection that made a change of its own change.
+                // The server does not report a change to the connection that made it.
                 self.link.push_handler.changed(key);
                 if left == Remaining::More {
-                    // Nobody ever holds under this.
+                    // No holder uses this id.
                     let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
                 }
                 return Ok(Eviction::Evicted);

@@ -1,17 +1,17 @@
-//! What an error of the server or the driver means, on every version.
+//! Classifies the errors of the server and the driver, for all versions.
 
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// The first word of an error, where it has one of its own.
+/// Errors that are identified by their code.
 const CODES: [(&str, Fault); 17] = [
     ("NOAUTH", Fault::Denied),
     ("WRONGPASS", Fault::Denied),
     ("NOPERM", Fault::Denied),
-    // Protected mode: only connections from its own machine are let in.
+    // Protected mode: only local connections are accepted.
     ("DENIED", Fault::Denied),
     ("READONLY", Fault::ReadOnly),
-    // A server that is demoted ends the waits of its clients, and refuses new ones.
+    // A demoted server ends the blocked requests of its clients, and refuses new ones.
     ("UNBLOCKED", Fault::ReadOnly),
     ("LOADING", Fault::Loading),
     ("OOM", Fault::Full),
@@ -26,10 +26,10 @@ const CODES: [(&str, Fault); 17] = [
     ("CROSSSLOT", Fault::Unsupported),
 ];
 
-/// What only the text tells: the code is `ERR`, or there is none.
+/// Errors that are identified by their text: the code is `ERR`, or there is none.
 const TEXTS: [(&str, Fault); 12] = [
     ("invalid password", Fault::Denied),
-    // A command or a key inside a script: up to Redis 7.0, and from 7.2 and in Valkey.
+    // A command or a key in a script: up to Redis 7.0, and from 7.2 and in Valkey.
     ("The user executing the script", Fault::Denied),
     ("ACL failure in script", Fault::Denied),
     ("WAIT cannot be used with replica", Fault::ReadOnly),
@@ -37,16 +37,17 @@ const TEXTS: [(&str, Fault); 12] = [
     ("DB index is out of range", Fault::Unsupported),
     (LAST_TOKEN, Fault::Unsupported),
     ("SELECT is not allowed in cluster mode", Fault::Unsupported),
-    // Renamed, or a server that is not quite Redis: inside a script, of Redis and of Valkey, and the scripts themselves.
+    // The command is renamed, or the server is only similar to Redis: in a script, of Redis and of Valkey, and the scripts
+    // themselves.
     ("nknown Redis command called from", Fault::Unsupported),
     ("nknown command called from", Fault::Unsupported),
     ("unknown command 'EVAL", Fault::Unsupported),
     ("unknown command `EVAL", Fault::Unsupported),
 ];
 
-/// What to do, where the server's words do not say it.
+/// The remedy, if the error of the server does not contain it.
 const REMEDIES: [(&str, &str); 11] = [
-    // The server explains HELLO instead, which nobody has typed.
+    // The server's text is about HELLO, which the user did not send.
     ("NOAUTH", "it wants a password, in the URL before the host: [USER]:PASSWORD@HOST"),
     ("MOVED", CLUSTER),
     ("ASK", CLUSTER),
@@ -69,12 +70,12 @@ const CLUSTER: &str = "this is a node of a Redis Cluster, which redis:// does no
 const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/en/operations.md lists them";
 const COMMANDS: &str = "the scripts need every command that docs/en/operations.md lists, under its own name";
 
-/// What kind of "could not tell" an error of the driver is.
+/// The kind of fault of a driver error.
 pub(crate) fn fault_of(error: &RedisError) -> Fault {
     if error.is_timeout() {
         return Fault::Timeout;
     }
-    // Before what the connection came to: a certificate does not become another one by trying again.
+    // This check comes first: a retry does not change a certificate.
     if certificate_error(error).is_some() {
         return Fault::Unsupported;
     }
@@ -95,34 +96,34 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
 pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
     let fault = fault_of(error);
     let detail = match fault {
-        // The words of the driver say no more than the fault does.
+        // The driver's text adds nothing to the fault.
         Fault::Timeout => String::new(),
         _ => words(error),
     };
     Unknown::new(node, fault, detail)
 }
 
-/// What is wrong with the server's certificate, if it was refused here.
+/// The error of the server's certificate, if it was rejected.
 fn certificate_error(error: &RedisError) -> Option<String> {
     let text = error.to_string();
     let (_, why) = text.split_once("invalid peer certificate: ")?;
     Some(why.split(['(', ')']).next().unwrap_or(why).trim().to_owned())
 }
 
-/// The server's own words, without the driver's frame.
+/// The text of the server, without the additions of the driver.
 pub(crate) fn words(error: &RedisError) -> String {
     if let Some(why) = certificate_error(error) {
         return format!("its certificate is not trusted: {why}; ca=FILE in the URL names the authority that signed it");
     }
     match error.code() {
         Some(code) => Words::of(code, error.detail()).for_people(),
-        None if error.kind() == ErrorKind::Parse => "what it answers is not the Redis protocol".to_owned(),
+        None if error.kind() == ErrorKind::Parse => "its reply is not the Redis protocol".to_owned(),
         None => error.to_string(),
     }
 }
 
-/// An error as the server means it. What a script passes on is in a frame that differs from version to version: Redis 6.2
-/// puts the code into the middle of the text, 7 and later add the place in the script, Valkey without a digest.
+/// An error of the server. Errors from scripts have additions that depend on the version: Redis 6.2
+/// puts the code into the middle of the text, 7 and later append the position in the script, Valkey without a digest.
 #[derive(Debug, PartialEq, Eq)]
 struct Words {
     code: String,
@@ -133,7 +134,7 @@ impl Words {
     fn of(code: &str, detail: Option<&str>) -> Self {
         let line = detail.map_or_else(|| code.to_owned(), |detail| format!("{code} {detail}"));
         let line = without_place(without_frame(&line)).trim_start_matches('-');
-        // What a script raises by itself has a code already, and gets another one.
+        // An error raised by a script has a code, and gets another one.
         let line = line.strip_prefix("ERR ").filter(|rest| has_code(rest)).unwrap_or(line);
         let code = code_of(line).unwrap_or_default();
         Self { code: code.to_owned(), text: line[code.len()..].trim_start().to_owned() }
@@ -177,7 +178,7 @@ fn without_place(line: &str) -> &str {
         .map_or(line, |(words, _)| words)
 }
 
-/// Whether the text after a code begins with one. Other words may be in capitals, too: `ERR DB index is out of range`.
+/// Whether the text after a code starts with a code. Other words may be in capitals, too: `ERR DB index is out of range`.
 fn has_code(line: &str) -> bool {
     code_of(line).is_some_and(|word| word == "ERR" || CODES.iter().any(|(code, _)| *code == word))
 }
@@ -192,8 +193,8 @@ fn code_of(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// As servers send them, without the first character. The first column names those that do.
-    const HEARD: &[(&str, &str, Fault)] = &[
+    /// Errors as servers send them, without the first character. The first column names the versions.
+    const SAMPLES: &[(&str, &str, Fault)] = &[
         (
             "6.2",
             "ERR Error running script (call to f_db8d): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
@@ -304,34 +305,34 @@ mod tests {
     }
 
     #[test]
-    fn an_error_means_the_same_in_the_words_of_every_version() {
-        for (version, line, fault) in HEARD {
+    fn errors_of_all_versions_are_classified_equally() {
+        for (version, line, fault) in SAMPLES {
             assert_eq!(heard(line).fault(), *fault, "{version}: {line}");
         }
     }
 
     #[test]
-    fn people_are_told_the_servers_words_without_the_frame_of_the_script() {
-        for (version, line, _) in HEARD {
-            let told = heard(line).for_people();
-            assert!(!told.contains("user_script") && !told.contains("call to"), "{version}: {told}");
+    fn messages_contain_the_server_text_without_script_additions() {
+        for (version, line, _) in SAMPLES {
+            let message = heard(line).for_people();
+            assert!(!message.contains("user_script") && !message.contains("call to"), "{version}: {message}");
         }
-        let told = |line| heard(line).for_people();
-        assert_eq!(told(HEARD[10].1), "OOM command not allowed when used memory > 'maxmemory'.");
-        for raised in [HEARD[HEARD.len() - 3].1, HEARD[HEARD.len() - 2].1] {
-            assert_eq!(told(raised), "ERR fencelock: the fencing token");
+        let message = |line| heard(line).for_people();
+        assert_eq!(message(SAMPLES[10].1), "OOM command not allowed when used memory > 'maxmemory'.");
+        for raised in [SAMPLES[SAMPLES.len() - 3].1, SAMPLES[SAMPLES.len() - 2].1] {
+            assert_eq!(message(raised), "ERR fencelock: the fencing token");
         }
     }
 
     #[test]
-    fn what_is_permanent_comes_with_what_to_do() {
-        let told = |line| heard(line).for_people();
+    fn permanent_errors_contain_a_remedy() {
+        let message = |line| heard(line).for_people();
         assert!(
-            told("MOVED 866 127.0.0.1:7001")
+            message("MOVED 866 127.0.0.1:7001")
                 .ends_with("is a node of a Redis Cluster, which redis:// does not support yet")
         );
-        assert!(told("ERR DB index is out of range").contains("0 is the default"));
-        assert!(told("NOAUTH HELLO must be called with").starts_with("NOAUTH: it wants a password"));
-        assert!(told(HEARD[3].1).contains("the 'set' command: allow this user the commands in the scripts"));
+        assert!(message("ERR DB index is out of range").contains("0 is the default"));
+        assert!(message("NOAUTH HELLO must be called with").starts_with("NOAUTH: it wants a password"));
+        assert!(message(SAMPLES[3].1).contains("the 'set' command: allow this user the commands in the scripts"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a server says of itself, without judging it.
+//! The facts that a server reports, without assessment.
 
 use super::Redis;
 use super::session::Session;
@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, Value};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A pause in one of them, of a scheduler or of a network, is not taken for a clock that is off.
+/// Several samples, so that a pause of a scheduler or a network is not mistaken for a clock difference.
 const CLOCK_SAMPLES: usize = 3;
 
 pub(crate) async fn look(redis: &Redis, session: &Session) -> Health {
@@ -29,7 +29,7 @@ fn host(redis: &Redis) -> Option<String> {
     }
 }
 
-/// The best of a few; `None` if the server does not tell its time.
+/// The best of several samples; `None` if the server does not report its time.
 pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffset> {
     let mut best: Option<ClockOffset> = None;
     for _ in 0..CLOCK_SAMPLES {
@@ -49,7 +49,7 @@ fn micros(value: &Value) -> Option<u64> {
     Some(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
-/// What `INFO` answers, by name.
+/// The fields of `INFO` by name.
 pub(crate) fn fields(info: &str) -> HashMap<String, String> {
     info.lines()
         .filter_map(|line| line.trim().split_once(':'))
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_time_is_too_late() {
+    fn every_time_is_accepted() {
         let time = |seconds: &str, micros: &str| {
             micros_of(&[seconds, micros].map(|text| Value::BulkString(text.as_bytes().to_vec())))
         };

@@ -12,31 +12,31 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Keeps one session alive, on demand: the next request after a break dials again.
+/// Keeps one session alive on demand: the next request after a disconnect connects again.
 ///
-/// No other reconnect loop is needed: waiters poll every second and holders renew. The driver's own loop could connect to
-/// another server unnoticed, and would repeat commands that may not be repeatable.
+/// No other reconnect loop is needed: waiters poll every second and holders renew. The loop of the driver could connect to
+/// another server without notice, and would repeat commands that may not be repeatable.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) target: Target,
     pub(crate) push_handler: Arc<PushHandler>,
-    /// The servers of its list, itself included; none where it stands alone.
+    /// The servers of its list, including itself; empty for a single server.
     pub(crate) peers: OnceLock<Arc<Peers>>,
     channel: String,
-    /// Whether the log says already that an entry could not be read.
+    /// Whether an unreadable entry has been logged.
     unread_logged: AtomicBool,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
-    /// Whether the log says what the server cannot do.
+    /// Whether missing features of the server are logged.
     tells: bool,
 }
 
 #[derive(Debug, Default)]
 struct Dial {
     sessions: u64,
-    /// The last attempt that failed, and when it ended.
+    /// The last failed attempt, and its end.
     failed: Option<(Moment, Unknown)>,
-    /// What was already said about the server in the log.
+    /// What has been logged about the server.
     told: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Link {
         Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, tells })
     }
 
-    /// One of a server that was met before.
+    /// A link to a server that was connected before.
     pub(crate) fn quiet(target: Target) -> Result<Self, fencelock_core::Invalid> {
         Ok(Self { tells: false, ..Self::new(target)? })
     }
@@ -62,8 +62,8 @@ impl Link {
         &self.target.name
     }
 
-    /// The live session, or a new one. However many ask while the server is away, one dials, and its failure is
-    /// everybody's answer: a hundred callers do not wait for a hundred timeouts.
+    /// Returns the live session, or a new one. If many callers wait while the server is unavailable, one connects, and its
+    /// error is the result for all: a hundred callers do not wait for a hundred timeouts.
     pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
         if let Some(session) = self.live() {
             return Ok(session);
@@ -96,8 +96,8 @@ impl Link {
         }
     }
 
-    /// Sends a script by its digest, and in full if the server does not know it: after a restart, a fail-over or
-    /// `SCRIPT FLUSH`. "No such script" means that nothing was carried out.
+    /// Sends a script by its digest, and in full if the server does not know it: after a restart, a failover or
+    /// `SCRIPT FLUSH`. The error NOSCRIPT means that the script was not executed.
     pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
         let answer = match session.send(call.by_digest()).await {
             Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
@@ -107,7 +107,7 @@ impl Link {
         answer
     }
 
-    /// What the marker says of the server of this session. It writes nothing.
+    /// Reads the marker of the server of this session. It writes nothing.
     pub(crate) async fn inspect_marker(
         &self,
         session: &Session,
@@ -132,8 +132,8 @@ impl Link {
         MarkerState::seen(node, quarantine, run_id, &Marker { epoch, until, quorum, nodes, version }, now_ms)
     }
 
-    /// For a claim that met a server without a marker of this run: begins its quarantine, and says in the log if it does not
-    /// serve. A server without any marker is only marked where that cannot be a list that nobody meant.
+    /// For a claim at a server without a marker of this run: starts its quarantine, and logs if the server does not
+    /// grant. A server without any marker is only marked if the list is confirmed.
     pub(crate) async fn handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
         // A client that trusts an unknown server asserts that the list is correct.
@@ -163,7 +163,7 @@ impl Link {
         }
     }
 
-    /// Says in the log, once, if a script came upon a waiter whose entry it could not read. `doctor` names each.
+    /// Logs once if a script found an unreadable waiter entry. `doctor` lists all.
     pub(crate) fn note_unread(&self, wire: &str, answer: &Value) -> Option<Unread> {
         let unread = Unread::of(answer)?;
         if !self.unread_logged.swap(true, Ordering::Relaxed) {
@@ -173,8 +173,8 @@ impl Link {
         Some(unread)
     }
 
-    /// Asks the marker whether the server of this session may grant, and writes it if it is not of this server. It is
-    /// harmless to do so again.
+    /// Checks the marker of the server of this session, and writes it if it belongs to another run. Repeating it is
+    /// harmless.
     async fn send_handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
         let run_id = session.server_info.run_id.as_str();
@@ -185,7 +185,7 @@ impl Link {
         MarkerState::read(node, quarantine, answer.map_err(|error| unknown(node, &error))?)
     }
 
-    /// Gives a dead session up, so that the next request dials, and tells everybody that messages may be missed.
+    /// Drops a dead session, so that the next request connects, and notifies the listeners that messages may be lost.
     pub(crate) fn check(&self, session: &Session) {
         if !session.is_dead() {
             return;
@@ -202,14 +202,14 @@ impl Link {
 
     fn live(&self) -> Option<Arc<Session>> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        // A request that was dropped may have been the last to use it.
+        // A cancelled request may have been the last user of the session.
         self.check(&live);
         (!live.is_dead()).then_some(live)
     }
 }
 
 impl Dial {
-    /// Says once what a server cannot do.
+    /// Logs once which features the server lacks.
     fn tell(&mut self, node: &str, session: &Session) {
         let server_info = &session.server_info;
         tracing::info!(
@@ -228,8 +228,8 @@ impl Dial {
     }
 }
 
-/// What the names of channels begin with on which clients of this prefix are woken: whoever may use those of one prefix cannot wake,
-/// or mislead, those of another. It is one word in what the scripts write.
+/// The prefix of the channels that wake clients of this key prefix: a user with access to the channels of one prefix cannot
+/// wake, or mislead, clients of another. It contains no space, as the scripts require.
 pub(crate) fn wake_channels(prefix: &str) -> String {
     let mut channel = String::from("fencelock:wake:");
     for c in prefix.chars() {
@@ -245,7 +245,7 @@ pub(crate) fn wake_channels(prefix: &str) -> String {
     channel
 }
 
-/// Without it a restart could not be noticed.
+/// A quarantine needs the run id to detect a restart.
 pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
     let refused = session
         .server_info

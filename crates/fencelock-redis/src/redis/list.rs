@@ -8,14 +8,14 @@ use super::{reply, script};
 use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
 use std::collections::BTreeMap;
 
-/// Keys asked for at one time when locks are listed.
+/// The number of keys per request when locks are listed.
 const SCAN_COUNT: u32 = 500;
 
-/// Where a list ends, so that no server fills this process's memory, or keeps it busy for ever.
+/// The limits of a list, so that a server cannot exhaust the memory of this process, or block it.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     locks: usize,
-    /// Answers to `SCAN`: each of them passes over about 500 keys, of any program.
+    /// Replies to `SCAN`: each covers about 500 keys of any program.
     pages: usize,
 }
 
@@ -27,11 +27,11 @@ impl Redis {
         self.list_within(BOUNDS).await
     }
 
-    /// Every lock of ours has had a fence, which lives on for a day. `SCAN` finds them without stopping the server. Each page is
-    /// looked at before the next is asked for: what is kept is what is held.
+    /// Every lock of fencelock has a fence, which persists for a day. `SCAN` finds the fences without blocking the server.
+    /// Each page is processed before the next is requested: only held locks are kept.
     async fn list_within(&self, bounds: Bounds) -> Result<Vec<Holding>, Unknown> {
         let session = self.session().await?;
-        // `SCAN` may name a key more than once.
+        // `SCAN` may return a key more than once.
         let (mut held, mut cursor) = (BTreeMap::new(), 0);
         for _ in 0..bounds.pages {
             let (next, names) = self.page(&session, cursor, "fence").await?;
@@ -49,7 +49,7 @@ impl Redis {
         Err(self.too_many(&format!("SCAN has not ended after {} answers", bounds.pages)))
     }
 
-    /// Names of side keys of that kind, any if it is "*", and where to go on; 0 if that was all.
+    /// Names of side keys of this kind, all kinds for "*", and the next cursor; 0 at the end.
     pub(super) async fn page(
         &self,
         session: &Session,
@@ -98,8 +98,8 @@ impl Redis {
     }
 }
 
-/// What the names of side keys look like. The server leaves out what lacks the prefix, where that stands in the name as it is; what it
-/// sends is looked at all the same.
+/// The pattern of the names of side keys. The server filters by the prefix, if it appears in the name unchanged; the
+/// result is checked in any case.
 fn pattern(prefix: &str, what: &str) -> String {
     if prefix.contains(['{', '}', '%']) {
         return format!("fencelock:*:{what}");
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(pattern("a{b", "fence"), "fencelock:*:fence");
     }
 
-    /// Each answer to `SCAN` names three other locks, and never is the last.
+    /// Each reply to `SCAN` returns three other locks, and none is the last.
     fn endless(held: bool) -> ScriptedServer {
         use std::sync::atomic::{AtomicU64, Ordering};
         let next = AtomicU64::new(1);
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scan_without_an_end_is_given_up_after_so_many_pages() {
+    async fn an_endless_scan_is_stopped_at_the_page_limit() {
         let told = refused(&endless(false), Bounds { locks: 10, pages: 50 }).await;
         assert!(told.contains("after 50 answers") && told.contains("prefix="), "{told}");
     }
 
     #[tokio::test]
-    async fn more_locks_than_are_listed_are_an_error_and_not_a_part_of_them() {
+    async fn too_many_locks_are_an_error_instead_of_a_partial_list() {
         let told = refused(&endless(true), Bounds { locks: 10, pages: 50 }).await;
         assert!(told.contains("more than 10 locks") && told.contains("prefix="), "{told}");
     }

@@ -1,21 +1,21 @@
-//! When a connection is given up: one that swallows requests does not break by itself.
+//! Detects dead connections: a connection that drops requests does not close by itself.
 //!
-//! Requests are answered in their order, so any answer is a sign of life for all that were sent before it. A request that
-//! was waited for in vain, with no answer to any other since it was sent, ends its connection: the next one goes over a new
-//! one at once. That costs a hand-shake where a server was only slow, and nothing is lost: who waits for an answer on the
-//! old connection still gets it.
+//! Requests are answered in order, so any reply proves that the connection was alive for all requests before it. A request
+//! without a reply in time, and without a reply to any other request since it was sent, ends its connection: the next
+//! request uses a new one immediately. This costs a handshake if the server was only slow, and loses nothing: a request on
+//! the old connection still receives its reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Whoever waited less than this and went away says nothing about the connection: a pause of a scheduler is as long.
+/// A request that was cancelled sooner proves nothing: a pause of a scheduler is as long.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// An answer that takes the usual time so many times over is not on its way any more.
+/// A reply that takes this many times the usual time is considered lost.
 const PATIENCE: u32 = 4;
 
-/// What the answers that came, and those that did not, say of a connection.
+/// What replies, and missing replies, show about a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Liveness {
     begun: Instant,
@@ -25,13 +25,13 @@ pub(crate) struct Liveness {
 #[derive(Debug, Default)]
 struct Inner {
     dead: AtomicBool,
-    /// When the last answer came, in microseconds since `begun`.
-    heard: AtomicU64,
-    /// How long an answer takes, in microseconds, the latest ones counting most; 0 before the first.
+    /// The time of the last reply, in microseconds since `begun`.
+    last_reply: AtomicU64,
+    /// The usual time of a reply, in microseconds, weighted toward recent ones; 0 before the first.
     usual: AtomicU64,
 }
 
-/// A request that is under way.
+/// A pending request.
 #[derive(Debug)]
 pub(crate) struct PendingRequest<'a> {
     liveness: &'a Liveness,
@@ -44,51 +44,51 @@ impl Liveness {
         Self { begun: Instant::now(), inner: Arc::default() }
     }
 
-    /// Whether the connection is given up.
+    /// Whether the connection is considered dead.
     pub(crate) fn is_dead(&self) -> bool {
         self.inner.dead.load(Ordering::Relaxed)
     }
 
-    /// Gives it up.
+    /// Marks the connection as dead.
     pub(crate) fn end(&self) {
         self.inner.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Gives it up if there was no answer at all since `asked`. Says whether it is given up.
+    /// Marks the connection as dead if no reply has arrived since `asked`. Returns whether it is dead.
     pub(crate) fn end_if_silent_since(&self, asked: Instant) -> bool {
-        if micros(asked - self.begun) >= self.inner.heard.load(Ordering::Relaxed) {
+        if micros(asked - self.begun) >= self.inner.last_reply.load(Ordering::Relaxed) {
             self.end();
         }
         self.is_dead()
     }
 
-    /// Longer than answers usually take.
+    /// Longer than the usual time of a reply.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_micros(self.inner.usual.load(Ordering::Relaxed)) * PATIENCE
     }
 
-    /// A request goes out. If it is dropped without an answer after a good while, nobody will hear of that otherwise.
+    /// Starts a request. A request that is cancelled after a long wait without a reply counts as unanswered.
     pub(crate) fn ask(&self) -> PendingRequest<'_> {
         PendingRequest { liveness: self, at: Instant::now(), answered: false }
     }
 }
 
 impl PendingRequest<'_> {
-    /// Its answer came, whatever it says.
+    /// The reply has arrived, whatever its content.
     pub(crate) fn answered(mut self) {
         self.answered = true;
-        let Inner { heard, usual, .. } = &*self.liveness.inner;
-        heard.fetch_max(micros(self.liveness.begun.elapsed()), Ordering::Relaxed);
+        let Inner { last_reply, usual, .. } = &*self.liveness.inner;
+        last_reply.fetch_max(micros(self.liveness.begun.elapsed()), Ordering::Relaxed);
         let took = micros(self.at.elapsed()).max(1);
         let before = usual.load(Ordering::Relaxed);
-        // Two that come at once may lose one of them, which is as good.
+        // Concurrent updates may lose one sample, which is harmless.
         usual.store(
             if before == 0 { took } else { before.saturating_mul(7).saturating_add(took) / 8 },
             Ordering::Relaxed,
         );
     }
 
-    /// Its time limit is over.
+    /// The timeout of the request has expired.
     pub(crate) fn timed_out(mut self) {
         self.answered = true;
         self.liveness.end_if_silent_since(self.at);
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_time_limit_ends_a_silent_connection_and_no_other() {
+    async fn a_timeout_closes_only_a_silent_connection() {
         let liveness = Liveness::new();
         let (slow, quick) = (liveness.ask(), liveness.ask());
         advance(ms(900)).await;
         quick.answered();
         advance(ms(100)).await;
         slow.timed_out();
-        assert!(!liveness.is_dead(), "another request was answered meanwhile");
+        assert!(!liveness.is_dead(), "another request was answered");
         let lost = liveness.ask();
         advance(ms(1000)).await;
         lost.timed_out();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_soon_says_nothing_and_who_waited_in_vain_ends_it() {
+    async fn an_early_cancellation_proves_nothing_and_a_late_one_closes_the_connection() {
         let liveness = Liveness::new();
         let impatient = liveness.ask();
         advance(ms(99)).await;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_far_away_has_its_time() {
+    async fn a_distant_server_has_a_longer_timeout() {
         let liveness = Liveness::new();
         for _ in 0..3 {
             let asked = liveness.ask();

@@ -4,31 +4,31 @@ use super::script::WIRE;
 use fencelock_core::{FencingToken, HolderId, TokenBlock};
 use std::time::Duration;
 
-/// What a message tells.
+/// The meaning of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
     /// A key was handed over.
     Grant(Grant<'a>),
-    /// It cannot be read, so it proves nothing: whoever waits for this key must ask.
+    /// An unreadable message, which proves nothing: waiters of this key must poll.
     Hint { key: &'a str },
-    /// It is no message of any version.
+    /// Not a message of any version.
     Garbage,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant<'a> {
-    /// The run id of the server that handed over.
+    /// The run id of the server that handed the key over.
     pub(crate) server: &'a str,
     pub(crate) holder: HolderId,
     pub(crate) tokens: TokenBlock,
     pub(crate) lease: Duration,
-    /// As it is on the wire.
+    /// The key as it appears on the server.
     pub(crate) key: &'a str,
 }
 
 impl<'a> Message<'a> {
-    /// `<version> <run id> <holder id> <last token> <how many> <lease, ms>`, a tab and the key, as `advance` in the scripts writes it.
-    /// The key follows a tab in every version from 1 on. In version 0 it is the sixth word.
+    /// `<version> <run id> <holder id> <last token> <count> <lease, ms>`, a tab and the key, as `advance` in the scripts
+    /// writes it. The key follows a tab in every version from 1 on. In version 0, it is the sixth word.
     pub(crate) fn read(text: &'a str) -> Self {
         let (words, key) = match text.split_once('\t') {
             Some((words, key)) => (words, Some(key)),
@@ -50,7 +50,7 @@ impl<'a> Grant<'a> {
         let last: FencingToken = words.next()?.parse().ok()?;
         let tokens = TokenBlock::ending(last, words.next()?.parse().ok()?);
         let lease = Duration::from_millis(words.next()?.parse().ok()?);
-        // More than these words is of a later version, whatever the first says.
+        // A message with more words belongs to a later version, whatever its version field.
         words.next().is_none().then_some(Self { server, holder, tokens, lease, key })
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_version_is_a_hint_about_its_key() {
+    fn a_message_of_another_version_is_a_hint() {
         let id = id();
         for text in [
             format!("2 5e4f {id} 1780000000000001 1 3000\tk y"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_are_no_grant() {
+    fn invalid_numbers_are_not_a_grant() {
         let id = id();
         for words in
             ["s 0 1 1", "s 1 0 1", "s 1 1", "s 1 1 -1", "s 9007199254740992 1 1"].map(|rest| rest.split_once(' '))

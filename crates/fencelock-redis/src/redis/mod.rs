@@ -1,10 +1,10 @@
 //! Locks on one Redis server.
 //!
-//! How it works: every decision is a Lua script, so it is one atomic step on the server; the scripts are in `lua/`, one
-//! file each. The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. To every
-//! other program that takes locks with `SET key value NX PX` and frees them by comparing the value first, it is just
-//! such a lock. Beside it live a fencing token, a line of waiters and what is known of each waiter, in the same hash slot.
-//! A release hands the key to the first waiter in the same script, and tells it on the channel of its client.
+//! Every decision is a Lua script, and so an atomic step on the server; the scripts are in `lua/`, one
+//! file each. The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other
+//! programs that lock with `SET key value NX PX` and compare the value before they delete it see a normal
+//! lock. Next to it are a fencing token, a queue of waiters and their entries, in the same hash slot.
+//! A release hands the key to the first waiter in the same script, and publishes that on the channel of its client.
 
 mod ack_writer;
 mod acks;
@@ -60,7 +60,7 @@ use session::Session;
 use std::sync::Arc;
 pub(crate) use target::{Role, Target};
 
-/// How often a script is sent again that had more to do than one call may: enough for 100,000 dead waiters.
+/// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
 const MOST_STEPS: usize = 4096;
 
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
@@ -71,37 +71,37 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Reads `redis://[user:password@]host[:port][/db][?option=value&...]` or `rediss://` for TLS, and connects.
+    /// Parses `redis://[user:password@]host[:port][/db][?option=value&...]` or `rediss://` for TLS, and connects.
     ///
     /// | option | meaning |
     /// |---|---|
-    /// | `prefix=P` | put before every key, to share locks with programs that do so |
+    /// | `prefix=P` | a prefix of every key, to share locks with programs that use one |
     /// | `compat=LIBRARY` | the prefix that this library uses: `redlock.net`, `pottery`, `redis-semaphore`, `php-lock`, `laravel:PREFIX`, `shedlock:ENV` |
-    /// | `timeout=MS` | longest wait for a connection or an answer, 1000 ms unless set |
-    /// | `protocol=resp2` | do without RESP3 |
-    /// | `push=off` | do without wake-ups: waiters only poll |
-    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
-    /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
+    /// | `timeout=MS` | the timeout of a connection attempt or a reply; 1000 ms by default |
+    /// | `protocol=resp2` | do not use RESP3 |
+    /// | `push=off` | no wake-ups: waiters only poll |
+    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off by default |
+    /// | `acks_timeout=MS` | the timeout of the replicas; the same as `timeout=` by default |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
-    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate that this client shows, and its private key, both PEM |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate of this client, and its private key, both PEM |
     /// | `password_file=FILE` | the password is the first line of this file |
-    /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any, for the longest TTL |
-    /// | `max_ttl=MS` | with a quarantine: the longest TTL that a lock may have; 60000 ms unless set |
-    /// | `trust_empty=true` | with a quarantine: a server that nobody has used has forgotten nothing |
+    /// | `quarantine=on` | a server that may have lost its locks grants nothing for the longest TTL |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL of a lock; 60000 ms by default |
+    /// | `trust_empty=true` | with a quarantine: an unused server has lost nothing |
     ///
     /// # Errors
-    /// [`ConnectError::Url`] for a URL that cannot be used, [`ConnectError::Unknown`] if the server does
-    /// not answer, refuses the credentials, or belongs to others ([`fencelock_core::Fault::Misconfigured`]).
+    /// [`ConnectError::Url`] for an invalid URL, [`ConnectError::Unknown`] if the server does
+    /// not answer, rejects the credentials, or belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
     pub async fn open(url: &str) -> Result<Self, ConnectError> {
         let redis = Self::lazy(url)?;
         redis.greet().await?;
         Ok(redis)
     }
 
-    /// As [`Redis::open`], but connects with the first request.
+    /// Like [`Redis::open`], but connects with the first request.
     ///
     /// # Errors
-    /// [`Invalid`] for a URL that cannot be used.
+    /// [`Invalid`] for an invalid URL.
     pub fn lazy(url: &str) -> Result<Self, Invalid> {
         Self::at(Target::parse(url)?)
     }
@@ -110,7 +110,7 @@ impl Redis {
         Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
     }
 
-    /// Connects, and looks whether the server is the one that it is taken for. One in quarantine is, and one without a marker.
+    /// Connects, and checks that the server belongs to this set. A server in quarantine does, and one without a marker.
     pub(crate) async fn greet(&self) -> Result<(), Unknown> {
         let session = self.session().await?;
         if let Some(quarantine) = self.quarantine() {
@@ -120,7 +120,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Which run of which server it is, whatever address it is reached by.
+    /// The run id of the server, which does not depend on its address.
     pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
         let session = self.session().await?;
         Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
@@ -130,7 +130,7 @@ impl Redis {
         self.link.target.quarantine.as_ref()
     }
 
-    /// The same server over connections of their own. Without wake-ups and replicas, they are open after fewer trips.
+    /// The same server with separate connections. Without wake-ups and replicas, they need fewer round trips to open.
     fn for_releases(&self) -> Option<Self> {
         let link = Link::quiet(self.link.target.for_releases()).ok()?;
         Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
@@ -143,7 +143,7 @@ impl Redis {
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
-        // What comes after it is sent over it.
+        // Later requests use this session.
         self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
     }
 
@@ -164,13 +164,13 @@ impl Redis {
             self.watch_foreign(&session, &claim.key, &answer).await;
             return self.confirmed(&session, claim, answer).await;
         }
-        // Between the two the lease may have ended.
+        // The lease may have ended between the two.
         let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
         self.confirmed(&session, claim, answer).await
     }
 
-    /// Gives up a hold or a place in line. Dead waiters may stand before the next live one, more than one script passes over: then
-    /// the line is moved on until somebody has the key, or nobody waits. If this is dropped before, whoever polls goes on with it.
+    /// Releases a hold or leaves the queue. If there are more dead waiters than one script skips,
+    /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
         let release = || self.call(|epoch_check| script::release(&wire, holder, now, epoch_check));
@@ -181,14 +181,14 @@ impl Redis {
             if left == Remaining::None {
                 break;
             }
-            // It was carried out, so what becomes of the rest is no answer to this.
+            // The release was executed, so a later error is not its result.
             let Ok(again) = release().await else { break };
             left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
         Ok(answer)
     }
 
-    /// With `acks`, a grant is renewed at once where renewals are confirmed, and counts if that one is.
+    /// With `acks`, a grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does.
     async fn confirmed(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
         if session.acks.is_none() || !matches!(answer, Acquire::Granted { .. }) {
             return Ok(answer);
@@ -198,9 +198,9 @@ impl Redis {
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(answer),
             Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
-            // Only a poll can tell what became of it since.
+            // Only a poll can determine the current state.
             Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
-                Err(Unknown::new(self.link.node(), Fault::Timeout, "it was over before replicas could confirm it"))
+                Err(Unknown::new(self.link.node(), Fault::Timeout, "the lease ended before replicas confirmed it"))
             }
         }
     }
@@ -213,7 +213,7 @@ impl Redis {
         Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
     }
 
-    /// `None` if the key is the holder's already and a poll must confirm it.
+    /// `None` if the claim already holds the key and a poll must confirm it.
     async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
         let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
         if let Some(quarantine) = self.quarantine() {
@@ -232,8 +232,8 @@ impl Redis {
         Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
     }
 
-    /// A server that does not know us is greeted and asked once more, over the same connection: another one might lead to
-    /// another server.
+    /// If the server requires a handshake, sends it and repeats the claim on the same connection, because another one might
+    /// lead to another server.
     async fn ask_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
         let node = self.link.node();
         let answer = self.ask_once(session, claim).await?;
@@ -266,7 +266,7 @@ impl Redis {
         self.link.call(session, &call).await.map_err(|error| self.unknown(&error))
     }
 
-    /// A foreign holder wakes nobody when it is done. For the first waiter, the server is asked to tell of the change.
+    /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
     async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
         let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
         if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
@@ -311,7 +311,7 @@ impl Redis {
         Ok(answer)
     }
 
-    /// A server that may have forgotten calls nothing free.
+    /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
         let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
         match Refusal::read(self.link.node(), self.quarantine(), &answer)? {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The nodes of a quorum, one URL each. They connect with the first request.
 ///
 /// # Errors
-/// [`Invalid`] for a URL that cannot be used, a server that is named twice, and nodes that differ in their longest TTL.
+/// [`Invalid`] for an invalid URL, a server that is listed twice, and nodes that differ in their longest TTL.
 pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
     let members: Vec<Redis> = targets(urls)?.into_iter().map(Redis::at).collect::<Result<_, _>>()?;
     let links: Vec<_> = members.iter().map(|member| Arc::clone(&member.link)).collect();
@@ -29,7 +29,7 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
         let target = Target::parse_as(Role::Member, url)?;
         let address = target.address();
         if targets.iter().any(|other| other.address() == address) {
-            return Err(Invalid::new(format!("{address} is named twice: a quorum is made of different servers")));
+            return Err(Invalid::new(format!("{address} is listed twice: a quorum is made of different servers")));
         }
         targets.push(target);
     }
@@ -46,7 +46,7 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
     Ok(targets)
 }
 
-/// Writes on every server that it belongs to this set, once all of them have answered.
+/// Registers every server as a node of this set, once all of them have answered.
 ///
 /// # Errors
 /// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written then, unless it says so.
@@ -61,7 +61,7 @@ pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result
         if let Some(twin) = nodes[..number].iter().find(same) {
             let (one, other) = (twin.link.node(), node_setup.link.node());
             return Err(Invalid::new(format!(
-                "{one} and {other} are the same server: a quorum is made of servers that fail one by one"
+                "{one} and {other} are the same server: the servers of a quorum must be independent"
             ))
             .into());
         }
@@ -77,13 +77,17 @@ pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result
         return Ok(registered);
     }
     for failure in &mut failed {
-        failure.detail =
-            format!("{}; {} of {} nodes are set up: do it again", failure.detail, registered.len(), nodes.len());
+        failure.detail = format!(
+            "{}; {} of {} nodes are registered: repeat the command",
+            failure.detail,
+            registered.len(),
+            nodes.len()
+        );
     }
     Err(Unknown::of_nodes(failed).into())
 }
 
-/// Connects to all, and to none if one does not answer.
+/// Connects to all servers, and fails if one does not answer.
 async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, ConnectError> {
     let mut tasks = Vec::new();
     for target in targets {
@@ -99,17 +103,17 @@ async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, ConnectErro
     if causes.is_empty() { Ok(nodes) } else { Err(Unknown::of_nodes(causes).into()) }
 }
 
-/// A connected node that is about to be registered.
+/// A connected node before its registration.
 struct NodeSetup {
     link: Link,
     quarantine: Quarantine,
     session: Arc<Session>,
-    /// The list of nodes that its marker names.
+    /// The list of nodes in its marker.
     was_in: Option<String>,
 }
 
 impl NodeSetup {
-    /// Connects without shaking hands, which would write.
+    /// Connects without a handshake, which would write.
     async fn find(mut target: Target) -> Result<Self, Unknown> {
         let name = target.name.clone();
         let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
@@ -126,8 +130,8 @@ impl NodeSetup {
         Ok(Self { link, quarantine, session, was_in })
     }
 
-    /// Whether `other` comes from a list that this node was not in: what that list granted is not known here, and a node
-    /// that this one replaces may have granted it a moment ago.
+    /// Whether `other` comes from a list without this node: the grants of that list are unknown here, and a node
+    /// that this one replaces may have granted a lock recently.
     fn joins(&self, other: &Self) -> bool {
         let own = other.link.target.address();
         match other.was_in.as_deref() {

@@ -1,8 +1,8 @@
-//! The servers of one list, when a claim meets one of them that has no marker.
+//! The other servers of a list, for a claim at a server without a marker.
 //!
-//! It may have been restarted empty; then its quarantine must begin, or it would never serve again. Or it is new, and in this list
-//! by a slip of the finger: then it may not be marked, or it would belong to a set that nobody meant. What tells these apart
-//! is the other servers.
+//! The server may have been restarted empty; then its quarantine must start, or it would never serve again. Or it is new, and
+//! listed by mistake: then it must not be marked, because it would belong to an unintended set. The other servers
+//! decide between the two.
 
 use super::link::Link;
 use super::quarantine::MarkerState;
@@ -13,30 +13,30 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long an answer counts: all nodes of a list that is new ask at once.
+/// How long an answer is valid: all nodes of a new list ask at the same time.
 const FRESH: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     links: std::sync::Mutex<Vec<Weak<Link>>>,
-    /// A server has said that it belongs to this set: somebody has set it up.
+    /// A server has confirmed that it belongs to this set, so the set is in use.
     set_up: AtomicBool,
-    /// Why the last attempt was refused, and when. One asks, and its answer is everybody's.
+    /// Why the last attempt was refused, and when. One caller asks, and all use its answer.
     refused: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
 }
 
 impl Peers {
-    /// Makes these links the nodes of one list.
+    /// Links the nodes of one list.
     pub(crate) fn link_all(links: &[Arc<Link>]) {
         let peers = Arc::new(Self::default());
         *peers.links.lock().unwrap_or_else(PoisonError::into_inner) = links.iter().map(Arc::downgrade).collect();
         for link in links {
-            // It is set once, before anybody uses the link.
+            // It is set once, before the link is used.
             let _ = link.peers.set(Arc::clone(&peers));
         }
     }
 
-    /// Whether a server that has no marker may be marked: another one says that it belongs to this set, or all of them answer and
+    /// Whether a server without a marker may be marked: another server belongs to this set, or all of them answer and
     /// none has a marker.
     pub(crate) async fn may_mark(&self, unmarked: &Link) -> Result<(), Unknown> {
         if self.set_up.load(Ordering::Relaxed) {
@@ -70,7 +70,7 @@ impl Peers {
         let mut asked = JoinSet::new();
         for link in links.iter().filter_map(Weak::upgrade) {
             asked.spawn(async move {
-                // The claim that waits for this has a time limit too.
+                // The waiting claim has a timeout too.
                 let limit = link.target.limit / 2;
                 let answer = timeout(limit, look(&link)).await;
                 let silent = || Unknown::new(link.node(), Fault::Timeout, "");
@@ -89,7 +89,7 @@ async fn look(link: &Link) -> Result<MarkerState, Unknown> {
     }
 }
 
-/// What keeps `unmarked` from being marked; for the others, whether they belong to another set.
+/// Why `unmarked` must not be marked; for the others, whether they belong to another set.
 fn refusal(unmarked: &str, others: &[(String, bool)]) -> Option<Unknown> {
     let named = |of_another_set: bool| {
         let names =
@@ -103,7 +103,7 @@ fn refusal(unmarked: &str, others: &[(String, bool)]) -> Option<Unknown> {
     }
     (!silent.is_empty()).then(|| {
         let why = format!(
-            "it may have forgotten its locks: restarted, flushed or new. It is not marked before {silent} answers or another \
+            "it may have lost its locks: restarted, flushed or new. It is not marked before {silent} answers or another \
              node says that it belongs to this set; if the list is right, `fencelock init`"
         );
         Unknown::new(unmarked, Fault::Quarantined, why)

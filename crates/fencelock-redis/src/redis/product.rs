@@ -1,9 +1,9 @@
-//! Which program a server is: several speak the protocol of Redis, under a version of Redis that they claim to be like.
+//! The program of a server: several use the protocol of Redis, and report a compatible Redis version.
 
 use fencelock_core::{Finding, Level};
 use std::collections::HashMap;
 
-/// `Valkey 9.1.2`, `Redis 8.2.3`. Others than Redis have a version of their own beside `redis_version`.
+/// `Valkey 9.1.2`, `Redis 8.2.3`. Other products report their own version in addition to `redis_version`.
 pub(super) fn product(info: &HashMap<String, String>, claimed: &str) -> String {
     for name in ["Valkey", "Dragonfly", "KeyDB"] {
         let lower = name.to_lowercase();
@@ -21,21 +21,21 @@ pub(super) fn product(info: &HashMap<String, String>, claimed: &str) -> String {
     }
 }
 
-/// Something to say only where the server does not stand alone.
+/// A finding if the server is not a standalone server.
 pub(super) fn mode(info: &HashMap<String, String>) -> Option<Finding> {
     let mode = info.get("redis_mode").or_else(|| info.get("server_mode"))?;
     match mode.as_str() {
         "cluster" => Some(Finding::new(
             Level::Warning,
             "cluster",
-            "cluster mode is on: keys in the slots of other servers cannot be locked here, and a slot that moves loses its locks",
-            "use a server that stands alone, or several with redlock://",
+            "cluster mode is on: keys in the slots of other servers cannot be locked here, and a moved slot loses its locks",
+            "use a standalone server, or several with redlock://",
         )),
         "sentinel" => Some(Finding::new(
             Level::Failure,
             "sentinel",
-            "this is a Sentinel, which keeps no keys",
-            "use the address of the master that it watches",
+            "this is a Sentinel, which stores no keys",
+            "use the address of its master",
         )),
         _ => None,
     }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_does_not_stand_alone_is_worth_a_word() {
+    fn a_standalone_server_has_no_finding() {
         let level = |info: &str| mode(&fields(info)).map(|finding| finding.level);
         assert_eq!(level("redis_mode:standalone\r\n"), None);
         assert_eq!(level("redis_mode:cluster\r\n"), Some(Level::Warning));

@@ -1,4 +1,4 @@
-//! What answers at an address where Redis should, told by its first bytes: the driver's errors do not tell.
+//! Detects the protocol of a server that is not Redis by its first bytes, because the errors of the driver do not show it.
 
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
@@ -10,22 +10,22 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A Redis command, and the end of a request to whatever goes by lines.
+/// A Redis command, and the end of a request of a line-based protocol.
 const PLAIN: &[u8] = b"PING\r\n\r\n";
-/// More is not needed to tell, and what is shown to people is short.
+/// More bytes are not needed, and keep the message short.
 const ENOUGH: usize = 64;
 
-/// What the first bytes of an answer belong to.
+/// The protocol of the first bytes of a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Speaks {
     Redis,
     Tls,
     Http,
-    /// Something else, which begins like this.
+    /// Another protocol, with its first bytes.
     Other(String),
 }
 
-/// Whether another protocol could be the reason of this error.
+/// Whether another protocol could cause this error.
 pub(crate) fn may_explain(error: &RedisError) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
     if error.kind() == ErrorKind::Parse {
@@ -34,12 +34,12 @@ pub(crate) fn may_explain(error: &RedisError) -> bool {
     let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     match io.map(std::io::Error::kind) {
         Some(kind) => matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | InvalidData | UnexpectedEof),
-        // The driver's own word for a connection that ended, or one of TLS.
+        // The error of the driver for a closed connection, or of TLS.
         None => error.is_io_error(),
     }
 }
 
-/// Why no Redis can be spoken to at this address in this way, if that is so. Nothing is said of what cannot be told.
+/// Why this address does not accept Redis with this scheme, if it is known.
 pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
     let (host, port, tls) = match target.client.get_connection_info().addr() {
         ConnectionAddr::Tcp(host, port) => (host.as_str(), *port, false),
@@ -58,8 +58,8 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
                 .to_owned()
         }
         (Speaks::Tls, false) => "this port speaks TLS: use rediss:// (redlock+tls:// for a quorum)".to_owned(),
-        (Speaks::Http, _) => "an HTTP server answers there, and no Redis: check host and port".to_owned(),
-        (Speaks::Other(text), _) => format!("what answers there is no Redis, but says {text:?}: check host and port"),
+        (Speaks::Http, _) => "this is an HTTP server, not Redis: check host and port".to_owned(),
+        (Speaks::Other(text), _) => format!("this is not a Redis server; it sends {text:?}: check host and port"),
     };
     Some(Unknown::new(&target.name, Fault::Unsupported, why))
 }
@@ -78,7 +78,7 @@ async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Op
 
 fn speaks(bytes: &[u8]) -> Speaks {
     match bytes {
-        // An alert, or the beginning of a handshake; with the version.
+        // An alert, or the start of a handshake; with the version.
         [0x15 | 0x16, 3, ..] => Speaks::Tls,
         [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', ..] => Speaks::Http,
         [b'+' | b'-' | b'$' | b':' | b'*' | b'>' | b'%' | b'_', ..] => Speaks::Redis,
@@ -91,7 +91,7 @@ fn speaks(bytes: &[u8]) -> Speaks {
     }
 }
 
-/// What a TLS server answers, whoever asks.
+/// A TLS `ClientHello`, to which every TLS server replies.
 fn client_hello(host: &str) -> Option<Vec<u8>> {
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_bytes_tell_a_protocol() {
+    fn the_first_bytes_identify_the_protocol() {
         let told: [(&[u8], Speaks); 8] = [
             (b"+PONG\r\n", Speaks::Redis),
             (b"-NOAUTH Authentication required.\r\n", Speaks::Redis),

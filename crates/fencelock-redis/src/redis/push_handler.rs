@@ -19,8 +19,7 @@ impl PushHandler {
         Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
     }
 
-    /// A push message of a RESP3 connection.
-    /// `server` is the run id of the one that it comes from.
+    /// A push message of a RESP3 connection. `server` is the run id of the server.
     pub(crate) fn push(&self, info: &PushInfo, server: &str) {
         match info.kind {
             PushKind::Message => {
@@ -43,7 +42,7 @@ impl PushHandler {
         if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.event_of(text, server)) {
             self.listeners.send(&event);
         } else {
-            tracing::debug!(payload = %String::from_utf8_lossy(payload), "no message of any version");
+            tracing::debug!(payload = %String::from_utf8_lossy(payload), "not a message of any version");
         }
     }
 
@@ -55,10 +54,11 @@ impl PushHandler {
         self.listeners.send(&Event::Changed { key: key.clone() });
     }
 
-    /// What a message tells the waiters of this client; `None` if it is of no use to anybody here.
+    /// The event of a message; `None` if no waiter of this client needs it.
     ///
-    /// Only the server that this client waits at can grant it anything. After a switch of roles a client of the old master
-    /// hears what the new one publishes, for replicas pass messages on; then, and where no run id is known, it must ask.
+    /// Only the server at which this client waits can grant a lock. After a role switch, a client of the old master
+    /// receives the messages of the new one, because replicas forward them; then, and if the run id is unknown, the client
+    /// must poll.
     fn event_of(&self, text: &str, server: &str) -> Option<Event> {
         match Message::read(text) {
             Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
@@ -67,7 +67,7 @@ impl PushHandler {
                 Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
             }
             Message::Hint { key } => {
-                tracing::debug!(key, "a message of another version: asking");
+                tracing::debug!(key, "a message of another version: polling");
                 Some(Event::Changed { key: self.key(key)? })
             }
             Message::Garbage => None,
@@ -76,7 +76,7 @@ impl PushHandler {
 
     fn invalidated(&self, key: &Value) {
         let Value::BulkString(key) = key else { return };
-        // Side keys are read by the same scripts, so they are told of too; as keys of locks they are refused here.
+        // The scripts also read side keys, so their changes are reported too; they are not valid keys of locks.
         if let Some(key) = std::str::from_utf8(key).ok().and_then(|key| self.key(key)) {
             self.changed(&key);
         }

@@ -12,10 +12,10 @@ use redis::Value;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// Twice the TTL of a lock that asks for none.
+/// Twice the default TTL.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(60);
 
-/// The set of nodes of a Redis that stands alone.
+/// The set of nodes of a standalone Redis server.
 pub(crate) const ALONE: &str = "single";
 
 /// The quarantine that a client requires of a server.
@@ -24,7 +24,7 @@ pub(crate) struct Quarantine {
     /// The name of the marker. Programs with another prefix have other locks, and a marker of their own.
     pub(crate) marker: String,
     pub(crate) max_ttl: Ttl,
-    /// Whether an unknown server has forgotten nothing.
+    /// Whether an unknown server is trusted to have lost no data.
     pub(crate) trust: bool,
     pub(crate) nodes: String,
     /// `<longest TTL, ms> <hash of the nodes>`: clients that differ in it must not share a lock.
@@ -58,7 +58,7 @@ impl<'a> EpochCheck<'a> {
 pub(crate) const UNKNOWN_RUN_ID: &str = "-";
 
 impl Quarantine {
-    /// For a server that stands alone.
+    /// For a standalone server.
     pub(crate) fn alone(prefix: &str, max_ttl: Ttl, trust: bool) -> Self {
         let marker = if prefix.is_empty() { "fencelock:node".to_owned() } else { format!("fencelock:node:{prefix}") };
         let quorum = format!("{} {ALONE}", max_ttl.as_millis());
@@ -78,18 +78,18 @@ impl Quarantine {
         }
     }
 
-    /// How long a server that may have forgotten is kept out.
+    /// How long a server that may have lost data is excluded.
     pub(crate) fn span(&self) -> Duration {
         quarantine(self.max_ttl.get(), Drift::default())
     }
 
-    /// Checks a lease before it is asked for: a server that forgets a longer one would be let in too early.
+    /// Checks a lease before it is requested: a server that loses a longer one would be admitted too early.
     pub(crate) fn check(&self, node: &str, ttl: Ttl) -> Result<(), Unknown> {
         ttl.within(Some(self.max_ttl.get()))
             .map_err(|invalid: Invalid| Unknown::new(node, Fault::Misconfigured, invalid.to_string()))
     }
 
-    /// An answer about a marker that this version reads.
+    /// A reply about a marker with a known version.
     pub(crate) fn understood(&self, node: &str, answer: Value) -> Result<Value, Unknown> {
         let Value::Array(words) = &answer else { return Ok(answer) };
         match &words[..] {
@@ -100,7 +100,7 @@ impl Quarantine {
         }
     }
 
-    /// The error for a marker of a later version: this version does not know what it promises.
+    /// The error for a marker of a later version, whose meaning is unknown.
     fn later(&self, node: &str, version: &str) -> Unknown {
         let detail = format!(
             "its marker {:?} is of version {:?} of the wire, and this program reads version {WIRE}: use a later fencelock; or, if none is \
@@ -111,7 +111,7 @@ impl Quarantine {
         Unknown::new(node, Fault::Unsupported, detail)
     }
 
-    /// In what the set of a server differs from ours.
+    /// The difference between the set of a server and that of this client.
     fn difference(&self, quorum: &str, nodes: &str) -> String {
         let max =
             |quorum: &str| quorum.split_once(' ').and_then(|(max, _)| max.parse().ok()).map(Duration::from_millis);
@@ -142,7 +142,7 @@ impl Quarantine {
 fn shown(nodes: &str) -> String {
     const SHOWN: usize = 300;
     match nodes.char_indices().nth(SHOWN) {
-        _ if nodes == ALONE => "a Redis that stands alone".to_owned(),
+        _ if nodes == ALONE => "a standalone Redis server".to_owned(),
         Some((end, _)) => format!("{}...", &nodes[..end]),
         None => nodes.to_owned(),
     }
@@ -155,18 +155,18 @@ fn hash(nodes: &str) -> String {
 /// What a marker says of its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MarkerState {
-    /// It may grant.
+    /// The server may grant.
     Serving,
-    /// It may not grant for so long.
+    /// The server must not grant for this time.
     Quarantined(Duration),
-    /// It belongs to this set, and may have forgotten since; a claim begins its quarantine.
+    /// The server belongs to this set, and may have lost data since; a claim starts its quarantine.
     Restarted,
-    /// It has no marker: it is new, or was flushed or restarted empty.
+    /// The server has no marker: it is new, or was flushed or restarted empty.
     Unmarked,
 }
 
 impl MarkerState {
-    /// The answer of `handshake.lua`. A server of another set is an error.
+    /// The reply of `handshake.lua`. A server of another set is an error.
     pub(crate) fn read(node: &str, quarantine: &Quarantine, answer: Value) -> Result<Self, Unknown> {
         let answer = quarantine.understood(node, answer)?;
         let mut reply = Reply::new(node, answer)?;
@@ -204,28 +204,28 @@ impl MarkerState {
     }
 }
 
-/// The fields of a marker, as far as they are there.
+/// The known fields of a marker.
 #[derive(Debug, Default)]
 pub(crate) struct Marker {
     pub(crate) epoch: Option<String>,
     pub(crate) until: Option<String>,
     pub(crate) quorum: Option<String>,
     pub(crate) nodes: Option<String>,
-    /// None in version 0.
+    /// `None` in version 0.
     pub(crate) version: Option<String>,
 }
 
 /// Why the server did not execute a claim or answer an inspection.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The marker is another server's, or there is none.
+    /// The marker belongs to another run, or there is none.
     Handshake,
-    /// For good, or for a while.
+    /// A permanent or temporary error.
     Cause(Unknown),
 }
 
 impl Refusal {
-    /// The answer of `acquire.lua` or `inspect.lua`, if it is a refusal.
+    /// The reply of `acquire.lua` or `inspect.lua`, if it is a refusal.
     pub(crate) fn read(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<Option<Self>, Unknown> {
         let (Some(quarantine), Value::Array(words)) = (quarantine, answer) else { return Ok(None) };
         let word = match words.first() {
@@ -233,7 +233,7 @@ impl Refusal {
             Some(Value::SimpleString(word)) => word.as_bytes(),
             _ => return Ok(None),
         };
-        // A lock may have any value, and comes with more beside it.
+        // A lock may have any value, and its reply has more words.
         if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset" | b"version") {
             return Ok(None);
         }
@@ -256,15 +256,15 @@ pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
     Unknown::of_nodes(vec![fault.with_passes_in(rest)])
 }
 
-/// The error for a server whose quarantine has not begun.
+/// The error for a server whose quarantine has not started.
 pub(crate) fn not_begun(node: &str) -> Unknown {
     Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
 }
 
-pub(crate) const NOT_BEGUN: &str = "it may have forgotten its locks: restarted, flushed or new; its quarantine begins with `fencelock init` or the next claim";
+pub(crate) const NOT_BEGUN: &str = "it may have lost its locks: restarted, flushed or new; its quarantine starts with `fencelock init` or the next claim";
 
 pub(crate) fn forgotten(rest: Duration) -> String {
-    format!("it may have forgotten its locks: restarted, flushed or new; {:.1} s left", rest.as_secs_f64())
+    format!("it may have lost its locks: restarted, flushed or new; {:.1} s left", rest.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lists_or_two_longest_ttls_are_two_quorums() {
+    fn a_different_list_or_longest_ttl_is_a_different_quorum() {
         let one = quarantine("a:1,b:2", LONGEST_TTL).quorum;
         assert_eq!(one, quarantine("a:1,b:2", LONGEST_TTL).quorum);
         assert_ne!(one, quarantine("a:1,c:3", LONGEST_TTL).quorum);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_is_named() {
+    fn the_difference_is_reported() {
         let ours = quarantine("a:1,b:2", LONGEST_TTL);
         let nodes = ours.difference(&quarantine("a:1,c:3", LONGEST_TTL).quorum, "a:1,c:3");
         assert_eq!(nodes, "it belongs to a:1,c:3, and this URL names a:1,b:2");
@@ -311,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_marker_is_cut_where_it_is_shown() {
+    fn a_long_marker_is_truncated_in_messages() {
         let ours = quarantine("a:1,b:2", LONGEST_TTL);
         let told = ours.difference(&quarantine("x", LONGEST_TTL).quorum, &"锁".repeat(1_000_000));
         assert!(told.contains("锁...") && told.len() < 2000, "{}", told.len());
     }
 
     #[test]
-    fn an_unknown_run_id_passes_no_check() {
+    fn an_unknown_run_id_fails_every_check() {
         assert_eq!(quarantine("a", LONGEST_TTL).epoch_check("").epoch, "-");
     }
 }

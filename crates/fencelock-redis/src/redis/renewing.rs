@@ -1,4 +1,4 @@
-//! Renewals, which are worth a second connection: a lease ends while a lost request is waited for.
+//! Renewals, which may open a second connection: a lease would end while the client waits for a lost request.
 
 use super::Redis;
 use super::script::{self, Call};
@@ -8,10 +8,10 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// A batch that has no answer after this part of its shortest lease goes over a new connection too. It is sent after a third
-/// of the lease, so half of the lease is left then: enough to connect, and to end a command in time if that fails.
+/// A batch without a reply after this fraction of its shortest lease is also sent over a new connection. It was sent after
+/// a third of the lease, so half of the lease is left: enough to connect, and to stop a command in time if that fails.
 const PART: u32 = 6;
-/// No connection is given up sooner: a pause of a scheduler is as long.
+/// No connection is considered dead sooner: a pause of a scheduler is as long.
 const SOONEST: Duration = Duration::from_millis(25);
 
 type Answers = Vec<Result<Renew, Unknown>>;
@@ -37,7 +37,7 @@ impl Redis {
             return first.await;
         }
         self.link.check(&session);
-        // To renew twice is as good as once, so the first request is waited for on.
+        // A repeated renewal is harmless, so the first request continues.
         let again = pin!(async {
             match self.session().await {
                 Ok(session) => self.renew_over(&session, renewals).await,
@@ -58,7 +58,7 @@ impl Redis {
         self.renew_calls(session, calls).await
     }
 
-    /// How long to wait for an answer before a new connection is tried. Replicas have their own time.
+    /// How long to wait for a reply before a new connection is opened. Replicas have their own timeout.
     fn patience(&self, session: &Session, renewals: &[Renewal]) -> Duration {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let replicas = self.link.target.acks.map(|acks| acks.limit).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Redis {
     }
 }
 
-/// What either of them was told; what the last one heard if neither was told anything.
+/// The first answer of either; the last error if both failed.
 async fn first_answered(
     mut one: impl Future<Output = Answers> + Unpin,
     mut other: impl Future<Output = Answers> + Unpin,

@@ -1,4 +1,4 @@
-//! What the scripts answer, read into the words of the contract.
+//! Parses the replies of the scripts into the types of the contract.
 
 use super::script::Evicting;
 use super::unread;
@@ -10,7 +10,7 @@ use redis::Value;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A lock as it stands on the server, byte for byte.
+/// A lock as stored on the server.
 #[derive(Debug)]
 pub(crate) struct StoredLock {
     pub(crate) value: Vec<u8>,
@@ -25,20 +25,20 @@ impl StoredLock {
         occupant(&self.value, &self.kind)
     }
 
-    /// Whether a later version has it, in a way that this one does not know.
+    /// Whether a later version wrote it, in an unknown format.
     pub(crate) fn is_later(&self) -> bool {
         unread::later_value(&String::from_utf8_lossy(&self.value)).is_some()
     }
 
-    /// Whether it ends by itself.
+    /// Whether it has an expiry.
     pub(crate) const fn expires(&self) -> bool {
         self.expiry.span().is_some()
     }
 
-    /// What an eviction must find it to be; `None` if it is no lock, and never to be ended.
+    /// The kind that an eviction expects; `None` if it is not a lock, and must not be evicted.
     pub(crate) fn evicting(&self) -> Option<Evicting> {
         match (self.occupant(), self.expiry) {
-            // One of ours without a fence is another program's that looks like it.
+            // A value in the format of fencelock without a fence belongs to another program.
             (Occupant::Holder(_), _) if self.fence.is_some() => Some(Evicting::Ours),
             _ if !self.kind.is_empty() || self.is_later() => None,
             (_, Expiry::In(_)) => Some(Evicting::Foreign),
@@ -48,7 +48,7 @@ impl StoredLock {
 
     pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
         let occupant = self.occupant();
-        // The fence beside a foreign hold is an older grant's.
+        // The fence next to a foreign hold belongs to an older grant.
         let fence = self.fence.filter(|_| occupant.holder_id().is_some());
         let held_for = held_for(&occupant, fence, wall_micros);
         let hold = HolderInfo::new(occupant, self.expiry).with_fence(fence).with_held_for(held_for);
@@ -56,7 +56,7 @@ impl StoredLock {
     }
 }
 
-/// What a script answered, read word by word.
+/// The reply of a script, read word by word.
 pub(crate) struct Reply<'a> {
     node: &'a str,
     words: std::vec::IntoIter<Value>,
@@ -101,7 +101,7 @@ impl<'a> Reply<'a> {
         Ok(Duration::from_millis(u64::try_from(self.number()?).unwrap_or(0)))
     }
 
-    /// `PTTL`: -1 means that there is no end.
+    /// `PTTL`: -1 means no expiry.
     fn expiry(&mut self) -> Result<Expiry, Unknown> {
         Ok(u64::try_from(self.number()?).map_or(Expiry::Never, |ms| Expiry::In(Duration::from_millis(ms))))
     }
@@ -111,7 +111,7 @@ impl<'a> Reply<'a> {
         self.text()?.parse().map_err(|error| Unknown::new(node, Fault::Other, format!("{error}")))
     }
 
-    /// The last, and how many end with it.
+    /// The last token, and the size of the block.
     fn tokens(&mut self) -> Result<TokenBlock, Unknown> {
         let last = self.fence()?;
         Ok(TokenBlock::ending(last, NonZeroU32::new(self.count()?).unwrap_or(NonZeroU32::MIN)))
@@ -122,7 +122,7 @@ impl<'a> Reply<'a> {
         Ok(occupant(&value, &self.text()?))
     }
 
-    /// `last_fence` is that of the present hold, if it is one of ours, and then the time it was granted.
+    /// `last_fence` is the fence of the current hold, if it belongs to fencelock, and then the time of its grant.
     fn occupied(&mut self, last_fence: Option<FencingToken>, wall_micros: u64) -> Result<Occupied, Unknown> {
         let expiry = self.expiry()?;
         let by = self.occupant()?;
@@ -131,7 +131,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The fence of a hold of ours is the time it was granted.
+/// The fence of a fencelock hold is the time of its grant.
 fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -> Option<Duration> {
     by.holder_id()?;
     Some(Duration::from_micros(wall_micros.saturating_sub(last_fence?.get())))
@@ -139,7 +139,7 @@ fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -
 
 fn occupant(value: &[u8], kind: &str) -> Occupant {
     if let Some(length) = kind.strip_prefix("string ") {
-        // Longer than any lock, so no proof of one is shown.
+        // Longer than any lock, so the whole value is not shown.
         let shown: String = String::from_utf8_lossy(value).chars().take(8).collect();
         return Occupant::Foreign(Foreign::other(format!("a string of {length} bytes, {shown:?}...")));
     }
@@ -149,7 +149,7 @@ fn occupant(value: &[u8], kind: &str) -> Occupant {
     let value = String::from_utf8_lossy(value);
     match unread::later_value(&value) {
         Some(shown) => Occupant::Foreign(Foreign::other(shown)),
-        // Version 0 hands over with all of an entry, also what follows the tab.
+        // Version 0 hands over the complete entry, including the text after the tab.
         None => Occupant::from_wire(value.split('\t').next().unwrap_or_default()),
     }
 }
@@ -158,16 +158,16 @@ fn not_understood(node: &str, value: &Value) -> Unknown {
     Unknown::new(node, Fault::Other, format!("answer not understood: {value:?}"))
 }
 
-/// The answer of `acquire.lua`.
+/// The reply of `acquire.lua`.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// As it stands in the contract.
+    /// A complete answer.
     Answered(Acquire),
-    /// It is the holder's already, and a poll must confirm it.
+    /// The claim already holds the key, and a poll must confirm it.
     Yours,
-    /// There are more dead waiters than one call passes over: it must be asked again.
+    /// There are more dead waiters than one call skips: the call must be repeated.
     More,
-    /// First in line stand as many waiters as one call looks at, and none of their entries can be read.
+    /// The first waiters, as many as one call examines, have unreadable entries.
     Unreadable,
 }
 

@@ -13,7 +13,7 @@ impl Scheme for RedisScheme {
             &[
                 UrlForm::new(
                     "redis://HOST[:PORT][/DB]",
-                    "machines that share one Redis; a crashed holder's lease runs out",
+                    "machines that share one Redis; the lease of a crashed holder expires",
                 ),
                 UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
             ]
@@ -32,7 +32,7 @@ impl Scheme for RedisScheme {
         Box::pin(async move {
             if Target::parse(url)?.quarantine.is_none() {
                 return Err(Invalid::new(
-                    "this Redis has no quarantine, so there is nothing to set up: say quarantine=on in its URL, if you want one",
+                    "this Redis has no quarantine, so there is nothing to set up: add quarantine=on to its URL to use one",
                 )
                 .into());
             }

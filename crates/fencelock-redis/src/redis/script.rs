@@ -6,19 +6,19 @@ use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Until a hand-off is confirmed. A waiter that is alive confirms within milliseconds; one that hangs costs the others
-/// this long. Long enough for a waiter whose last sign of life is a second old to begin at once.
+/// The lease of a hand-off until it is confirmed. A live waiter confirms within milliseconds; a hanging one delays the others
+/// for this time. Long enough for a waiter whose last poll is a second old.
 pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
-/// A waiter shows signs of life every second; after three without one it is passed over.
+/// A waiter polls every second; it is skipped after three seconds without a poll.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
-/// The version of the wire, as the scripts write it.
+/// The version of the wire format that the scripts write.
 pub(crate) const WIRE: &str = "1";
 
-/// What a lock has beside its key.
+/// The side keys of a lock.
 pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
 
-/// A script with its digest.
+/// A script and its digest.
 #[derive(Debug)]
 pub(crate) struct Lua {
     source: String,
@@ -26,23 +26,23 @@ pub(crate) struct Lua {
 }
 
 impl Lua {
-    /// One of a lock: what all have, the parts that it needs, and its own.
+    /// A script for a lock: the common part, the parts that it needs, and its own source.
     fn new(parts: &[&str], body: &str) -> Self {
         Self::alone([&[LOCK], parts, &[body]].concat().concat())
     }
 
-    /// One that has nothing to do with a lock.
+    /// A script that does not concern a lock.
     fn alone(source: String) -> Self {
         let digest = Script::new(&source).get_hash().to_owned();
         Self { source, digest }
     }
 
-    /// A call by digest, with the script itself instead.
+    /// A call by digest, with the complete script instead.
     pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(&self.source);
         for arg in by_digest.args_iter().skip(2) {
-            // A cursor is an argument of SCAN only.
+            // Only SCAN has a cursor as an argument.
             if let Arg::Simple(arg) = arg {
                 command.arg(arg);
             }
@@ -92,7 +92,7 @@ pub fn lock_scripts() -> LockScripts {
     LockScripts { acquire: ACQUIRE.source(), renew: RENEW.source(), release: RELEASE.source() }
 }
 
-/// A call of a script, to be sent by digest first and in full if the server does not know it.
+/// A call of a script, which is sent by digest first, and in full if the server does not know it.
 #[derive(Debug)]
 pub(crate) struct Call {
     lua: &'static Lua,
@@ -101,18 +101,18 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// `wire` is the lock's name; its side keys follow it, as the scripts expect.
+    /// `wire` is the name of the lock on the server; its side keys follow, as the scripts expect.
     fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
         Self::marked(lua, wire, None)
     }
 
-    /// With an epoch check, which must also be given as its last arguments: [`Call::epoch_check`].
+    /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
     fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
         Self::marked(lua, wire, epoch_check.mark)
     }
 
     fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
-        // Room for the digest, five names and the arguments: one allocation each, whatever the call.
+        // Space for the digest, five names and the arguments: one allocation for each of them.
         let mut by_digest = Cmd::with_capacity(20, 352 + 5 * wire.len());
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 6 } else { 5 }).arg(wire);
         let mut side = SideKeys::of(wire);
@@ -125,13 +125,13 @@ impl Call {
         Self { lua, by_digest, tracked: false }
     }
 
-    /// The server tells if another program touches its key from then on, if it can.
+    /// Asks the server to report changes of the keys by other programs, if it can.
     pub(crate) fn tracked(mut self, tracked: bool) -> Self {
         self.tracked = tracked;
         self
     }
 
-    /// A script that looks at a marker alone.
+    /// A script that only uses a marker.
     fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
         let mut by_digest = redis::cmd("EVALSHA");
         by_digest.arg(&lua.digest).arg(1).arg(&quarantine.marker);
@@ -201,35 +201,35 @@ pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_che
         .epoch_check(epoch_check)
 }
 
-/// `told` is how long from now on its holder may believe in its lease, whatever comes of this.
-pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, told: Duration) -> Call {
-    // No more than a double holds.
-    let told = millis(told).min(FencingToken::MAX);
-    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(told)
+/// `known` is the remaining lease that the holder assumes, whatever the result.
+pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, known: Duration) -> Call {
+    // The maximum exact integer in a double.
+    let known = millis(known).min(FencingToken::MAX);
+    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(known)
 }
 
 pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {
     Call::checked(&RAISE, wire, epoch_check).arg(&holder.hex()).arg(to.get()).epoch_check(epoch_check)
 }
 
-/// With a mark, a server that may have forgotten calls nothing free.
+/// With a marker, a server that may have lost data never reports that a lock is free.
 pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
     Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
 }
 
-/// To be answered to [`super::unread::Unread`].
+/// Its reply is parsed by [`super::unread::Unread`].
 pub(crate) fn unread(wire: &str) -> Call {
     Call::new(&UNREAD, wire)
 }
 
-/// What a hold is taken for that is to be ended.
+/// The kind of hold that an eviction expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evicting {
-    /// One of ours, with a fence beside it.
+    /// A lock of fencelock, with a fence.
     Ours,
-    /// Another program's, with an end.
+    /// A lock of another program, with a TTL.
     Foreign,
-    /// Another program's, without an end.
+    /// A lock of another program, without a TTL.
     Endless,
 }
 
@@ -247,12 +247,12 @@ pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, e
         .epoch_check(epoch_check)
 }
 
-/// To be answered to [`super::quarantine::MarkerState::read`].
+/// Its reply is parsed by [`super::quarantine::MarkerState::read`].
 pub(crate) fn handshake(quarantine: &Quarantine, run_id: &str) -> Call {
     Call::of_marker(&HANDSHAKE, quarantine, run_id, quarantine.trust)
 }
 
-/// To be answered to [`super::node_setup::register`].
+/// Its reply is parsed by [`super::node_setup::register`].
 pub(crate) fn init(quarantine: &Quarantine, run_id: &str, trust: bool, joins: bool) -> Call {
     Call::of_marker(&INIT, quarantine, run_id, trust).arg(if joins { "join" } else { "stay" })
 }

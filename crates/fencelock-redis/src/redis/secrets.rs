@@ -1,4 +1,4 @@
-//! What a URL names and does not hold: files with certificates, keys and passwords.
+//! Files that a URL refers to: certificates, keys and passwords.
 
 use fencelock_core::Invalid;
 use redis::{ClientTlsConfig, TlsCertificates};
@@ -9,11 +9,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// All certificate authorities of a system take a quarter of this.
+/// All certificate authorities of a system need a quarter of this.
 const CERTIFICATES_MAX: u64 = 1 << 20;
 const PASSWORD_MAX: u64 = 1 << 12;
 
-/// The files that `ca=`, `cert=` and `key=` name; `None` if there are none.
+/// The files of `ca=`, `cert=` and `key=`; `None` if there are none.
 pub(super) fn certificates(
     ca: Option<&str>,
     cert: Option<&str>,
@@ -35,10 +35,10 @@ pub(super) fn certificates(
     Ok(if none { None } else { Some(TlsCertificates { client_tls, root_cert }) })
 }
 
-/// The first line of the file that `password_file=` names.
+/// The first line of the file of `password_file=`.
 pub(super) fn password(file: &str) -> Result<String, Invalid> {
     let bytes = read("password_file", file, PASSWORD_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| Invalid::new(format!("password_file={file} is no UTF-8")))?;
+    let text = String::from_utf8(bytes).map_err(|_| Invalid::new(format!("password_file={file} is not UTF-8")))?;
     let password = text.lines().next().unwrap_or_default();
     if password.is_empty() {
         return Err(Invalid::new(format!("password_file={file} has no password in its first line")));
@@ -56,13 +56,13 @@ fn with_certificate(option: &str, file: &str) -> Result<Vec<u8>, Invalid> {
     }
 }
 
-/// A pipe would be waited for and a device may have no end.
+/// Only regular files are read, because a pipe may block and a device may have no end.
 fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
     let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(nonblocking).open(file).map_err(refused)?;
     if !opened.metadata().map_err(refused)?.is_file() {
-        return Err(Invalid::new(format!("{option}={file} is no regular file")));
+        return Err(Invalid::new(format!("{option}={file} is not a regular file")));
     }
     let mut bytes = Vec::new();
     opened.take(most + 1).read_to_end(&mut bytes).map_err(refused)?;
@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_of_a_sane_size_with_a_certificate_are_taken() {
+    fn only_regular_files_of_limited_size_with_a_certificate_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name).display().to_string();
-        assert!(refused("/dev/zero").contains("no regular file"));
-        assert!(refused(&file("")).contains("no regular file"));
+        assert!(refused("/dev/zero").contains("not a regular file"));
+        assert!(refused(&file("")).contains("not a regular file"));
         assert!(refused("/no/such/file").contains("cannot be read"));
         rustix::fs::mkfifoat(rustix::fs::CWD, file("pipe"), rustix::fs::Mode::RWXU).unwrap();
-        assert!(refused(&file("pipe")).contains("no regular file"));
+        assert!(refused(&file("pipe")).contains("not a regular file"));
         std::fs::write(file("empty"), "").unwrap();
         assert!(refused(&file("empty")).contains("has no certificate"));
         std::fs::write(file("broken"), "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n").unwrap();

@@ -3,19 +3,19 @@ use super::script::SIDE;
 use super::target::{Role, Target};
 use fencelock_core::{Invalid, Key, SideKeys};
 
-/// A Redis server that locks live on.
+/// A Redis server that stores locks.
 #[derive(Debug, Clone)]
 pub struct Server {
     target: Target,
 }
 
 impl Server {
-    /// The one server of a `redis://` URL.
+    /// The server of a `redis://` URL.
     pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
         Ok(Self { target: Target::parse_as(Role::Alone, url)? })
     }
 
-    /// The servers of a set, one URL for each.
+    /// The servers of a set, one URL each.
     pub(crate) fn of_set(urls: &[String]) -> Result<Vec<Self>, Invalid> {
         Ok(targets(urls)?.into_iter().map(|target| Self { target }).collect())
     }
@@ -25,13 +25,13 @@ impl Server {
         &self.target.name
     }
 
-    /// The driver's client for it, with all that the URL says about connections.
+    /// The driver's client for it, with all connection settings of the URL.
     pub fn client(&self) -> &redis::Client {
         &self.target.client
     }
 
-    /// Everything that a lock may leave there: its own key as it is on the wire, and those beside it. Who removes them while
-    /// anybody uses the lock breaks it.
+    /// All keys that a lock may use: its own key on the server, and its side keys. Deleting them
+    /// while the lock is in use breaks it.
     pub fn names(&self, key: &Key) -> Vec<String> {
         let wire = self.target.wire(key);
         let mut side = SideKeys::of(&wire);

@@ -16,17 +16,17 @@ use tokio::task::JoinHandle;
 /// The result of the handshake.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
-    /// Changes with every start of the server.
+    /// The run id, which changes with every start of the server.
     pub(crate) run_id: String,
     pub(crate) version: String,
-    /// Where this client is woken; `-` if it cannot be.
+    /// The channel of this client; `-` without wake-ups.
     pub(crate) channel: String,
-    /// Whether the server tells of changes to keys that were asked for.
+    /// Whether the server reports changes of tracked keys.
     pub(crate) tracking: bool,
     pub(crate) resp3: bool,
-    /// What is missing and why, for people.
+    /// The missing features with their reasons, for people.
     pub(crate) limitations: Vec<String>,
-    /// With RESP2 a second connection listens; it ends with the session.
+    /// With RESP2, a second connection subscribes; it ends with the session.
     _subscription: Option<Subscription>,
 }
 
@@ -64,11 +64,11 @@ impl ServerInfo {
                 Ok(()) => tracking = true,
                 Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
                 Err(error) => limitations.push(format!(
-                    "no client tracking ({error}): a key deleted by another program is noticed at the next renewal or poll"
+                    "no client tracking ({error}): a key deleted by another program is detected at the next renewal or poll"
                 )),
             }
         } else {
-            limitations.push("no client tracking without RESP3: a key deleted by another program is noticed at the next renewal or poll".into());
+            limitations.push("no client tracking without RESP3: a key deleted by another program is detected at the next renewal or poll".into());
         }
         let mut subscription = None;
         let subscribed = if !target.push {
@@ -88,7 +88,7 @@ impl ServerInfo {
             Ok(()) => channel.to_owned(),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
-                limitations.push(format!("no wake-ups ({error}): waiters ask once a second"));
+                limitations.push(format!("no wake-ups ({error}): waiters poll once per second"));
                 "-".to_owned()
             }
         };
@@ -96,18 +96,18 @@ impl ServerInfo {
     }
 }
 
-/// What a server lacks for good is worked around. What it only lacks now would be missed for as long as the session
-/// lives, so the session is not begun.
+/// Permanently missing features are worked around. A temporary error would affect the whole session,
+/// so the session is not started.
 fn is_passing(error: &RedisError) -> bool {
     !matches!(fault_of(error), Fault::Denied | Fault::Unsupported | Fault::Other)
 }
 
-/// Wrong credentials make every command fail; a command that this user may not use is another matter.
+/// Wrong credentials make every command fail; a missing permission for one command does not.
 fn is_about_login(error: &RedisError) -> bool {
     error.code() == Some("NOAUTH") || error.code() == Some("WRONGPASS")
 }
 
-/// How many listen on a channel of this very server. Where that is not told, nobody does.
+/// The number of subscribers of a channel on this server; zero if unknown.
 async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
     let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
     counted.map_or(0, |(_, listeners)| listeners)
@@ -121,7 +121,7 @@ fn field(info: &str, name: &str) -> String {
 }
 
 impl Subscription {
-    /// When it ends, the session ends too: a release must not hand the lock to a channel that nobody reads.
+    /// The session ends with this task: a release must not hand the lock to a channel without subscriber.
     async fn start(
         target: &Target,
         channel: &str,
@@ -145,7 +145,7 @@ impl Subscription {
                 push_handler.message(message.get_payload_bytes(), server.get().map_or(UNKNOWN_RUN_ID, String::as_str));
             }
             liveness.end();
-            // Wake-ups may be missed from here on.
+            // Wake-ups may be lost from here on.
             push_handler.reset();
         });
         Ok(Self(task))

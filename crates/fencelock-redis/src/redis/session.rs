@@ -15,25 +15,25 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One connection, from its handshake to its end. Nothing reconnects it: what was true of it dies with it.
+/// One connection, from its handshake to its end. It is never reconnected, because its information would be outdated.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: MultiplexedConnection,
     pub(crate) number: u64,
     pub(crate) server_info: ServerInfo,
-    /// Where what replicas must confirm is written.
+    /// The connection for writes that replicas must confirm.
     pub(crate) acks: Option<AckWriter>,
     pub(crate) liveness: Liveness,
     opened: Instant,
-    /// It was told in the log that its server is in quarantine.
+    /// Whether the quarantine of the server has been logged.
     pub(crate) quarantine_logged: AtomicBool,
 }
 
-/// A master that was demoted keeps its connections, while its address may lead to the new one by now. So one that only
-/// takes reads is left; but no sooner than this, or all who wait would dial without a pause while there is no other.
+/// A demoted master keeps its connections, although its address may lead to the new master. So a connection to a read-only
+/// server is closed, but not sooner than this; otherwise all waiters would reconnect in a loop while there is no master.
 const READ_ONLY_AT_LEAST: Duration = Duration::from_millis(500);
 impl Session {
-    /// Connects and shakes hands: which server is it, can it wake us, does it tell of changes.
+    /// Connects, and determines the server, the wake-ups and the tracking.
     pub(crate) async fn open(
         target: &Target,
         number: u64,
@@ -43,7 +43,7 @@ impl Session {
         let told = ServerName::default();
         let open = async {
             match dial(target, target.resp3, target.limit, push_handler, &told).await {
-                // Servers before Redis 6 and some proxies do not know HELLO.
+                // Servers before Redis 6 and some proxies do not support HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
                     Ok((dial(target, false, target.limit, push_handler, &told).await?, false))
@@ -77,7 +77,7 @@ impl Session {
         answer
     }
 
-    /// All commands in one go; an error of one is its own.
+    /// Sends all commands in one pipeline; each has its own error.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         let asked = self.liveness.ask();
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
@@ -89,7 +89,7 @@ impl Session {
         Ok(answers)
     }
 
-    /// Whether it is of no use any more.
+    /// Whether the connection is unusable.
     pub(crate) fn is_dead(&self) -> bool {
         self.liveness.is_dead()
     }
@@ -98,7 +98,7 @@ impl Session {
         match error.map(fault_of) {
             Some(Fault::Timeout) => asked.timed_out(),
             Some(Fault::Unreachable) => self.liveness.end(),
-            // Any answer is a sign of life.
+            // Any reply proves that the connection is alive.
             Some(_) | None => asked.answered(),
         }
         self.note(error);
@@ -117,7 +117,7 @@ impl PipelineSender for Session {
     }
 }
 
-/// Whether another version of the protocol would meet the same end.
+/// Whether another protocol version would have the same error.
 fn is_final(error: &RedisError) -> bool {
     use Fault::{Denied, Loading, Timeout, Unreachable, Unsupported};
     error.kind() == ErrorKind::Parse
@@ -129,8 +129,8 @@ async fn explained(target: &Target, error: &RedisError) -> Unknown {
     told.unwrap_or_else(|| unknown(&target.name, error))
 }
 
-/// A server without TLS may wait for the end of what it takes for a line, and never answer a handshake. So one that takes
-/// long is looked at from another side. Ends only if that tells something.
+/// A server without TLS may wait for a line end, and never answer a handshake. So the protocol of a slow
+/// server is checked in parallel. This returns only if the check has a result.
 async fn not_tls(target: &Target) -> Unknown {
     if matches!(target.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
         tokio::time::sleep(target.limit / 4).await;

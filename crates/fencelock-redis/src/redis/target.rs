@@ -9,58 +9,58 @@ use rustls::crypto::CryptoProvider;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// What a `redis://` URL says.
+/// The content of a `redis://` URL.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// Host, port and database, without credentials.
     pub(crate) name: String,
     pub(crate) client: redis::Client,
     certificates: Option<TlsCertificates>,
-    /// Put before every key on the wire.
+    /// The prefix of every key on the server.
     pub(crate) prefix: String,
-    /// How long to wait for a connection, and for an answer.
+    /// The timeout of a connection attempt, and of a reply.
     pub(crate) limit: Duration,
-    /// Whether to try for RESP3, which carries wake-ups on the same connection and tells of foreign changes.
+    /// Whether to request RESP3, which has wake-ups on the same connection and reports foreign changes.
     pub(crate) resp3: bool,
-    /// Whether to have wake-ups at all.
+    /// Whether to use wake-ups.
     pub(crate) push: bool,
-    /// How many replicas must confirm what is written, if any.
+    /// The number of replicas that must confirm writes, if any.
     pub(crate) acks: Option<Acks>,
-    /// What is asked of the server before it may grant; nothing, unless the URL says so.
+    /// The required quarantine, if any.
     pub(crate) quarantine: Option<Quarantine>,
 }
 
-/// Whether a server stands alone, or is one of several.
+/// Whether a server is standalone, or one of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Alone,
-    /// It has a quarantine whatever the URL says.
+    /// Always has a quarantine.
     Member,
 }
 
 /// A second is a thousand round trips in a data centre and five around the world.
 const LIMIT: Duration = Duration::from_secs(1);
-/// More than anybody has; a slip of the finger is told from a wish.
+/// More replicas than any deployment has, to detect typing errors.
 const REPLICAS_MAX: u32 = 100;
 
 impl Target {
-    /// Reads `redis://[user:password@]host[:port][/db][?option=value&...]`, or `rediss://` for TLS.
+    /// Parses `redis://[user:password@]host[:port][/db][?option=value&...]`, or `rediss://` for TLS.
     ///
     /// | option | meaning |
     /// |---|---|
-    /// | `prefix=P` | put before every key, to share locks with programs that do so |
+    /// | `prefix=P` | a prefix of every key, to share locks with programs that use one |
     /// | `compat=LIBRARY` | the prefix that this library uses: `redlock.net`, `pottery`, `redis-semaphore`, `php-lock`, `laravel:PREFIX`, `shedlock:ENV` |
-    /// | `timeout=MS` | longest wait for a connection or an answer, 1000 ms unless set |
-    /// | `protocol=resp2` | do without RESP3 |
-    /// | `push=off` | do without wake-ups: waiters only poll |
-    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off unless set |
-    /// | `acks_timeout=MS` | longest wait for the replicas, as `timeout=` unless set |
+    /// | `timeout=MS` | the timeout of a connection attempt or a reply; 1000 ms by default |
+    /// | `protocol=resp2` | do not use RESP3 |
+    /// | `push=off` | no wake-ups: waiters only poll |
+    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off by default |
+    /// | `acks_timeout=MS` | the timeout of the replicas; the same as `timeout=` by default |
     /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
-    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate that this client shows, and its private key, both PEM |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate of this client, and its private key, both PEM |
     /// | `password_file=FILE` | the password is the first line of this file |
-    /// | `quarantine=on` | keep a server that may have forgotten its locks from granting any |
-    /// | `max_ttl=MS` | with a quarantine: the longest TTL, and so its length; 60000 ms unless set |
-    /// | `trust_empty=true` | with a quarantine: an unknown server has forgotten nothing |
+    /// | `quarantine=on` | a server that may have lost its locks grants nothing |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL, and so its length; 60000 ms by default |
+    /// | `trust_empty=true` | with a quarantine: an unknown server has lost nothing |
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         Self::parse_as(Role::Alone, url)
     }
@@ -68,14 +68,14 @@ impl Target {
     pub(crate) fn parse_as(role: Role, url: &str) -> Result<Self, Invalid> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let info = base.into_connection_info().map_err(|error| {
-            // The URL may carry a password, so the message does not carry the URL.
+            // The message does not contain the URL, which may include a password.
             reason(base).unwrap_or_else(|| unusable(&error))
         })?;
         let info = with_settings(info);
         let name = name_of(&info);
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            // After a '?' in a password its rest looks like an option.
+            // After a '?' in a password, the rest looks like an option.
             let hidden =
                 |_| Invalid::new("an option of this URL cannot be read; in a password ? is written %3F, and @ %40");
             let read = options.read(pair);
@@ -100,22 +100,22 @@ impl Target {
         })
     }
 
-    /// Host, port and database, alike for everybody who means the same.
+    /// Host, port and database in canonical form.
     pub(crate) fn address(&self) -> String {
         self.name.split_once("://").map_or(self.name.as_str(), |(_, address)| address).to_lowercase()
     }
 
-    /// The same server for one who only releases: nobody is woken there, and nothing granted.
+    /// The same server for releases only, without wake-ups and replicas.
     pub(crate) fn for_releases(&self) -> Self {
         Self { push: false, acks: None, ..self.clone() }
     }
 
-    /// The same server with other settings.
+    /// The same server with other connection settings.
     pub(crate) fn client_with(&self, info: ConnectionInfo) -> RedisResult<redis::Client> {
         client(info, self.certificates.as_ref())
     }
 
-    /// The name of a lock on the wire.
+    /// The name of a lock on the server.
     pub(crate) fn wire<'a>(&self, key: &'a Key) -> Cow<'a, str> {
         if self.prefix.is_empty() { Cow::Borrowed(key.as_str()) } else { Cow::Owned(format!("{}{key}", self.prefix)) }
     }
@@ -206,15 +206,15 @@ impl Options {
         let Some(file) = &self.password_file else { return Ok(info) };
         let settings = info.redis_settings().clone();
         if settings.password().is_some() {
-            return Err(Invalid::new("the password is in the URL, and password_file= names another: give one of them"));
+            return Err(Invalid::new("the password is in the URL, and password_file= is set too: use one of them"));
         }
         Ok(info.set_redis_settings(settings.set_password(secrets::password(file)?)))
     }
 
-    /// The one that was given, in whichever way.
+    /// The prefix of either option.
     fn prefix(&self) -> Result<String, Invalid> {
         match (&self.prefix, &self.compat) {
-            (Some(_), Some(_)) => Err(Invalid::new("compat= sets what prefix= would set: give one of them")),
+            (Some(_), Some(_)) => Err(Invalid::new("compat= and prefix= both set the prefix: use one of them")),
             (given, preset) => Ok(given.as_ref().or(preset.as_ref()).cloned().unwrap_or_default()),
         }
     }
@@ -228,7 +228,7 @@ impl Options {
         }
         if role == Role::Alone && self.quarantine != Some(true) {
             if self.max_ttl.is_some() || self.trust_empty.is_some() {
-                return Err(Invalid::new("max_ttl= and trust_empty= are about the quarantine: say quarantine=on too"));
+                return Err(Invalid::new("max_ttl= and trust_empty= require quarantine=on"));
             }
             return Ok(None);
         }
@@ -250,24 +250,24 @@ fn percent_decoded(text: &str) -> Result<String, Invalid> {
     decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))
 }
 
-/// The driver's words, without the name of its kind of error.
+/// The error of the driver, without its kind.
 fn unusable(error: &redis::RedisError) -> Invalid {
     let words = error.to_string();
     let words = words.strip_suffix(" - InvalidClientConfig").unwrap_or(&words);
     Invalid::new(format!("not a usable redis:// URL: {words}"))
 }
 
-/// Why a URL cannot be read, which the driver does not tell.
+/// The reason why a URL is invalid, which the driver does not report.
 fn reason(base: &str) -> Option<Invalid> {
     let error = url::Url::parse(base).err()?;
-    // What follows an unescaped character of a password is taken for the host or the port.
+    // The rest of a password after an unescaped character is parsed as host or port.
     let escape = "; in a user or a password, write @ : / # ? as %40 %3A %2F %23 %3F";
     let hint = if base.contains('@') { escape } else { "" };
     Some(Invalid::new(format!("not a usable redis:// URL: {error}{hint}")))
 }
 
 fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
-    // Small requests that somebody waits for: Nagle's algorithm would hold them back.
+    // Small requests with a waiting caller: Nagle's algorithm would delay them.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     info.set_tcp_settings(tcp)
 }
@@ -284,7 +284,7 @@ fn name_of(info: &ConnectionInfo) -> String {
 
 fn client(info: ConnectionInfo, certificates: Option<&TlsCertificates>) -> RedisResult<redis::Client> {
     if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
-        // The driver takes that of the process and panics without one. It fails only if somebody was faster.
+        // The driver uses the provider of the process, and panics without one. This fails only if there is one.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     match certificates {
@@ -320,19 +320,19 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_named_with_the_known_ones() {
+    fn an_unknown_option_is_rejected_with_a_list_of_options() {
         let error = Target::parse("redis://h?tiemout=5").unwrap_err().to_string();
         assert!(error.contains("tiemout") && error.contains("timeout="), "{error}");
     }
 
     #[test]
-    fn a_prefix_goes_before_the_key() {
+    fn the_prefix_precedes_the_key() {
         let target = Target::parse("redis://h?prefix=redlock%3A").unwrap();
         assert_eq!(target.wire(&Key::new("orders").unwrap()), "redlock:orders");
     }
 
     #[test]
-    fn a_quarantine_is_asked_for_and_has_a_length() {
+    fn a_quarantine_is_an_option_with_a_length() {
         assert!(Target::parse("redis://h").unwrap().quarantine.is_none());
         assert!(Target::parse("redis://h?quarantine=off").unwrap().quarantine.is_none());
         let quarantine = Target::parse("redis://h?quarantine=on&max_ttl=10000").unwrap().quarantine.unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_quarantine_that_is_not_there_are_refused() {
+    fn quarantine_options_without_a_quarantine_are_rejected() {
         for url in ["redis://h?max_ttl=1000", "redis://h?trust_empty=true", "redis://h?quarantine=on&max_ttl=5"] {
             assert!(Target::parse(url).is_err(), "{url}");
         }
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_the_same_however_it_is_written() {
+    fn an_address_has_a_canonical_form() {
         let address = |url| Target::parse(url).unwrap().address();
         assert_eq!(address("redis://u:p@Cache-1"), "cache-1:6379");
         assert_eq!(address("rediss://cache-1:6379/"), "cache-1:6379");
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_of_nothing_or_of_hours_is_refused() {
+    fn a_timeout_of_zero_or_of_hours_is_rejected() {
         for value in ["0", "-1", "x", "3600000", ""] {
             for name in ["timeout", "acks_timeout"] {
                 assert!(Target::parse(&format!("redis://h?{name}={value}")).is_err(), "{name}={value}");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_replicas_that_nobody_has_is_refused() {
+    fn an_excessive_number_of_replicas_is_rejected() {
         for value in ["-1", "101", "all", ""] {
             assert!(Target::parse(&format!("redis://h?acks={value}")).is_err(), "{value}");
         }

@@ -1,11 +1,11 @@
-//! What stands on the server and cannot be read by this version: an entry in the line, a value under the key.
+//! Values and queue entries that this version cannot read.
 
 use super::reply::Reply;
 use super::script::WIRE;
 use fencelock_core::{Fault, Key, Unknown, side_key};
 use redis::Value;
 
-/// A waiter that is alive and whose entry in the line cannot be read. It keeps its place; others are served before it.
+/// A live waiter with an unreadable entry. It keeps its position; others are served before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unread {
     holder: String,
@@ -14,7 +14,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// The last word of a reply, where a script came upon one. No other word of a reply is an array.
+    /// The last element of a reply, if the script found one. No other element of a reply is an array.
     pub(crate) fn of(answer: &Value) -> Option<Self> {
         let Value::Array(words) = answer else { return None };
         let Some(last @ Value::Array(_)) = words.last() else { return None };
@@ -23,7 +23,7 @@ impl Unread {
         Some(Self { holder, bytes: bytes.into(), begins })
     }
 
-    /// The id proves a hold, so no more than its beginning is shown.
+    /// The id proves a hold, so only its start is shown.
     pub(crate) fn describe(&self, wire: &str) -> String {
         let holder: String = self.holder.chars().take(8).collect();
         let Self { bytes, begins, .. } = self;
@@ -34,7 +34,7 @@ impl Unread {
         )
     }
 
-    /// What to do if it does not pass by itself.
+    /// The remedy if the entry does not disappear by itself.
     pub(crate) fn advice(wire: &str) -> String {
         format!(
             "use a later fencelock here if one writes such entries; else look at them with HGETALL {:?} and remove the \
@@ -45,17 +45,17 @@ impl Unread {
     }
 }
 
-/// For a claim of a free key whose line begins with such waiters only, as many as one call looks at.
+/// For a claim of a free key whose queue starts with as many such waiters as one call examines.
 pub(crate) fn stuck(node: &str, wire: &str, unread: Option<&Unread>) -> Unknown {
     let first = unread.map_or_else(String::new, |unread| unread.describe(wire));
     let detail = format!("too many waiters whose entries cannot be read: {first}; {}", Unread::advice(wire));
     Unknown::new(node, Fault::Busy, detail)
 }
 
-/// What the value of a lock begins with that a later version has written. It has a version of its own.
+/// The prefix of a value of a later version. It contains the version.
 const LATER: &str = "fencelock:";
 
-/// What is shown of it, if the value under a key is of a later version.
+/// The text about a value of a later version.
 pub(crate) fn later_value(value: &str) -> Option<String> {
     const SHOWN: usize = 24;
     value.starts_with(LATER).then(|| {
@@ -64,9 +64,9 @@ pub(crate) fn later_value(value: &str) -> Option<String> {
     })
 }
 
-/// For whoever asks for the end of one.
+/// The refusal to evict a lock of a later version.
 pub(crate) fn not_ended(key: &Key) -> String {
-    format!("{key:?} is locked by a later version of fencelock, and is left as it is: use that version")
+    format!("{key:?} is locked by a later version of fencelock, and was not changed: use that version")
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_cannot_be_read_is_the_last_word_of_a_reply() {
+    fn an_unreadable_entry_is_the_last_element_of_a_reply() {
         let unread = Value::Array(vec![text("0123456789abcdef"), Value::Int(900), text("soon")]);
         let reply = Value::Array(vec![text("granted"), text("7"), Value::Int(1), unread]);
         let told = Unread::of(&reply).unwrap().describe("app:k");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_as_values_of_later_versions_do_is_one() {
+    fn a_value_with_the_prefix_of_later_versions_is_recognized() {
         assert!(later_value("fencelock:2:r:0:17").unwrap().contains("\"fencelock:2:r:0:17\""));
         assert_eq!(later_value("fencelock"), None);
         assert_eq!(later_value(&"ab".repeat(16)), None);

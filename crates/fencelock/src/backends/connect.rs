@@ -2,13 +2,13 @@ use super::schemes::scheme_of;
 use fencelock_core::{Backend, ConnectError};
 use std::sync::Arc;
 
-/// Makes the backend that a URL names; `memory:` is [`Memory::of_this_process`](super::Memory::of_this_process), and a relative
-/// path after `file:` begins at the present working directory. The first connection is made before it returns, so a wrong
-/// address or password is known at once.
+/// Connects to the backend of a URL. `memory:` is [`Memory::of_this_process`](super::Memory::of_this_process), and a relative
+/// path after `file:` is relative to the current directory. The first connection is made before this returns, so a wrong
+/// address or password is an immediate error.
 ///
 /// # Errors
-/// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a server or
-/// directory that does not answer.
+/// [`ConnectError::Url`] for an unknown scheme or an invalid part, [`ConnectError::Unknown`] for a server or
+/// directory that is unavailable.
 ///
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
@@ -16,12 +16,12 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     scheme_of(url)?.connect(url).await
 }
 
-/// As [`connect`], but servers are connected to with the first request: for whoever wants to look at them, also if they do
-/// not answer or belong to others.
+/// Like [`connect`], but connects with the first request: for programs that inspect servers, even if they are
+/// unavailable or belong to another set.
 ///
 /// # Errors
-/// [`ConnectError::Url`] for an unknown scheme or a part that cannot be used, [`ConnectError::Unknown`] for a directory
-/// that does not answer.
+/// [`ConnectError::Url`] for an unknown scheme or an invalid part, [`ConnectError::Unknown`] for a directory
+/// that is unavailable.
 ///
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
@@ -29,11 +29,11 @@ pub async fn lazy(url: &str) -> Result<Arc<dyn Backend>, ConnectError> {
     scheme_of(url)?.lazy(url).await
 }
 
-/// As [`connect`], but servers are connected to with the first claim or look, so that one that is away, or starts later, is
-/// waited for as long as the lock. What [`connect`] checks of the servers of a `redlock://` is checked then too.
+/// Like [`connect`], but connects with the first claim or inspection, so that an unavailable server is
+/// waited for as long as the lock. The checks that [`connect`] makes for `redlock://` are then also made.
 ///
 /// # Errors
-/// As [`lazy`].
+/// See [`lazy`].
 ///
 /// # Cancel safety
 /// Dropping the future leaves no connection behind.
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn memory_without_a_name_is_one_place_of_the_process() {
+    async fn memory_without_a_name_is_shared_by_the_process() {
         let address = |backend: &Arc<dyn Backend>| Arc::as_ptr(backend).cast::<()>();
         let (one, other) = (connect("memory:").await.unwrap(), connect("memory:").await.unwrap());
         assert_eq!((address(&one), one.name()), (address(&other), "memory:".to_owned()));
@@ -57,8 +57,8 @@ mod tests {
 
     #[cfg(feature = "file")]
     #[tokio::test]
-    async fn a_relative_directory_is_named_by_its_absolute_path() {
-        // The tests of a package run in its own directory.
+    async fn a_relative_directory_has_its_absolute_path_as_name() {
+        // Cargo runs the tests of a package in the directory of the package.
         let relative = format!("target-of-a-test-{}", std::process::id());
         let absolute = std::env::current_dir().unwrap().join(&relative);
         for url in [format!("file:{relative}"), format!("file:./{relative}"), format!("file:{}", absolute.display())] {

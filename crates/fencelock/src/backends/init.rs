@@ -1,19 +1,19 @@
 use super::schemes::scheme_of;
 use fencelock_core::{ConnectError, RegisteredNode};
 
-/// Puts the servers of a `redlock://` URL, or of a `redis://` URL with `quarantine=on`, into service as this set: the first
-/// time, and after each change of the list or of `max_ttl=`.
+/// Registers the servers of a `redlock://` URL, or of a `redis://` URL with `quarantine=on`, as this set: initially, and
+/// after each change of the list or of `max_ttl=`.
 ///
-/// Every server is told which set it belongs to. One that is new, restarted or flushed begins its quarantine, unless
-/// `trust_empty` says that none of the servers has forgotten anything: that is so only if no lock was ever taken from this
-/// set, or all of them have ended. Doing it again changes nothing.
+/// Every server stores its set. A new, restarted or flushed server starts its quarantine, unless
+/// `trust_empty` asserts that no server has lost data: that is true only if no lock was ever acquired from this
+/// set, or all of them have ended. Repeating the call changes nothing.
 ///
 /// # Errors
-/// [`ConnectError::Url`] for a place without a quarantine. [`ConnectError::Unknown`] if not all servers answer; then nothing
-/// was written. If one fails after that, its cause says so, and it can be done again.
+/// [`ConnectError::Url`] for a backend without a quarantine. [`ConnectError::Unknown`] if a server does not answer; then
+/// nothing was written. If one fails after that, the cause says so, and the call can be repeated.
 ///
 /// # Cancel safety
-/// Some of the servers may be told and others not; doing it again is harmless.
+/// Some servers may be registered and others not; repeating the call is harmless.
 pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
     scheme_of(url)?.init(url, trust_empty).await
 }

@@ -1,4 +1,4 @@
-//! The reference implementation: what every other backend must do, readable in five minutes.
+//! The reference implementation of a backend.
 
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken,
@@ -10,14 +10,14 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// The lease of a hand-off until its waiter confirms it, and a waiter's life between two signs of it, as on Redis.
+/// The lease of a hand-off until its waiter confirms it, and how long a waiter stays alive without a poll, as on Redis.
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
-/// Locks in this process's memory.
+/// Locks in the memory of this process.
 ///
-/// A plain [`Memory`] never takes a lock away: its holds end when they are released, as a mutex's do, however long the
-/// runtime is blocked. With [`Memory::with_leases`] holds expire unless renewed, exactly as on a server; that is for
+/// A plain [`Memory`] never takes a lock away: its holds end when they are released, like those of a mutex, however long the
+/// runtime is blocked. With [`Memory::with_leases`], holds expire unless renewed, exactly as on a server; that is for
 /// tests, simulations and quorums of memories.
 #[derive(Debug)]
 pub struct Memory {
@@ -28,13 +28,13 @@ pub struct Memory {
     listeners: Listeners,
 }
 
-/// All about one key. A free key keeps its slot while anybody waits, and its fence for ever: a number a key is cheap.
+/// The state of a key. A free key keeps its slot while tasks wait, and its fence permanently: one number per key is small.
 #[derive(Debug, Default)]
 struct Slot {
     fence: u64,
     held: Option<Held>,
     line: VecDeque<Waiter>,
-    /// Whose end somebody wants to hear of.
+    /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
 }
 
@@ -55,25 +55,25 @@ struct Waiter {
 }
 
 impl Memory {
-    /// Locks of their own, shared by whoever shares this value: for a test that others must not disturb. What
-    /// `memory:` names is [`Memory::of_this_process`].
+    /// New locks, shared by all users of this value: for a test that must be isolated. The URL
+    /// `memory:` refers to [`Memory::of_this_process`].
     pub fn new() -> Self {
         Self::build("memory:".into(), Arc::new(BootClock), false)
     }
 
-    /// Holds that expire by `clock` unless they are renewed.
+    /// Locks whose holds expire by `clock` unless they are renewed.
     pub fn with_leases(clock: Arc<dyn Clock>) -> Self {
         Self::build("memory:leases".into(), clock, true)
     }
 
-    /// The locks of this process: whoever asks gets the same ones, which are there until it ends.
+    /// The locks of this process, which are shared by all callers and live as long as the process.
     pub fn of_this_process() -> Arc<Self> {
         static PLACE: LazyLock<Arc<Memory>> = LazyLock::new(|| Arc::new(Memory::new()));
         Arc::clone(&PLACE)
     }
 
-    /// The locks of this name in this process: the same name gives the same locks, as long as anybody has them. Another
-    /// name, and [`Memory::of_this_process`], are other locks.
+    /// The locks with this name in this process: the same name refers to the same locks as long as they are in use. Another
+    /// name, and [`Memory::of_this_process`], refer to other locks.
     pub fn named(name: &str) -> Arc<Self> {
         static NAMED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
         let mut named = NAMED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ impl Memory {
         Self { name, clock, leases, slots: Mutex::default(), listeners: Listeners::default() }
     }
 
-    /// Runs one atomic step on a key, as a script runs on a server, then sends what it caused.
+    /// Runs one atomic step on a key, like a script on a server, and then sends its events.
     fn step<T>(&self, key: &Key, step: impl FnOnce(&mut Slot, Step<'_>) -> T) -> T {
         let mut events = Vec::new();
         let now = self.clock.now();
@@ -137,7 +137,7 @@ impl Default for Memory {
     }
 }
 
-/// What a step knows beside its slot.
+/// The inputs of a step.
 struct Step<'a> {
     key: &'a Key,
     now: Moment,
@@ -180,8 +180,8 @@ impl Slot {
         Ok(tokens)
     }
 
-    /// The key is free: it goes to the first waiter that shows signs of life, or to `me` if that is the first; then the
-    /// tokens are told.
+    /// Grants a free key to the first live waiter, or to `me` if that comes first, and sends the
+    /// tokens.
     fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
         while let Some(waiter) = self.line.pop_front() {
             let tokens = next_block(self.fence, step.wall, waiter.block);
@@ -215,7 +215,7 @@ impl Slot {
         }
         if let Some(held) = self.held.as_mut().filter(|held| held.holder.id == me) {
             held.until = held.until.max(step.end(claim.ttl.get()));
-            // Who asks again may have used some of the tokens already, but none beyond the last.
+            // The client may have used some tokens before it repeats the claim, but none after the last.
             return Ok(Acquire::Granted { tokens: granted.unwrap_or(held.fence.into()) });
         }
         let place = self.line.iter().position(|waiter| waiter.holder.id == me);

@@ -1,4 +1,4 @@
-//! The schemes of this process: those of this crate, and those that were registered.
+//! The schemes of this process: built-in and registered ones.
 
 #[cfg(feature = "file")]
 use super::file::scheme::FileScheme;
@@ -8,7 +8,7 @@ use fencelock_core::{Invalid, Scheme};
 use fencelock_redis::{QuorumScheme, RedisScheme};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-/// Every scheme of this crate. A new place adds a line here; the rest is in its [`Scheme`].
+/// All schemes of this crate. A new backend adds a line here; the rest is in its [`Scheme`].
 fn built_in() -> Vec<Arc<dyn Scheme>> {
     vec![
         Arc::new(MemoryScheme),
@@ -21,7 +21,7 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
     ]
 }
 
-/// The features that schemes of this crate need, for a message if they are off.
+/// The features of the schemes of this crate, for the error if they are disabled.
 const FEATURES: [(&str, &str); 5] =
     [("file", "file"), ("redis", "redis"), ("rediss", "redis"), ("redlock", "redis"), ("redlock+tls", "redis")];
 

@@ -14,9 +14,9 @@ async fn of_a_claim_that_was_granted() {
         let proxy = Proxy::to(server.port()).unwrap();
         let client = client(&format!("{}?timeout=200", proxy.url())).await;
         client.lock("other").await.unwrap().release().await.unwrap();
-        proxy.swallow_reply_to("enqueue", then);
+        proxy.drop_reply_to("enqueue", then);
         let guard = client.lock("k").await.unwrap();
-        assert!(proxy.swallowed() >= 1, "{then:?}");
+        assert!(proxy.dropped_replies() >= 1, "{then:?}");
         let value = text(&server, &["GET", "k"]).unwrap();
         assert!(value.starts_with(&guard.holder().to_string()), "{then:?}");
         assert_eq!(in_line(&server, "k"), 0);
@@ -32,9 +32,9 @@ async fn of_a_claim_that_was_put_in_line() {
         let proxy = Proxy::to(server.port()).unwrap();
         let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=200", proxy.url())).await);
         let held = holder.lock("k").await.unwrap();
-        proxy.swallow_reply_to("enqueue", then);
+        proxy.drop_reply_to("enqueue", then);
         let next = tokio::spawn(waiter.lock("k").acquire());
-        proxy.until_swallowed(1).await;
+        proxy.until_dropped(1).await;
         for _ in 0..50 {
             assert!(in_line(&server, "k") <= 1, "one waiter, one place: {then:?}");
             tokio::time::sleep(ms(20)).await;
@@ -53,7 +53,7 @@ async fn of_a_single_try() {
         let proxy = Proxy::to(server.port()).unwrap();
         let client = client(&format!("{}?timeout=200", proxy.url())).await;
         client.lock("other").await.unwrap().release().await.unwrap();
-        proxy.swallow_reply_to("try", then);
+        proxy.drop_reply_to("try", then);
         let asked = client.lock("k").ttl(secs(60)).try_acquire().await;
         assert!(matches!(asked, Err(Error::Unreachable { attempts: 1, .. })), "{asked:?}");
         eventually("given back", async || is_free(&server, "k")).await;
@@ -70,9 +70,9 @@ async fn of_a_release() {
         client.lock("other").await.unwrap().release().await.unwrap();
         let guard = client.lock("k").await.unwrap();
         tokio::time::sleep(ms(100)).await;
-        proxy.swallow_reply_to(&guard.holder().to_string(), then);
+        proxy.drop_reply_to(&guard.holder().to_string(), then);
         assert_eq!(guard.release().await.unwrap(), Released::Released, "{then:?}");
-        assert!(proxy.swallowed() >= 1);
+        assert!(proxy.dropped_replies() >= 1);
     }
 }
 
@@ -84,8 +84,8 @@ async fn of_a_renewal() {
         let client = client(&format!("{}?timeout=200", proxy.url())).await;
         let guard = client.lock("k").ttl(secs(3)).await.unwrap();
         tokio::time::sleep(ms(100)).await;
-        proxy.swallow_reply_to(&guard.holder().to_string(), then);
-        proxy.until_swallowed(1).await;
+        proxy.drop_reply_to(&guard.holder().to_string(), then);
+        proxy.until_dropped(1).await;
         let before = guard.remaining();
         eventually("renewed", async || guard.remaining() > before).await;
         assert!(guard.is_held(), "{then:?}");

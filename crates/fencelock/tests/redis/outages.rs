@@ -178,16 +178,16 @@ async fn a_hand_shake_that_stalls_is_made_again_and_not_half_believed() {
     for word in ["INFO", "TRACKING", "SUBSCRIBE"] {
         let proxy = Proxy::to(server.port()).unwrap();
         let url = format!("{}?timeout=200", proxy.url());
-        proxy.swallow_reply_to(word, Then::StaySilent);
+        proxy.drop_reply_to(word, Then::StaySilent);
         let stalled = Client::connect(&url).await;
         assert!(matches!(stalled, Err(Error::Unreachable { .. })), "{word}");
         // The same in the middle of a life.
         let client = client(&url).await;
-        proxy.swallow_reply_to(word, Then::StaySilent);
+        proxy.drop_reply_to(word, Then::StaySilent);
         kill_connections(&server);
         let _ = client.lock("k").try_acquire().await;
         eventually("back", async || client.lock("k").try_acquire().await.is_ok()).await;
-        assert!(proxy.swallowed() >= 2, "{word}");
+        assert!(proxy.dropped_replies() >= 2, "{word}");
         let findings = client.diagnose().await;
         for subject in ["wake-ups", "tracking"] {
             let finding = findings.iter().find(|finding| finding.subject == subject).unwrap();

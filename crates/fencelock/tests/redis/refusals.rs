@@ -44,7 +44,7 @@ async fn a_user_without_the_commands_in_the_scripts_is_one_too() {
 #[tokio::test]
 async fn users_without_messages_tracking_time_or_info_get_their_locks_all_the_same() {
     for lack in ["-subscribe", "-publish", "-client|tracking", "-time", "-info", "resetchannels", "-client"] {
-        if lack.contains('|') && server().is_some() && !version().refuses_subcommands() {
+        if lack.contains('|') && server().is_some() && !version().can_deny_subcommands() {
             continue;
         }
         let Some((server, url)) = with_user(&[lack]) else { return };
@@ -102,7 +102,7 @@ async fn a_server_that_loads_its_data_is_waited_for() {
     if server().is_none() {
         return;
     }
-    if !version().answers_while_it_loads_little() {
+    if !version().answers_while_loading() {
         return say_skipped(&format!("{} loads so little in one go", version()));
     }
     let options = ["--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"];

@@ -158,7 +158,7 @@ async fn a_port_that_speaks_something_else_is_told_apart() {
     let http = answers("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     for scheme in ["redis", "rediss"] {
         let told = refused_for_good(&format!("{scheme}://127.0.0.1:{http}")).await;
-        assert!(told.contains("an HTTP server answers there"), "{scheme}: {told}");
+        assert!(told.contains("this is an HTTP server"), "{scheme}: {told}");
     }
     let ssh = answers("SSH-2.0-OpenSSH_9.2\r\n");
     let told = refused_for_good(&format!("redis://127.0.0.1:{ssh}")).await;

@@ -1,6 +1,6 @@
 // redsync [version]
 //
-// Go's redsync over go-redis, one goroutine for each task; ../README.md says what a worker does.
+// Go's redsync over go-redis, one goroutine for each task; ../README.md describes a worker.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Its 32 tries are too few for the span. The pause is its own: 50 to 250 ms.
+// Its 32 tries are too few for the span. The pause is the default: 50 to 250 ms.
 const tries = 1 << 30
 
 const sale = "flash-sale"
@@ -85,7 +85,7 @@ func work() error {
 		}()
 	}
 	if job.Workload == sale {
-		// What has begun to be sold has to be sold; and it may be over before its time.
+		// A started sale must be completed; it may also end early.
 		join(&running, time.Until(end)+5*time.Second)
 	} else {
 		time.Sleep(time.Until(end))

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// task takes and gives back locks until the end.
+// task acquires and releases locks until the end.
 type task struct {
 	job    job
 	number int
@@ -21,7 +21,7 @@ type task struct {
 
 	soldOut bool
 
-	// What it has done so far; the log is made while it may still be in the midst of its last turn.
+	// The results so far; the log may be created during the last iteration.
 	mutex      sync.Mutex
 	grants     int
 	refused    int
@@ -80,7 +80,7 @@ func (t *task) turn(counted, end time.Time) error {
 	return err
 }
 
-// sell one piece, if there is one left. Only the lock keeps others from selling between the reading and the writing.
+// sell sells one item, if one is left. Only the lock prevents other sales between reading and writing.
 func (t *task) sell(key string) error {
 	stock, err := t.client.Get(context.Background(), key+":stock").Int()
 	if err != nil {

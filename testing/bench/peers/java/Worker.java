@@ -16,7 +16,7 @@ import org.redisson.config.Config;
 /**
  * java Worker lock|fair-lock [version]
  *
- * <p>Redisson's locks, one thread for each task; ../README.md says what a worker does. Their leases are the client's own, 30 s and
+ * <p>Redisson's locks, one thread for each task; ../README.md describes a worker. Their leases have the default of the client, 30 s, and are
  * renewed, as without a TTL in the call.
  */
 public final class Worker implements Runnable {
@@ -64,7 +64,7 @@ public final class Worker implements Runnable {
         }
         threads.forEach(Thread::start);
         if (job.isSale()) {
-            // What has begun to be sold has to be sold; and it may be over before its time.
+            // A started sale must be completed; it may also end early.
             long patience = end + TimeUnit.SECONDS.toNanos(5);
             for (Thread thread : threads) {
                 thread.join(Math.max(1, TimeUnit.NANOSECONDS.toMillis(patience - System.nanoTime())));
@@ -96,7 +96,7 @@ public final class Worker implements Runnable {
         String key = key();
         RLock lock = job.fair ? client.getFairLock(key) : client.getLock(key);
         long asked = System.nanoTime();
-        // Beyond the end: who is waiting then is not to give up before it.
+        // After the end, so that a waiting task does not give up earlier.
         while (!lock.tryLock(end - System.nanoTime() + TimeUnit.SECONDS.toNanos(1), TimeUnit.NANOSECONDS)) {
             if (System.nanoTime() >= end) {
                 return;
@@ -132,7 +132,7 @@ public final class Worker implements Runnable {
         }
     }
 
-    /** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
+    /** Returns whether an item was left. Only the lock prevents other sales between reading and writing. */
     private boolean sell(String key) {
         RBucket<String> bucket = client.getBucket(key + ":stock", StringCodec.INSTANCE);
         long stock = Long.parseLong(bucket.get());
@@ -143,7 +143,7 @@ public final class Worker implements Runnable {
         return stock > 0;
     }
 
-    /** To three digits. */
+    /** Rounds to three digits. */
     private static long rounded(long micros) {
         long unit = 1;
         for (int digits = Long.toString(micros).length(); digits > 3; digits--) {
@@ -160,7 +160,7 @@ public final class Worker implements Runnable {
         }
     }
 
-    /** What all workers have done so far; one may be in the midst of its last turn. */
+    /** The results of all workers so far; one may be in its last iteration. */
     private record Log(List<Worker> workers) {
         static String of(List<Worker> workers) {
             List<String> tasks = new ArrayList<>();
@@ -186,7 +186,7 @@ public final class Worker implements Runnable {
         }
     }
 
-    /** Its members are numbers and plain strings, so that no library is needed to read it. */
+    /** The fields are numbers and plain strings, so that no JSON library is needed. */
     private record Job(String url, String workload, String key, int keys, int tasks, int process, long warmUpMs, long spanMs,
             long ttlMs, boolean fair) {
         boolean isSale() {

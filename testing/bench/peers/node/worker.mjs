@@ -1,6 +1,6 @@
 // node worker.mjs MODULES redlock|redis-semaphore [version]
 //
-// Node's lock libraries over ioredis, one promise for each task; ../README.md says what a worker does.
+// Node's lock libraries over ioredis, one promise for each task; ../README.md describes a worker.
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -10,13 +10,13 @@ const [modules, name, question] = process.argv.slice(2);
 const require = createRequire(join(modules, 'worker.cjs'));
 const installed = (module) => require(join(modules, module, 'package.json')).version.replace(/^v/, '');
 
-/** What acquire() gives is released by calling it; it is undefined if the library gave up. */
+/** acquire() returns a function that releases the lock, or undefined if the library gave up. */
 const libraries = {
   redlock: (server, job) => {
     const { default: Redlock } = require('redlock');
-    // Its 10 tries are too few for the span. The pause is its own: 200 ms, and up to 100 ms more or less.
+    // Its 10 tries are too few for the span. The pause is the default: 200 ms, plus or minus up to 100 ms.
     const redlock = new Redlock([server], { retryCount: -1 });
-    // Each refused vote is an event, and one that nobody hears ends the process.
+    // Each refused vote is an event, and an event without a listener ends the process.
     redlock.on('error', () => {});
     return async (key) => {
       const lock = await redlock.acquire([key], job.ttl_ms);
@@ -25,7 +25,7 @@ const libraries = {
   },
   'redis-semaphore': (server, job) => {
     const { Mutex } = require('redis-semaphore');
-    // Its 10 s end after the span. The pause is its own: 10 ms.
+    // Its limit of 10 s is longer than the span. The pause is the default: 10 ms.
     const options = { lockTimeout: job.ttl_ms, acquireTimeout: job.warm_up_ms + job.span_ms + 10_000 };
     return async (key) => {
       const mutex = new Mutex(server, key, options);
@@ -84,7 +84,7 @@ class Task {
   }
 }
 
-/** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
+/** Returns whether an item was left. Only the lock prevents other sales between reading and writing. */
 async function sell(server, key) {
   const stock = Number(await server.get(`${key}:stock`));
   if (stock > 0) {
@@ -94,7 +94,7 @@ async function sell(server, key) {
   return stock > 0;
 }
 
-/** To three digits. */
+/** Rounds to three digits. */
 function rounded(micros) {
   const unit = 10 ** Math.max(String(micros).length - 3, 0);
   return Math.floor((micros + Math.floor(unit / 2)) / unit) * unit;
@@ -119,7 +119,7 @@ async function main() {
   const waits = new Map();
   const tasks = Array.from({ length: job.tasks }, (_, number) => new Task(job, number, server, acquire, waits));
   const running = tasks.map((task) => task.run(counted, end));
-  // What has begun to be sold has to be sold, and it may be over before its time. Otherwise nobody is waited for.
+  // A started sale must be completed; it may also end early. Other workloads do not wait for their tasks.
   const sale = job.workload === 'flash-sale';
   await Promise.race([sleep(end - performance.now() + (sale ? 5000 : 0)), ...(sale ? [Promise.all(running)] : [])]);
   const log = {

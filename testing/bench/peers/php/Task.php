@@ -1,17 +1,17 @@
 <?php
 declare(strict_types=1);
 
-/** Takes and gives back locks until the end. */
+/** Acquires and releases locks until the end. */
 final class Task
 {
     private int $grants = 0;
     private int $errors = 0;
     private ?string $firstError = null;
     private bool $soldOut = false;
-    /** @var array<int, int> how often each wait was seen */
+    /** @var array<int, int> the number of waits by duration */
     private array $waits = [];
 
-    /** @param Closure(string): Closure $acquire waits in the library's own way; what it gives releases the lock */
+    /** @param Closure(string): Closure $acquire waits like the library does; the result releases the lock */
     public function __construct(private array $job, private Redis $server, private Closure $acquire)
     {
     }
@@ -42,7 +42,7 @@ final class Task
     private function turn(int $counted, int $end): void
     {
         $asked = hrtime(true);
-        // Who waits at the end waits on: then nobody begins anew, so its turn is near.
+        // A waiting task continues after the end: no other task starts again, so it soon acquires the lock.
         $key = $this->key();
         $release = ($this->acquire)($key);
         $granted = hrtime(true);
@@ -66,7 +66,7 @@ final class Task
         };
     }
 
-    /** Whether there was something left. Only the lock keeps others from selling between the reading and the writing. */
+    /** Returns whether an item was left. Only the lock prevents other sales between reading and writing. */
     private function sell(string $key): bool
     {
         $stock = (int) $this->server->get("$key:stock");
@@ -77,7 +77,7 @@ final class Task
         return $stock > 0;
     }
 
-    /** To three digits. */
+    /** Rounds to three digits. */
     private static function rounded(int $micros): int
     {
         $unit = 10 ** max(strlen((string) $micros) - 3, 0);

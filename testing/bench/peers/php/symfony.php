@@ -4,7 +4,7 @@ declare(strict_types=1);
 use Symfony\Component\Lock\LockFactory;
 use Symfony\Component\Lock\Store\RedisStore;
 
-/** Symfony's lock as its factory makes it; asks each 90 to 110 ms. */
+/** Symfony's lock as its factory creates it; polls every 90 to 110 ms. */
 function symfony(Redis $server, int $ttlMs): Closure
 {
     $factory = new LockFactory(new RedisStore($server));

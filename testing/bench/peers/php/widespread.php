@@ -1,8 +1,8 @@
 <?php
-// Locks that are copied from page to page, with the pauses that they are copied with.
+// Widely copied lock code, with its usual pauses.
 declare(strict_types=1);
 
-/** SET NX PX with a random value, freed by compare-and-delete; asks each 5 ms. */
+/** SET NX PX with a random value, released by compare-and-delete; polls every 5 ms. */
 function way_six(Redis $server, int $ttlMs): Closure
 {
     return static function (string $key) use ($server, $ttlMs): Closure {
@@ -14,7 +14,7 @@ function way_six(Redis $server, int $ttlMs): Closure
     };
 }
 
-/** Redlock, here over one server; asks after a random pause of 100 to 200 ms. */
+/** Redlock on one server; polls after a random pause of 100 to 200 ms. */
 function redlock(Redis $server, int $ttlMs): Closure
 {
     return static function (string $key) use ($server, $ttlMs): Closure {

@@ -2,13 +2,13 @@
 // php worker.php way6|redlock [version]
 // php worker.php symfony AUTOLOAD [version]
 //
-// PHP's locks, one task for each process; ../README.md says what a worker does. `way6` and `redlock` are the widespread code that
+// PHP's locks, one task for each process; ../README.md describes a worker. `way6` and `redlock` are the widespread code that
 // fencelock-interop shares locks with.
 declare(strict_types=1);
 
 require __DIR__ . '/Task.php';
 
-/** @return array{string, Closure(Redis, int): (Closure(string): ?Closure)} what it is, and how it locks */
+/** @return array{string, Closure(Redis, int): (Closure(string): ?Closure)} its name, and how it locks */
 function library(array $arguments): array
 {
     $shared = dirname(__DIR__, 3) . '/interop/peers/php';

@@ -1,6 +1,6 @@
 """python worker.py redis-py|python-redis-lock|pottery [version]
 
-Python's lock libraries, one thread for each task; ../README.md says what a worker does.
+Python's lock libraries, one thread for each task; ../README.md describes a worker.
 """
 
 import importlib.metadata
@@ -17,7 +17,7 @@ import redis
 
 
 class RedisPy:
-    """`Redis.lock`: asks each 100 ms."""
+    """`Redis.lock`: polls every 100 ms."""
 
     package = "redis"
 
@@ -44,7 +44,7 @@ class PythonRedisLock(RedisPy):
 
 
 class Pottery(RedisPy):
-    """Redlock over one server: asks after a random pause of up to 200 ms."""
+    """Redlock on one server: polls after a random pause of up to 200 ms."""
 
     package = "pottery"
 
@@ -59,10 +59,10 @@ LIBRARIES = {"redis-py": RedisPy, "python-redis-lock": PythonRedisLock, "pottery
 
 
 class Task(threading.Thread):
-    """Takes and gives back locks until the end."""
+    """Acquires and releases locks until the end."""
 
     def __init__(self, job, number, library, span):
-        # Whoever still waits at the end does not keep the process.
+        # Waiting tasks do not delay the exit.
         super().__init__(daemon=True)
         self.job, self.number, self.library = job, number, library
         self.counted, self.end = span
@@ -75,7 +75,7 @@ class Task(threading.Thread):
         while time.monotonic() < self.end and not self.sold_out:
             try:
                 self.turn(self.key())
-            except Exception as failure:  # whatever it is, the run is to hear of it
+            except Exception as failure:  # report every error to the run
                 self.errors += 1
                 self.first_error = self.first_error or f"{type(failure).__name__}: {failure}"
                 time.sleep(0.01)
@@ -91,7 +91,7 @@ class Task(threading.Thread):
 
     def turn(self, key):
         asked = time.monotonic()
-        # Beyond the end, for some do not begin a pause that would outlast the patience, and give up early.
+        # After the end, because some libraries give up early if the next pause would exceed the timeout.
         while (lock := self.library.acquire(key, self.end + 1 - time.monotonic())) is None:
             if time.monotonic() >= self.end:
                 return
@@ -107,7 +107,7 @@ class Task(threading.Thread):
 
 
 def sell(server, key):
-    """Whether there was something left. Only the lock keeps others from selling between the reading and the writing."""
+    """Returns whether an item was left. Only the lock prevents other sales between reading and writing."""
     stock = int(server.get(f"{key}:stock") or 0)
     if stock > 0:
         server.set(f"{key}:stock", stock - 1)
@@ -116,7 +116,7 @@ def sell(server, key):
 
 
 def rounded(micros):
-    """To three digits."""
+    """Rounds to three digits."""
     unit = 10 ** max(len(str(micros)) - 3, 0)
     return (micros + unit // 2) // unit * unit
 
@@ -124,7 +124,7 @@ def rounded(micros):
 def log_of(tasks):
     waits = {}
     for task in tasks:
-        # A copy, for the thread may be in the midst of its last turn.
+        # A copy, because the thread may be in its last iteration.
         for wait, count in list(task.waits.items()):
             waits[wait] = waits.get(wait, 0) + count
     return {
@@ -147,7 +147,7 @@ def main():
     if sys.argv[2:] == ["version"]:
         print(version(library))
         return
-    # A refusal is not worth a line each.
+    # Do not log every refusal.
     logging.disable(logging.CRITICAL)
     job = json.loads(sys.stdin.readline())
     server = library(job)
@@ -159,7 +159,7 @@ def main():
     for task in tasks:
         task.start()
     if job["workload"] == "flash-sale":
-        # What has begun to be sold has to be sold; and it may be over before its time.
+        # A started sale must be completed; it may also end early.
         for task in tasks:
             task.join(timeout=max(end + 5 - time.monotonic(), 0))
     else:

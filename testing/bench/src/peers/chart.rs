@@ -8,15 +8,15 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const SIZE: (u32, u32) = (960, 560);
-/// The names stand right of it, beside the lines, where no line goes.
+/// The names are to the right of the plot, where no line passes.
 const PLOT_WIDTH: u32 = 730;
 const FONT: &str = "sans-serif";
 const TEXT: RGBColor = RGBColor(34, 34, 34);
 const FAINT: RGBColor = RGBColor(110, 110, 110);
 const GRID: RGBColor = RGBColor(222, 222, 222);
 
-/// One for each of [`KNOWN`]; those of one language have one hue. All of them show on white, which the chart brings along, so
-/// that it is the same on light and dark pages.
+/// One for each of [`KNOWN`]; those of one language have one hue. All are visible on the white background of the chart, so
+/// the chart is the same on light and dark pages.
 const COLOURS: [RGBColor; KNOWN.len()] = [
     RGBColor(200, 16, 46),
     RGBColor(240, 110, 120),
@@ -37,10 +37,10 @@ const COLOURS: [RGBColor; KNOWN.len()] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The chart as SVG.
+/// Draws the chart as SVG.
 ///
 /// # Errors
-/// If there is nothing to draw.
+/// If there is no data.
 pub(crate) fn draw(scene: &Scene, run: &Run) -> Result<String, Failure> {
     let lines = scene.lines(run);
     if lines.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) fn draw(scene: &Scene, run: &Run) -> Result<String, Failure> {
         root.draw(&words(scene.title, (20, 16), 19, TEXT))?;
         root.draw(&words(scene.note, (20, 42), 14, FAINT))?;
         if run.effort.is_quick() {
-            root.draw(&words("a quick run on a busy machine: not to be quoted", (470, 42), 14, COLOURS[0]))?;
+            root.draw(&words("a quick run on a busy machine: do not quote", (470, 42), 14, COLOURS[0]))?;
         }
         let (left, right) = root.split_horizontally(PLOT_WIDTH);
         plot(&left, scene, &lines)?;
@@ -87,11 +87,11 @@ fn plot(area: &Area<'_>, scene: &Scene, lines: &[Line]) -> Result<(), Failure> {
         .light_line_style(TRANSPARENT)
         .axis_style(FAINT)
         .label_style((FONT, 14).into_font().color(&TEXT))
-        .x_desc("tasks that want the key, in up to four processes")
+        .x_desc("tasks, in up to four processes")
         .x_label_formatter(&|x| column_label(*x))
         .y_label_formatter(&|y| label(scene.scale, *y))
         .draw()?;
-    // What the page is about last, so that nothing lies on it.
+    // fencelock is drawn last, on top of the others.
     for line in lines.iter().rev() {
         let (colour, width) = style(line.peer);
         let points = || line.points.iter().map(|point| (position(point.column), point.value));
@@ -108,7 +108,7 @@ fn plot(area: &Area<'_>, scene: &Scene, lines: &[Line]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Evenly spaced, with lines where they are wanted.
+/// An evenly divided axis with lines at given positions.
 struct Axis {
     low: f64,
     high: f64,
@@ -154,7 +154,7 @@ fn words(text: &str, at: (i32, i32), size: i32, colour: RGBColor) -> Text<'_, (i
     Text::new(text, at, (FONT, size).into_font().color(&colour))
 }
 
-/// fencelock stands out.
+/// fencelock has a wider line.
 fn style(peer: usize) -> (RGBColor, u32) {
     (COLOURS[peer], if KNOWN[peer].ours().is_some() { 4 } else { 2 })
 }
@@ -168,14 +168,14 @@ fn bounds(scale: Scale, lines: &[Line]) -> (f64, f64) {
     (low, values().fold(low + 1.0, f64::max).ceil())
 }
 
-/// Columns are equally far apart, as each has four times the tasks of the one before.
+/// Columns have equal distances, because each has four times the tasks of the previous one.
 fn position(column: usize) -> f64 {
     u32::try_from(column).map_or(0.0, f64::from)
 }
 
 fn column_label(x: f64) -> String {
     let found = columns().into_iter().enumerate().find(|(column, _)| (position(*column) - x).abs() < 0.01);
-    found.map_or_else(String::new, |(_, cell)| cell.everybody().to_string())
+    found.map_or_else(String::new, |(_, cell)| cell.all_tasks().to_string())
 }
 
 fn label(scale: Scale, y: f64) -> String {
@@ -195,18 +195,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_library_has_a_colour_of_its_own_and_room_for_its_name() {
+    fn every_library_has_a_colour_and_its_name_fits() {
         for (at, colour) in COLOURS.iter().enumerate() {
             assert!(!COLOURS[..at].contains(colour), "{}", KNOWN[at].name);
         }
         assert!(84 + 28 * KNOWN.len() < SIZE.1 as usize);
-        // A letter of this font is about 8 wide.
+        // A letter of this font is about 8 pixels wide.
         let widest = KNOWN.iter().map(|peer| peer.title.len()).max().unwrap_or_default();
         assert!(52 + 8 * widest <= (SIZE.0 - PLOT_WIDTH) as usize, "{widest}");
     }
 
     #[test]
-    fn rows_are_labelled_in_a_unit_that_suits_them() {
+    fn row_labels_have_a_suitable_unit() {
         let of = |scale, values: [f64; 3]| values.map(|value| label(scale, value)).join(" ");
         assert_eq!(of(Scale::Count, [0.0, 2.0, 5.0]), "1 100 100000");
         assert_eq!(of(Scale::Micros, [2.0, 4.0, 6.0]), "100 us 10 ms 1 s");

@@ -1,45 +1,45 @@
 use fencelock_lab::load::Report;
 use serde::{Deserialize, Serialize};
 
-/// What is kept of one measurement of one library.
+/// The figures of one measurement of one library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Grants of all tasks that count, each second.
+    /// Counted grants of all tasks per second.
     pub per_s: f64,
-    /// Half of all grants came within this time, in microseconds.
+    /// The median wait, in microseconds.
     pub p50_us: Option<u64>,
-    /// 99 of 100 grants.
+    /// The 99th percentile of the waits.
     pub p99_us: Option<u64>,
-    /// All of them.
+    /// The longest wait.
     pub longest_us: Option<u64>,
-    /// Jain's index of the tasks' shares: 1 if all are equal; nothing if nobody got anything.
+    /// Jain's index of the tasks' shares: 1 if all are equal; `None` without grants.
     pub jain: Option<f64>,
-    /// Tasks that got nothing at all: they waited for longer than the longest wait that ended.
+    /// Tasks without a grant: they waited for longer than the longest wait that ended.
     pub starved: u64,
-    /// Attempts that failed otherwise than by waiting.
+    /// Attempts that ended with an error.
     pub errors: u64,
-    /// The first of them.
+    /// The text of the first error.
     pub first_error: Option<String>,
 }
 
 impl Figures {
-    /// Of the report of all workers.
+    /// The figures of a report.
     pub fn of(report: &Report) -> Self {
-        let everybody = u64::from(report.processes) * u64::from(report.tasks);
+        let all_tasks = u64::from(report.processes) * u64::from(report.tasks);
         Self {
             per_s: rounded(report.grants_per_s, 1),
             p50_us: report.wait_us.map(|wait| wait.p50),
             p99_us: report.wait_us.map(|wait| wait.p99),
             longest_us: report.wait_us.map(|wait| wait.max),
             jain: report.fairness.map(|fairness| rounded(fairness.jain_tasks, 4)),
-            starved: report.fairness.map_or(everybody, |fairness| fairness.empty_handed),
+            starved: report.fairness.map_or(all_tasks, |fairness| fairness.empty_handed),
             errors: report.errors,
             first_error: report.first_error.clone(),
         }
     }
 }
 
-/// More digits would be noise in the run's file.
+/// Rounds, because further digits are noise.
 fn rounded(value: f64, digits: i32) -> f64 {
     let unit = 10_f64.powi(digits);
     (value * unit).round() / unit

@@ -5,30 +5,30 @@ use std::process::Stdio;
 /// A lock library, or one way to use it.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
-    /// For the command line and the run's file.
+    /// The name on the command line and in the file of a run.
     pub name: &'static str,
-    /// For people.
+    /// The name on the page.
     pub title: &'static str,
-    /// How its waiters wait, as the library has it unless it says otherwise.
+    /// How its waiters wait: the default of the library unless stated otherwise.
     pub waiting: &'static str,
-    /// A runtime that compiles while it runs gets as much more time to warm up.
+    /// Additional warm-up for a runtime with a just-in-time compiler.
     pub warm_up_ms: u64,
-    /// Whether a process is one task, as in PHP.
+    /// Whether a process has a single task, as in PHP.
     pub single: bool,
-    /// Whether it needs nothing but packages that `scripts/test` gets, so that a test without it is a gap.
+    /// Whether it needs only packages that `scripts/test` installs, so that a test must not skip it.
     pub plain: bool,
     recipe: Recipe,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Recipe {
-    /// This program again; whether its tasks share leases.
+    /// This program; whether its tasks share leases.
     Ours {
         sharing: bool,
     },
     Rust(&'static str),
     Go,
-    /// Of Debian, or newer.
+    /// The Debian package, or a newer version.
     RedisPy,
     Python(&'static str),
     Node(&'static str),
@@ -43,7 +43,7 @@ const fn peer(name: &'static str, title: &'static str, waiting: &'static str, re
     Peer { name, title, waiting, warm_up_ms, single, plain: matches!(recipe, Recipe::Php(_) | Recipe::RedisPy), recipe }
 }
 
-/// All of them, whether they are installed or not.
+/// All libraries, whether or not they are installed.
 pub const KNOWN: [Peer; 15] = [
     peer(
         "fencelock",
@@ -54,7 +54,7 @@ pub const KNOWN: [Peer; 15] = [
     peer(
         "fencelock-alone",
         "fencelock, unshared",
-        "queue on the server, each task for itself",
+        "queue on the server, each task sends its own claims",
         Recipe::Ours { sharing: false },
     ),
     peer(
@@ -96,7 +96,7 @@ impl Peer {
     /// The program and its arguments.
     ///
     /// # Errors
-    /// What is missing here.
+    /// What is not installed.
     pub fn command(&self) -> Result<Vec<PathBuf>, String> {
         match self.recipe {
             Recipe::Ours { .. } => Ok(vec![std::env::current_exe().map_err(|error| error.to_string())?]),
@@ -131,15 +131,15 @@ impl Peer {
         }
     }
 
-    /// Whether it is fencelock itself, and then whether its tasks share leases.
+    /// Whether it is fencelock, and whether its tasks share leases.
     pub const fn ours(&self) -> Option<bool> {
         if let Recipe::Ours { sharing } = self.recipe { Some(sharing) } else { None }
     }
 
-    /// What is installed, in its own words.
+    /// The installed version, as the library reports it.
     ///
     /// # Errors
-    /// What is missing here, or that it does not run.
+    /// What is not installed, or why it does not run.
     pub fn version(&self) -> Result<String, String> {
         if self.ours().is_some() {
             return Ok(format!("fencelock {}", env!("CARGO_PKG_VERSION")));

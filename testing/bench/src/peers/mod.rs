@@ -1,38 +1,39 @@
 //! fencelock and other lock libraries: the same workloads, in one run, on one Redis server.
 //!
-//! Each library is behind a small program, a *runner*, in `peers/`; `peers/README.md` says what it is told and what it tells.
-//! `scripts/bench-peers` gets them and starts this. A run first lets every library sell a stock under its lock: what does not
-//! exclude is measured, but told. Then all of them do one workload after the other, so that what is compared was measured close
-//! together. The run is kept in `docs/en/benchmarks/peers.json`; page and charts are drawn from there alone.
+//! Each library runs in a small program, a *runner*, in `peers/`; `peers/README.md` describes the protocol.
+//! `scripts/bench-peers` installs them and starts this program. A run first lets every library sell a stock under its lock:
+//! a library without mutual exclusion is measured, and reported. Then all libraries run one workload after the other, so
+//! that compared values are measured close together. The run is stored in `docs/en/benchmarks/peers.json`; page and charts
+//! are generated from it.
 
 mod chart;
 mod figures;
 mod known;
+mod measure;
 mod ours;
 mod page;
 mod plan;
 mod run;
 mod scene;
-mod stage;
 
 pub use figures::Figures;
 pub use known::{KNOWN, Peer};
+pub use measure::sell;
 pub use plan::{Cell, Effort};
 pub use run::{Run, Sale};
-pub use stage::sell;
 
 use fencelock_testkit::RedisServer;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What the command line asks for.
+/// The command line.
 struct Options {
     effort: Effort,
     only: Vec<String>,
     render_only: bool,
 }
 
-/// Measures, keeps the run, and draws it. `--quick`, `--only NAME,NAME`, `--render`.
+/// Measures, stores the run, and draws it. `--quick`, `--only NAME,NAME`, `--render`.
 pub fn main() -> ExitCode {
     if let Some(code) = ours::run_if_asked() {
         return code;
@@ -40,7 +41,7 @@ pub fn main() -> ExitCode {
     let options = match options(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(error) => {
-            eprintln!("{error}; there are --quick, --only NAME,NAME and --render");
+            eprintln!("{error}; the options are --quick, --only NAME,NAME and --render");
             return ExitCode::from(64);
         }
     };
@@ -65,11 +66,11 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
                 let names = arguments.next().ok_or("--only needs names")?;
                 options.only = names.split(',').map(str::to_owned).collect();
             }
-            other => return Err(format!("{other} is not known")),
+            other => return Err(format!("unknown argument {other}")),
         }
     }
     match options.only.iter().find(|name| KNOWN.iter().all(|peer| peer.name != **name)) {
-        Some(unknown) => Err(format!("there is no peer {unknown}")),
+        Some(unknown) => Err(format!("unknown peer {unknown}")),
         None => Ok(options),
     }
 }
@@ -78,17 +79,17 @@ fn measure(options: &Options) -> Result<(), crate::Failure> {
     let server = RedisServer::start()?;
     let is_wanted = |peer: &&Peer| options.only.is_empty() || options.only.iter().any(|name| name == peer.name);
     let peers: Vec<&Peer> = KNOWN.iter().filter(is_wanted).collect();
-    let run = stage::measure(&server, &peers, options.effort);
+    let run = measure::measure(&server, &peers, options.effort);
     let file = docs().join("benchmarks/peers.json");
     std::fs::create_dir_all(docs().join("benchmarks"))?;
     std::fs::write(&file, serde_json::to_string_pretty(&run)? + "\n")?;
     Ok(())
 }
 
-/// The files that a run becomes: paths below `docs/en`, and what is in them.
+/// The files generated from a run: paths below `docs/en`, and their contents.
 ///
 /// # Errors
-/// If a chart cannot be drawn, or the page has no place for the tables.
+/// If a chart cannot be drawn, or the page has no marks for the tables.
 pub fn files(run: &Run, page: &str) -> Result<Vec<(&'static str, String)>, crate::Failure> {
     let mut files = vec![("performance.md", page::insert(page, &page::text(run))?)];
     for scene in scene::ALL {

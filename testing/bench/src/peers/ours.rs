@@ -1,11 +1,11 @@
-//! fencelock as a runner: this program again.
+//! This program as the runner of fencelock.
 
 use std::process::ExitCode;
 
-/// Set in the environment of a worker.
+/// The environment variable of a worker.
 pub(crate) const VARIABLE: &str = "FENCELOCK_PEERS_WORKER";
 
-/// In a worker, does its job; `None` in the main process.
+/// Runs the job of a worker; `None` in the main process.
 pub(crate) fn run_if_asked() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     Some(match fencelock_lab::load::serve() {

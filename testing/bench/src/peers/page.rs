@@ -9,33 +9,30 @@ use std::fmt::Write as _;
 const BEGIN: &str = "<!-- peers: begin; written by scripts/bench-peers -->";
 const END: &str = "<!-- peers: end -->";
 
-/// What others are compared with.
+/// The library that the others are compared with.
 const MEASURE: &str = "fencelock";
 
-/// The page with what is between the marks replaced.
+/// Replaces the text between the marks of the page.
 ///
 /// # Errors
-/// If the marks are not there.
+/// If the page has no marks.
 pub(crate) fn insert(page: &str, text: &str) -> Result<String, Failure> {
     let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("the page has no {BEGIN}"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| format!("the page has no {END}"))?;
     Ok(format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))
 }
 
-/// What a run has to say.
+/// The generated text of a run.
 pub(crate) fn text(run: &Run) -> String {
     let mut out = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write_all(&mut out, run);
     out
 }
 
 fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
     if run.effort.is_quick() {
-        writeln!(
-            out,
-            "**A quick run on a busy machine, to show that everything works: do not quote these numbers.**\n"
-        )?;
+        writeln!(out, "**A quick run on a busy machine, as a test: do not quote these numbers.**\n")?;
     }
     let span = millis(run.effort.span_ms);
     writeln!(out, "Measured with {}, {}; {span} for each figure, after", run.machine, run.when)?;
@@ -46,13 +43,13 @@ fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
     {
         writeln!(out, "\n![One key, {what} against the number of tasks](benchmarks/{file}.svg)")?;
     }
-    for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::HotKey && cell.everybody() > 1) {
+    for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::HotKey && cell.all_tasks() > 1) {
         let title =
-            format!("One key, {} tasks in {} processes, empty critical section", cell.everybody(), cell.processes);
+            format!("One key, {} tasks in {} processes, empty critical section", cell.all_tasks(), cell.processes);
         contended(out, run, cell, &title)?;
     }
     for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::ManyKeys) {
-        let title = format!("1000 keys, {} tasks in {} processes", cell.everybody(), cell.processes);
+        let title = format!("1000 keys, {} tasks in {} processes", cell.all_tasks(), cell.processes);
         contended(out, run, cell, &title)?;
     }
     uncontended(out, run)
@@ -64,7 +61,7 @@ fn who(out: &mut String, run: &Run) -> std::fmt::Result {
         writeln!(out, "| {} | {} | {} | {} |", peer.title, present.version, peer.waiting, sale(present))?;
     }
     if !run.absent.is_empty() {
-        writeln!(out, "\nLeft out, because it could not be installed where this was measured:\n")?;
+        writeln!(out, "\nNot measured, because it could not be installed:\n")?;
         for absent in &run.absent {
             writeln!(out, "- {}: {}", title(&absent.name), absent.why)?;
         }
@@ -99,10 +96,10 @@ fn contended(out: &mut String, run: &Run, cell: Cell, title: &str) -> std::fmt::
 
 fn uncontended(out: &mut String, run: &Run) -> std::fmt::Result {
     for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::Uncontended) {
-        let many = if cell.everybody() == 1 {
+        let many = if cell.all_tasks() == 1 {
             "one task".into()
         } else {
-            format!("{} tasks in {} processes", cell.everybody(), cell.processes)
+            format!("{} tasks in {} processes", cell.all_tasks(), cell.processes)
         };
         writeln!(out, "\n**Uncontended keys, {many}**\n")?;
         writeln!(out, "| library | cycles/s | of fencelock's | acquire p50 | p99 |\n|---|---:|---:|---:|---:|")?;
@@ -113,7 +110,7 @@ fn uncontended(out: &mut String, run: &Run) -> std::fmt::Result {
     Ok(())
 }
 
-/// One for each library; then what failed.
+/// One row for each library; then the failures.
 fn rows(out: &mut String, run: &Run, cell: Cell, row: impl Fn(&Figures, String) -> String) -> std::fmt::Result {
     let ours = run.figures(MEASURE, cell).map(|figures| figures.per_s).filter(|per_s| *per_s > 0.0);
     let mut failed = Vec::new();
@@ -151,7 +148,7 @@ fn title(name: &str) -> &str {
     known(name).map_or(name, |peer| peer.title)
 }
 
-/// One line, which ends no table.
+/// A single line, without characters that end a table cell.
 fn cell_text(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
@@ -175,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
+    fn only_the_text_between_the_marks_is_replaced() {
         let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
         let page = insert(&page, "new\n").unwrap();
         assert_eq!(page, format!("head\n{BEGIN}\n\nnew\n\n{END}\nfoot\n"));
@@ -184,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_written_in_a_unit_that_suits_them() {
+    fn waits_have_a_suitable_unit() {
         let of = |wait| micros(Some(wait));
         assert_eq!(
             [of(7), of(999), of(1000), of(70_100), of(1_500_000), micros(None)],

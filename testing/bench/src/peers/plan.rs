@@ -1,22 +1,22 @@
 use fencelock_lab::load::Workload;
 use serde::{Deserialize, Serialize};
 
-/// For how long.
+/// The durations of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
-    /// What counts, in milliseconds.
+    /// The measured time, in milliseconds.
     pub span_ms: u64,
-    /// What does not yet, in milliseconds.
+    /// The warm-up, in milliseconds.
     pub warm_up_ms: u64,
 }
 
 impl Effort {
     /// For the page.
     pub const FULL: Self = Self { span_ms: 3000, warm_up_ms: 500 };
-    /// To see that everything works.
+    /// For a test.
     pub const QUICK: Self = Self { span_ms: 500, warm_up_ms: 200 };
 
-    /// Whether nobody should quote what comes out.
+    /// Whether the results must not be quoted.
     pub fn is_quick(self) -> bool {
         self.span_ms < Self::FULL.span_ms
     }
@@ -25,11 +25,11 @@ impl Effort {
 /// One measurement of each library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What tasks ask for.
+    /// The workload.
     pub workload: Workload,
-    /// How many processes there are.
+    /// The number of processes.
     pub processes: u32,
-    /// Tasks of each.
+    /// The number of tasks of each process.
     pub tasks: u32,
 }
 
@@ -37,7 +37,7 @@ const fn cell(workload: Workload, processes: u32, tasks: u32) -> Cell {
     Cell { workload, processes, tasks }
 }
 
-/// What is measured, in this order.
+/// All measurements, in this order.
 pub(crate) const CELLS: [Cell; 8] = [
     cell(Workload::Uncontended, 1, 1),
     cell(Workload::Uncontended, 4, 16),
@@ -49,16 +49,16 @@ pub(crate) const CELLS: [Cell; 8] = [
     cell(Workload::HotKey, 4, 64),
 ];
 
-/// What is sold before anything is measured.
+/// The sale before the measurements.
 pub(crate) const SALE: Cell = cell(Workload::FlashSale, 2, 3);
 
 impl Cell {
-    /// Tasks of all processes.
-    pub const fn everybody(self) -> u32 {
+    /// The number of tasks of all processes.
+    pub const fn all_tasks(self) -> u32 {
         self.processes * self.tasks
     }
 
-    /// The same tasks, each in a process of its own.
+    /// The same number of tasks, each in its own process.
     pub(crate) const fn single(self) -> Self {
         Self { workload: self.workload, processes: self.processes * self.tasks, tasks: 1 }
     }

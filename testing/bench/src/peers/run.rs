@@ -3,20 +3,20 @@ use super::plan::{Cell, Effort};
 use crate::report::Machine;
 use serde::{Deserialize, Serialize};
 
-/// Everything that is known of one run.
+/// All data of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Month and year.
     pub when: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// For how long.
+    /// The durations.
     pub effort: Effort,
-    /// Who took part.
+    /// The libraries that took part.
     pub present: Vec<Present>,
-    /// Who could not.
+    /// The libraries that are not installed.
     pub absent: Vec<Absent>,
-    /// What was measured.
+    /// The measurements.
     pub measured: Vec<Measured>,
 }
 
@@ -25,22 +25,22 @@ pub struct Run {
 pub struct Present {
     /// The peer.
     pub name: String,
-    /// What is installed.
+    /// The installed version.
     pub version: String,
-    /// What it sold before anything was measured; or why it could not.
+    /// The sale before the measurements; or why it failed.
     pub sale: Result<Sale, String>,
 }
 
-/// What was sold, and how much of it the stock does not know of: nothing, if the lock excludes.
+/// The number of sales, and how many of them the stock misses: zero with mutual exclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sale {
-    /// How often something was sold.
+    /// The number of recorded sales.
     pub sold: u64,
-    /// By how much less, or more, the stock fell.
+    /// The difference between the sales and the decrease of the stock.
     pub oversold: u64,
 }
 
-/// A library that is not here.
+/// A library that is not installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
     /// The peer.
@@ -49,19 +49,19 @@ pub struct Absent {
     pub why: String,
 }
 
-/// One measurement of one library.
+/// A measurement of one library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The peer.
     pub name: String,
-    /// What was done.
+    /// The measurement.
     pub cell: Cell,
-    /// What came of it; or why nothing did.
+    /// The result; or why it failed.
     pub figures: Result<Figures, String>,
 }
 
 impl Run {
-    /// What a peer reached in a cell.
+    /// The figures of a peer in a cell.
     pub fn figures(&self, name: &str, cell: Cell) -> Option<&Figures> {
         let found = self.measured.iter().find(|measured| measured.name == name && measured.cell == cell);
         found.and_then(|measured| measured.figures.as_ref().ok())
@@ -69,7 +69,7 @@ impl Run {
 }
 
 impl Sale {
-    /// Whether nobody sold what another was about to sell.
+    /// Whether no two sales overlapped.
     pub const fn is_exact(self) -> bool {
         self.oversold == 0
     }

@@ -4,9 +4,9 @@ use super::plan::{CELLS, Cell};
 use super::run::Run;
 use fencelock_lab::load::Workload;
 
-/// What a chart shows of the one key that everybody wants, against the number of those who want it.
+/// A chart of one contended key, against the number of tasks.
 pub(crate) struct Scene {
-    /// Below `docs`.
+    /// The path below `docs`.
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
     pub(crate) note: &'static str,
@@ -14,12 +14,12 @@ pub(crate) struct Scene {
     value: fn(&Figures) -> Option<f64>,
 }
 
-/// How the values are spaced, and written.
+/// The scale and format of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// A number, each line ten times the one below.
+    /// A number, with a logarithmic scale.
     Count,
-    /// Microseconds, likewise.
+    /// Microseconds, with a logarithmic scale.
     Micros,
     /// From 0 to 1.
     Share,
@@ -30,14 +30,14 @@ pub(crate) const ALL: [Scene; 3] = [
     Scene {
         file: "benchmarks/throughput.svg",
         title: "One key: grants per second",
-        note: "more is better; fencelock: tasks of one process share a lease, unshared: each has its own",
+        note: "more is better; fencelock: tasks of one process share a lease, unshared: each sends its own claims",
         scale: Scale::Count,
         value: |figures| Some(figures.per_s),
     },
     Scene {
         file: "benchmarks/p99.svg",
         title: "One key: 99 of 100 grants came within",
-        note: "less is better; hollow: some tasks got nothing, so they are in no percentile",
+        note: "less is better; hollow: some tasks had no grant, so they are in no percentile",
         scale: Scale::Micros,
         #[expect(clippy::cast_precision_loss, reason = "seconds in microseconds")]
         value: |figures| figures.p99_us.map(|micros| micros as f64),
@@ -45,7 +45,7 @@ pub(crate) const ALL: [Scene; 3] = [
     Scene {
         file: "benchmarks/fairness.svg",
         title: "One key: fairness (Jain's index)",
-        note: "1: everybody got the same; hollow: some tasks got nothing",
+        note: "1: equal shares; hollow: some tasks had no grant",
         scale: Scale::Share,
         value: |figures| figures.jain,
     },
@@ -53,26 +53,26 @@ pub(crate) const ALL: [Scene; 3] = [
 
 /// The points of one library.
 pub(crate) struct Line {
-    /// Its place in [`KNOWN`], which gives it its colour in all charts.
+    /// Its index in [`KNOWN`], which determines its colour in all charts.
     pub(crate) peer: usize,
     pub(crate) points: Vec<Point>,
 }
 
 pub(crate) struct Point {
-    /// Which of [`columns`].
+    /// The index in [`columns`].
     pub(crate) column: usize,
-    /// On the scale: of a number its logarithm to the base of ten.
+    /// The value on the scale; for a number, its decimal logarithm.
     pub(crate) value: f64,
     pub(crate) starved: bool,
 }
 
-/// Along the horizontal axis.
+/// The values of the horizontal axis.
 pub(crate) fn columns() -> Vec<Cell> {
     CELLS.into_iter().filter(|cell| cell.workload == Workload::HotKey).collect()
 }
 
 impl Scene {
-    /// Of everybody who has reached anything, the highest last value first, as the lines end from top to bottom.
+    /// The lines of all libraries with results, the highest last value first, as the lines end from top to bottom.
     pub(crate) fn lines(&self, run: &Run) -> Vec<Line> {
         let of = |(peer, name): (usize, &str)| {
             let points: Vec<Point> =

@@ -1,16 +1,16 @@
-//! C4: acquires end in the order of their tokens.
+//! C4: acquires complete in the order of their tokens.
 //!
-//! It rests on the same clocks as C3. An acquire whose lease was over when it ended counts for nothing: its process
-//! slept in between, and the holder was never told that it holds.
+//! It depends on the same clocks as C3. An acquire whose lease had expired before it completed does not count: its process
+//! was paused, and the client never reported that it holds the lock.
 
 use super::view::{Hold, KeyView};
 use super::violation::{Check, Violation};
 
 pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
-    let living = view.holds.iter().filter(|hold| !hold.is_stillborn());
+    let living = view.holds.iter().filter(|hold| !hold.is_expired_at_start());
     let mut grants: Vec<_> = living.filter_map(|hold| Some((hold.acquire.fence?, hold))).collect();
     grants.sort_by_key(|(fence, _)| *fence);
-    // Of the smaller tokens, the one that came last.
+    // The latest of the smaller tokens.
     let mut latest: Option<(u64, &Hold<'_>)> = None;
     for (fence, hold) in grants {
         if let Some((smaller, before)) =

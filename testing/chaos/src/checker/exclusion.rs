@@ -1,13 +1,13 @@
-//! C3: no two holders believe at the same time that they hold; foreign ones included.
+//! C3: no two holders, including foreign ones, assume at the same time that they hold a key.
 //!
-//! A holder believes from the return of its acquire until its lease as it knows it ends, it is told of the loss, or it
-//! begins to release, which it says first: a process that is killed meanwhile tells nothing more.
+//! A holder assumes so from the return of its acquire until its known lease ends, it is notified of the loss, or it
+//! starts to release, which it records first: a process that is then killed records nothing more.
 
 use super::view::{Hold, KeyView};
 use super::violation::{Check, Violation};
 
 pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
-    // Of those that began before, the one that believes longest.
+    // The earlier hold with the latest end.
     let mut last: Option<&Hold<'_>> = None;
     for hold in &view.holds {
         if hold.until <= hold.start() {
@@ -21,7 +21,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
                 lines: vec![before.number, before.ended_by, hold.number],
                 span_us: (before.asked(), hold.start()),
                 text: format!(
-                    "{} and {} both believed for {both} us that they held",
+                    "{} and {} both assumed for {both} us that they hold the key",
                     before.acquire.client, hold.acquire.client
                 ),
             });

@@ -1,4 +1,4 @@
-//! C2: an acquire that begins after another has ended has the greater token.
+//! C2: an acquire that starts after another has completed has the greater token.
 
 use super::view::KeyView;
 use super::violation::{Check, Violation};
@@ -6,9 +6,9 @@ use super::violation::{Check, Violation};
 pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     let mut grants: Vec<_> = view.holds.iter().filter_map(|hold| Some((hold.acquire.fence?, hold))).collect();
     grants.sort_unstable_by_key(|(fence, _)| std::cmp::Reverse(*fence));
-    // Of the greater tokens, the one that was there first.
+    // The earliest of the greater tokens.
     let mut earliest: Option<(u64, &super::view::Hold<'_>)> = None;
-    // Equal tokens are C1's business, so those of one fence are compared before any of them joins.
+    // C1 checks equal tokens, so all grants with one token are compared before any of them is added.
     for same in grants.chunk_by(|(one, _), (other, _)| one == other) {
         for (fence, hold) in same {
             if let Some((greater, before)) = earliest
@@ -19,7 +19,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
                     key: key.to_owned(),
                     lines: vec![before.number, hold.number],
                     span_us: (before.acquire.invoke_us, hold.acquire.return_us),
-                    text: format!("the token {fence} was asked for when {greater} had been given"),
+                    text: format!("the token {fence} was requested after {greater} was granted"),
                 });
             }
         }

@@ -1,19 +1,19 @@
-//! One checker for every history, in O(n log n) for each key.
+//! One checker for all histories, in O(n log n) for each key.
 //!
-//! | check | promise | file |
+//! | check | guarantee | file |
 //! |---|---|---|
 //! | C1 | no two grants of a key have the same token | `unique.rs` |
-//! | C2 | an acquire that begins after another has ended has the greater token | `invocation.rs` |
-//! | C3 | no two holders believe at the same time that they hold | `exclusion.rs` |
-//! | C4 | acquires end in the order of their tokens | `completion.rs` |
-//! | C5 | the resource takes no write of a holder that was superseded there | `register.rs` |
-//! | C6 | who could renew was not overtaken before | `renewal.rs` |
-//! | C7 | nothing is left when all clients are gone | `residue.rs` |
-//! | C8 | when everything is whole again, locks are granted again | `recovery.rs` |
-//! | C9 | what the run was meant to provoke did happen | `sometimes.rs` |
+//! | C2 | an acquire that starts after another has completed has the greater token | `invocation.rs` |
+//! | C3 | no two holders assume at the same time that they hold a key | `exclusion.rs` |
+//! | C4 | acquires complete in the order of their tokens | `completion.rs` |
+//! | C5 | the resource accepts no write of a superseded holder | `register.rs` |
+//! | C6 | a holder that could renew was not superseded before | `renewal.rs` |
+//! | C7 | no lock is left after all clients have stopped | `residue.rs` |
+//! | C8 | locks are granted again after the end of a fault | `recovery.rs` |
+//! | C9 | the expected events have occurred | `sometimes.rs` |
 //!
-//! A check knows nothing of faults. Whether a violation is one is decided afterwards: a fault may excuse it, if the
-//! hold in question was alive when the fault struck; a control demands it.
+//! A check does not consider faults. The verdict does so afterwards: a fault may excuse a violation if the
+//! hold was alive when the fault occurred; a control requires a violation.
 
 mod completion;
 mod exclusion;
@@ -34,7 +34,7 @@ pub use violation::{Check, Violation};
 use crate::history::History;
 use view::View;
 
-/// Checks everything.
+/// Runs all checks.
 pub fn check(history: &History) -> Verdict {
     let view = View::of(history);
     let mut found = Vec::new();

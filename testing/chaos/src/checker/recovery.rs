@@ -1,5 +1,5 @@
-//! C8: when everything is whole again, locks are granted again, within the bound that the history gives. That a foreign
-//! client gets them says nothing: it goes its own ways.
+//! C8: locks are granted again after the end of a fault, within the bound in the history. Grants of the foreign
+//! client do not count, because it does not use the client library.
 
 use super::view::{KeyView, RunView};
 use super::violation::{Check, Violation};
@@ -16,9 +16,9 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mu
         if late.is_none_or(|hold| hold.start() > until) {
             let text = match late {
                 Some(hold) => {
-                    format!("all was whole, and the next grant came after {} ms", (hold.start() - from) / 1000)
+                    format!("the faults had ended, and the next grant came after {} ms", (hold.start() - from) / 1000)
                 }
-                None => "all was whole, and nothing was granted any more".to_owned(),
+                None => "the faults had ended, and no lock was granted any more".to_owned(),
             };
             let lines = std::iter::once(heal.number).chain(late.map(|hold| hold.number)).collect();
             found.push(Violation { check: Check::C8, key: key.to_owned(), lines, span_us: (from, until), text });
@@ -26,7 +26,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mu
     }
 }
 
-/// A key that was never granted before proves nothing, and neither does one that only a control used.
+/// A key without an earlier grant proves nothing, and neither does a key that only a control uses.
 fn is_new_or_old(view: &KeyView<'_>, from: u64, until: u64) -> bool {
     let first = view.holds.first().map_or(u64::MAX, |hold| hold.acquire.invoke_us);
     first > from.min(until)

@@ -1,9 +1,9 @@
-//! C5: the resource takes no write of a holder that was superseded there.
+//! C5: the resource accepts no write of a superseded holder.
 //!
-//! - A write that began after one with a greater token was taken is refused; by the resource's own order, where it is
-//!   known, no token falls.
-//! - A write is refused only for a greater token that somebody brought before.
-//! - Every token was granted to whoever brings it.
+//! - A write that starts after one with a greater token was accepted is rejected; in the order of the resource, if
+//!   known, tokens do not decrease.
+//! - A write is rejected only if a greater token has arrived before.
+//! - Every token was granted to the client that uses it.
 
 use super::view::{At, KeyView};
 use super::violation::{Check, Violation};
@@ -38,7 +38,7 @@ fn in_the_order_of_the_resource(view: &KeyView<'_>, report: &mut impl FnMut(Stri
     for (_, at) in taken {
         match greatest {
             Some(before) if fence(&before) > fence(&at) => {
-                report(format!("the token {} was taken after {}", fence(&at), fence(&before)), before, at);
+                report(format!("the token {} was accepted after {}", fence(&at), fence(&before)), before, at);
             }
             _ => greatest = Some(at),
         }
@@ -58,16 +58,20 @@ fn in_the_order_of_time(view: &KeyView<'_>, report: &mut impl FnMut(String, At<'
                 greatest = Some(earlier);
             }
         }
-        // Where the resource's own order is known for both, it has been looked at.
-        let told = |at: &At<'_>| at.line.seq.is_some();
-        if let Some(greater) = greatest.filter(|it| fence(it) > fence(&at) && !(told(it) && told(&at))) {
-            report(format!("the token {} was taken when {} had been", fence(&at), fence(&greater)), greater, at);
+        // If the order of the resource is known for both writes, it was checked above.
+        let has_order = |at: &At<'_>| at.line.seq.is_some();
+        if let Some(greater) = greatest.filter(|it| fence(it) > fence(&at) && !(has_order(it) && has_order(&at))) {
+            report(
+                format!("the token {} was accepted after {} was accepted", fence(&at), fence(&greater)),
+                greater,
+                at,
+            );
         }
     }
 }
 
 fn refusals_have_reasons(view: &KeyView<'_>, report: &mut impl FnMut(String, At<'_>, At<'_>)) {
-    // Any write may have reached the resource, unless it was refused.
+    // Any write may have reached the resource, unless it failed.
     let mut arrived: Vec<_> = view.writes.iter().filter(|at| at.line.result != Outcome::Fail).copied().collect();
     let mut refused: Vec<_> = view.writes.iter().filter(|at| at.line.result == Outcome::Fail).copied().collect();
     arrived.sort_by_key(|at| at.line.invoke_us);
@@ -79,7 +83,7 @@ fn refusals_have_reasons(view: &KeyView<'_>, report: &mut impl FnMut(String, At<
             greatest = greatest.max(fence(&earlier));
         }
         if greatest <= fence(&at) {
-            report(format!("the token {} was refused, and nobody had brought a greater one", fence(&at)), at, at);
+            report(format!("the token {} was rejected, but no greater one had arrived", fence(&at)), at, at);
         }
     }
 }
@@ -89,7 +93,7 @@ fn tokens_were_granted(view: &KeyView<'_>, report: &mut impl FnMut(String, At<'_
         view.holds.iter().map(|hold| (hold.acquire.holder.as_deref(), hold.acquire.fence)).collect();
     for at in &view.writes {
         if !granted.contains(&(at.line.holder.as_deref(), at.line.fence)) {
-            report(format!("nobody granted the token {} to this writer", fence(at)), *at, *at);
+            report(format!("the token {} was not granted to this writer", fence(at)), *at, *at);
         }
     }
 }

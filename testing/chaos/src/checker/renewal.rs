@@ -1,7 +1,7 @@
-//! C6: who could renew was not overtaken before.
+//! C6: a holder that could renew was not superseded before.
 //!
-//! If a renewal succeeds, then no grant with a greater token had ended when it was sent, and no foreign client had taken
-//! the key since the renewer got it.
+//! If a renewal succeeds, no grant with a greater token had completed when it was sent, and no foreign client had acquired
+//! the key since the grant of the holder.
 
 use super::view::{Hold, KeyView};
 use super::violation::{Check, Violation};
@@ -30,7 +30,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
                 key: key.to_owned(),
                 lines: vec![mine.number, other.number, at.number],
                 span_us: (mine.acquire.invoke_us, at.line.return_us),
-                text: format!("{} renewed after {} had got the key", mine.acquire.client, other.acquire.client),
+                text: format!("{} renewed after {} had acquired the key", mine.acquire.client, other.acquire.client),
             });
         }
     }

@@ -1,15 +1,15 @@
-//! C7: nothing is left when all clients are gone.
+//! C7: no lock is left after all clients have stopped.
 //!
-//! One second and the longest TTL after the last client has ended, no key is held; and no hold has become longer since,
-//! as it would under a watchdog that nobody stopped. A run that ends must have been looked at.
+//! One second and the longest TTL after the last client has stopped, no key is held, and no TTL has increased since,
+//! as it would with a watchdog that still runs. The final state must be recorded.
 
 use super::view::{At, KeyView, RunView};
 use super::violation::{Check, Violation};
 use std::collections::HashMap;
 
 const GRACE_US: u64 = 1_000_000;
-/// Two looks at one TTL differ by the time that the question takes.
-const BLUR_US: u64 = 50_000;
+/// Two readings of one TTL differ by the duration of the request.
+const TOLERANCE_US: u64 = 50_000;
 
 pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mut Vec<Violation>) {
     let Some(stop) = run.stop else { return };
@@ -24,15 +24,15 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mu
         looked |= at.line.invoke_us >= over;
         let Some(holder) = at.line.holder.as_deref() else { continue };
         if at.line.invoke_us >= over {
-            report(vec![stop.number, at.number], at.line.return_us, format!("{holder} still has the key"));
+            report(vec![stop.number, at.number], at.line.return_us, format!("{holder} still holds the key"));
         }
         let before = first.entry(holder).or_insert(*at);
-        if end(at) > end(before).saturating_add(BLUR_US) {
-            report(vec![before.number, at.number], at.line.return_us, format!("somebody still renews for {holder}"));
+        if end(at) > end(before).saturating_add(TOLERANCE_US) {
+            report(vec![before.number, at.number], at.line.return_us, format!("the lock of {holder} is still renewed"));
         }
     }
     if !looked && !view.holds.is_empty() {
-        report(vec![stop.number], over, "nobody looked whether the key is free".to_owned());
+        report(vec![stop.number], over, "the final state of the key was not recorded".to_owned());
     }
 }
 

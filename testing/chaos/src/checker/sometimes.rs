@@ -1,6 +1,6 @@
-//! C9: what the run was meant to provoke did happen. A green run without it is red.
+//! C9: the expected events have occurred. A run without them fails.
 //!
-//! Something was granted at all, every expected event was seen, and every control was flagged.
+//! A lock was granted, every expected event was observed, and every control was flagged.
 
 use super::verdict::check_of;
 use super::view::RunView;
@@ -10,19 +10,19 @@ use std::collections::{BTreeSet, HashSet};
 pub(super) fn check(run: &RunView<'_>, found: &mut Vec<Violation>) {
     let mut missing = Vec::new();
     if run.grants == 0 {
-        missing.push((Vec::new(), String::new(), "nothing was ever granted".to_owned()));
+        missing.push((Vec::new(), String::new(), "no lock was granted".to_owned()));
     }
     let seen: HashSet<_> = run.seen.iter().filter_map(|at| at.line.what.as_deref()).collect();
     let mut told = BTreeSet::new();
     for at in &run.expected {
         let what = at.line.what.as_deref().unwrap_or_default();
         if !seen.contains(what) && told.insert(what) {
-            missing.push((vec![at.number], at.line.key.clone(), format!("{what:?} never happened")));
+            missing.push((vec![at.number], at.line.key.clone(), format!("{what:?} did not happen")));
         }
     }
     for at in &run.controls {
         let Some(check) = check_of(at) else {
-            missing.push((vec![at.number], at.line.key.clone(), "a control that names no check".to_owned()));
+            missing.push((vec![at.number], at.line.key.clone(), "a control without a check".to_owned()));
             continue;
         };
         let is_it = |violation: &Violation| violation.check == check && violation.key == at.line.key;

@@ -9,14 +9,14 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     grants.sort_unstable_by_key(|(fence, number, _)| (*fence, *number));
     for pair in grants.windows(2) {
         let [(fence, first, one), (other, second, two)] = pair else { continue };
-        // Also of one holder: tasks that pass a lease on have a token each.
+        // Also for one holder: tasks that pass a lease on have a token each.
         if fence == other {
             found.push(Violation {
                 check: Check::C1,
                 key: key.to_owned(),
                 lines: vec![*first, *second],
                 span_us: (one.invoke_us.min(two.invoke_us), one.return_us.max(two.return_us)),
-                text: format!("two holds got the token {fence}"),
+                text: format!("two holds have the token {fence}"),
             });
         }
     }

@@ -2,16 +2,16 @@ use super::view::{At, RunView};
 use super::violation::{Check, Violation};
 use std::fmt;
 
-/// What is to be thought of a history.
+/// The result of all checks of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Promises that were broken.
+    /// Violations without an excuse.
     pub broken: Vec<Violation>,
-    /// Promises that a fault broke which may do so.
+    /// Violations that a fault excuses.
     pub excused: Vec<Violation>,
-    /// Promises that were broken where a control wanted it.
+    /// Violations that a control requires.
     pub wanted: Vec<Violation>,
-    /// The controls that found what they wanted: the check and its key.
+    /// The controls that were flagged: the check and the key.
     pub flagged: Vec<(Check, String)>,
 }
 
@@ -39,18 +39,18 @@ impl Verdict {
         verdict
     }
 
-    /// Whether every promise was kept that should have been, and every control was flagged.
+    /// Whether there is no violation without excuse, and every control was flagged.
     pub fn is_good(&self) -> bool {
         self.broken.is_empty()
     }
 
-    /// How often a check failed without an excuse.
+    /// The number of violations of a check without an excuse.
     pub fn broken_of(&self, check: Check) -> usize {
         self.broken.iter().filter(|violation| violation.check == check).count()
     }
 }
 
-/// The check that a control is about.
+/// The check that a control refers to.
 pub(super) fn check_of(control: &At<'_>) -> Option<Check> {
     control.line.what.as_deref()?.parse().ok()
 }
@@ -70,8 +70,9 @@ impl fmt::Display for Verdict {
             let count = |of: &[Violation]| of.iter().filter(|violation| violation.check == check).count();
             let (broken, excused, wanted) = (count(&self.broken), count(&self.excused), count(&self.wanted));
             let mark = if broken == 0 { "kept  " } else { "BROKEN" };
-            write!(f, "{check} {mark} {}", check.promise())?;
-            for (count, word) in [(broken, "broken"), (excused, "excused by a fault"), (wanted, "wanted by a control")]
+            write!(f, "{check} {mark} {}", check.guarantee())?;
+            for (count, word) in
+                [(broken, "broken"), (excused, "excused by a fault"), (wanted, "required by a control")]
             {
                 if count > 0 {
                     write!(f, "; {count} {word}")?;

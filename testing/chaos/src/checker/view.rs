@@ -1,7 +1,7 @@
-//! A history in the order in which the checks need it.
+//! A history, sorted for the checks.
 
 use crate::history::{History, Line, Op, Outcome};
-use crate::recorder::belief;
+use crate::recorder::assumed_lease;
 use std::collections::{BTreeMap, HashMap};
 
 /// A line and its number.
@@ -11,14 +11,14 @@ pub(super) struct At<'a> {
     pub(super) line: &'a Line,
 }
 
-/// One hold, from the words of its holder.
+/// A hold, as recorded by its holder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold<'a> {
     pub(super) number: usize,
     pub(super) acquire: &'a Line,
-    /// The end of its belief: its lease as last renewed, its release, or the news of its loss.
+    /// The end of the assumed hold: the end of the last renewal, the release, or the notification of the loss.
     pub(super) until: u64,
-    /// The line that says so.
+    /// The line that ended it.
     pub(super) ended_by: usize,
 }
 
@@ -27,17 +27,17 @@ impl Hold<'_> {
         self.acquire.return_us
     }
 
-    /// Before this, nothing that happened can have touched the hold: a lease is no older than its TTL when it is got, however
-    /// long its holder had waited in line. One that went from task to task may be older than the wish of the last of them:
-    /// its end tells when it was asked for.
+    /// The earliest time at which an event can affect the hold: a lease is not older than its TTL when it is granted, even if
+    /// the holder waited in the queue. A shared lease may be older than the request of its last task:
+    /// its end shows when it was requested.
     pub(super) fn asked(&self) -> u64 {
         let Some(ttl) = self.acquire.ttl_us else { return self.acquire.invoke_us };
-        let lease = self.acquire.valid_until_us.map_or(u64::MAX, |until| until.saturating_sub(belief(ttl)));
+        let lease = self.acquire.valid_until_us.map_or(u64::MAX, |until| until.saturating_sub(assumed_lease(ttl)));
         self.acquire.invoke_us.min(lease).max(self.acquire.return_us.saturating_sub(ttl))
     }
 
-    /// Where the holder could not believe for a moment: its process slept between the grant and the look at it.
-    pub(super) const fn is_stillborn(&self) -> bool {
+    /// Whether the lease had expired before the acquire returned, because the process was paused.
+    pub(super) const fn is_expired_at_start(&self) -> bool {
         match self.acquire.valid_until_us {
             Some(until) => until <= self.acquire.return_us,
             None => false,
@@ -45,18 +45,18 @@ impl Hold<'_> {
     }
 }
 
-/// What the lines say about one key.
+/// All lines about one key.
 #[derive(Debug, Default)]
 pub(super) struct KeyView<'a> {
-    /// By the ends of their acquires.
+    /// Ordered by the end of the acquire.
     pub(super) holds: Vec<Hold<'a>>,
-    /// Successful ones, with the hold they belong to.
+    /// Successful renewals, with their hold.
     pub(super) renewals: Vec<(At<'a>, usize)>,
     pub(super) writes: Vec<At<'a>>,
     pub(super) looks: Vec<At<'a>>,
 }
 
-/// What the lines say about the run.
+/// The lines about the run.
 #[derive(Debug, Default)]
 pub(super) struct RunView<'a> {
     pub(super) faults: Vec<At<'a>>,
@@ -100,8 +100,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Where the hold is that a line is about. Tasks of one process may pass a lease on, each with a token of its own, so a
-/// holder has as many holds as tokens.
+/// The index of the hold of each line. Tasks of one process may pass a lease on, each with its own token, so a
+/// holder has one hold for each token.
 struct Places<'a>(HashMap<&'a str, BTreeMap<Option<u64>, usize>>);
 
 impl<'a> Places<'a> {
@@ -115,7 +115,7 @@ impl<'a> Places<'a> {
         Self(places)
     }
 
-    /// A line that names no token is about the last hold of its holder.
+    /// A line without a token refers to the last hold of its holder.
     fn get(&self, line: &Line) -> Option<usize> {
         let of_holder = self.0.get(line.holder.as_deref()?)?;
         match line.fence {
@@ -138,7 +138,7 @@ impl<'a> KeyView<'a> {
         for at in lines {
             view.add(*at, places.get(at.line));
         }
-        // Last, for a renewal may be told after the release that ended the hold.
+        // At the end, because a renewal may be recorded after the release that ended the hold.
         for at in lines {
             if let Some(place) = places.get(at.line) {
                 view.holds[place].end(at);

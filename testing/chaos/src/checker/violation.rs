@@ -1,9 +1,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The checks, by the names that a history uses.
+/// The checks, with the names that a history uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the table in the module says what they are")]
+#[allow(missing_docs, reason = "the table in the module documentation describes them")]
 pub enum Check {
     C1,
     C2,
@@ -17,22 +17,22 @@ pub enum Check {
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 9] =
         [Self::C1, Self::C2, Self::C3, Self::C4, Self::C5, Self::C6, Self::C7, Self::C8, Self::C9];
 
-    /// The promise, in words.
-    pub const fn promise(self) -> &'static str {
+    /// The guarantee as text.
+    pub const fn guarantee(self) -> &'static str {
         match self {
             Self::C1 => "no two grants of a key have the same token",
-            Self::C2 => "an acquire that begins after another has ended has the greater token",
-            Self::C3 => "no two holders believe at the same time that they hold",
-            Self::C4 => "acquires end in the order of their tokens",
-            Self::C5 => "the resource takes no write of a holder that was superseded there",
-            Self::C6 => "who could renew was not overtaken before",
-            Self::C7 => "nothing is left when all clients are gone",
-            Self::C8 => "when everything is whole again, locks are granted again",
-            Self::C9 => "what the run was meant to provoke did happen",
+            Self::C2 => "an acquire that starts after another has completed has the greater token",
+            Self::C3 => "no two holders assume at the same time that they hold a key",
+            Self::C4 => "acquires complete in the order of their tokens",
+            Self::C5 => "the resource accepts no write of a superseded holder",
+            Self::C6 => "a holder that could renew was not superseded before",
+            Self::C7 => "no lock is left after all clients have stopped",
+            Self::C8 => "locks are granted again after the end of a fault",
+            Self::C9 => "the expected events have occurred",
         }
     }
 }
@@ -48,22 +48,22 @@ impl FromStr for Check {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|check| check.to_string() == name);
-        found.ok_or_else(|| format!("there are the checks C1 to C9; {name:?} is none"))
+        found.ok_or_else(|| format!("unknown check {name:?}; the checks are C1 to C9"))
     }
 }
 
-/// A promise that was broken.
+/// A violated guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The check.
     pub check: Check,
-    /// On which key; empty if it is about the whole run.
+    /// The key; empty if the violation concerns the whole run.
     pub key: String,
-    /// The lines that show it, from 1.
+    /// The lines that prove it, from 1.
     pub lines: Vec<usize>,
     /// The time in which a fault can have caused it.
     pub span_us: (u64, u64),
-    /// What happened.
+    /// The description.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! One fault from near: who held what, who wrote, who was refused.
+//! One fault in detail: holders, writes, and rejected writes.
 
 use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
 use super::scene::{Scene, Span, colour};
@@ -8,7 +8,7 @@ use fencelock_lab::svg::Svg;
 const ROW: f64 = 18.0;
 const GAP: f64 = 12.0;
 const TOP: f64 = 26.0;
-/// Before the fault and after it.
+/// The time shown before the fault.
 const BEFORE_US: u64 = 500_000;
 const AFTER_US: u64 = 1_500_000;
 
@@ -38,7 +38,7 @@ pub(super) fn draw(scene: &Scene<'_>, fault: &Line) -> String {
     svg.finish((WIDTH, TOP + height + 22.0))
 }
 
-/// Holds in as many rows as it takes to keep them apart; with exclusion that is one.
+/// Arranges holds in rows without overlap; with exclusion, one row is enough.
 fn stack<'a>(spans: &[Span<'a>], scale: Scale) -> Vec<Vec<Span<'a>>> {
     let mut rows: Vec<Vec<Span<'a>>> = vec![Vec::new()];
     for span in spans.iter().filter(|span| scale.shows(span.acquire.return_us, span.until)) {
@@ -56,7 +56,7 @@ fn hold(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, span: Span<'_>, y: f64) 
     let (x, end) = (scale.x(line.return_us), scale.x(span.until));
     let token = line.fence.map_or("no token".to_owned(), |fence| format!("token {fence}"));
     let title =
-        format!("{} held {} for {} ms under {token}", line.client, line.key, (span.until - line.return_us) / 1000);
+        format!("{} held {} for {} ms with {token}", line.client, line.key, (span.until - line.return_us) / 1000);
     svg.titled_rect((x, y), (end - x, ROW - 4.0), &format!("rx=\"2\" fill=\"{}\"", colour(&line.client)), &title);
     // About six pixels for each character.
     let room = (end - x) / 5.6;

@@ -1,4 +1,4 @@
-//! A page about one run, with pictures of it.
+//! A page about one run, with pictures.
 
 mod closeup;
 mod overview;
@@ -6,8 +6,8 @@ mod scale;
 mod scene;
 mod tables;
 
-use crate::conductor::{Run, Settings};
 use crate::fault::Fault;
+use crate::run::{Run, Settings};
 use fencelock_lab::svg::escape;
 use scene::Scene;
 use std::fmt::Write;
@@ -16,19 +16,19 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1220px;ma
 table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ddd;padding:.2em .9em .2em 0;text-align:left}\
 .good{color:#1e7d32}.bad{color:#c0392b}h2{margin-top:2em}svg{max-width:100%;height:auto}p.key{color:#555}";
 
-/// The page, whole in itself.
+/// The page as a single file.
 pub fn html(settings: &Settings, run: &Run) -> String {
     let scene = Scene::of(&run.history);
     let seconds = scene.end.saturating_sub(scene.begin) / 1_000_000;
     let word = if run.verdict.is_good() {
-        "<b class=\"good\">Every promise was kept that should have been, and every control was flagged.</b>"
+        "<b class=\"good\">No guarantee was violated without an excuse, and every control was flagged.</b>"
     } else {
-        "<b class=\"bad\">Promises were broken.</b>"
+        "<b class=\"bad\">Guarantees were violated.</b>"
     };
-    let Settings { seed, form, workers, tasks, keys, ttl, .. } = settings;
+    let Settings { seed, topology, workers, tasks, keys, ttl, .. } = settings;
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>fencelock chaos, seed {seed}</title>\
-         <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>Locks on {form}; {workers} processes with {tasks} \
+         <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>Locks on {topology}; {workers} processes with {tasks} \
          tasks each on {keys} keys, TTL {ttl:?}, one foreign client; {seconds} s and {} faults.</p>\n",
         scene.faults.len()
     );
@@ -37,12 +37,12 @@ pub fn html(settings: &Settings, run: &Run) -> String {
     page += "<h2>The run</h2>\n";
     page += &overview::draw(&scene);
     page += "<p class=\"key\">Red faults may break exclusion, orange ones nothing. Each process has a colour; the foreign client \
-             is grey, the conductor, who asks for every key after each fault, yellow. Point at something to read more.</p>\n";
+             is grey, the run, who asks for every key after each fault, yellow. Point at something to read more.</p>\n";
     page += "<h2>Faults</h2>\n";
     page += &tables::faults(&run.history);
     page += "<h2>Operations</h2>\n";
     page += &tables::operations(&run.history);
-    page += "<h2>From near</h2>\n<p class=\"key\">A bar is a hold, for as long as its holder believed in it; two rows for one key are \
+    page += "<h2>Close-ups</h2>\n<p class=\"key\">A bar is a hold, for as long as its holder believed in it; two rows for one key are \
              two holders at once. Below it, black: a write that was taken; red: one that was refused. A red line through a bar: the \
              holder was told that the lock is lost. The digits are the last ones of the token.</p>\n";
     for fault in Fault::ALL {

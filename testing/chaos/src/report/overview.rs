@@ -46,13 +46,13 @@ fn faults(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     }
 }
 
-/// Grants for each slice of time; below, when a loss was told and when a write was refused.
+/// Grants per time slice; below, losses and rejected writes.
 fn grants(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     let slices = 200;
     let mut counts = vec![0u64; slices];
     let slice = |at: u64| {
         let place = float(at.saturating_sub(scale.from)) / scale.span() * 200.0;
-        // A double from 0 to 200 is a place.
+        // A double from 0 to 200 fits.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let place = place as usize;
         place.min(slices - 1)
@@ -102,7 +102,7 @@ fn holders(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     }
 }
 
-/// Holds of one process that follow each other within a pixel are one bar, or a long run has a million.
+/// Consecutive holds of one process within a pixel are one bar, because a long run has a million.
 fn runs(spans: &[Span<'_>], scale: Scale) -> Vec<(f64, f64, &'static str)> {
     let mut runs: Vec<(f64, f64, &'static str)> = Vec::new();
     for span in spans {
@@ -120,8 +120,8 @@ fn runs(spans: &[Span<'_>], scale: Scale) -> Vec<(f64, f64, &'static str)> {
     runs
 }
 
-/// How far each token lies from the time of its grant. A falling one would lie below the one before it by more than the
-/// time between them.
+/// The difference between each token and the time of its grant. A decreasing token would be below the previous one by more
+/// than the time between them.
 fn fences(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     let grants: Vec<_> =
         scene.holds.values().flatten().filter_map(|span| Some((span.acquire, span.acquire.fence?))).collect();

@@ -1,6 +1,6 @@
 use fencelock_lab::svg::Svg;
 
-/// Left of it are the names, right of it is time.
+/// The names are to the left, time is to the right.
 pub(super) const LEFT: f64 = 150.0;
 pub(super) const WIDTH: f64 = 1200.0;
 const RIGHT: f64 = 14.0;
@@ -8,7 +8,7 @@ const RIGHT: f64 = 14.0;
 pub(super) const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#333}.end{text-anchor:end}.mid{text-anchor:middle}\
 .small{font-size:9px;fill:#fff}.faint{fill:#888}";
 
-/// Where a moment lies in a picture.
+/// The position of a time in a picture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     pub(super) from: u64,
@@ -35,7 +35,7 @@ impl Scale {
         from <= self.until && until >= self.from
     }
 
-    /// Marks of time along the bottom, in seconds since `zero`, through everything above.
+    /// Time marks along the bottom, in seconds since `zero`.
     pub(super) fn draw(self, svg: &mut Svg, zero: u64, top: f64, bottom: f64) {
         let steps = [100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000];
         let steps = steps.into_iter().chain([300_000_000, 600_000_000, 1_800_000_000]);

@@ -1,7 +1,7 @@
 use crate::history::{History, Line, Op};
 use std::collections::BTreeMap;
 
-/// What the pictures show, sorted out.
+/// The content of the pictures.
 #[derive(Debug, Default)]
 pub(super) struct Scene<'a> {
     pub(super) begin: u64,
@@ -12,7 +12,7 @@ pub(super) struct Scene<'a> {
     pub(super) holds: BTreeMap<&'a str, Vec<Span<'a>>>,
 }
 
-/// One hold, for as long as its holder believed in it.
+/// A hold, for as long as its holder assumed it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span<'a> {
     pub(super) acquire: &'a Line,
@@ -60,12 +60,12 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Processes by colour, those without tokens in grey.
+/// The colour of a process; grey without tokens.
 pub(super) fn colour(client: &str) -> &'static str {
     const COLOURS: [&str; 8] = ["#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#3b5b92"];
     match client {
         "foreign" => "#777",
-        "conductor" => "#d9a400",
+        "run" => "#d9a400",
         _ => {
             let process = client.trim_start_matches('w').split('.').next().unwrap_or_default();
             COLOURS[process.parse::<usize>().unwrap_or(0) % COLOURS.len()]

@@ -1,4 +1,4 @@
-//! The numbers of a run, as rows of HTML.
+//! The numbers of a run, as HTML tables.
 
 use crate::checker::{Check, Verdict, Violation};
 use crate::fault::Fault;
@@ -29,7 +29,7 @@ pub(super) fn operations(history: &History) -> String {
             let place = (took.len() * percent / 100).min(took.len().saturating_sub(1));
             took.get(place).map_or(String::new(), |us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
         };
-        // A watchdog's renewal is seen late, and a loss takes no time.
+        // The renewal of a watchdog is observed late, and a loss has no duration.
         let times = if matches!(op, Op::Renew | Op::Lost) { [String::new(), String::new()] } else { [at(50), at(99)] };
         let [p50, p99] = times;
         rows += &row(&[
@@ -54,7 +54,7 @@ pub(super) fn faults(history: &History) -> String {
         let excuses = first.excuses.join(", ");
         rows += &row(&[fault.name().to_owned(), mine.len().to_string(), excuses]);
     }
-    table(&["fault", "times", "may break"], &rows)
+    table(&["fault", "times", "may violate"], &rows)
 }
 
 pub(super) fn checks(verdict: &Verdict) -> String {
@@ -65,17 +65,17 @@ pub(super) fn checks(verdict: &Verdict) -> String {
             count => count.to_string(),
         };
         let broken = verdict.broken_of(check);
-        let mark = if broken == 0 { "<b class=\"good\">kept</b>" } else { "<b class=\"bad\">broken</b>" };
+        let mark = if broken == 0 { "<b class=\"good\">held</b>" } else { "<b class=\"bad\">broken</b>" };
         rows += &row(&[
             check.to_string(),
-            check.promise().to_owned(),
+            check.guarantee().to_owned(),
             mark.to_owned(),
             count(&verdict.broken),
             count(&verdict.excused),
             count(&verdict.wanted),
         ]);
     }
-    let head = ["check", "promise", "", "broken", "excused by a fault", "wanted by a control"];
+    let head = ["check", "guarantee", "", "broken", "excused by a fault", "wanted by a control"];
     let mut text = table(&head, &rows);
     for violation in verdict.broken.iter().take(50) {
         let _ = writeln!(text, "<p class=\"bad\">{}</p>", escape(&violation.to_string()));

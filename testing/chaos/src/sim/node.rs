@@ -3,7 +3,7 @@ use super::clock::SimClock;
 use super::message::{Ask, Reply, Request};
 use super::scenario::Scenario;
 use fencelock_conformance::model::{
-    self, Acquire, Claim, Gate, HandOff, Heard, Intent, NodeModel, Refused, Release, Renew, Server,
+    self, Acquire, Claim, Delivery, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,
 };
 use fencelock_core::{FencingToken, Raise, Standing, Vote};
 use std::time::Duration;
@@ -44,8 +44,8 @@ pub(super) enum Memory {
 }
 
 /// There is no line in a quorum, so nobody listens.
-fn nobody(_: HandOff) -> Heard {
-    Heard::ByNone
+fn nobody(_: HandOff) -> Delivery {
+    Delivery::NoSubscriber
 }
 
 impl Node {
@@ -113,7 +113,9 @@ impl Node {
                 Reply::Vote(Vote::Busy { last_fence: occupied.last_fence }, left)
             }
             Ok(Acquire::Gone | Acquire::More(_) | Acquire::Unreadable(_) | Acquire::Refused(_))
-            | Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => Reply::Vote(Vote::Unknown, None),
+            | Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => {
+                Reply::Vote(Vote::Unknown, None)
+            }
         }
     }
 
@@ -147,7 +149,7 @@ impl Node {
             Ok(Release::Released(_)) => Standing::Ours,
             Ok(Release::Absent(_)) => Standing::Absent,
             Ok(Release::Taken(_)) => Standing::Taken,
-            Err(Refused::NoMoreFences | Refused::Full | Refused::Time) => Standing::Unknown,
+            Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Standing::Unknown,
         })
     }
 

@@ -1,5 +1,5 @@
 use super::Job;
-use super::grip::Grip;
+use super::recorded_hold::RecordedHold;
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
 use crate::luck::Luck as _;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// One of many that want the same few keys.
+/// One of many tasks that use the same keys.
 #[derive(Debug)]
 pub(crate) struct Task {
     number: usize,
@@ -22,16 +22,16 @@ pub(crate) struct Task {
     rng: Rng,
 }
 
-/// What it does with a lock that it has got.
+/// How a task uses its lock.
 #[derive(Debug, Clone, Copy)]
-enum Manner {
-    /// Writes once or twice and gives it back.
+enum Usage {
+    /// Writes once or twice, and releases the lock.
     Short,
-    /// Lets it be renewed.
+    /// Holds the lock until it is renewed.
     Long,
-    /// Stops renewing it, sleeps past its end, and writes all the same.
+    /// Stops the renewal, sleeps beyond the lease, and writes anyway.
     Overrun,
-    /// Renews it by hand.
+    /// Renews explicitly.
     ByHand,
     /// Drops the guard.
     Careless,
@@ -46,15 +46,15 @@ impl Task {
         let mut writer = Writer::connect(self.job.resource).await?;
         while !*stopped.borrow() {
             let key = self.choose();
-            if let Some((guard, grip)) = self.acquire(&key, stopped.clone()).await {
-                self.hold(guard, grip, &mut writer).await?;
+            if let Some((guard, hold)) = self.acquire(&key, stopped.clone()).await {
+                self.hold(guard, hold, &mut writer).await?;
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
         }
         Ok(())
     }
 
-    /// Mostly its own, or all tasks would end up in the line of the one key that is stuck.
+    /// Mostly its own key; otherwise all tasks would wait for a single stalled key.
     fn choose(&mut self) -> String {
         let keys = &self.job.keys;
         let place = if self.rng.usize(..20) == 0 { self.rng.usize(..keys.len()) } else { self.number % keys.len() };
@@ -65,15 +65,15 @@ impl Task {
         Duration::from_millis(self.job.ttl_ms)
     }
 
-    async fn acquire(&mut self, key: &str, mut stopped: watch::Receiver<bool>) -> Option<(Guard, Grip)> {
-        // A lease is passed on among those of one label only.
+    async fn acquire(&mut self, key: &str, mut stopped: watch::Receiver<bool>) -> Option<(Guard, RecordedHold)> {
+        // A lease is shared only among attempts with the same label.
         let label = if self.job.shares { &self.job.name } else { &self.name };
         let lock = self.client.lock(key).ttl(self.ttl()).label(label);
         let rng = self.rng.usize(..100);
         let (wait, patience) = match rng {
             0..15 => (Duration::ZERO, Duration::MAX),
             15..25 => (self.rng.millis(1, 200), Duration::MAX),
-            // These lose patience, so that the attempt is dropped at any point.
+            // These attempts time out, so that they are dropped at any point.
             25..30 => (Duration::from_secs(30), self.rng.millis(1, 100)),
             _ => (self.rng.millis(2000, 8000), Duration::MAX),
         };
@@ -86,8 +86,8 @@ impl Task {
         let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now());
         let line = match answer {
             Some(Ok(guard)) => {
-                let grip = Grip::take(&guard, &self.name, invoke_us, self.ttl(), &self.recorder);
-                return Some((guard, grip));
+                let hold = RecordedHold::take(&guard, &self.name, invoke_us, self.ttl(), &self.recorder);
+                return Some((guard, hold));
             }
             None => line.result(Outcome::Info).what("given up"),
             Some(Err(Error::Busy { .. })) => {
@@ -106,57 +106,57 @@ impl Task {
         None
     }
 
-    async fn hold(&mut self, guard: Guard, grip: Grip, writer: &mut Writer) -> Result<(), Failure> {
+    async fn hold(&mut self, guard: Guard, hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
         let manner = match self.rng.usize(..200) {
-            0..2 => Manner::Overrun,
-            2..6 => Manner::Long,
-            6..12 => Manner::ByHand,
-            12..22 => Manner::Careless,
-            _ => Manner::Short,
+            0..2 => Usage::Overrun,
+            2..6 => Usage::Long,
+            6..12 => Usage::ByHand,
+            12..22 => Usage::Careless,
+            _ => Usage::Short,
         };
-        grip.write(writer).await?;
+        hold.write(writer).await?;
         match manner {
-            Manner::Overrun => return self.overrun(guard, grip, writer).await,
-            Manner::Long => return self.hold_long(guard, grip, writer).await,
-            Manner::ByHand => {
+            Usage::Overrun => return self.overrun(guard, hold, writer).await,
+            Usage::Long => return self.hold_long(guard, hold, writer).await,
+            Usage::ByHand => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
-                grip.renew(&self.client).await;
+                hold.renew(&self.client).await;
             }
-            Manner::Short | Manner::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
+            Usage::Short | Usage::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
-        grip.write(writer).await?;
-        if matches!(manner, Manner::Careless) {
-            grip.drop(guard);
+        hold.write(writer).await?;
+        if matches!(manner, Usage::Careless) {
+            hold.drop(guard);
         } else {
-            grip.release(guard).await;
+            hold.release(guard).await;
         }
         Ok(())
     }
 
-    async fn overrun(&mut self, guard: Guard, mut grip: Grip, writer: &mut Writer) -> Result<(), Failure> {
-        grip.look(&guard);
+    async fn overrun(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
+        hold.look(&guard);
         guard.into_holder();
-        let left = Duration::from_micros(grip.until_us.saturating_sub(now()));
+        let left = Duration::from_micros(hold.until_us.saturating_sub(now()));
         tokio::time::sleep(left + self.rng.millis(20, 400)).await;
         self.recorder.seen("a hold past its lease");
-        grip.write(writer).await
+        hold.write(writer).await
     }
 
-    async fn hold_long(&mut self, guard: Guard, mut grip: Grip, writer: &mut Writer) -> Result<(), Failure> {
+    async fn hold_long(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
         let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
         while now() < ends {
             tokio::select! {
                 biased;
                 why = guard.lost() => {
-                    grip.lost(&why);
-                    // It does not know better: the resource does.
-                    return grip.write(writer).await;
+                    hold.lost(&why);
+                    // The task does not know that its lease has ended: the resource rejects the write.
+                    return hold.write(writer).await;
                 }
-                () = tokio::time::sleep(Duration::from_millis(20)) => grip.look(&guard),
+                () = tokio::time::sleep(Duration::from_millis(20)) => hold.look(&guard),
             }
         }
-        grip.write(writer).await?;
-        grip.release(guard).await;
+        hold.write(writer).await?;
+        hold.release(guard).await;
         Ok(())
     }
 }

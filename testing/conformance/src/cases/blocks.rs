@@ -1,4 +1,4 @@
-//! A grant of several fencing tokens has them to itself, in order with all others of the key.
+//! A grant of several fencing tokens owns all of them, in order with all other tokens of the key.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
@@ -10,18 +10,18 @@ use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case(a_grant_has_as_many_tokens_as_are_wanted),
+        case(a_grant_has_the_requested_number_of_tokens),
         case(a_claim_that_wants_one_gets_one),
-        case(blocks_of_one_key_do_not_overlap_and_grow),
+        case(blocks_of_one_key_increase_without_overlap),
         case(the_fence_that_is_shown_is_the_last_of_its_block),
-        case(asked_again_only_the_last_token_is_certain),
-        case_for(&[Need::Queues], a_waiter_is_handed_the_tokens_it_wanted),
-        case_for(&[Need::Queues], a_waiter_is_handed_the_tokens_it_wanted_last),
+        case(a_repeated_claim_returns_only_the_last_token),
+        case_for(&[Need::Queues], a_waiter_receives_the_requested_number_of_tokens),
+        case_for(&[Need::Queues], a_waiter_receives_the_number_of_tokens_of_its_last_claim),
     ]
 }
 
 async fn claim(client: &TestClient, intent: Intent, wanted: u32) -> Acquire {
-    let wanted = NonZeroU32::new(wanted).expect("one at least");
+    let wanted = NonZeroU32::new(wanted).expect("at least one");
     expect_known(client.backend.acquire(&client.claim(intent).with_block(wanted)).await)
 }
 
@@ -32,10 +32,10 @@ async fn takes(client: &TestClient, wanted: u32) -> TokenBlock {
     }
 }
 
-/// Time for more tokens than any case here wants: a single backend grants at most one token for each microsecond that has passed.
+/// Time for more tokens than any case requests: a backend grants at most one token per microsecond.
 const ENOUGH: Duration = Duration::from_millis(2);
 
-async fn a_grant_has_as_many_tokens_as_are_wanted(fixture: &dyn Fixture) {
+async fn a_grant_has_the_requested_number_of_tokens(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     takes(&a, 1).await;
     assert_eq!(a.releases().await, Release::Released);
@@ -49,10 +49,10 @@ async fn a_claim_that_wants_one_gets_one(fixture: &dyn Fixture) {
     assert_eq!(tokens.first(), tokens.last());
 }
 
-async fn blocks_of_one_key_do_not_overlap_and_grow(fixture: &dyn Fixture) {
+async fn blocks_of_one_key_increase_without_overlap(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let mut last = None;
-    // More than a second of microseconds: also where fewer must be given.
+    // More tokens than microseconds in a second, so that a backend must grant fewer.
     for wanted in [1, 3, 500_000, 64, 900_000, 100_000, 7, 1, 1].into_iter().cycle().take(40) {
         let turn = a.new_attempt();
         let tokens = takes(&turn, wanted).await;
@@ -69,8 +69,8 @@ async fn the_fence_that_is_shown_is_the_last_of_its_block(fixture: &dyn Fixture)
     assert_eq!(a.hold().await.fence, Some(tokens.last()));
 }
 
-/// Whoever asks again may have used some already.
-async fn asked_again_only_the_last_token_is_certain(fixture: &dyn Fixture) {
+/// The client may have used some tokens of the block before it repeats the claim.
+async fn a_repeated_claim_returns_only_the_last_token(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let tokens = takes(&a, 64).await;
     for _ in 0..2 {
@@ -78,12 +78,12 @@ async fn asked_again_only_the_last_token_is_certain(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_waiter_is_handed_the_tokens_it_wanted(fixture: &dyn Fixture) {
+async fn a_waiter_receives_the_requested_number_of_tokens(fixture: &dyn Fixture) {
     waits_for_tokens(fixture, &[16]).await;
 }
 
-/// It may have come alone, and have others behind it by now.
-async fn a_waiter_is_handed_the_tokens_it_wanted_last(fixture: &dyn Fixture) {
+/// A waiter that was alone at first may have other waiters behind it at the hand-off.
+async fn a_waiter_receives_the_number_of_tokens_of_its_last_claim(fixture: &dyn Fixture) {
     waits_for_tokens(fixture, &[1, 16]).await;
 }
 

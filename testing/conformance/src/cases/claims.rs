@@ -1,4 +1,4 @@
-//! A repeated claim gets the same answer; a poll by an unknown holder gets nothing.
+//! A repeated claim has the same answer; a poll by an unknown holder is not granted.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case(a_repeated_claim_gets_the_same_grant),
-        case_for(&[Need::Expires], repeated_claims_do_not_pile_up_time),
+        case_for(&[Need::Expires], repeated_claims_do_not_accumulate_time),
         case_for(&[Need::Queues], a_claim_repeated_by_a_waiter_keeps_its_one_position).within(ALIVE),
         case(a_poll_by_an_unknown_holder_takes_no_free_key),
         case(a_poll_by_an_unknown_holder_does_not_enqueue_it),
@@ -25,10 +25,10 @@ async fn a_repeated_claim_gets_the_same_grant(fixture: &dyn Fixture) {
         assert_eq!(a.claims(intent).await, Acquire::Granted { tokens: fence.into() }, "{intent:?}");
     }
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(b.inspects().await, None, "one release ends all of it");
+    assert_eq!(b.inspects().await, None, "one release ends the hold");
 }
 
-async fn repeated_claims_do_not_pile_up_time(fixture: &dyn Fixture) {
+async fn repeated_claims_do_not_accumulate_time(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let a = a.for_ttl(Duration::from_secs(5));
     a.takes().await;
@@ -64,7 +64,7 @@ async fn a_poll_by_an_unknown_holder_does_not_enqueue_it(fixture: &dyn Fixture) 
     assert_eq!(stranger.polls().await, Acquire::Gone);
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(c.inspects().await, None, "nobody was in line for it");
+    assert_eq!(c.inspects().await, None, "the queue is empty");
 }
 
 async fn a_poll_after_the_release_finds_it_gone(fixture: &dyn Fixture) {

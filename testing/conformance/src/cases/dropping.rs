@@ -1,4 +1,4 @@
-//! Dropping any of the futures leaves the backend sound; what was sent may still be carried out.
+//! A dropped future leaves the backend in a consistent state; its request may still be executed.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
@@ -14,14 +14,14 @@ pub(super) fn cases() -> Vec<Case> {
         case(a_claim_dropped_before_its_first_poll_does_nothing),
         case(a_dropped_claim_can_be_released),
         case(claims_dropped_at_any_moment_can_be_released),
-        case_for(&[Need::Queues], a_dropped_place_in_line_can_be_given_up).within(ALIVE),
+        case_for(&[Need::Queues], a_dropped_enqueue_can_be_released).within(ALIVE),
         case(a_dropped_release_can_be_sent_again),
-        case(a_dropped_renewal_neither_frees_nor_takes),
-        case(dropped_looks_leave_the_client_usable),
+        case(a_dropped_renewal_does_not_release_or_acquire),
+        case(dropped_inspections_leave_the_client_usable),
     ]
 }
 
-/// Polls once, and drops it.
+/// Polls the future once, and drops it.
 async fn begin_and_drop(future: impl Future) {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
@@ -64,7 +64,7 @@ async fn claims_dropped_at_any_moment_can_be_released(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_dropped_place_in_line_can_be_given_up(fixture: &dyn Fixture) {
+async fn a_dropped_enqueue_can_be_released(fixture: &dyn Fixture) {
     let [a, dropped, c] = test_clients(fixture).await;
     a.takes().await;
     begin_and_drop(dropped.enqueues()).await;
@@ -81,7 +81,7 @@ async fn a_dropped_release_can_be_sent_again(fixture: &dyn Fixture) {
     is_free_after_its_release(&a, &b).await;
 }
 
-async fn a_dropped_renewal_neither_frees_nor_takes(fixture: &dyn Fixture) {
+async fn a_dropped_renewal_does_not_release_or_acquire(fixture: &dyn Fixture) {
     let [held, b] = test_clients(fixture).await;
     let free = held.with_new_key();
     let fence = held.takes().await;
@@ -91,7 +91,7 @@ async fn a_dropped_renewal_neither_frees_nor_takes(fixture: &dyn Fixture) {
     assert_eq!(free.inspects().await, None);
 }
 
-async fn dropped_looks_leave_the_client_usable(fixture: &dyn Fixture) {
+async fn dropped_inspections_leave_the_client_usable(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     for _ in 0..10 {
         begin_and_drop(a.inspects()).await;

@@ -1,4 +1,4 @@
-//! Listeners are notified. A single hint may be lost, so each fact has several attempts.
+//! Listeners receive events. A single event may be lost, so each case has several attempts.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
@@ -8,7 +8,7 @@ use fencelock_core::{Acquire, Event, Eviction, FencingToken, HolderId, Release};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A hint comes within milliseconds, or it is lost.
+/// An event arrives within milliseconds, or is lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 const CHANCES: u32 = 4;
 
@@ -19,20 +19,20 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Queues], a_waiter_that_gives_up_hands_the_key_to_the_next),
         case_for(&[Need::Queues, Need::Evicts], an_eviction_notifies_the_first_waiter_of_its_grant),
         case_for(&[Need::Evicts], an_eviction_notifies_every_listener),
-        case_for(&[Need::Queues], a_dropped_listener_is_no_trouble),
+        case_for(&[Need::Queues], a_dropped_listener_has_no_effect),
     ]
 }
 
-/// Ends the hold of `first`, with `second` in line, in one of several ways; then `second` must hear of its grant.
+/// Ends the hold of `first` while `second` waits, in one of several ways; then `second` must receive its grant.
 async fn is_notified_of_its_grant(recorder: &EventRecorder, second: &TestClient) -> bool {
     let me = second.holder.id;
     let Some((fence, claim_ttl)) = recorder.wait_for(PATIENCE, |event| handed(event, me)).await else { return false };
-    // Zero is allowed: the waiter must ask.
+    // Zero is allowed: the waiter must poll.
     assert!(claim_ttl <= second.ttl, "{claim_ttl:?}");
     assert_eq!(
         second.polls().await,
         Acquire::Granted { tokens: fence.into() },
-        "the hint carries the fence of the grant"
+        "the event contains the fence of the grant"
     );
     true
 }
@@ -63,7 +63,7 @@ async fn a_release_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture)
         }
         second.releases().await;
     }
-    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
+    panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
 }
 
 async fn only_the_first_waiter_is_handed_the_key(fixture: &dyn Fixture) {
@@ -84,7 +84,7 @@ async fn only_the_first_waiter_is_handed_the_key(fixture: &dyn Fixture) {
             return;
         }
     }
-    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
+    panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
 }
 
 async fn a_waiter_that_gives_up_hands_the_key_to_the_next(fixture: &dyn Fixture) {
@@ -102,7 +102,7 @@ async fn a_waiter_that_gives_up_hands_the_key_to_the_next(fixture: &dyn Fixture)
         }
         next.releases().await;
     }
-    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
+    panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
 }
 
 async fn an_eviction_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture) {
@@ -118,7 +118,7 @@ async fn an_eviction_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixtur
         }
         second.releases().await;
     }
-    panic!("{CHANCES} hand-offs, and it received only {:?}", recorder.recorded());
+    panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
 }
 
 async fn an_eviction_notifies_every_listener(fixture: &dyn Fixture) {
@@ -139,10 +139,10 @@ async fn an_eviction_notifies_every_listener(fixture: &dyn Fixture) {
             return;
         }
     }
-    panic!("{CHANCES} evictions, and the listeners received only {:?}", recorder.recorded());
+    panic!("{CHANCES} evictions, but the listeners received only {:?}", recorder.recorded());
 }
 
-async fn a_dropped_listener_is_no_trouble(fixture: &dyn Fixture) {
+async fn a_dropped_listener_has_no_effect(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     drop(listen(&b));
     a.takes().await;

@@ -1,4 +1,4 @@
-//! At most one holder has a key.
+//! A key has at most one holder.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
@@ -13,15 +13,15 @@ use std::time::Duration;
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case(a_free_key_is_granted_at_once),
-        case(a_busy_key_is_busy_for_everybody_else),
+        case(a_held_key_is_busy_for_all_other_clients),
         case(a_new_attempt_of_the_same_client_is_refused),
         case(a_busy_answer_names_the_occupant_and_its_end),
         case_for(&[Need::Queues], a_queued_answer_names_the_occupant_and_its_end),
-        case(a_try_at_a_busy_key_leaves_nothing_behind),
+        case(a_try_at_a_busy_key_changes_nothing),
         case(one_of_many_concurrent_tries_wins),
         case(keys_are_independent),
-        case(sixty_four_tasks_count_without_losing_one),
-        case(threads_with_runtimes_of_their_own_count_without_losing_one),
+        case(sixty_four_tasks_lose_no_increment),
+        case(threads_with_separate_runtimes_lose_no_increment),
     ]
 }
 
@@ -33,7 +33,7 @@ async fn a_free_key_is_granted_at_once(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_busy_key_is_busy_for_everybody_else(fixture: &dyn Fixture) {
+async fn a_held_key_is_busy_for_all_other_clients(fixture: &dyn Fixture) {
     let [a, b, c] = test_clients(fixture).await;
     a.takes().await;
     b.is_refused().await;
@@ -65,17 +65,17 @@ async fn a_queued_answer_names_the_occupant_and_its_end(fixture: &dyn Fixture) {
 fn check_end(holder: &TestClient, end: Expiry) {
     match end {
         Expiry::In(left) => assert!(!left.is_zero() && left <= holder.ttl, "{left:?} left of {:?}", holder.ttl),
-        Expiry::Never => assert!(!holder.backend.capabilities().expires, "holds expire here, so there is an end"),
+        Expiry::Never => assert!(!holder.backend.capabilities().expires, "holds expire at this backend"),
     }
 }
 
-async fn a_try_at_a_busy_key_leaves_nothing_behind(fixture: &dyn Fixture) {
+async fn a_try_at_a_busy_key_changes_nothing(fixture: &dyn Fixture) {
     let [a, ghost, c] = test_clients(fixture).await;
     a.takes().await;
     ghost.is_refused().await;
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(c.inspects().await, None, "nobody was in line for it");
+    assert_eq!(c.inspects().await, None, "the queue is empty");
     c.takes().await;
 }
 
@@ -96,11 +96,11 @@ async fn keys_are_independent(fixture: &dyn Fixture) {
     }
     assert_eq!(first.releases().await, Release::Released);
     for other in &others {
-        assert_eq!(other.releases().await, Release::Released, "{} was not the one that was freed", other.key);
+        assert_eq!(other.releases().await, Release::Released, "{} was not released", other.key);
     }
 }
 
-/// A number that loses increments unless one task at a time adds to it.
+/// A number that loses increments if two tasks overlap.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
@@ -117,21 +117,21 @@ const THREADS: u64 = 8;
 const ROUNDS: u64 = 8;
 const A_SIXTEENTH_OF_A_PAUSE: Duration = Duration::from_millis(6);
 
-async fn sixty_four_tasks_count_without_losing_one(fixture: &dyn Fixture) {
+async fn sixty_four_tasks_lose_no_increment(fixture: &dyn Fixture) {
     let counter = Arc::new(Counter::default());
-    // As in life: many tasks share a client, and there is more than one client.
+    // Several tasks share a client, and there are several clients.
     let clients: [TestClient; 4] = test_clients(fixture).await;
     let tasks = (0..TASKS).zip(clients.iter().cycle()).map(|(_, client)| {
         let (client, counter) = (client.clone(), Arc::clone(&counter));
         tokio::spawn(async move { count(&client, &counter).await })
     });
     for task in join_all(tasks).await {
-        task.expect("a task that counts");
+        task.expect("no panic");
     }
     assert_eq!(counter.0.load(Ordering::SeqCst), TASKS * ROUNDS);
 }
 
-async fn threads_with_runtimes_of_their_own_count_without_losing_one(fixture: &dyn Fixture) {
+async fn threads_with_separate_runtimes_lose_no_increment(fixture: &dyn Fixture) {
     let (counter, key) = (Counter::default(), fresh_key());
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
@@ -161,7 +161,7 @@ async fn count(client: &TestClient, counter: &Counter) {
     }
 }
 
-/// Stands in line where there is one, else asks again and again.
+/// Waits in the queue if there is one, and otherwise polls.
 async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorder) -> TestClient {
     let mut turn = client.new_attempt();
     let mut intent = Intent::Enqueue;
@@ -176,7 +176,7 @@ async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorder) -> TestC
         }
         let handed = |event: &Event| matches!(event, Event::Handed { holder, .. } if *holder == turn.holder.id);
         if client.backend.capabilities().fresh_holders {
-            // Where nobody stands in line, all who ask at once get in each other's way: each pauses for a time of its own.
+            // Without a queue, concurrent attempts would collide again, so each pauses for a different time.
             let dice = char::from(turn.holder.id.hex()[0]).to_digit(16).unwrap_or(0);
             tokio::time::sleep(A_SIXTEENTH_OF_A_PAUSE * (dice + 1)).await;
             continue;

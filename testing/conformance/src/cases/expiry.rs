@@ -1,4 +1,4 @@
-//! A hold ends with its TTL, not before and not later; or never, and then it says so.
+//! A hold ends exactly with its TTL, or never ends and reports that.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
@@ -10,16 +10,16 @@ const ONE_SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case_for(&[Need::Expires], a_hold_that_nobody_renews_ends),
+        case_for(&[Need::Expires], a_hold_expires_without_renewal),
         case_for(&[Need::Expires], a_hold_does_not_end_before_its_ttl).within(ONE_SECOND),
         case_for(&[Need::Expires], an_expired_hold_is_not_shown),
-        case_for(&[Need::Expires], an_expired_holder_polls_in_vain),
-        case_for(&[Need::Expires], every_hold_lasts_as_long_as_it_asked_for),
-        case_for(&[Need::Endless], a_hold_without_an_end_says_so_and_stays),
+        case_for(&[Need::Expires], a_poll_by_an_expired_holder_is_gone),
+        case_for(&[Need::Expires], every_hold_lasts_for_its_requested_ttl),
+        case_for(&[Need::Endless], a_hold_without_expiry_reports_it_and_persists),
     ]
 }
 
-async fn a_hold_that_nobody_renews_ends(fixture: &dyn Fixture) {
+async fn a_hold_expires_without_renewal(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     a.for_ttl(SHORT).takes().await;
     fixture.let_time_pass(PAST_SHORT).await;
@@ -42,16 +42,16 @@ async fn an_expired_hold_is_not_shown(fixture: &dyn Fixture) {
     assert_eq!(a.lists().await, None);
 }
 
-async fn an_expired_holder_polls_in_vain(fixture: &dyn Fixture) {
+async fn a_poll_by_an_expired_holder_is_gone(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
     fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(a.polls().await, Acquire::Gone);
-    assert_eq!(b.inspects().await, None, "the late poll took nothing");
+    assert_eq!(b.inspects().await, None, "the late poll did not acquire the key");
 }
 
-async fn every_hold_lasts_as_long_as_it_asked_for(fixture: &dyn Fixture) {
+async fn every_hold_lasts_for_its_requested_ttl(fixture: &dyn Fixture) {
     let [long] = test_clients(fixture).await;
     let short = long.with_new_key().for_ttl(SHORT);
     long.takes().await;
@@ -61,7 +61,7 @@ async fn every_hold_lasts_as_long_as_it_asked_for(fixture: &dyn Fixture) {
     long.new_attempt().is_refused().await;
 }
 
-async fn a_hold_without_an_end_says_so_and_stays(fixture: &dyn Fixture) {
+async fn a_hold_without_expiry_reports_it_and_persists(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(Ttl::MIN);
     let fence = a.takes().await;

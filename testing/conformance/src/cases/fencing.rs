@@ -1,4 +1,4 @@
-//! Fencing tokens of one key grow with every grant, whatever ended the hold before.
+//! The fencing tokens of a key increase with every grant, however the previous hold ended.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
@@ -7,22 +7,22 @@ use fencelock_core::{Acquire, Eviction, FencingToken, Release};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case(a_fence_grows_with_every_release_and_grant),
-        case_for(&[Need::Expires], a_fence_grows_over_expiries),
-        case_for(&[Need::Queues], a_fence_grows_over_hand_offs).within(ALIVE),
-        case_for(&[Need::Evicts], a_fence_grows_over_evictions),
-        case(fences_of_many_keys_grow_side_by_side),
+        case(a_fence_increases_with_every_grant),
+        case_for(&[Need::Expires], a_fence_increases_after_an_expiry),
+        case_for(&[Need::Queues], a_fence_increases_with_a_hand_off).within(ALIVE),
+        case_for(&[Need::Evicts], a_fence_increases_after_an_eviction),
+        case(the_fences_of_several_keys_increase_independently),
         case(a_refused_claim_does_not_move_the_fence_of_the_holder),
     ]
 }
 
-/// Adds a token to the history of a key, which must grow.
+/// Appends a token to the history of a key, which must increase.
 fn note(history: &mut Vec<FencingToken>, fence: FencingToken) {
     assert!(history.last().is_none_or(|last| fence > *last), "{fence} came after {history:?}");
     history.push(fence);
 }
 
-async fn a_fence_grows_with_every_release_and_grant(fixture: &dyn Fixture) {
+async fn a_fence_increases_with_every_grant(fixture: &dyn Fixture) {
     let clients: [TestClient; 3] = test_clients(fixture).await;
     let mut history = Vec::new();
     for client in clients.iter().cycle().take(50) {
@@ -32,7 +32,7 @@ async fn a_fence_grows_with_every_release_and_grant(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_fence_grows_over_expiries(fixture: &dyn Fixture) {
+async fn a_fence_increases_after_an_expiry(fixture: &dyn Fixture) {
     let [client] = test_clients(fixture).await;
     let mut history = Vec::new();
     for _ in 0..4 {
@@ -41,7 +41,7 @@ async fn a_fence_grows_over_expiries(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_fence_grows_over_hand_offs(fixture: &dyn Fixture) {
+async fn a_fence_increases_with_a_hand_off(fixture: &dyn Fixture) {
     let line: [TestClient; 8] = test_clients(fixture).await;
     let mut history = vec![line[0].takes().await];
     for (ahead, waiter) in (0..).zip(&line[1..]) {
@@ -53,7 +53,7 @@ async fn a_fence_grows_over_hand_offs(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_fence_grows_over_evictions(fixture: &dyn Fixture) {
+async fn a_fence_increases_after_an_eviction(fixture: &dyn Fixture) {
     let [client] = test_clients(fixture).await;
     let mut history = Vec::new();
     for _ in 0..5 {
@@ -62,7 +62,7 @@ async fn a_fence_grows_over_evictions(fixture: &dyn Fixture) {
     }
 }
 
-async fn fences_of_many_keys_grow_side_by_side(fixture: &dyn Fixture) {
+async fn the_fences_of_several_keys_increase_independently(fixture: &dyn Fixture) {
     let [client] = test_clients(fixture).await;
     let keys: Vec<_> = (0..20).map(|_| client.with_new_key()).collect();
     let mut histories = vec![Vec::new(); keys.len()];

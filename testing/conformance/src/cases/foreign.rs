@@ -1,4 +1,4 @@
-//! Other programs use the same names: what they hold is busy, and what they delete is gone.
+//! Other programs use the same names: a key that they hold is busy, and a key that they delete is free.
 
 use crate::case::{Case, Need, case_for};
 use crate::test_client::{ALIVE, LONG, PAST_SHORT, SHORT, TestClient, test_clients};
@@ -10,15 +10,15 @@ const LINE: &[Need] = &[Need::Foreign, Need::Queues];
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case_for(NEEDS, what_another_program_holds_is_busy),
-        case_for(NEEDS, what_we_hold_is_busy_for_another_program),
-        case_for(NEEDS, what_another_program_holds_for_ever_never_ends),
-        case_for(NEEDS, what_is_no_lock_at_all_is_busy),
+        case_for(NEEDS, a_foreign_lock_is_busy),
+        case_for(NEEDS, a_held_key_is_busy_for_another_program),
+        case_for(NEEDS, a_foreign_lock_without_ttl_does_not_expire),
+        case_for(NEEDS, a_foreign_value_of_another_type_is_busy),
         case_for(NEEDS, a_hold_that_another_program_deletes_is_absent_and_not_taken_again),
         case_for(NEEDS, a_hold_that_another_program_replaces_is_taken),
-        case_for(NEEDS, what_another_program_holds_ends_by_its_own_ttl),
-        case_for(LINE, a_waiter_gets_what_another_program_deletes).within(ALIVE),
-        case_for(LINE, a_waiter_behind_what_is_no_lock_stands_in_line).within(ALIVE),
+        case_for(NEEDS, a_foreign_lock_expires_with_its_ttl),
+        case_for(LINE, a_waiter_gets_a_key_that_another_program_deletes).within(ALIVE),
+        case_for(LINE, a_waiter_behind_a_foreign_value_is_queued).within(ALIVE),
     ]
 }
 
@@ -34,7 +34,7 @@ fn check_foreign(by: &Occupant) {
     assert!(is_foreign(by), "{by:?}");
 }
 
-async fn what_another_program_holds_is_busy(fixture: &dyn Fixture) {
+async fn a_foreign_lock_is_busy(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     assert_eq!(foreign(fixture).take(&a.key, "their-token", Some(LONG)).await, ForeignAttempt::Took);
     let occupied = a.is_refused().await;
@@ -48,24 +48,24 @@ async fn what_another_program_holds_is_busy(fixture: &dyn Fixture) {
     a.is_refused().await;
 }
 
-async fn what_we_hold_is_busy_for_another_program(fixture: &dyn Fixture) {
+async fn a_held_key_is_busy_for_another_program(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let theirs = || foreign(fixture).take(&a.key, "their-token", Some(LONG));
     let fence = a.takes().await;
     assert_eq!(theirs().await, ForeignAttempt::Busy);
     assert_eq!(a.still_holds().await, fence);
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(theirs().await, ForeignAttempt::Took, "a release leaves nothing under the key");
+    assert_eq!(theirs().await, ForeignAttempt::Took, "a release removes the key");
 }
 
-async fn what_another_program_holds_for_ever_never_ends(fixture: &dyn Fixture) {
+async fn a_foreign_lock_without_ttl_does_not_expire(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     foreign(fixture).take(&a.key, "their-token", None).await;
     assert_eq!(a.is_refused().await.expiry, Expiry::Never);
     assert_eq!(a.hold().await.expiry, Expiry::Never);
 }
 
-async fn what_is_no_lock_at_all_is_busy(fixture: &dyn Fixture) {
+async fn a_foreign_value_of_another_type_is_busy(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     foreign(fixture).put_oddity(&a.key).await;
     check_foreign(a.is_refused().await.holders.first());
@@ -83,7 +83,7 @@ async fn a_hold_that_another_program_deletes_is_absent_and_not_taken_again(fixtu
     assert_eq!(a.renews().await, Renew::Absent);
     assert_eq!(b.inspects().await, None);
     assert_eq!(a.releases().await, Release::Absent);
-    assert!(b.takes().await > earlier, "the fence outlives the lock");
+    assert!(b.takes().await > earlier, "the fence persists after the lock");
 }
 
 async fn a_hold_that_another_program_replaces_is_taken(fixture: &dyn Fixture) {
@@ -100,14 +100,14 @@ async fn a_hold_that_another_program_replaces_is_taken(fixture: &dyn Fixture) {
     );
 }
 
-async fn what_another_program_holds_ends_by_its_own_ttl(fixture: &dyn Fixture) {
+async fn a_foreign_lock_expires_with_its_ttl(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     foreign(fixture).take(&a.key, "their-token", Some(SHORT)).await;
     fixture.let_time_pass(PAST_SHORT).await;
     a.takes().await;
 }
 
-async fn a_waiter_gets_what_another_program_deletes(fixture: &dyn Fixture) {
+async fn a_waiter_gets_a_key_that_another_program_deletes(fixture: &dyn Fixture) {
     let [a, hasty] = test_clients(fixture).await;
     foreign(fixture).take(&a.key, "their-token", Some(LONG)).await;
     check_foreign(a.is_queued(0).await.holders.first());
@@ -116,7 +116,7 @@ async fn a_waiter_gets_what_another_program_deletes(fixture: &dyn Fixture) {
     a.still_holds().await;
 }
 
-async fn a_waiter_behind_what_is_no_lock_stands_in_line(fixture: &dyn Fixture) {
+async fn a_waiter_behind_a_foreign_value_is_queued(fixture: &dyn Fixture) {
     let [a, b]: [TestClient; 2] = test_clients(fixture).await;
     foreign(fixture).put_oddity(&a.key).await;
     check_foreign(a.is_queued(0).await.holders.first());

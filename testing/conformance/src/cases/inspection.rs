@@ -13,16 +13,16 @@ pub(super) fn cases() -> Vec<Case> {
         case(a_held_key_shows_its_holder_with_owner_label_and_fence),
         case(a_held_key_shows_when_it_ends),
         case(inspecting_does_not_hold_the_key),
-        case(a_hold_shows_for_how_long_where_that_is_known),
-        case_for(&[Need::Queues], a_held_key_shows_how_many_wait).within(ALIVE),
-        case(the_list_has_what_is_held_and_not_what_is_free),
+        case(a_hold_shows_its_duration_if_it_is_known),
+        case_for(&[Need::Queues], a_held_key_shows_the_number_of_waiters).within(ALIVE),
+        case(the_list_contains_held_keys_only),
         case(the_list_shows_what_inspect_shows),
         case_for(&[Need::Evicts], an_eviction_ends_the_hold_that_was_seen),
-        case_for(&[Need::Evicts], an_eviction_spares_a_later_hold),
+        case_for(&[Need::Evicts], an_eviction_does_not_end_a_later_hold),
         case_for(&[Need::Evicts], an_eviction_of_a_freed_key_changes_nothing),
         case_for(&[Need::Evicts, Need::Queues], an_eviction_hands_over_to_the_first_waiter).within(ALIVE),
         case_for(&[Need::Evicts, Need::Expires], an_eviction_after_the_expiry_changes_nothing),
-        case_for(&[Need::NeverEvicts], an_eviction_is_refused_with_advice_and_spares_the_hold),
+        case_for(&[Need::NeverEvicts], an_unsupported_eviction_is_refused_with_advice),
     ]
 }
 
@@ -51,7 +51,7 @@ async fn a_held_key_shows_when_it_ends(fixture: &dyn Fixture) {
     a.takes().await;
     match b.hold().await.expiry {
         Expiry::In(left) => assert!(!left.is_zero() && left <= a.ttl, "{left:?}"),
-        Expiry::Never => assert!(!a.backend.capabilities().expires, "holds expire here, so there is an end"),
+        Expiry::Never => assert!(!a.backend.capabilities().expires, "holds expire at this backend"),
     }
 }
 
@@ -68,18 +68,18 @@ async fn inspecting_does_not_hold_the_key(fixture: &dyn Fixture) {
     assert_eq!(b.inspects().await, None);
 }
 
-async fn a_hold_shows_for_how_long_where_that_is_known(fixture: &dyn Fixture) {
+async fn a_hold_shows_its_duration_if_it_is_known(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     a.takes().await;
     let passed = Duration::from_millis(200);
     fixture.let_time_pass(passed).await;
     if let Some(held_for) = b.hold().await.held_for {
         assert!(held_for + CLOCK_RESOLUTION >= passed, "{held_for:?} after {passed:?}");
-        assert!(held_for < Duration::from_secs(60), "{held_for:?}: a case does not last so long");
+        assert!(held_for < Duration::from_secs(60), "{held_for:?} is longer than the case");
     }
 }
 
-async fn a_held_key_shows_how_many_wait(fixture: &dyn Fixture) {
+async fn a_held_key_shows_the_number_of_waiters(fixture: &dyn Fixture) {
     let [a, b, c] = test_clients(fixture).await;
     a.takes().await;
     assert_eq!(a.seen().await.waiters, 0);
@@ -87,10 +87,10 @@ async fn a_held_key_shows_how_many_wait(fixture: &dyn Fixture) {
     c.is_queued(1).await;
     assert_eq!(a.seen().await.waiters, 2);
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(a.seen().await.waiters, 1, "the one whose turn it is does not wait");
+    assert_eq!(a.seen().await.waiters, 1, "the new holder is not counted");
 }
 
-async fn the_list_has_what_is_held_and_not_what_is_free(fixture: &dyn Fixture) {
+async fn the_list_contains_held_keys_only(fixture: &dyn Fixture) {
     let [client, other] = test_clients(fixture).await;
     let held: Vec<_> = (0..10).map(|_| client.with_new_key()).collect();
     let freed = client.with_new_key();
@@ -101,7 +101,7 @@ async fn the_list_has_what_is_held_and_not_what_is_free(fixture: &dyn Fixture) {
     let listed = expect_known(other.backend.list().await);
     let count = |client: &TestClient| listed.iter().filter(|holding| holding.key == client.key).count();
     assert_eq!(held.iter().map(count).collect::<Vec<_>>(), vec![1; held.len()], "each once");
-    assert_eq!((count(&freed), count(&other)), (0, 0), "neither a freed key nor one never taken");
+    assert_eq!((count(&freed), count(&other)), (0, 0), "neither a released key nor an unused one");
 }
 
 async fn the_list_shows_what_inspect_shows(fixture: &dyn Fixture) {
@@ -121,12 +121,12 @@ async fn an_eviction_ends_the_hold_that_was_seen(fixture: &dyn Fixture) {
     a.takes().await;
     assert_eq!(admin.evicts(&admin.seen().await).await, Eviction::Evicted);
     assert_eq!(admin.inspects().await, None);
-    assert_eq!(a.renews().await, Renew::Absent, "the evicted holder finds out");
+    assert_eq!(a.renews().await, Renew::Absent, "the evicted holder detects the loss");
     c.takes().await;
     assert_eq!(a.releases().await, Release::TakenBy(c.holders()));
 }
 
-async fn an_eviction_spares_a_later_hold(fixture: &dyn Fixture) {
+async fn an_eviction_does_not_end_a_later_hold(fixture: &dyn Fixture) {
     let [a, admin, c] = test_clients(fixture).await;
     a.takes().await;
     let seen = admin.seen().await;
@@ -165,11 +165,11 @@ async fn an_eviction_after_the_expiry_changes_nothing(fixture: &dyn Fixture) {
     assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
 }
 
-async fn an_eviction_is_refused_with_advice_and_spares_the_hold(fixture: &dyn Fixture) {
+async fn an_unsupported_eviction_is_refused_with_advice(fixture: &dyn Fixture) {
     let [a, admin] = test_clients(fixture).await;
     let fence = a.takes().await;
     match admin.evicts(&admin.seen().await).await {
-        Eviction::Refused(advice) => assert!(!advice.is_empty(), "say what can end it"),
+        Eviction::Refused(advice) => assert!(!advice.is_empty(), "the answer says how to end the hold"),
         other => panic!("{other:?}"),
     }
     assert_eq!(a.still_holds().await, fence);

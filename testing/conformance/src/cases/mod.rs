@@ -1,4 +1,4 @@
-//! The facts, a file for each part of the contract.
+//! The cases, one file for each part of the contract.
 
 mod blocks;
 mod claims;
@@ -19,7 +19,7 @@ mod renewal;
 use crate::case::Case;
 pub(crate) use modes::modes;
 
-/// Every case there is.
+/// All cases.
 pub(crate) fn all() -> Vec<Case> {
     let parts = [
         exclusion::cases(),
@@ -47,7 +47,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_case_is_named_by_its_fact_and_only_once() {
+    fn every_case_has_a_unique_name_that_states_a_fact() {
         let mut names = HashSet::new();
         for case in all() {
             assert!(case.name.matches('_').count() >= 2 && !case.name.contains(['{', '<', ':']), "{}", case.name);

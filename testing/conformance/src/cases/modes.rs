@@ -1,4 +1,4 @@
-//! A claim in a mode that the backend lacks is refused at once and changes nothing.
+//! A claim in a mode that the backend lacks is refused and changes nothing.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
@@ -8,12 +8,12 @@ use fencelock_core::{Intent, Mode, Unknown};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_is_refused_by_name),
-        case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_leaves_nothing_behind),
+        case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_changes_nothing),
         case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder),
     ]
 }
 
-/// Some modes of every kind but the exclusive one.
+/// Modes of every kind other than exclusive.
 pub(crate) fn modes() -> [Mode; 3] {
     let permits = |weight, limit| Mode::permits(weight, limit).expect("within the bounds");
     [Mode::Shared, permits(1, 1), permits(2, 10)]
@@ -46,7 +46,7 @@ async fn a_claim_in_a_mode_that_is_missing_is_refused_by_name(fixture: &dyn Fixt
     }
 }
 
-async fn a_claim_in_a_mode_that_is_missing_leaves_nothing_behind(fixture: &dyn Fixture) {
+async fn a_claim_in_a_mode_that_is_missing_changes_nothing(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     for mode in missing(&a) {
         refusal(&a, mode, Intent::Enqueue).await;

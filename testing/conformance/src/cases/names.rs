@@ -1,4 +1,4 @@
-//! Every name is a name, and different names are different locks.
+//! Every valid name works, and different names are different locks.
 
 use crate::Fixture;
 use crate::case::{Case, case};
@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Names that a path, a pattern, a shell, a URL or a hash tag would take for something else.
+/// Names with a special meaning in a path, a pattern, a shell, a URL or a hash tag.
 const AWKWARD: &[&str] = &[
     ".",
     "..",
@@ -101,13 +101,13 @@ async fn check(a: &TestClient, b: &TestClient, name: &Key) {
     let b = TestClient { key: name.clone(), ..b.new_attempt() };
     a.takes().await;
     assert_eq!(b.is_refused().await.holders, a.holders());
-    assert_eq!(b.seen().await.key, *name, "byte for byte");
-    assert_eq!(b.lists().await.map(|holding| holding.key).as_ref(), Some(name), "byte for byte");
+    assert_eq!(b.seen().await.key, *name, "the name is unchanged");
+    assert_eq!(b.lists().await.map(|holding| holding.key).as_ref(), Some(name), "the name is unchanged");
     assert_eq!(a.releases().await, Release::Released, "{name:?}");
     assert_eq!(b.inspects().await, None, "{name:?}");
 }
 
-/// Names that some file system, some escape, or some normal form would make one.
+/// Names that a file system, an escape or a normal form could treat as equal.
 const ALIKE: &[&str] = &[
     "orders",
     "Orders",
@@ -171,7 +171,7 @@ async fn a_name_and_the_names_below_it_are_locks_of_their_own(fixture: &dyn Fixt
         .await;
 }
 
-/// All of them are held at the same time, each by its own holder, and each is freed by its own release only.
+/// Acquires all keys, each with its own holder, and then releases each.
 async fn hold_all_at_once(client: &TestClient, names: impl Iterator<Item = String>) {
     let holders: Vec<_> = names.map(|name| TestClient { key: key(&name), ..client.new_attempt() }).collect();
     for holder in &holders {
@@ -181,6 +181,11 @@ async fn hold_all_at_once(client: &TestClient, names: impl Iterator<Item = Strin
         assert!(holder.seen().await.has(holder.holder.id), "{:?}", holder.key);
     }
     for holder in &holders {
-        assert_eq!(holder.releases().await, Release::Released, "{:?} was freed by another's release", holder.key);
+        assert_eq!(
+            holder.releases().await,
+            Release::Released,
+            "{:?} was released by the holder of another key",
+            holder.key
+        );
     }
 }

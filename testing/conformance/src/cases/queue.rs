@@ -1,4 +1,4 @@
-//! Waiters are served in the order of arrival, and a release hands the lock to the first waiter that is alive.
+//! Waiters are served in the order of arrival, and a release hands the lock to the first live waiter.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Queues], a_waiter_can_release_a_key_it_was_just_handed).within(ALIVE),
         case_for(LEASED_LINE, a_dead_waiter_is_skipped),
         case_for(LEASED_LINE, a_hand_off_is_a_short_lease_and_the_claim_makes_it_a_full_one).within(ALIVE),
-        case_for(LEASED_LINE, a_hand_off_that_nobody_claims_goes_to_the_next_and_the_late_claim_is_gone),
+        case_for(LEASED_LINE, an_unclaimed_hand_off_passes_to_the_next_waiter_and_the_late_claim_is_gone),
         case_for(LEASED_LINE, a_waiter_that_polls_keeps_its_position),
     ]
 }
@@ -148,7 +148,7 @@ async fn a_hand_off_is_a_short_lease_and_the_claim_makes_it_a_full_one(fixture: 
     assert!(claimed + asked.elapsed() + CLOCK_RESOLUTION >= LONG, "{claimed:?}");
 }
 
-async fn a_hand_off_that_nobody_claims_goes_to_the_next_and_the_late_claim_is_gone(fixture: &dyn Fixture) {
+async fn an_unclaimed_hand_off_passes_to_the_next_waiter_and_the_late_claim_is_gone(fixture: &dyn Fixture) {
     let [a, late, next] = test_clients(fixture).await;
     a.takes().await;
     late.is_queued(0).await;

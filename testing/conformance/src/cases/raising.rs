@@ -1,4 +1,4 @@
-//! A fence can be raised by its holder, and only raised: that is how the nodes of a quorum agree on one token.
+//! A holder can raise its fence, but not lower it: the nodes of a quorum thus agree on one token.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
@@ -8,11 +8,11 @@ use fencelock_core::{FencingToken, Raise, Release};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case_for(&[Need::Node], a_raised_hold_has_its_new_fence_and_the_next_one_is_greater),
-        case_for(&[Need::Node], a_raise_to_what_it_is_changes_nothing_and_is_acked),
+        case_for(&[Need::Node], a_raise_to_the_current_fence_succeeds_and_changes_nothing),
         case_for(&[Need::Node], a_raise_never_lowers_a_fence),
-        case_for(&[Need::Node], a_raise_by_a_stranger_is_refused),
+        case_for(&[Need::Node], a_raise_by_another_client_is_refused),
         case_for(&[Need::Node], a_raise_of_a_free_key_is_refused_and_does_not_take_it),
-        case_for(&[Need::Node], a_grant_is_close_to_what_was_proposed),
+        case_for(&[Need::Node], a_grant_is_close_to_its_proposal),
     ]
 }
 
@@ -31,7 +31,7 @@ fn less(fence: FencingToken) -> FencingToken {
 
 async fn a_raised_hold_has_its_new_fence_and_the_next_one_is_greater(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
-    // Half a minute ahead of every clock: the next fence cannot be greater by the time alone.
+    // Half a minute ahead of every clock: the next fence cannot be greater because of the time alone.
     let raised = more(a.takes().await, 30_000_000);
     assert_eq!(raise(fixture, &a, raised).await, Raise::Acked);
     assert_eq!(a.still_holds().await, raised);
@@ -40,7 +40,7 @@ async fn a_raised_hold_has_its_new_fence_and_the_next_one_is_greater(fixture: &d
     assert!(b.takes().await > raised);
 }
 
-async fn a_raise_to_what_it_is_changes_nothing_and_is_acked(fixture: &dyn Fixture) {
+async fn a_raise_to_the_current_fence_succeeds_and_changes_nothing(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(raise(fixture, &a, fence).await, Raise::Acked);
@@ -54,7 +54,7 @@ async fn a_raise_never_lowers_a_fence(fixture: &dyn Fixture) {
     assert_eq!(a.still_holds().await, fence);
 }
 
-async fn a_raise_by_a_stranger_is_refused(fixture: &dyn Fixture) {
+async fn a_raise_by_another_client_is_refused(fixture: &dyn Fixture) {
     let [a, stranger] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(raise(fixture, &stranger, more(fence, 1)).await, Raise::Refused);
@@ -69,11 +69,11 @@ async fn a_raise_of_a_free_key_is_refused_and_does_not_take_it(fixture: &dyn Fix
     assert_eq!(b.inspects().await, None);
 }
 
-async fn a_grant_is_close_to_what_was_proposed(fixture: &dyn Fixture) {
+async fn a_grant_is_close_to_its_proposal(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let usual = a.takes().await;
     assert_eq!(a.releases().await, Release::Released);
-    // Within the second by which a proposal may lie ahead of a node's clock, it is granted as it is.
+    // A proposal within one second of the clock of the node is granted unchanged.
     let turn = a.new_attempt();
     let proposal = usual.get() + 500_000;
     let claim = turn.claim(fencelock_core::Intent::Try).with_proposal(proposal);

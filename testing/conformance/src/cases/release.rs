@@ -1,4 +1,4 @@
-//! A release frees only the hold of its holder, and reports what it found.
+//! A release frees only the hold of its holder, and reports the state that it found.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
@@ -83,5 +83,5 @@ async fn a_release_by_a_waiter_removes_it_from_the_queue(fixture: &dyn Fixture) 
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(b.polls().await, Acquire::Gone);
     assert_eq!(a.releases().await, Release::Released);
-    assert_eq!(c.inspects().await, None, "it was handed to nobody");
+    assert_eq!(c.inspects().await, None, "the key was not handed over");
 }

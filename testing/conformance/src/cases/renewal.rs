@@ -12,17 +12,17 @@ const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case(a_renewal_by_the_holder_is_renewed),
+        case(a_renewal_by_the_holder_succeeds),
         case(a_renewal_of_a_free_key_finds_it_absent_and_does_not_take_it),
         case(a_renewal_by_another_client_names_the_holder),
-        case_for(&[Need::Expires], a_renewal_runs_its_whole_ttl_from_when_it_is_made),
-        case_for(&[Need::Expires], a_hold_that_is_renewed_outlives_its_first_ttl),
+        case_for(&[Need::Expires], a_renewed_lease_lasts_a_full_ttl_from_the_request),
+        case_for(&[Need::Expires], a_renewed_hold_outlasts_its_first_ttl),
         case_for(&[Need::Expires], a_shorter_renewal_does_not_shorten),
         case_for(&[Need::Expires], five_renewals_of_five_seconds_leave_at_most_five),
         case_for(&[Need::Expires], a_renewal_after_the_expiry_does_not_take_it_again),
-        case_for(&[Need::Expires], a_renewal_after_somebody_elses_hold_came_and_went_finds_it_absent),
+        case_for(&[Need::Expires], a_renewal_after_a_later_hold_was_released_finds_it_absent),
         case_for(&[Need::Expires], a_renewal_after_a_takeover_changes_nothing_for_the_new_holder),
-        case_for(&[Need::Queues], a_renewal_says_how_many_wait).within(ALIVE),
+        case_for(&[Need::Queues], a_renewal_reports_the_number_of_waiters).within(ALIVE),
         case_for(&[Need::Queues], a_renewal_by_a_waiter_takes_nothing).within(ALIVE),
         case(renewals_in_one_batch_are_answered_in_their_order),
         case(an_empty_batch_has_no_answers),
@@ -30,11 +30,11 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-async fn a_renewal_by_the_holder_is_renewed(fixture: &dyn Fixture) {
+async fn a_renewal_by_the_holder_succeeds(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(a.renews().await, Renew::Renewed { waiters: 0 });
-    assert_eq!(a.still_holds().await, fence, "a renewal is no new grant");
+    assert_eq!(a.still_holds().await, fence, "a renewal is not a new grant");
     b.is_refused().await;
 }
 
@@ -44,7 +44,7 @@ async fn a_renewal_of_a_free_key_finds_it_absent_and_does_not_take_it(fixture: &
     assert_eq!(b.inspects().await, None);
     b.takes().await;
     assert_eq!(b.releases().await, Release::Released);
-    assert_eq!(b.renews().await, Renew::Absent, "nor after a release");
+    assert_eq!(b.renews().await, Renew::Absent, "the release ended the hold");
     assert_eq!(a.inspects().await, None);
 }
 
@@ -55,7 +55,7 @@ async fn a_renewal_by_another_client_names_the_holder(fixture: &dyn Fixture) {
     assert_eq!(a.still_holds().await, fence);
 }
 
-async fn a_renewal_runs_its_whole_ttl_from_when_it_is_made(fixture: &dyn Fixture) {
+async fn a_renewed_lease_lasts_a_full_ttl_from_the_request(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     a.takes().await;
     fixture.let_time_pass(Duration::from_secs(1)).await;
@@ -65,14 +65,14 @@ async fn a_renewal_runs_its_whole_ttl_from_when_it_is_made(fixture: &dyn Fixture
     has_at_least(&a, LONG, asked).await;
 }
 
-/// The hold lasts `whole` from `asked` or later.
+/// Checks that the hold lasts `whole` from `asked` or later.
 async fn has_at_least(a: &TestClient, whole: Duration, asked: Instant) {
     let left = a.time_left().await;
     let gone = asked.elapsed() + CLOCK_RESOLUTION;
     assert!(left + gone >= whole && left <= whole, "{left:?} left of {whole:?} after {gone:?} at most");
 }
 
-async fn a_hold_that_is_renewed_outlives_its_first_ttl(fixture: &dyn Fixture) {
+async fn a_renewed_hold_outlasts_its_first_ttl(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     in_time(SHORT, async {
         let first = a.clone().for_ttl(SHORT);
@@ -118,7 +118,7 @@ async fn a_renewal_after_the_expiry_does_not_take_it_again(fixture: &dyn Fixture
     b.takes().await;
 }
 
-async fn a_renewal_after_somebody_elses_hold_came_and_went_finds_it_absent(fixture: &dyn Fixture) {
+async fn a_renewal_after_a_later_hold_was_released_finds_it_absent(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
@@ -139,11 +139,11 @@ async fn a_renewal_after_a_takeover_changes_nothing_for_the_new_holder(fixture: 
     let late = a.for_ttl(LONG);
     assert_eq!(late.renews().await, Renew::TakenBy(b.holders()));
     let left = b.time_left().await;
-    assert!(left <= FIVE_SECONDS, "{left:?} left: the late renewal made the other's hold longer");
+    assert!(left <= FIVE_SECONDS, "{left:?} left: the late renewal extended the hold of another client");
     assert_eq!(b.still_holds().await, fence);
 }
 
-async fn a_renewal_says_how_many_wait(fixture: &dyn Fixture) {
+async fn a_renewal_reports_the_number_of_waiters(fixture: &dyn Fixture) {
     let [a, b, c] = test_clients(fixture).await;
     a.takes().await;
     b.is_queued(0).await;
@@ -195,6 +195,6 @@ async fn a_batch_may_be_large(fixture: &dyn Fixture) {
     assert_eq!(answers.len(), batch.len());
     for (i, answer) in answers.into_iter().map(expect_known).enumerate() {
         let expected = if i % 3 == 0 { Renew::Absent } else { Renew::Renewed { waiters: 0 } };
-        assert_eq!(answer, expected, "the {i}th of the batch");
+        assert_eq!(answer, expected, "answer {i} of the batch");
     }
 }

@@ -1,141 +1,141 @@
 use super::{Refusal, Unread, Value};
 
-/// Why a script ended in an error.
+/// Why a script ended with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refused {
-    /// The fence of this key is at 2^53.
+pub enum ScriptError {
+    /// The fence of this key has reached 2^53.
     NoMoreFences,
     /// The memory is full.
     Full,
-    /// The script has to know the time, and may not ask for it.
+    /// The script needs the time, but may not call `TIME`.
     Time,
 }
 
-/// Who has the lock, as an answer tells it.
+/// The holder of the lock, as a reply describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Occupied {
-    /// The greatest fence given; 0 if none is known.
+    /// The greatest fence so far; 0 if unknown.
     pub last_fence: u64,
-    /// How long it will stay, if nothing is done; `None`: for ever.
+    /// The remaining TTL; `None` without a TTL.
     pub ttl_ms: Option<u64>,
-    /// What stands there.
+    /// The value of the key.
     pub by: Value,
-    /// The first in line that could not be read, if the line was offered the lock.
+    /// The first unreadable waiter, if the lock was offered to the queue.
     pub unread: Option<Unread>,
 }
 
-/// The answer of `acquire`.
+/// The reply of `acquire`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Acquire {
-    /// The lock is the claim's.
+    /// The claim holds the lock.
     Granted {
-        /// Its fencing token; the last of a block.
+        /// The fencing token; the last of a block.
         fence: u64,
-        /// How many tokens end with it.
+        /// The number of tokens in the block.
         count: u64,
-        /// The first in line that could not be read.
+        /// The first unreadable waiter.
         unread: Option<Unread>,
     },
-    /// It was so before; the time left is not known to suffice. A poll confirms.
+    /// The claim already held the lock; the remaining time may be too short. A poll confirms it.
     Yours,
-    /// In line.
+    /// The claim is in the queue.
     Queued {
-        /// So many are served before.
+        /// The number of waiters in front.
         ahead: u64,
-        /// The server's time, if scripts may ask for it.
+        /// The time of the server, if scripts may call `TIME`.
         now_us: Option<u64>,
-        /// Who has the lock.
+        /// The holder.
         occupied: Occupied,
     },
-    /// Somebody else has it.
+    /// Another client holds the lock.
     Busy(Occupied),
-    /// A poll by one who has neither the lock nor a position in the queue.
+    /// A poll by a client that neither holds the lock nor waits.
     Gone,
-    /// The lock is free, and there are more dead waiters than one call passes over.
+    /// The lock is free, and there are more dead waiters than one call skips.
     More(Option<Unread>),
-    /// The lock is free, and as many waiters as one call looks at stand first in line and cannot be read.
+    /// The lock is free, and the first waiters, as many as one call examines, are unreadable.
     Unreadable(Option<Unread>),
-    /// The server may not grant.
+    /// The server must not grant.
     Refused(Refusal),
 }
 
-/// The answer of `inspect` where a quarantine is asked for.
+/// The reply of `inspect` with a quarantine check.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Look {
-    /// Somebody has it.
+pub enum Availability {
+    /// The lock is held.
     Held(Inspect),
-    /// Nobody has it.
+    /// The lock is free.
     Free,
-    /// Nobody has it as far as the server remembers, and it may have forgotten.
+    /// The server knows of no holder, but may have lost data.
     Refused(Refusal),
 }
 
-/// The answer of `raise`.
+/// The reply of `raise`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Raise {
-    /// The fence is this one now.
+    /// The fence was raised to this value.
     Acked,
-    /// The lock is not the holder's, or its fence is beyond.
+    /// The holder does not hold the lock, or the fence is greater.
     Refused,
 }
 
-/// The answer of `renew`.
+/// The reply of `renew`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Renew {
-    /// It has at least this time.
+    /// The hold has at least this TTL.
     Renewed {
-        /// How many wait.
+        /// The number of waiters.
         waiters: u64,
     },
-    /// There is no lock.
+    /// The lock is free.
     Absent,
-    /// It is somebody else's.
+    /// Another client holds the lock.
     Taken(Value),
 }
 
-/// The answer of `release`.
+/// The reply of `release`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// It was the holder's, and is not any more.
-    Released(Left),
-    /// There was none.
-    Absent(Left),
-    /// It is somebody else's.
+    /// The holder released the lock.
+    Released(QueueScan),
+    /// The lock was free.
+    Absent(QueueScan),
+    /// Another client holds the lock.
     Taken(Value),
 }
 
-/// The answer of `inspect` for a lock that is not free.
+/// The reply of `inspect` for a held lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Inspect {
-    /// What stands there.
+    /// The value of the key.
     pub by: Value,
-    /// How long, if nothing is done; `None`: for ever.
+    /// The remaining TTL; `None` without a TTL.
     pub ttl_ms: Option<u64>,
-    /// The greatest fence given.
+    /// The greatest fence so far.
     pub fence: Option<u64>,
-    /// How many wait.
+    /// The number of waiters.
     pub waiters: u64,
 }
 
-/// The answer of `evict`.
+/// The reply of `evict`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Evict {
-    /// The hold that was seen is over.
-    Evicted(Left),
-    /// It is another by now.
+    /// The hold was evicted.
+    Evicted(QueueScan),
+    /// Another hold has replaced it.
     AnotherByNow,
 }
 
-/// What a script that gave a lock up found in line.
+/// What a script found in the queue after it released a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Left {
+pub struct QueueScan {
     /// Whether there are more dead waiters than one call passes over.
     pub more: bool,
-    /// The first that could not be read.
+    /// The first unreadable waiter.
     pub unread: Option<Unread>,
 }
 
-impl Left {
-    /// The line was not looked at.
-    pub(super) const NOBODY: Self = Self { more: false, unread: None };
+impl QueueScan {
+    /// The queue was not examined.
+    pub(super) const SKIPPED: Self = Self { more: false, unread: None };
 }

@@ -1,18 +1,18 @@
-use super::{Entry, Fence, KeyModel, Kind, Lock, Name, Refused, Server, Value};
+use super::{Entry, Fence, KeyModel, Kind, Lock, Name, ScriptError, Server, Value};
 
-/// What other programs do with the key, by plain commands.
+/// Commands of other programs.
 impl KeyModel {
-    /// `SET key value [NX] [PX ttl]`; says whether it was set.
+    /// `SET key value [NX] [PX ttl]`; returns whether the key was set.
     pub fn foreign_set(
         &mut self,
         server: &Server,
         value: Value,
         ttl_ms: Option<u64>,
         only_if_free: OnlyIfFree,
-    ) -> Result<Done, Refused> {
+    ) -> Result<Done, ScriptError> {
         self.expire(server);
         if server.full {
-            return Err(Refused::Full);
+            return Err(ScriptError::Full);
         }
         if only_if_free == OnlyIfFree::Yes && self.lock.is_some() {
             return Ok(Done::No);
@@ -27,13 +27,13 @@ impl KeyModel {
         if self.lock.take().is_some() { Done::Yes } else { Done::No }
     }
 
-    /// How other libraries release: delete if the value is still this string.
+    /// The release of other libraries: deletes the key if it holds this string.
     pub fn foreign_compare_and_delete(&mut self, server: &Server, value: &Value) -> Done {
         self.expire(server);
         if self.lock.as_ref().is_some_and(|lock| lock.value == *value) { self.foreign_delete(server) } else { Done::No }
     }
 
-    /// `PERSIST key`: it stays for ever.
+    /// `PERSIST key`: removes the TTL.
     pub fn foreign_persist(&mut self, server: &Server) -> Done {
         self.expire(server);
         match self.lock.as_mut().and_then(|lock| lock.expires_ms.take()) {
@@ -42,11 +42,11 @@ impl KeyModel {
         }
     }
 
-    /// Adds something to a hash, list, ... under the key; it fails if there is something of another type.
-    pub fn foreign_put(&mut self, server: &Server, kind: Kind) -> Result<Done, Refused> {
+    /// Adds an element to a hash, list, ... under the key; fails if the key has another type.
+    pub fn foreign_put(&mut self, server: &Server, kind: Kind) -> Result<Done, ScriptError> {
         self.expire(server);
         if server.full {
-            return Err(Refused::Full);
+            return Err(ScriptError::Full);
         }
         match &self.lock {
             Some(lock) if lock.value != Value::Other(kind) => Ok(Done::No),
@@ -58,41 +58,41 @@ impl KeyModel {
         }
     }
 
-    /// `SET fence token PX ttl`: for tests near the end of the numbers.
-    pub fn put_fence(&mut self, server: &Server, token: u64, ttl_ms: u64) -> Result<(), Refused> {
+    /// `SET fence token PX ttl`: for tests near the maximum.
+    pub fn put_fence(&mut self, server: &Server, token: u64, ttl_ms: u64) -> Result<(), ScriptError> {
         self.expire(server);
         if server.full {
-            return Err(Refused::Full);
+            return Err(ScriptError::Full);
         }
         self.fence = Some(Fence { token, expires_ms: server.now_ms() + ttl_ms });
         Ok(())
     }
 
     /// `ZADD line ticket name`.
-    pub fn put_in_line(&mut self, server: &Server, ticket: u64, name: Name) -> Result<(), Refused> {
+    pub fn put_in_line(&mut self, server: &Server, ticket: u64, name: Name) -> Result<(), ScriptError> {
         self.expire(server);
         if server.full {
-            return Err(Refused::Full);
+            return Err(ScriptError::Full);
         }
-        if let Some(rank) = self.line.rank(&name) {
-            self.line.members.remove(rank);
+        if let Some(rank) = self.queue.rank(&name) {
+            self.queue.members.remove(rank);
         }
-        self.line.members.push((ticket, name));
-        self.line.members.sort();
+        self.queue.members.push((ticket, name));
+        self.queue.members.sort();
         Ok(())
     }
 
     /// `HSET waiters name entry`.
-    pub fn put_entry(&mut self, server: &Server, name: Name, entry: Entry) -> Result<(), Refused> {
+    pub fn put_entry(&mut self, server: &Server, name: Name, entry: Entry) -> Result<(), ScriptError> {
         self.expire(server);
         if server.full {
-            return Err(Refused::Full);
+            return Err(ScriptError::Full);
         }
         self.waiters.entries.insert(name, entry);
         Ok(())
     }
 
-    /// What a client of any version writes to stand in line.
+    /// The entry of a waiter of any version.
     pub fn put_waiter(
         &mut self,
         server: &Server,
@@ -100,9 +100,9 @@ impl KeyModel {
         name: &Name,
         alive_until_ms: u64,
         entry: Entry,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ScriptError> {
         self.put_in_line(server, ticket, name.clone())?;
-        self.lives.until_ms.insert(name.clone(), alive_until_ms);
+        self.deadlines.until_ms.insert(name.clone(), alive_until_ms);
         self.put_entry(server, name.clone(), entry)
     }
 
@@ -113,20 +113,20 @@ impl KeyModel {
     }
 }
 
-/// Whether a foreign command did something.
+/// The result of a foreign command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Done {
-    /// It did.
+    /// The command had an effect.
     Yes,
-    /// It found something else there.
+    /// The command had no effect.
     No,
 }
 
-/// `NX`.
+/// The option `NX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnlyIfFree {
-    /// Leave alone what is there.
+    /// Keep an existing value.
     Yes,
-    /// Overwrite.
+    /// Replace an existing value.
     No,
 }

@@ -1,25 +1,25 @@
-use super::answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
+use super::answer::{Acquire, Availability, Evict, Inspect, Occupied, QueueScan, Raise, Release, Renew, ScriptError};
 use super::marker::Gate;
-use super::queue::{Channel, HandOff, Heard, Line, Lives, Name, Unread, Waiters};
+use super::queue::{Channel, Delivery, HandOff, Name, Unread, WaiterDeadlines, WaiterQueue, Waiters};
 use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
 use super::tokens::Tokens;
 use super::value::Value;
 use std::sync::Arc;
 
-/// A lease that is so much longer than anybody asked for is cut at its renewal.
+/// A renewal shortens a lease that is longer than the TTL by more than this.
 const SLACK_MS: u64 = 1000;
 
-/// What stands under the user's key.
+/// The value of the user's key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lock {
-    /// Whose it is.
+    /// The value.
     pub value: Value,
-    /// `None`: it has no end.
+    /// The expiry; `None` without a TTL.
     pub expires_ms: Option<u64>,
 }
 
 impl Lock {
-    /// The end moves only away. A lock without an end gets one: its holder would take it along into the grave.
+    /// Extends the expiry. A lock without an expiry gets one, because it would persist after the death of its holder.
     fn prolong(&mut self, server: &Server, ttl_ms: u64) -> Wrote {
         let end = server.now_ms() + ttl_ms;
         if self.expires_ms.is_some_and(|before| before >= end) {
@@ -29,7 +29,7 @@ impl Lock {
         Wrote::Something
     }
 
-    /// The end moves away; or back, if it is more than a second further than `ttl_ms` and what its holder was told.
+    /// Extends the expiry, or shortens one that is more than a second later than `ttl_ms` and the end that its holder knows.
     fn renew(&mut self, server: &Server, ttl_ms: u64, told_ms: u64) {
         let longest = ttl_ms.max(told_ms);
         let left = self.ttl_ms(server).map_or(0, |left| if left > longest + SLACK_MS { longest } else { left });
@@ -41,64 +41,64 @@ impl Lock {
     }
 }
 
-/// The greatest fencing token given.
+/// The greatest fencing token so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The token.
     pub token: u64,
-    /// When it is forgotten.
+    /// When the server forgets it.
     pub expires_ms: u64,
 }
 
-/// What an eviction takes the hold for that it is to end.
+/// The kind of hold that an eviction expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Seen {
-    /// One of ours, with a fence beside it.
+pub enum HoldKind {
+    /// A lock of fencelock, with a fence.
     Ours,
-    /// Another program's, with an end.
+    /// A lock of another program, with a TTL.
     Foreign,
-    /// Another program's, without an end.
+    /// A lock of another program, without a TTL.
     Endless,
 }
 
-/// What a claim wants.
+/// The intent of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Intent {
-    /// The lock, now or not at all.
+    /// Acquires the lock, or fails.
     Try,
-    /// The lock, or a position in the queue.
+    /// Acquires the lock, or enters the queue.
     Enqueue,
-    /// News of either.
+    /// Asks for the state of either.
     Poll,
 }
 
 /// The arguments of `acquire`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// What it wants.
+    /// The intent.
     pub intent: Intent,
-    /// Who asks.
+    /// The id of the holder.
     pub holder: u128,
-    /// What is written behind the holder, for people.
+    /// The owner and label, written after the holder id.
     pub owner: Option<Arc<str>>,
-    /// The lease.
+    /// The TTL.
     pub ttl_ms: u64,
-    /// The client's time, as a fencing token.
+    /// The time of the client, as a fencing token.
     pub proposal: u64,
-    /// Whether that is the token that a quorum proposes to its nodes. Else it only stands in for a time that is refused.
+    /// Whether `proposal` is the token that a quorum proposes. Otherwise it only replaces the time if `TIME` is not permitted.
     pub proposed: bool,
-    /// Life of a waiter between two polls.
+    /// How long a waiter stays alive without a poll.
     pub life_ms: u64,
-    /// Lease of a hand-off to others, until they confirm.
+    /// The lease of a hand-off until it is confirmed.
     pub hand_off_ms: u64,
-    /// What wakes this one.
+    /// The channel that wakes this client.
     pub channel: Option<Channel>,
-    /// How many fencing tokens it wants, at least one.
+    /// The number of requested fencing tokens, at least one.
     pub wanted: u64,
 }
 
 impl Claim {
-    /// Takes the lock of one node of a quorum now or not at all. Times of waiters are those of production.
+    /// The claim of a quorum at one node, without waiting. The times of waiters are those of production.
     pub const fn try_for(holder: u128, ttl_ms: u64, proposal: u64) -> Self {
         let (life_ms, hand_off_ms) = (3000, 3000);
         Self {
@@ -124,58 +124,58 @@ impl Claim {
     }
 }
 
-/// Whether a script has begun to write. A server with full memory refuses what takes more, but lets a script go on
-/// that has begun, so that no step is done by half.
+/// Whether a script has started to write. A server with full memory rejects the first write that needs memory, but then
+/// lets the script continue, so that no step is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrote {
     Nothing,
     Something,
 }
 
-/// Whether an advance came upon the one who asked for it.
+/// The result of offering a free lock to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Advance {
     Mine,
-    Given,
-    Nobody,
+    HandedOver,
+    NoWaiter,
     More,
     Unreadable,
 }
 
-impl From<(Turn, Option<Unread>)> for Left {
-    fn from((turn, unread): (Turn, Option<Unread>)) -> Self {
-        Self { more: turn == Turn::More, unread }
+impl From<(Advance, Option<Unread>)> for QueueScan {
+    fn from((turn, unread): (Advance, Option<Unread>)) -> Self {
+        Self { more: turn == Advance::More, unread }
     }
 }
 
-/// One key, with all that belongs to it.
+/// A key with all its data.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct KeyModel {
     /// The lock; `None` if it is free.
     pub lock: Option<Lock>,
     /// The fence.
     pub fence: Option<Fence>,
-    /// The line.
-    pub line: Line,
-    /// What is known of those in line.
+    /// The queue.
+    pub queue: WaiterQueue,
+    /// The entries of the waiters.
     pub waiters: Waiters,
-    /// Until when they count.
-    pub lives: Lives,
+    /// Until when the waiters are alive.
+    pub deadlines: WaiterDeadlines,
 }
 
 /// The scripts.
 impl KeyModel {
-    /// `acquire.lua`: takes the lock, or stands in line for it, or asks after either.
+    /// `acquire.lua`: acquires the lock, enters the queue, or asks for the state of either.
     ///
-    /// A claim that arrives twice finds itself the holder, and changes nothing: only a poll gives full time. A free lock
-    /// is first offered to the line; the claim gets it if nobody alive stands before it there.
+    /// A repeated claim finds itself as the holder, and changes nothing: only a poll extends the lease. A free lock
+    /// is offered to the queue first; the claim acquires it if no live waiter is in front.
     pub fn acquire(
         &mut self,
         server: &Server,
         claim: &Claim,
         gate: &Gate,
-        publish: &mut impl FnMut(HandOff) -> Heard,
-    ) -> Result<Acquire, Refused> {
+        publish: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Result<Acquire, ScriptError> {
         self.expire(server);
         if let Some(refusal) = gate.refusal()? {
             return Ok(Acquire::Refused(refusal.clone()));
@@ -197,13 +197,13 @@ impl KeyModel {
             let me = Name::Holder(claim.holder);
             let (turn, unread) =
                 self.advance(server, Some(&me), claim.proposal, claim.hand_off_ms, &mut wrote, publish)?;
-            if turn != Turn::Given {
+            if turn != Advance::HandedOver {
                 match turn {
-                    Turn::More => return Ok(Acquire::More(unread)),
-                    Turn::Unreadable => return Ok(Acquire::Unreadable(unread)),
+                    Advance::More => return Ok(Acquire::More(unread)),
+                    Advance::Unreadable => return Ok(Acquire::Unreadable(unread)),
                     _ => {}
                 }
-                if turn != Turn::Mine && claim.intent == Intent::Poll {
+                if turn != Advance::Mine && claim.intent == Intent::Poll {
                     return Ok(Acquire::Gone);
                 }
                 let (fence, count) = self.draw(server, &claim.tokens(claim.wanted), &mut wrote)?;
@@ -218,8 +218,8 @@ impl KeyModel {
         self.wait(server, claim, wrote, found)
     }
 
-    /// `raise.lua`: the fence of a held lock becomes this one, unless it is beyond.
-    pub fn raise(&mut self, server: &Server, holder: u128, to: u64, gate: &Gate) -> Result<Raise, Refused> {
+    /// `raise.lua`: raises the fence of a held lock to this value, unless it is greater.
+    pub fn raise(&mut self, server: &Server, holder: u128, to: u64, gate: &Gate) -> Result<Raise, ScriptError> {
         self.expire(server);
         let fence = self.fence.map_or(0, |fence| fence.token);
         if gate.refusal()?.is_some() || self.lock_of(holder).is_none() || fence > to {
@@ -230,7 +230,7 @@ impl KeyModel {
         Ok(Raise::Acked)
     }
 
-    /// `renew.lua`: a held lock has at least this time from now. Never less than what its holder was told; it creates nothing.
+    /// `renew.lua`: a held lock has at least this TTL from now, and never less than its holder knows. It creates no lock.
     pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Renew {
         self.expire(server);
         let waiters = self.living(server);
@@ -244,7 +244,7 @@ impl KeyModel {
         self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone()))
     }
 
-    /// `release.lua`: gives up the lock, or the position in the queue. A lock that is free then goes to the line, if the
+    /// `release.lua`: releases the lock, or leaves the queue. A free lock is then offered to the queue, if the
     /// server may grant.
     pub fn release(
         &mut self,
@@ -253,66 +253,66 @@ impl KeyModel {
         proposal: u64,
         hand_off_ms: u64,
         gate: &Gate,
-        publish: &mut impl FnMut(HandOff) -> Heard,
-    ) -> Result<Release, Refused> {
+        publish: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Result<Release, ScriptError> {
         self.expire(server);
         let was_held = self.lock_of(holder).is_some();
         if was_held {
             self.lock = None;
         } else {
             let me = Name::Holder(holder);
-            if self.line.rank(&me).is_some() {
+            if self.queue.rank(&me).is_some() {
                 self.forget(&me);
             }
             if let Some(lock) = &self.lock {
                 return Ok(Release::Taken(lock.value.clone()));
             }
         }
-        let mut left = Left::NOBODY;
+        let mut left = QueueScan::SKIPPED;
         if gate.refusal()?.is_none() {
             left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
         }
         Ok(if was_held { Release::Released(left) } else { Release::Absent(left) })
     }
 
-    /// `evict.lua`: ends the hold that was seen, whoever has it, if it is still that one and of that kind.
+    /// `evict.lua`: ends a hold, if it is still the hold that was inspected and of the same kind.
     pub fn evict(
         &mut self,
         server: &Server,
-        (seen, kind): (&Value, Seen),
+        (seen, kind): (&Value, HoldKind),
         proposal: u64,
         hand_off_ms: u64,
         gate: &Gate,
-        publish: &mut impl FnMut(HandOff) -> Heard,
-    ) -> Result<Evict, Refused> {
+        publish: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Result<Evict, ScriptError> {
         self.expire(server);
         let Some(lock) = self.lock.as_ref().filter(|lock| lock.value == *seen) else { return Ok(Evict::AnotherByNow) };
         let is_string = seen.kind().is_empty();
         let is_so = match kind {
-            Seen::Ours => self.fence.is_some(),
-            Seen::Foreign => lock.expires_ms.is_some(),
-            Seen::Endless => lock.expires_ms.is_none(),
+            HoldKind::Ours => self.fence.is_some(),
+            HoldKind::Foreign => lock.expires_ms.is_some(),
+            HoldKind::Endless => lock.expires_ms.is_none(),
         };
         if !is_string || !is_so || seen.is_later() {
             return Ok(Evict::AnotherByNow);
         }
         self.lock = None;
-        let mut left = Left::NOBODY;
+        let mut left = QueueScan::SKIPPED;
         if gate.refusal()?.is_none() {
             left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
         }
         Ok(Evict::Evicted(left))
     }
 
-    /// `inspect.lua` where a quarantine is asked for: a server that may have forgotten calls nothing free.
-    pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Look, Refused> {
+    /// `inspect.lua` with a quarantine check: a server that may have lost data never reports that a lock is free.
+    pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {
         if let Some(seen) = self.inspect(server) {
-            return Ok(Look::Held(seen));
+            return Ok(Availability::Held(seen));
         }
-        Ok(gate.refusal()?.map_or(Look::Free, |refusal| Look::Refused(refusal.clone())))
+        Ok(gate.refusal()?.map_or(Availability::Free, |refusal| Availability::Refused(refusal.clone())))
     }
 
-    /// `inspect.lua`: who has the lock; `None` if it is free.
+    /// `inspect.lua`: the holder; `None` if the lock is free.
     pub fn inspect(&mut self, server: &Server) -> Option<Inspect> {
         self.expire(server);
         let lock = self.lock.as_ref()?;
@@ -322,20 +322,20 @@ impl KeyModel {
     }
 }
 
-/// What they share.
+/// Shared steps.
 impl KeyModel {
-    /// What is over is gone for good, also if the clock is set back later.
+    /// Removes expired data, which stays removed even if the clock is set back later.
     pub fn expire(&mut self, server: &Server) {
         self.lock.take_if(|lock| server.is_over(lock.expires_ms));
         self.fence.take_if(|fence| server.is_over(Some(fence.expires_ms)));
-        if server.is_over(self.line.expires_ms) {
-            self.line = Line::default();
+        if server.is_over(self.queue.expires_ms) {
+            self.queue = WaiterQueue::default();
         }
         if server.is_over(self.waiters.expires_ms) {
             self.waiters = Waiters::default();
         }
-        if server.is_over(self.lives.expires_ms) {
-            self.lives = Lives::default();
+        if server.is_over(self.deadlines.expires_ms) {
+            self.deadlines = WaiterDeadlines::default();
         }
     }
 
@@ -349,12 +349,17 @@ impl KeyModel {
         Occupied { last_fence, ttl_ms: lock.ttl_ms(server), by: lock.value.clone(), unread: None }
     }
 
-    /// The next fence, and how many tokens end with it.
-    pub(super) fn draw(&mut self, server: &Server, tokens: &Tokens, wrote: &mut Wrote) -> Result<(u64, u64), Refused> {
+    /// The next fence, and the number of tokens in its block.
+    pub(super) fn draw(
+        &mut self,
+        server: &Server,
+        tokens: &Tokens,
+        wrote: &mut Wrote,
+    ) -> Result<(u64, u64), ScriptError> {
         let previous = self.fence.map_or(0, |fence| fence.token);
         let (token, count) = tokens.after(previous, server);
         if token > FENCE_MAX {
-            return Err(Refused::NoMoreFences);
+            return Err(ScriptError::NoMoreFences);
         }
         take_memory(server, wrote)?;
         self.set_fence(server, token);
@@ -366,10 +371,10 @@ impl KeyModel {
     }
 }
 
-/// A step that needs more memory.
-pub(super) fn take_memory(server: &Server, wrote: &mut Wrote) -> Result<(), Refused> {
+/// A step that needs memory.
+pub(super) fn take_memory(server: &Server, wrote: &mut Wrote) -> Result<(), ScriptError> {
     if server.full && *wrote == Wrote::Nothing {
-        return Err(Refused::Full);
+        return Err(ScriptError::Full);
     }
     *wrote = Wrote::Something;
     Ok(())

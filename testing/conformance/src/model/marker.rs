@@ -1,49 +1,49 @@
-use super::{Done, Refused, Server, VERSION};
+use super::{Done, ScriptError, Server, VERSION};
 use std::sync::Arc;
 
-/// The marker of a server: what it has promised to remember, and for which set of nodes.
+/// The marker of a server: what the server has promised to remember, and its set of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// `None`: there is none.
-    pub written: Option<Written>,
+    /// `None` if there is no marker.
+    pub written: Option<MarkerContent>,
 }
 
-/// What stands in a marker.
+/// The content of a marker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Written {
-    /// The version of the wire; `None` in version 0.
+pub struct MarkerContent {
+    /// The version of the wire format; `None` in version 0.
     pub version: Option<Arc<str>>,
-    /// The run of the server that promised.
+    /// The run of the server that made the promise.
     pub epoch: Arc<str>,
-    /// When its quarantine ends, or 0.
+    /// The end of the quarantine, or 0.
     pub until_ms: u64,
-    /// How long that was to last.
+    /// The length of the quarantine.
     pub span_ms: u64,
     /// The longest TTL and the set of nodes.
     pub quorum: Arc<str>,
-    /// That set, for people.
+    /// The set of nodes as text.
     pub nodes: Arc<str>,
 }
 
-/// What a client takes a server for, and asks of it: the arguments of `handshake` and `init`.
+/// What a client expects of a server: the arguments of `handshake` and `init`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Visitor {
-    /// The run that it is connected to.
+pub struct Expectation {
+    /// The run of the server that the client is connected to.
     pub epoch: Arc<str>,
     /// The length of a quarantine.
     pub span_ms: u64,
     /// The longest TTL and the set of nodes.
     pub quorum: Arc<str>,
-    /// That set, for people.
+    /// The set of nodes as text.
     pub nodes: Arc<str>,
-    /// Whether an unknown server has forgotten nothing.
+    /// Whether an unknown server is trusted to have lost no data.
     pub trust: bool,
 }
 
-impl Visitor {
-    fn written(&self, until_ms: u64, span_ms: u64) -> Written {
+impl Expectation {
+    fn written(&self, until_ms: u64, span_ms: u64) -> MarkerContent {
         let version = Some(VERSION.into());
-        Written {
+        MarkerContent {
             version,
             epoch: self.epoch.clone(),
             until_ms,
@@ -54,82 +54,82 @@ impl Visitor {
     }
 }
 
-/// What keeps a server from granting, as the answer to a claim.
+/// Why a server must not grant, as the reply to a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The marker is of a version that is not understood.
+    /// The marker has an unknown version.
     Version(Arc<str>),
-    /// The marker is another run's, or there is none.
+    /// The marker belongs to another run, or there is none.
     Handshake,
     /// The server belongs to another set.
     Nodeset {
-        /// Its longest TTL and set of nodes.
+        /// The longest TTL and the set of nodes of the marker.
         quorum: Arc<str>,
-        /// That set, for people.
+        /// That set as text.
         nodes: Arc<str>,
     },
-    /// It may have forgotten what it granted.
+    /// The server may have lost its grants.
     Quarantined {
-        /// For so long yet.
+        /// The remaining quarantine.
         rest_ms: u64,
     },
 }
 
-/// What a script finds when it asks whether this server may grant.
+/// Whether this server may grant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Gate {
-    /// It may, or nobody asked for a guard.
+    /// The server may grant, or the claim requires no check.
     Open,
-    /// It may not.
+    /// The server must not grant.
     Shut(Refusal),
-    /// It may not say: a quarantine is known, and the time is not.
+    /// Unknown: there is a quarantine, but the script may not read the time.
     Unknown,
 }
 
 impl Gate {
-    /// Where the script asks, which may be after it has written.
-    pub(super) fn refusal(&self) -> Result<Option<&Refusal>, Refused> {
+    /// For scripts that check after they have written.
+    pub(super) fn refusal(&self) -> Result<Option<&Refusal>, ScriptError> {
         match self {
             Self::Open => Ok(None),
             Self::Shut(refusal) => Ok(Some(refusal)),
-            Self::Unknown => Err(Refused::Time),
+            Self::Unknown => Err(ScriptError::Time),
         }
     }
 }
 
-/// The answer of `handshake`: what the marker says now.
+/// The reply of `handshake`: the content of the marker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Handshake {
-    /// Of the quarantine.
+    /// The remaining quarantine.
     pub rest_ms: u64,
     /// The longest TTL and the set of nodes.
     pub quorum: Arc<str>,
-    /// That set, for people.
+    /// That set as text.
     pub nodes: Arc<str>,
 }
 
-/// The answer about a marker of a version that is not understood.
+/// The reply for a marker with an unknown version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Later(pub Arc<str>);
+pub struct UnknownVersion(pub Arc<str>);
 
-/// What `init` found.
+/// The state that `init` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Found {
-    /// No marker, or that of another run.
+pub enum InitResult {
+    /// No marker, or the marker of another run.
     New,
-    /// A marker of another set.
+    /// The marker of another set.
     Changed,
-    /// This set.
+    /// The marker of this set.
     Unchanged,
 }
 
 impl Marker {
-    /// The version, if it is one that is not understood. Nothing else is read then, and nothing written.
+    /// The version, if it is unknown. The script then reads and writes nothing else.
     fn unknown_version(&self) -> Option<Arc<str>> {
         self.written.as_ref()?.version.clone().filter(|version| **version != *VERSION)
     }
 
-    /// What a claim that was sent to this run, for this set, comes upon.
+    /// Whether a claim for this run and set may be granted.
     pub fn gate(&self, server: &Server, epoch: &str, quorum: &str) -> Gate {
         if let Some(version) = self.unknown_version() {
             return Gate::Shut(Refusal::Version(version));
@@ -159,10 +159,14 @@ impl Marker {
         Done::Yes
     }
 
-    /// `handshake.lua`: an unknown run is kept out for a while. A marker of another set is left as it is.
-    pub fn handshake(&mut self, server: &Server, visitor: &Visitor) -> Result<Result<Handshake, Later>, Refused> {
+    /// `handshake.lua`: starts the quarantine of an unknown run. A marker of another set is not changed.
+    pub fn handshake(
+        &mut self,
+        server: &Server,
+        visitor: &Expectation,
+    ) -> Result<Result<Handshake, UnknownVersion>, ScriptError> {
         if let Some(version) = self.unknown_version() {
-            return Ok(Err(Later(version)));
+            return Ok(Err(UnknownVersion(version)));
         }
         let now_ms = ceiling_ms(server)?;
         let begins = self
@@ -178,29 +182,31 @@ impl Marker {
         Ok(Ok(Handshake { rest_ms, quorum: written.quorum.clone(), nodes: written.nodes.clone() }))
     }
 
-    /// `init.lua`: the server belongs to this set from now on. Says what was there, and the rest of the quarantine.
+    /// `init.lua`: assigns the server to this set. Returns the previous state, and the remaining quarantine.
     ///
-    /// `joins`: other servers of the set come from a set that this one was not in.
+    /// `joins`: other servers of the set belonged to a set without this one.
     pub fn init(
         &mut self,
         server: &Server,
-        visitor: &Visitor,
+        visitor: &Expectation,
         joins: bool,
-    ) -> Result<Result<(Found, u64), Later>, Refused> {
+    ) -> Result<Result<(InitResult, u64), UnknownVersion>, ScriptError> {
         if let Some(version) = self.unknown_version() {
-            return Ok(Err(Later(version)));
+            return Ok(Err(UnknownVersion(version)));
         }
         let now_ms = ceiling_ms(server)?;
         let (before_ms, span_ms) = self.written.as_ref().map_or((0, 0), |written| (written.until_ms, written.span_ms));
         let wanted_ms = span_ms.max(visitor.span_ms);
         let found = match &self.written {
-            Some(written) if written.epoch == visitor.epoch && written.quorum == visitor.quorum => Found::Unchanged,
-            Some(written) if written.epoch == visitor.epoch => Found::Changed,
-            _ => Found::New,
+            Some(written) if written.epoch == visitor.epoch && written.quorum == visitor.quorum => {
+                InitResult::Unchanged
+            }
+            Some(written) if written.epoch == visitor.epoch => InitResult::Changed,
+            _ => InitResult::New,
         };
         let until_ms = if visitor.trust {
             0
-        } else if found == Found::New || joins {
+        } else if found == InitResult::New || joins {
             now_ms + wanted_ms
         } else if before_ms > 0 {
             before_ms + wanted_ms - span_ms
@@ -211,16 +217,16 @@ impl Marker {
         Ok(Ok((found, until_ms.saturating_sub(now_ms))))
     }
 
-    fn write(&mut self, server: &Server, written: Written) -> Result<(), Refused> {
+    fn write(&mut self, server: &Server, written: MarkerContent) -> Result<(), ScriptError> {
         if server.full {
-            return Err(Refused::Full);
+            return Err(ScriptError::Full);
         }
         self.written = Some(written);
         Ok(())
     }
 }
 
-/// A quarantine begins with the next whole millisecond, so that none is short.
-fn ceiling_ms(server: &Server) -> Result<u64, Refused> {
-    if server.time_refused { Err(Refused::Time) } else { Ok(server.now_us.div_ceil(1000)) }
+/// A quarantine starts at the next whole millisecond, so that it is never too short.
+fn ceiling_ms(server: &Server) -> Result<u64, ScriptError> {
+    if server.time_refused { Err(ScriptError::Time) } else { Ok(server.now_us.div_ceil(1000)) }
 }

@@ -1,25 +1,25 @@
 use super::{FENCE_MAX, HandOff, VERSION};
 
-/// What a message is to a client of this version.
+/// The meaning of a message for a client of this version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
     /// The key was handed over.
     Grant {
-        /// By which run of the server.
+        /// The run of the server.
         run_id: String,
-        /// To whom, as 32 digits.
+        /// The receiver, as 32 digits.
         holder: String,
-        /// The last token, how many end with it, and the lease in ms.
+        /// The last token, the number of tokens, and the lease in ms.
         numbers: [u64; 3],
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// It proves nothing. Whoever waits for this key asks.
+    /// It proves nothing. Waiters of this key poll.
     Hint {
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// It is no message of any version.
+    /// Not a message of any version.
     Garbage,
 }
 
@@ -32,8 +32,8 @@ impl HandOff {
 }
 
 impl Message {
-    /// Only the words of this version, and as many of them, are a grant. From version 1 on the key follows the first tab; in version
-    /// 0 it is the sixth word.
+    /// Only a message with exactly the words of this version is a grant. From version 1 on, the key follows the first tab;
+    /// in version 0, it is the sixth word.
     pub fn read(text: &str) -> Self {
         let Some((words, key)) = text.split_once('\t') else {
             let key = text.match_indices(' ').nth(4).map(|(end, _)| text[end + 1..].to_owned());

@@ -4,12 +4,12 @@
 //! and `fencelock-redis` holds it against the real scripts on a real server.
 //!
 //! ```
-//! use fencelock_conformance::model::{Acquire, Claim, Gate, Heard, KeyModel, Server};
+//! use fencelock_conformance::model::{Acquire, Claim, Gate, Delivery, KeyModel, Server};
 //!
 //! let server = Server::at(1_780_000_000_000_000);
 //! let mut key = KeyModel::default();
 //! let claim = Claim::try_for(7, 30_000, server.now_us);
-//! let granted = key.acquire(&server, &claim, &Gate::Open, &mut |_| Heard::BySome).unwrap();
+//! let granted = key.acquire(&server, &claim, &Gate::Open, &mut |_| Delivery::Received).unwrap();
 //! assert_eq!(granted, Acquire::Granted { fence: server.now_us, count: 1, unread: None });
 //! ```
 
@@ -24,12 +24,12 @@ mod tokens;
 mod value;
 mod waiting;
 
-pub use answer::{Acquire, Evict, Inspect, Left, Look, Occupied, Raise, Refused, Release, Renew};
+pub use answer::{Acquire, Availability, Evict, Inspect, Occupied, QueueScan, Raise, Release, Renew, ScriptError};
 pub use foreign::{Done, OnlyIfFree};
-pub use key::{Claim, Fence, Intent, KeyModel, Lock, Seen};
-pub use marker::{Found, Gate, Handshake, Later, Marker, Refusal, Visitor, Written};
+pub use key::{Claim, Fence, HoldKind, Intent, KeyModel, Lock};
+pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, Refusal, UnknownVersion};
 pub use message::Message;
-pub use queue::{Channel, Entry, HandOff, Heard, Line, Lives, Name, Unread, Waiter, Waiters};
+pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use value::{Kind, Value};
 
@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 /// A server with many keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeModel<K: Ord> {
-    /// What every script sees.
+    /// The state of the server that every script reads.
     pub server: Server,
     keys: BTreeMap<K, KeyModel>,
 }
@@ -49,7 +49,7 @@ impl<K: Ord + Clone> NodeModel<K> {
         Self { server, keys: BTreeMap::new() }
     }
 
-    /// One key beside the server it is on, for a script: `let (server, key) = node.key(&k); key.release(server, ..)`.
+    /// One key and its server, for a script: `let (server, key) = node.key(&k); key.release(server, ..)`.
     pub fn key(&mut self, key: &K) -> (&Server, &mut KeyModel) {
         if !self.keys.contains_key(key) {
             self.keys.insert(key.clone(), KeyModel::default());
@@ -58,7 +58,7 @@ impl<K: Ord + Clone> NodeModel<K> {
         (&self.server, found)
     }
 
-    /// A restart without anything on disk: all that was acknowledged is forgotten. The clock goes on.
+    /// A restart with an empty disk: all data is lost. The clock continues.
     pub fn restart_empty(&mut self) {
         self.keys.clear();
     }

@@ -3,24 +3,24 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of an entry that are reported if it cannot be read.
+/// The number of bytes reported for an unreadable entry.
 const SHOWN: usize = 16;
 
-/// A channel that a client listens on.
+/// A channel to which a client subscribes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel(pub u32);
 
-/// Who stands in line.
+/// The name of a waiter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Name {
-    /// One of ours.
+    /// A holder id.
     Holder(u128),
-    /// Whatever another program put there.
+    /// A name written by another program.
     Other(Arc<str>),
 }
 
 impl Name {
-    /// As it is on the server.
+    /// The name as stored on the server.
     pub fn text(&self) -> String {
         match self {
             Self::Holder(holder) => format!("{holder:032x}"),
@@ -29,7 +29,7 @@ impl Name {
     }
 }
 
-/// By bytes, which is how a sorted set breaks ties.
+/// Compares bytes, as a sorted set does for equal scores.
 impl Ord for Name {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
@@ -45,17 +45,17 @@ impl PartialOrd for Name {
     }
 }
 
-/// Those who wait, by ticket.
+/// The waiters, by ticket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Line {
-    /// In the order of service.
+pub struct WaiterQueue {
+    /// The waiters in the order of service.
     pub members: Vec<(u64, Name)>,
-    /// When it is forgotten.
+    /// When the server forgets the queue.
     pub expires_ms: Option<u64>,
 }
 
-impl Line {
-    /// Puts somebody at the end, and says how many are before.
+impl WaiterQueue {
+    /// Appends a waiter, and returns the number of waiters in front.
     pub(super) fn append(&mut self, name: Name) -> usize {
         let ticket = self.members.last().map_or(1, |(last, _)| last + 1);
         self.members.push((ticket, name));
@@ -75,7 +75,7 @@ impl Line {
         self.vanish_if_empty();
     }
 
-    /// Redis has no empty collections: with the last member goes the key, and its end.
+    /// Redis has no empty collections: the last removal deletes the key and its TTL.
     fn vanish_if_empty(&mut self) {
         if self.members.is_empty() {
             self.expires_ms = None;
@@ -83,16 +83,16 @@ impl Line {
     }
 }
 
-/// Until when each waiter counts without another sign of life, ms.
+/// The time until which each waiter is alive without a poll, in ms.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Lives {
-    /// By name.
+pub struct WaiterDeadlines {
+    /// The deadlines by name.
     pub until_ms: BTreeMap<Name, u64>,
-    /// When it is forgotten.
+    /// When the server forgets them.
     pub expires_ms: Option<u64>,
 }
 
-impl Lives {
+impl WaiterDeadlines {
     pub(super) fn remove(&mut self, name: &Name) -> Option<u64> {
         let until_ms = self.until_ms.remove(name);
         if self.until_ms.is_empty() {
@@ -101,7 +101,7 @@ impl Lives {
         until_ms
     }
 
-    /// The first of those whose life is over, in the order of their ends.
+    /// The first expired waiters, ordered by deadline.
     pub(super) fn over(&self, now_ms: u64, cap: usize) -> Vec<Name> {
         let mut over: Vec<_> = self.until_ms.iter().filter(|(_, until_ms)| **until_ms <= now_ms).collect();
         over.sort_by_key(|(name, until_ms)| (**until_ms, (*name).clone()));
@@ -113,12 +113,12 @@ impl Lives {
     }
 }
 
-/// What is known of each waiter.
+/// The entries of the waiters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Waiters {
-    /// By name.
+    /// The entries by name.
     pub entries: BTreeMap<Name, Entry>,
-    /// When it is forgotten.
+    /// When the server forgets them.
     pub expires_ms: Option<u64>,
 }
 
@@ -131,24 +131,24 @@ impl Waiters {
         entry
     }
 
-    /// What can be read of one who stands in line.
+    /// The entry of a waiter, if it is readable.
     pub(super) fn read(&self, name: &Name) -> Option<&Waiter> {
         self.entries.get(name)?.waiter(name)
     }
 
-    /// What is reported of one that cannot be read.
+    /// The report about an unreadable entry.
     pub(super) fn unread(&self, name: &Name) -> Unread {
         let text = self.entries.get(name).map(Entry::text).unwrap_or_default();
         Unread { name: name.clone(), bytes: text.len(), begins: text.chars().take(SHOWN).collect() }
     }
 }
 
-/// What stands in the hash of waiters.
+/// An entry in the hash of waiters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// Written by a claim, of whatever version.
+    /// Written by a claim of any version.
     Waiter(Waiter),
-    /// Anything else. Its waiter is not served, and keeps its position while it is alive.
+    /// Any other text. Its waiter is not served, and keeps its position while it is alive.
     Garbage(Arc<str>),
 }
 
@@ -163,7 +163,7 @@ impl Entry {
         }
     }
 
-    /// As it stands on the server.
+    /// The entry as stored on the server.
     pub fn text(&self) -> String {
         match self {
             Self::Garbage(text) => text.to_string(),
@@ -176,54 +176,54 @@ impl Entry {
     }
 }
 
-/// One who waits.
+/// A waiter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Waiter {
-    /// The lease it wants.
+    /// The requested TTL.
     pub ttl_ms: u64,
-    /// How many fencing tokens.
+    /// The requested number of fencing tokens.
     pub wanted: u64,
-    /// What wakes it.
+    /// The channel that wakes it.
     pub channel: Option<Channel>,
-    /// What it wants written.
+    /// The value to write.
     pub value: Value,
-    /// The version of the wire that its client writes, and what that version adds. `None`: version 0.
+    /// The version of the wire format of its client, and the fields that it adds. `None`: version 0.
     pub version: Option<Arc<str>>,
 }
 
-/// A waiter that is alive and whose entry cannot be read: what the answer says of it.
+/// A live waiter with an unreadable entry, as a reply reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unread {
-    /// Who.
+    /// The name.
     pub name: Name,
-    /// How long the entry is; 0 if there is none.
+    /// The length of the entry; 0 if there is none.
     pub bytes: usize,
-    /// What it begins with.
+    /// The start of the entry.
     pub begins: String,
 }
 
-/// A lock was handed to a waiter: the message on its channel.
+/// The message of a hand-off.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HandOff {
-    /// Where it is said.
+    /// The channel.
     pub channel: Channel,
-    /// To whom.
+    /// The receiver.
     pub to: Name,
     /// The token of the grant; the last of a block.
     pub fence: u64,
-    /// How many tokens end with it.
+    /// The number of tokens in the block.
     pub count: u64,
-    /// How long it lasts unless confirmed.
+    /// The lease until it is confirmed.
     pub lease_ms: u64,
 }
 
-/// What became of a message.
+/// The result of publishing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Heard {
-    /// Somebody reads the channel.
-    BySome,
-    /// Nobody does: the waiter's process is gone.
-    ByNone,
-    /// Scripts may not publish there, so nothing is known, and the waiter gets the benefit of the doubt.
-    Refused,
+pub enum Delivery {
+    /// A client subscribes to the channel.
+    Received,
+    /// No client subscribes: the process of the waiter has exited.
+    NoSubscriber,
+    /// Scripts may not publish, so the result is unknown, and the waiter is assumed to be alive.
+    Denied,
 }

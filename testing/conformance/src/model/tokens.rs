@@ -1,30 +1,31 @@
 use super::server::{CLAMP_US, FENCE_MAX, Server};
 
-/// Which tokens a grant asks for.
+/// The requested tokens.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// The client's time.
+    /// The time of the client.
     pub(super) client_us: u64,
-    /// Whether that is the token that a quorum proposes to its nodes.
+    /// Whether `client_us` is the token that a quorum proposes to its nodes.
     pub(super) proposed: bool,
     pub(super) wanted: u64,
 }
 
 impl Tokens {
-    /// The last of them after `previous`, and how many end with it.
+    /// The last token after `previous`, and the number of tokens.
     pub(super) fn after(&self, previous: u64, server: &Server) -> (u64, u64) {
         if self.proposed { self.proposed_after(previous, server) } else { self.own_after(previous, server) }
     }
 
-    /// They end with the server's time, or one above the last, and reach down to the last; one where none is remembered.
+    /// The block ends at the time of the server, or one above `previous`, and may start right after `previous`; a single
+    /// token if the previous one is unknown.
     fn own_after(&self, previous: u64, server: &Server) -> (u64, u64) {
         let token = server.clock_us(self.client_us).max(previous + 1);
         let room = if previous == 0 { 1 } else { token - previous };
         (token, self.wanted.min(room))
     }
 
-    /// Above the last one by as many as are wanted, and otherwise the proposal, as far as the server's clock bears it out.
-    /// Tokens that would lie more than a second off that clock are not given, but one is always.
+    /// Starts above the previous token, and otherwise at the proposal, within the limit of the clock of the server.
+    /// Tokens more than a second ahead of that clock are not granted, except one.
     fn proposed_after(&self, previous: u64, server: &Server) -> (u64, u64) {
         let now = server.clock_us(self.client_us);
         let clamped = if server.time_refused {

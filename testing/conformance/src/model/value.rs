@@ -1,23 +1,23 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What can stand under the user's key.
+/// The value of the user's key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// A lock of ours: 32 hexadecimal digits, and after a space who that is.
+    /// A lock of fencelock: 32 hexadecimal digits, a space, and the owner.
     Ours {
-        /// The digits.
+        /// The holder id.
         holder: u128,
-        /// What follows the space; `None` if there is not even that.
+        /// The text after the space; `None` without a space.
         owner: Option<Arc<str>>,
     },
     /// Any other string.
     Foreign(Arc<str>),
-    /// No string at all.
+    /// A value of another type.
     Other(Kind),
 }
 
-/// A type of Redis that is no string.
+/// A Redis type other than string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A hash.
@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the command `TYPE` calls it.
+    /// The name in the reply of `TYPE`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hash => "hash",
@@ -46,12 +46,12 @@ impl Kind {
 }
 
 impl Value {
-    /// A lock of this holder, without a word about who that is.
+    /// A lock of this holder, without an owner.
     pub const fn of(holder: u128) -> Self {
         Self::Ours { holder, owner: None }
     }
 
-    /// A string as it stands on the server.
+    /// Parses a string value.
     pub fn parse(text: &str) -> Self {
         let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let ours = text
@@ -63,7 +63,7 @@ impl Value {
         }
     }
 
-    /// Whose lock it is, if it is one of ours.
+    /// The holder, if this is a lock of fencelock.
     pub const fn holder(&self) -> Option<u128> {
         match self {
             Self::Ours { holder, .. } => Some(*holder),
@@ -71,12 +71,12 @@ impl Value {
         }
     }
 
-    /// Whether it is a lock of a later version, in a form that this one does not know.
+    /// Whether this is a lock of a later version, in an unknown format.
     pub fn is_later(&self) -> bool {
         matches!(self, Self::Foreign(text) if text.starts_with("fencelock:"))
     }
 
-    /// The type as scripts answer it: nothing for a string.
+    /// The type in the reply of a script: empty for a string.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Other(kind) => kind.name(),
@@ -85,7 +85,7 @@ impl Value {
     }
 }
 
-/// The string; nothing for another type.
+/// The string; empty for another type.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,43 +1,43 @@
-//! A balance of 1000, of which 500 and 300 are spent at once. See `--help`.
+//! A balance of 1000 with concurrent payments of 500 and 300. See `--help`.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use fencelock_examples::Failure;
-use fencelock_examples::door::{Door, default_url, leave};
+use fencelock_examples::access::{Access, default_url, leave};
 use fencelock_examples::ledger::Ledger;
 use fencelock_examples::workers::{await_start, run_together};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Whose balance it is, which is also the name of the lock.
+/// The account, which is also the name of the lock.
 const ACCOUNT: &str = "account:0001";
 
-/// A note of a clerk who has read the balance.
+/// The record of a clerk that has read the balance.
 const READ: &str = "read";
 
-/// A bank account: several clerks, each a process, take money from it at once.
+/// A bank account: several clerks, each a process, make payments from it concurrently
 ///
-/// Each of them reads the balance, gives the others a moment to read it too, and writes what is left. With `--lock none`
+/// Each of them reads the balance, gives the others time to read it too, and writes what is left. With `--lock none`
 /// all have read the same balance before the first writes, so all but the last write are lost, every time.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The balance to begin with.
+    /// The initial balance
     #[arg(long, default_value_t = 1000)]
     balance: i64,
-    /// An amount to spend, one for each clerk.
+    /// An amount to pay, one for each clerk
     #[arg(long, value_name = "AMOUNT", default_values_t = [500, 300])]
     spend: Vec<i64>,
-    /// Where the lock lives, as `file:DIR` or `redis://HOST`, or `none` [default: a file in a temporary directory]
+    /// The lock, as `file:DIR` or `redis://HOST`, or `none` [default: a file in a temporary directory]
     #[arg(long, value_name = "URL")]
     lock: Option<String>,
-    /// Milliseconds that a clerk gives the others to read the balance too.
+    /// How long a clerk waits for the others to read the balance too, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     patience: u64,
-    /// The job of a process that this program started: the number of a clerk.
+    /// The job of a child process: the number of a clerk
     #[arg(long, hide = true)]
     worker: Option<usize>,
-    /// The database of that job.
+    /// The database of that job
     #[arg(long, hide = true)]
     database: Option<PathBuf>,
 }
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.worker {
         Some(clerk) => work(&arguments, clerk),
-        None => tell(&arguments),
+        None => run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole story, from opening the account to its last balance.
-fn tell(arguments: &Arguments) -> Result<(), Failure> {
+/// The whole example, from opening the account to its last balance.
+fn run(arguments: &Arguments) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("bank-").tempdir()?;
     let database = dir.path().join("bank.db");
     let lock = arguments.lock.clone().unwrap_or_else(|| default_url(dir.path()));
@@ -70,7 +70,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
         .map(|clerk| [vec!["--worker".into(), clerk.to_string()], common.clone()].concat())
         .collect();
     let amounts: Vec<_> = arguments.spend.iter().map(i64::to_string).collect();
-    println!("an account of {}, of which {} are spent at once", arguments.balance, amounts.join(" and "));
+    println!("an account of {}, with concurrent payments of {}", arguments.balance, amounts.join(" and "));
     run_together(&jobs)?;
     let (balance, expected) = (account.number()?, arguments.balance - arguments.spend.iter().sum::<i64>());
     println!("  balance   {balance}");
@@ -79,32 +79,32 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A clerk's process.
+/// The process of a clerk.
 fn work(arguments: &Arguments, clerk: usize) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut account = Ledger::open(arguments.database.as_deref().ok_or("a worker needs a database")?)?;
         let amount = arguments.spend.get(clerk).ok_or("a worker needs an amount")?;
-        let door = Door::of(arguments.lock.as_deref().unwrap_or_default()).await?;
+        let access = Access::of(arguments.lock.as_deref().unwrap_or_default()).await?;
         await_start()?;
 
-        let guard = door.enter(ACCOUNT, Duration::from_secs(30)).await?;
+        let guard = access.enter(ACCOUNT, Duration::from_secs(30)).await?;
         let balance = account.number()?;
         let name = clerk.to_string();
         account.note(READ, &name)?;
-        linger(&account, arguments).await?;
+        await_readers(&account, arguments).await?;
         if !account.write(&name, balance - amount, guard.as_ref().map(fencelock::Guard::fencing_token))? {
             return Err("the bank has seen a greater fencing token".into());
         }
         match leave(guard).await? {
             None => Ok(()),
-            Some(why) => Err(format!("the lock was lost on the way: {why}").into()),
+            Some(why) => Err(format!("the lock was lost: {why}").into()),
         }
     })
 }
 
-/// Until all clerks have read the balance, or this one has had enough: behind a lock the others cannot.
-async fn linger(account: &Ledger, arguments: &Arguments) -> Result<(), Failure> {
+/// Waits until all clerks have read the balance, or a time limit: with a lock, the others cannot read it.
+async fn await_readers(account: &Ledger, arguments: &Arguments) -> Result<(), Failure> {
     let all = async {
         let clerks = i64::try_from(arguments.spend.len())?;
         while account.count(READ)? < clerks {

@@ -1,11 +1,11 @@
-//! One piece in stock, hundreds of buyers at once. See `--help`.
+//! One item in stock, hundreds of concurrent buyers. See `--help`.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use fencelock::Clock;
 use fencelock::backends::BootClock;
 use fencelock_examples::Failure;
-use fencelock_examples::door::{Door, default_url, leave};
+use fencelock_examples::access::{Access, default_url, leave};
 use fencelock_examples::ledger::{Ledger, REFUSED, WRITTEN};
 use fencelock_examples::workers::{await_start, finish, run_together, spawn};
 use fencelock_lab::workers::start;
@@ -16,55 +16,55 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The one thing that is sold, which is also the name of the lock.
+/// The item, which is also the name of the lock.
 const ITEM: &str = "sku:0001";
 
-/// A flash sale: hundreds of buyers in several processes want the few pieces in stock, all at once.
+/// A flash sale: hundreds of buyers in several processes buy from a small stock concurrently
 ///
-/// Each of them reads the stock, thinks, and if there was any writes the stock less one. With `--lock none` several read
-/// the same piece before the first has written, and the shop sells what it does not have.
+/// Each of them reads the stock, waits, and if it was positive writes the stock minus one. With `--lock none` several
+/// buyers read the same stock before the first has written, and the shop sells more than it has.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Pieces in stock.
+    /// The number of items in stock
     #[arg(long, default_value_t = 1)]
     stock: u32,
-    /// Buyers altogether.
+    /// The total number of buyers
     #[arg(long, default_value_t = 300)]
     buyers: u32,
-    /// Processes that they are spread over.
+    /// The number of processes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
-    /// Where the lock lives, as `file:DIR` or `redis://HOST`, or `none` [default: a file in a temporary directory]
+    /// The lock, as `file:DIR` or `redis://HOST`, or `none` [default: a file in a temporary directory]
     #[arg(long, value_name = "URL")]
     lock: Option<String>,
-    /// Milliseconds between reading and writing.
+    /// Milliseconds between reading and writing
     #[arg(long, value_name = "MS", default_value_t = 20)]
     think: u64,
-    /// Milliseconds that the lock outlives a holder that sleeps [default: 30000, with --overrun 1500]
+    /// The TTL of the lock in milliseconds [default: 30000, with --overrun 1500]
     #[arg(long, value_name = "MS")]
     ttl: Option<u64>,
-    /// Tell another story: one buyer falls asleep before writing, for longer than its lease; another one buys meanwhile.
+    /// A different scenario: one buyer is stopped before writing, for longer than its lease, while another one buys
     #[arg(long)]
     overrun: bool,
-    /// Let the database write whatever comes, without looking at the fencing token.
+    /// Do not check the fencing token in the database
     #[arg(long)]
     no_fence: bool,
-    /// The job of a process that this program started: how many buyers to be.
+    /// The job of a child process: the number of its buyers
     #[arg(long, hide = true)]
     worker: Option<u32>,
-    /// The database of that job.
+    /// The database of that job
     #[arg(long, hide = true)]
     database: Option<PathBuf>,
-    /// What that job's buyers are called.
+    /// The name of the buyers of that job
     #[arg(long, hide = true, default_value = "")]
     name: String,
-    /// That job's buyer stops the process before writing.
+    /// The buyer of that job stops its process before writing
     #[arg(long, hide = true)]
-    sleepy: bool,
+    stops: bool,
 }
 
 impl Arguments {
-    /// Long, for no ordinary pause to end it; but whoever waits for a sleeper should not have to wait for long.
+    /// Long enough that no usual pause exceeds it, but short for the scenario in which another buyer waits for it.
     fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl.unwrap_or(if self.overrun { 1500 } else { 30_000 }))
     }
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.worker {
         Some(buyers) => work(&arguments, buyers),
-        None => tell(&arguments),
+        None => run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,8 +85,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole story, from opening the shop to reading its books.
-fn tell(arguments: &Arguments) -> Result<(), Failure> {
+/// The whole example, from opening the shop to reading its ledger.
+fn run(arguments: &Arguments) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("flash-sale-").tempdir()?;
     let database = dir.path().join("shop.db");
     let lock = arguments.lock.clone().unwrap_or_else(|| default_url(dir.path()));
@@ -95,7 +95,7 @@ fn tell(arguments: &Arguments) -> Result<(), Failure> {
 
     let begun = BootClock.now();
     if arguments.overrun {
-        println!("flash sale with {} in stock: a buyer falls asleep in front of the till", arguments.stock);
+        println!("flash sale with {} in stock: a buyer is stopped before it writes", arguments.stock);
         overrun(&job)?;
     } else {
         let (buyers, processes) = (arguments.buyers, arguments.processes);
@@ -122,21 +122,21 @@ fn job(arguments: &Arguments, database: &Path, lock: &str, buyers: u32, name: &s
     job
 }
 
-/// One buyer's process is stopped between its decision and its write. Another one buys when the lease has run out. Then
-/// the first wakes up and writes.
+/// One buyer's process is stopped between its decision and its write. Another one buys after the lease has expired. Then
+/// the first one continues and writes.
 fn overrun(job: &impl Fn(u32, &str) -> Vec<String>) -> Result<(), Failure> {
-    let mut sleepy = job(1, "the sleeper");
-    sleepy.push("--sleepy".into());
-    let mut sleeper = spawn(&sleepy)?;
-    start(std::slice::from_mut(&mut sleeper))?;
-    let pid = Pid::from_raw(i32::try_from(sleeper.pid())?).ok_or("a process without a number")?;
+    let mut stopping = job(1, "the stopped buyer");
+    stopping.push("--stops".into());
+    let mut stopped = spawn(&stopping)?;
+    start(std::slice::from_mut(&mut stopped))?;
+    let pid = Pid::from_raw(i32::try_from(stopped.pid())?).ok_or("a process without a number")?;
     match waitpid(Some(pid), WaitOptions::UNTRACED)? {
         Some((_, status)) if status.stopped() => {}
-        _ => return Err("the sleeper ended before it could be stopped".into()),
+        _ => return Err("the buyer exited before it stopped".into()),
     }
-    run_together(&[job(1, "the quick one")])?;
+    run_together(&[job(1, "the other buyer")])?;
     kill_process(pid, Signal::CONT)?;
-    finish(sleeper)
+    finish(stopped)
 }
 
 fn report(arguments: &Arguments, shop: &Ledger, took: Duration) -> Result<(), Failure> {
@@ -148,8 +148,8 @@ fn report(arguments: &Arguments, shop: &Ledger, took: Duration) -> Result<(), Fa
     println!("  refused writes  {}", shop.count(REFUSED)?);
     println!("  time            {:.2} s", took.as_secs_f64());
     match oversold {
-        0 => println!("Nobody paid for a piece that is not there."),
-        n => println!("{n} paid for a piece that is not there."),
+        0 => println!("No item was sold twice."),
+        n => println!("{n} buyers paid for an item that was not in stock."),
     }
     Ok(())
 }
@@ -161,14 +161,14 @@ fn work(arguments: &Arguments, buyers: u32) -> Result<(), Failure> {
         let database = arguments.database.as_deref().ok_or("a worker needs a database")?;
         let buyer = Rc::new(Buyer {
             shop: RefCell::new(Ledger::open(database)?),
-            door: Door::of(arguments.lock.as_deref().unwrap_or_default()).await?,
+            access: Access::of(arguments.lock.as_deref().unwrap_or_default()).await?,
             name: arguments.name.clone(),
             think: Duration::from_millis(arguments.think),
             ttl: arguments.ttl(),
             fenced: !arguments.no_fence,
-            sleepy: arguments.sleepy,
+            stops: arguments.stops,
         });
-        if buyer.sleepy && !buyer.door.expires() {
+        if buyer.stops && !buyer.access.expires() {
             return Err("only a lock with a lease can be overrun: use --lock redis://HOST".into());
         }
         await_start()?;
@@ -180,41 +180,38 @@ fn work(arguments: &Arguments, buyers: u32) -> Result<(), Failure> {
     })
 }
 
-/// What the buyers of a process have in common.
+/// The shared state of the buyers of a process.
 struct Buyer {
     shop: RefCell<Ledger>,
-    door: Door,
+    access: Access,
     name: String,
     think: Duration,
     ttl: Duration,
     fenced: bool,
-    sleepy: bool,
+    stops: bool,
 }
 
 impl Buyer {
     async fn buy(self: Rc<Self>) -> Result<(), Failure> {
-        let guard = self.door.enter(ITEM, self.ttl).await?;
+        let guard = self.access.enter(ITEM, self.ttl).await?;
         let token = guard.as_ref().filter(|_| self.fenced).map(fencelock::Guard::fencing_token);
         let pieces = self.shop.borrow().number()?;
         if pieces > 0 {
             tokio::time::sleep(self.think).await;
-            if self.sleepy {
-                eprintln!("  {} has the lock, sees {pieces} in stock, and falls asleep", self.name);
-                // All threads with it: a stop of the world, a suspended laptop, a machine that swaps.
+            if self.stops {
+                eprintln!("  {} holds the lock, reads a stock of {pieces}, and is stopped", self.name);
+                // This stops all threads, like a suspended laptop or a machine that swaps.
                 kill_process(getpid(), Signal::STOP)?;
             }
             let is_sold = self.shop.borrow_mut().write(&self.name, pieces - 1, token)?;
-            if self.sleepy || !is_sold {
-                let verdict = if is_sold {
-                    "the database takes it"
-                } else {
-                    "refused, the database has seen a greater fencing token"
-                };
-                eprintln!("  {} wakes up and writes {}: {}", self.name, pieces - 1, verdict);
+            if self.stops || !is_sold {
+                let verdict =
+                    if is_sold { "accepted" } else { "rejected, the database has seen a greater fencing token" };
+                eprintln!("  {} continues and writes {}: {}", self.name, pieces - 1, verdict);
             }
         }
         if let Some(why) = leave(guard).await? {
-            eprintln!("  {} learns that {why}", self.name);
+            eprintln!("  {} detects that {why}", self.name);
         }
         Ok(())
     }

@@ -10,8 +10,8 @@ import org.redisson.config.Config;
 /**
  * java Peer PORT
  *
- * <p>Redisson's lock, which is a hash under the key: fencelock and it exclude each other, and no more. It does not know what to make of
- * a string there, and says so by an error of the type; that refuses the lock as well as a plain "no" does.
+ * <p>Redisson's lock, a hash under the key: it and fencelock exclude each other, and share nothing else. For
+ * a string, it returns a type error, which also refuses the lock.
  */
 public final class Peer {
     private static final long PAUSE_MS = 5;

@@ -1,14 +1,14 @@
-// One lock library behind the lines that every peer understands; testing/interop/src/lib.rs lists them.
+// A lock library with the protocol of all peers; see testing/interop/src/lib.rs.
 //
 // A lock is `acquire(key, ttl, wait)`, true if it is held, and `release()`: true, false if it was lost, undefined if the library
-// does not tell.
+// does not report it.
 import { readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** What the command line says: the libraries that scripts/test-interop installed, and a connection for each port. */
+/** The command line: the libraries that scripts/test-interop installed, and a connection for each port. */
 export function begin([modules, ...ports]) {
   const require = createRequire(join(modules, 'peer.cjs'));
   const Redis = require('ioredis');
@@ -17,7 +17,7 @@ export function begin([modules, ...ports]) {
   return { require, servers, versionOf };
 }
 
-/** Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile. */
+/** Reads a number, waits, and writes the next one: only a lock prevents lost updates. */
 async function countUp(lock, key, ttl, file, times) {
   for (let done = 0; done < times; done++) {
     if (!(await lock.acquire(key, ttl, 60_000))) throw new Error(`no turn within a minute, after ${done}`);

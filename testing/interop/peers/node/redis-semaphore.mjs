@@ -10,7 +10,7 @@ async function acquire(key, ttl, wait) {
   const options = {
     lockTimeout: ttl,
     retryInterval: 3,
-    // It would renew by itself, and nothing would end by its TTL.
+    // Otherwise it renews automatically, and no lock expires.
     refreshInterval: 0,
     ...(wait === 0 ? { acquireAttemptsLimit: 1 } : { acquireTimeout: wait }),
   };
@@ -20,7 +20,7 @@ async function acquire(key, ttl, wait) {
   return true;
 }
 
-/** It does not say whether the lock was still there. */
+/** It does not report whether the lock still existed. */
 async function release() {
   await held.release();
 }

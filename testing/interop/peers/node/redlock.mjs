@@ -7,12 +7,12 @@ const { default: Redlock, ExecutionError } = require('redlock');
 
 const PAUSE_MS = 3;
 const redlock = new Redlock(servers, { retryCount: 0, retryDelay: PAUSE_MS, retryJitter: PAUSE_MS - 1 });
-// Each refused vote is an event too, and one that nobody hears ends the process.
+// Each refused vote is also an event, and an event without a listener ends the process.
 redlock.on('error', () => {});
 
 let held;
 
-/** What the library says by an error of its own is an answer; anything else is not. */
+/** An error class of the library is a reply; any other error is a failure. */
 async function told(attempt) {
   try {
     return await attempt();
@@ -28,8 +28,8 @@ async function attempt(key, ttl, retryCount) {
 }
 
 async function acquire(key, ttl, wait) {
-  // The retries of one acquire() leave the minority that it won in place, where it refuses everybody, itself included,
-  // until all retries are over. On one server there is no minority; on several each attempt has to be an acquire() of its own.
+  // The retries of one acquire() keep the minority that it acquired, which blocks all clients, including itself,
+  // until all retries are over. One server has no minority; on several servers each attempt must be a separate acquire().
   if (servers.length === 1) return attempt(key, ttl, Math.ceil(wait / PAUSE_MS));
   const end = performance.now() + wait;
   while (!(await attempt(key, ttl, 0))) {

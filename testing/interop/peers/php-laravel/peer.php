@@ -1,7 +1,7 @@
 <?php
 // php peer.php AUTOLOAD PORT
 //
-// Laravel's cache lock as an application named "shop" has it: one prefix of the connection, and one of the cache.
+// Laravel's cache lock in an application named "shop": one prefix of the connection, and one of the cache.
 declare(strict_types=1);
 
 require $argv[1];
@@ -21,7 +21,7 @@ final class Laravel implements Lock
 
     public function attempt(string $key, int $ttlMs): bool
     {
-        // It counts in whole seconds, and 0 of them are for ever.
+        // It uses whole seconds, and 0 means no expiry.
         $lock = $this->store->lock($key, intdiv($ttlMs + 999, 1000));
         if (!$lock->get()) {
             return false;

@@ -1,7 +1,7 @@
 <?php
 // php peer.php AUTOLOAD PORT
 //
-// Symfony's lock, which is a sorted set under the key: fencelock and it exclude each other, and no more.
+// Symfony's lock, a sorted set under the key: it and fencelock exclude each other, and share nothing else.
 declare(strict_types=1);
 
 require $argv[1];
@@ -21,7 +21,7 @@ final class Symfony implements Lock
 
     public function attempt(string $key, int $ttlMs): bool
     {
-        // Without the release of its destructor, which would be one more of a lock that was refused.
+        // Without the release in its destructor, which would also release a refused lock.
         $lock = new SymfonyLock(new Key($key), $this->store, $ttlMs / 1000, false);
         if (!$lock->acquire()) {
             return false;

@@ -1,7 +1,7 @@
 <?php
 declare(strict_types=1);
 
-/** Frees a key of one server if it still has our value. */
+/** Deletes the key on one server if it still has the value of this process. */
 final class CompareAndDelete
 {
     private const SCRIPT = <<<'LUA'
@@ -11,7 +11,7 @@ final class CompareAndDelete
         return redis.call('DEL', KEYS[1])
         LUA;
 
-    /** Whether the key was ours. Taken by another, or expired: not ours. A script that fails is neither, and throws. */
+    /** Returns whether this process held the key. A failed script throws. */
     public static function run(Redis $server, string $key, string $value): bool
     {
         $server->clearLastError();

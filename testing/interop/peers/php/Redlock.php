@@ -1,7 +1,7 @@
 <?php
 declare(strict_types=1);
 
-/** Redlock: a majority of independent servers, one value on all of them, and a validity that what it took is taken from. */
+/** Redlock: a majority of independent servers, one value on all of them, and a validity reduced by the time of the requests. */
 final class Redlock implements Lock
 {
     private string $key = '';

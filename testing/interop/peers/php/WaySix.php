@@ -1,7 +1,7 @@
 <?php
 declare(strict_types=1);
 
-/** The recommended lock on one server: SET NX with a TTL and a random value in one step, freed by compare-and-delete. */
+/** The recommended lock on one server: SET NX with a TTL and a random value in one step, released by compare-and-delete. */
 final class WaySix implements Lock
 {
     private string $key = '';

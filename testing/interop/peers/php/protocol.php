@@ -1,5 +1,5 @@
 <?php
-// One lock library behind the lines that every peer understands; testing/interop/src/lib.rs lists them.
+// A lock library with the protocol of all peers; see testing/interop/src/lib.rs.
 declare(strict_types=1);
 
 interface Lock
@@ -7,11 +7,11 @@ interface Lock
     /** One attempt. */
     public function attempt(string $key, int $ttlMs): bool;
 
-    /** Gives the last lock back: whether it was still this process that held it. */
+    /** Releases the last lock; returns whether this process still held it. */
     public function release(): bool;
 }
 
-/** Tries until the time is over, with a short random pause in between. */
+/** Retries until the time limit, with a short random pause in between. */
 function wait_for(Lock $lock, string $key, int $ttlMs, int $waitMs): bool
 {
     $end = hrtime(true) + $waitMs * 1_000_000;
@@ -24,7 +24,7 @@ function wait_for(Lock $lock, string $key, int $ttlMs, int $waitMs): bool
     return true;
 }
 
-/** Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile. */
+/** Reads a number, waits, and writes the next one: only a lock prevents lost updates. */
 function count_up(Lock $lock, string $key, int $ttlMs, string $file, int $times): void
 {
     for ($done = 0; $done < $times; $done++) {

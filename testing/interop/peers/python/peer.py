@@ -15,7 +15,7 @@ from redis.exceptions import LockError
 
 
 class OneServer:
-    """The lock as redis-py has it, with its own way to wait."""
+    """The lock of redis-py, with its own waiting."""
 
     def __init__(self, servers):
         self.server = servers[0]
@@ -82,7 +82,7 @@ class Majority:
 
 
 def count_up(lock, key, ttl, file, times):
-    """Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile."""
+    """Reads a number, waits, and writes the next one: only a lock prevents lost updates."""
     for done in range(times):
         if not lock.acquire(key, ttl, 60_000):
             raise RuntimeError(f"no turn within a minute, after {done}")
@@ -112,9 +112,9 @@ def answer(lock, servers, words):
 
 
 def library(kind, servers):
-    """The lock of that name, and what it is called with its version."""
+    """The lock with that name, and its name with its version."""
     if kind == "pottery":
-        # Not everybody has it.
+        # Not always installed.
         import pottery_lock
 
         return pottery_lock.Pottery(servers), pottery_lock.VERSION
@@ -129,7 +129,7 @@ def main():
     for line in sys.stdin:
         try:
             said = answer(lock, servers, line.split())
-        except Exception as failure:  # whatever it is, the test is to hear of it
+        except Exception as failure:  # report every error to the test
             said = "error " + " ".join(str(failure).split())
         print(said, flush=True)
 

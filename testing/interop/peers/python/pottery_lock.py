@@ -1,4 +1,4 @@
-"""pottery's Redlock, on one server or on several, as peer.py has its locks."""
+"""pottery's Redlock, on one server or on several, with the interface of the locks in peer.py."""
 
 import importlib.metadata
 
@@ -8,7 +8,7 @@ VERSION = "pottery " + importlib.metadata.version("pottery")
 
 
 class Impatient(Redlock):
-    """Pauses for less than its 200 ms, so that it gets turns among others that do not pause at all."""
+    """Pauses for less than the default of 200 ms, so that it can acquire the lock among clients that do not pause."""
 
     _RETRY_DELAY = 0.005
 

@@ -1,4 +1,4 @@
-//! `fencelock-peer [compat=PRESET] PORT...`: fencelock itself as a peer, for a mixed fleet and for a holder that is killed.
+//! `fencelock-peer [compat=PRESET] PORT...`: fencelock as a peer, for tests with mixed libraries and with a killed holder.
 #![forbid(unsafe_code)]
 
 use fencelock::{Client, Guard, Released};
@@ -47,13 +47,13 @@ async fn answer(client: &Client, held: &mut Option<Guard>, words: &[&str]) -> Sa
             Err(error) => Err(error.into()),
         },
         ["unlock"] => {
-            let freed = held.take().ok_or("nothing is held")?.release().await? == Released::Released;
+            let freed = held.take().ok_or("no lock is held")?.release().await? == Released::Released;
             Ok(if freed { "freed" } else { "lost" }.into())
         }
         ["count", key, ttl, file, times] => {
             for _ in 0..times.parse::<u32>()? {
                 let guard = client.lock(key).ttl(millis(ttl)?).wait(Duration::from_secs(60)).acquire().await?;
-                // Empty while another writes, which a lock would have kept from doing so.
+                // The file is empty while another client writes, which a lock would have prevented.
                 let seen: u32 = fs::read_to_string(file).await?.trim().parse().unwrap_or(0);
                 sleep(Duration::from_micros(500)).await;
                 fs::write(file, (seen + 1).to_string()).await?;
@@ -63,7 +63,7 @@ async fn answer(client: &Client, held: &mut Option<Guard>, words: &[&str]) -> Sa
             }
             Ok("counted".into())
         }
-        _ => Err(format!("no such words: {words:?}").into()),
+        _ => Err(format!("unknown request: {words:?}").into()),
     }
 }
 

@@ -1,22 +1,22 @@
 //! fencelock and the lock libraries of other languages on one key.
 
+mod environment;
 mod facts;
 mod fleet;
-mod stage;
 
+use environment::TestEnvironment;
 use fencelock_interop::{KNOWN, Peer, Places, Process, Shares};
 use fencelock_testkit::{RedisServer, StartError};
 use fleet::Fleet;
 use libtest_mimic::{Arguments, Failed, Trial};
-use stage::Stage;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-/// The name of a fact and how it is checked.
+/// The name of a fact and its check.
 macro_rules! facts {
     ($peer:expr, $($fact:ident),+ $(,)?) => {
-        vec![$(trial(format!("{}::{}", $peer.name, stringify!($fact)), move || on_stage(&$peer, async |stage, process| {
-            facts::$fact(stage, process).await;
+        vec![$(trial(format!("{}::{}", $peer.name, stringify!($fact)), move || on_stage(&$peer, async |environment, process| {
+            facts::$fact(environment, process).await;
         }))),+]
     };
 }
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A fleet for each number of servers and each way to name a key that some library has, and what would be lost without one.
+/// A test for each number of servers and each prefix, and the controls without a common key.
 fn fleets() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (places, name) in [(Places::One, "on_one_server"), (Places::Five, "on_five_servers")] {
@@ -45,8 +45,8 @@ fn fleets() -> Vec<Trial> {
         let fact = format!("fleet::{name}_nothing_is_lost");
         trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::of(places)))));
     }
-    let control = || run(fleet::without_a_common_key_much_is_lost());
-    trials.push(trial("fleet::without_a_common_key_much_is_lost".into(), control));
+    let control = || run(fleet::without_a_common_key_increments_are_lost());
+    trials.push(trial("fleet::without_a_common_key_increments_are_lost".into(), control));
     trials
 }
 
@@ -54,26 +54,26 @@ fn redis() -> Result<(), StartError> {
     RedisServer::start().map(drop)
 }
 
-/// The facts of one peer; if it is not installed, that alone.
+/// The facts of one peer; or a single skipped test if it is not installed.
 fn of(peer: Peer) -> Vec<Trial> {
     match peer.command() {
         Ok(_) if peer.shares == Shares::Exclusion => facts![
             peer,
             while_they_hold_we_are_refused,
-            their_release_lets_our_waiter_in,
+            their_release_wakes_our_waiter,
             while_we_hold_they_are_refused,
-            our_release_lets_their_waiter_in,
+            our_release_wakes_their_waiter,
         ],
         Ok(_) => facts![
             peer,
             while_they_hold_we_are_refused,
-            their_release_lets_our_waiter_in,
-            their_late_release_leaves_our_lock_alone,
+            their_release_wakes_our_waiter,
+            their_late_release_does_not_free_our_lock,
             while_we_hold_they_are_refused,
-            our_release_lets_their_waiter_in,
-            our_crash_lets_them_in_after_the_ttl,
-            a_foreign_delete_is_told_as_a_loss,
-            our_late_release_leaves_their_lock_alone,
+            our_release_wakes_their_waiter,
+            after_our_crash_they_acquire_the_lock_when_the_ttl_ends,
+            a_foreign_delete_is_reported_as_a_loss,
+            our_late_release_does_not_free_their_lock,
         ],
         Err(missing) => vec![absent(peer, missing)],
     }
@@ -97,11 +97,11 @@ fn trial(name: String, check: impl FnOnce() + Send + 'static) -> Trial {
     })
 }
 
-fn on_stage(peer: &Peer, fact: impl AsyncFnOnce(&Stage, Process)) {
+fn on_stage(peer: &Peer, fact: impl AsyncFnOnce(&TestEnvironment, Process)) {
     run(async {
-        let stage = Stage::of(peer.places, peer.preset).await;
-        let process = stage.peer(peer).await;
-        fact(&stage, process).await;
+        let environment = TestEnvironment::of(peer.places, peer.preset).await;
+        let process = environment.peer(peer).await;
+        fact(&environment, process).await;
     });
 }
 

@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
-/// More than a request or a reply of a lock, so that each arrives in one piece.
+/// Larger than a request or reply of a lock, so that each arrives in one piece.
 const PIECE: usize = 64 * 1024;
 
-/// Carries one connection to the server and back until either side closes it.
+/// Forwards one connection in both directions until either side closes it.
 pub(super) async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
     let connection = Connection::new(shared);
     if connection.shared.mode() == Mode::BlackHole {
@@ -23,7 +23,7 @@ pub(super) async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
         return;
     }
     let Ok(mut server) = TcpStream::connect(connection.shared.server()).await else { return };
-    // Both fail only on a socket that is closed by now; then so will the next read.
+    // Both fail only on a closed socket, and then the next read also fails.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
@@ -40,25 +40,25 @@ enum Way {
     Down,
 }
 
-/// Bytes, and when they are due.
+/// Bytes, and when to send them.
 type Piece = (Instant, Vec<u8>);
 
 struct Connection {
     shared: Arc<Shared>,
     number: u64,
-    /// Set by the request whose reply is swallowed.
-    swallow: OnceLock<Then>,
-    /// It cannot go on: a black hole took some of its bytes.
+    /// Set by the request whose reply is dropped.
+    drop_replies: OnceLock<Then>,
+    /// A black hole has taken bytes of this connection, so it cannot continue.
     lost_bytes: AtomicBool,
 }
 
 impl Connection {
     fn new(shared: Arc<Shared>) -> Self {
-        let number = shared.count_in();
-        Self { shared, number, swallow: OnceLock::new(), lost_bytes: AtomicBool::new(false) }
+        let number = shared.next_number();
+        Self { shared, number, drop_replies: OnceLock::new(), lost_bytes: AtomicBool::new(false) }
     }
 
-    /// Until the black hole that took bytes of this connection is over.
+    /// Waits until the black hole that took bytes of this connection is over.
     async fn healed(&self) {
         let mut mode = self.shared.mode.subscribe();
         loop {
@@ -69,14 +69,14 @@ impl Connection {
         }
     }
 
-    /// Reading goes on while earlier pieces are delayed, so a delay makes the way longer, not narrower.
+    /// Reading continues while earlier pieces are delayed, so a delay adds latency and does not limit the rate.
     async fn pump(&self, way: Way, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
         let (pieces, due) = unbounded_channel();
         let reading = self.read(way, from, pieces);
         let writing = self.write(to, due);
         tokio::pin!(reading, writing);
         tokio::select! {
-            // What was read before the end is still written.
+            // Data that was read before the end is still written.
             () = &mut reading => writing.await,
             () = &mut writing => {}
         }
@@ -88,10 +88,10 @@ impl Connection {
             let piece = &buffer[..length];
             let delay = match way {
                 Way::Up => self.request(piece),
-                Way::Down => match self.swallow.get() {
+                Way::Down => match self.drop_replies.get() {
                     None => self.shared.down(),
                     Some(then) => {
-                        self.shared.swallow();
+                        self.shared.count_dropped_reply();
                         if *then == Then::Close {
                             return;
                         }
@@ -105,11 +105,11 @@ impl Connection {
         }
     }
 
-    /// Notes whether its reply is to be swallowed, before it is sent.
+    /// Decides whether the reply of this request is dropped, before the request is sent.
     fn request(&self, piece: &[u8]) -> Duration {
         self.shared.remember(piece);
-        if let Some(then) = self.shared.spring(piece) {
-            let _ = self.swallow.set(then);
+        if let Some(then) = self.shared.take_match(piece) {
+            let _ = self.drop_replies.set(then);
         }
         self.shared.up()
     }

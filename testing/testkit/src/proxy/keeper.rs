@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long it tries to get its port back after a cut.
+/// The time limit for binding the port again after a cut.
 const REBIND: Duration = Duration::from_secs(10);
 
 pub(super) struct Order {
@@ -17,7 +17,7 @@ pub(super) struct Order {
     pub(super) done: Sender<()>,
 }
 
-/// Accepts connections and carries out orders, until the proxy is dropped.
+/// Accepts connections and executes orders until the proxy is dropped.
 pub(super) async fn keep(
     listener: TcpListener,
     address: SocketAddr,
@@ -53,7 +53,7 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((client, _)) => return client,
-            // A connection that broke before it was accepted, or no file descriptors left for a moment.
+            // The connection was closed before it was accepted, or no file descriptor is available at the moment.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
@@ -64,7 +64,7 @@ async fn bind_again(address: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return listener,
-            Err(error) => assert!(begun.elapsed() < REBIND, "the proxy cannot get {address} back: {error}"),
+            Err(error) => assert!(begun.elapsed() < REBIND, "the proxy cannot bind {address} again: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

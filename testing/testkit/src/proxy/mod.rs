@@ -1,4 +1,4 @@
-//! A network between a client and a server that does what networks do.
+//! A network between client and server that simulates faults.
 
 mod connection;
 mod keeper;
@@ -20,10 +20,10 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use rules::Then;
 
-/// Forwards connections to a port of this machine, until told otherwise.
+/// Forwards connections to a local port, and simulates faults on request.
 ///
-/// What it is told holds when the call returns, for the connections that are open as well as for new ones. It needs
-/// no runtime, and it ends when it is dropped.
+/// A fault is effective when the call returns, for open and for new connections. The proxy needs
+/// no runtime, and ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -33,7 +33,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A new port of this machine that leads to `server`.
+    /// Opens a new local port that forwards to `server`.
     pub fn to(server: u16) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = {
@@ -57,105 +57,104 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// How many connections are open through it.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.open()
     }
 }
 
-/// What it can do to its connections. Each replaces the one before.
+/// Modes for all connections. Each call replaces the previous mode.
 impl Proxy {
-    /// Everything passes. What was held passes now; connections that lost bytes in a black hole are closed.
+    /// Forwards everything. Held data is sent now; connections that lost bytes in a black hole are closed.
     pub fn forward(&self) {
         self.order(Mode::Forward);
     }
 
-    /// Nothing passes and nothing is lost: it arrives after [`Proxy::forward`].
+    /// Holds all data without loss until [`Proxy::forward`].
     pub fn hold(&self) {
         self.order(Mode::Hold);
     }
 
-    /// Connections are accepted and read, and nothing of it ever arrives on either side.
+    /// Accepts and reads connections, and drops all data in both directions.
     pub fn black_hole(&self) {
         self.order(Mode::BlackHole);
     }
 
-    /// What passes on the connections that are open now is lost, as in a black hole; new connections are as they were. The
-    /// next call of [`Proxy::forward`] closes those that lost something.
+    /// Drops all data of the open connections, as in a black hole; new connections are not affected. The
+    /// next call of [`Proxy::forward`] closes the connections that lost data.
     pub fn black_hole_open(&self) {
         self.shared.strand();
     }
 
-    /// Every connection is closed, and new ones are refused.
+    /// Closes all connections, and refuses new ones.
     pub fn cut(&self) {
         self.order(Mode::Cut);
     }
 
     fn order(&self, mode: Mode) {
         let (done, is_done) = channel();
-        // Both fail only if the keeper panicked, and then the test should too.
-        self.orders.send(Order { mode, done }).expect("the proxy runs");
-        is_done.recv().expect("the proxy runs");
+        // Both fail only if the keeper has panicked, and then the test should panic too.
+        self.orders.send(Order { mode, done }).expect("a running proxy");
+        is_done.recv().expect("a running proxy");
     }
 }
 
-/// What it can do beside that.
+/// Other faults.
 impl Proxy {
-    /// New connections lead to another port of this machine. Those that are open stay where they are.
-    pub fn lead_to(&self, server: u16) {
-        self.shared.lead_to(local(server));
+    /// Forwards new connections to another local port. Open connections are not affected.
+    pub fn forward_to(&self, server: u16) {
+        self.shared.forward_to(local(server));
     }
 
-    /// A request that has passed is sent once more after a while, on a connection of its own, and its reply is dropped: the
-    /// latest that contains `words`. It goes straight to the server, whatever the proxy does to others. Says whether there
-    /// was such a request among the last few.
+    /// Sends the latest request that contains `words` again after `after`, on a new connection directly to the server, and
+    /// drops the reply. Returns whether the recent requests contain such a request.
     ///
-    /// A request is known if it arrived in one piece.
+    /// The proxy knows requests that arrived in one piece.
     pub fn repeat_last(&self, words: &str, after: Duration) -> bool {
         let (Some(request), Some(runtime)) = (self.shared.latest(words), &self.runtime) else { return false };
         runtime.spawn(repeat::send(request, after, Arc::clone(&self.shared)));
         true
     }
 
-    /// How many repeated requests were answered.
+    /// The number of repeated requests that were answered.
     pub fn repeated(&self) -> u64 {
         self.shared.repeated()
     }
 
-    /// From now on, what is sent to the server takes `up` longer, and what comes back `down`.
+    /// Delays data to the server by `up`, and data from the server by `down`.
     pub fn delay(&self, up: Duration, down: Duration) {
         self.shared.set_delay(up, down);
     }
 
-    /// The next request arrives, and its reply does not.
+    /// Forwards the next request, and drops its reply.
     ///
-    /// From that request on, nothing comes back on its connection: replies to requests sent just before are lost too.
-    pub fn swallow_next_reply(&self, then: Then) {
-        self.swallow_reply_to("", then);
+    /// From that request on, nothing is sent back on its connection: replies to earlier requests may also be lost.
+    pub fn drop_next_reply(&self, then: Then) {
+        self.drop_reply_to("", then);
     }
 
-    /// The same for the next request that contains `words`, so that other traffic passes.
+    /// Drops the reply to the next request that contains `words`, and forwards other requests.
     ///
-    /// It looks at what arrives at once, which is a whole request unless that is longer than some kilobytes.
-    pub fn swallow_reply_to(&self, words: &str, then: Then) {
+    /// Examines data that arrives together, which is a whole request unless it is longer than some kilobytes.
+    pub fn drop_reply_to(&self, words: &str, then: Then) {
         self.shared.arm(words, then);
     }
 
-    /// How many replies were swallowed.
-    pub fn swallowed(&self) -> u64 {
-        self.shared.swallowed()
+    /// The number of dropped replies.
+    pub fn dropped_replies(&self) -> u64 {
+        self.shared.dropped_replies()
     }
 
-    /// Until `count` replies were swallowed in all. Cancel safe.
-    pub async fn until_swallowed(&self, count: u64) {
-        self.shared.until_swallowed(count).await;
+    /// Waits until `count` replies were dropped in total. Cancel safe.
+    pub async fn until_dropped(&self, count: u64) {
+        self.shared.until_dropped(count).await;
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A test may drop it inside a runtime of its own, where waiting for the end is not allowed.
+            // A test may drop the proxy inside its own runtime, where blocking is not allowed.
             runtime.shutdown_background();
         }
     }

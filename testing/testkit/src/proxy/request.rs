@@ -1,6 +1,6 @@
-//! Finding the requests in what a client sends.
+//! Splits the data of a client into requests.
 
-/// The whole requests at the beginning of these bytes. A part of one ends the list, and so does anything else.
+/// The complete requests at the start of these bytes. An incomplete or invalid request ends the list.
 pub(super) fn whole(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = length(bytes)?;
@@ -10,7 +10,7 @@ pub(super) fn whole(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How long the first one is: `*2` and so many words, each with its own length.
+/// The length of the first request: `*2` and the number of words, each with its length.
 fn length(bytes: &[u8]) -> Option<usize> {
     let (words, mut at) = number(bytes, 0, b'*')?;
     for _ in 0..words {
@@ -23,7 +23,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// A line with a number after this sign: the number, and where the next line begins.
+/// A number after this sign, and the position of the next line.
 fn number(bytes: &[u8], at: usize, sign: u8) -> Option<(usize, usize)> {
     let line = bytes.get(at..)?;
     let end = line.windows(2).position(|pair| pair == b"\r\n")?;
@@ -36,17 +36,17 @@ mod tests {
     use super::*;
 
     const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-    /// A word that looks like the end of one.
+    /// A word that contains the end of a word.
     const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n";
 
     #[test]
-    fn requests_are_told_apart() {
+    fn requests_are_split() {
         let both = [PING, GET, PING].concat();
         assert_eq!(whole(&both).collect::<Vec<_>>(), [PING, GET, PING]);
     }
 
     #[test]
-    fn a_part_of_a_request_is_none() {
+    fn an_incomplete_request_is_ignored() {
         for end in 1..GET.len() {
             let bytes = [PING, &GET[..end]].concat();
             assert_eq!(whole(&bytes).collect::<Vec<_>>(), [PING], "{end}");
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_none() {
+    fn invalid_data_is_ignored() {
         for bytes in [
             &b""[..],
             b"PING\r\n",

@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What happens to a connection after one of its replies was swallowed.
+/// What happens to a connection after one of its replies was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It is closed.
+    /// The connection is closed.
     Close,
-    /// It stays open: requests arrive, and no reply ever comes back.
+    /// The connection stays open: requests arrive, and no reply is sent back.
     StaySilent,
 }
 
@@ -23,20 +23,20 @@ pub(super) enum Mode {
     Cut,
 }
 
-/// What the connections of a proxy have in common.
+/// The shared state of all connections of a proxy.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) mode: watch::Sender<Mode>,
     rules: Mutex<Rules>,
-    swallowed: watch::Sender<u64>,
+    dropped_replies: watch::Sender<u64>,
     repeated: AtomicU64,
     open: AtomicUsize,
-    /// Connections that were ever opened, and how many of the first of them lead nowhere.
+    /// The number of all connections, and how many of the first ones are black holes.
     opened: AtomicU64,
     stranded: AtomicU64,
 }
 
-/// How many requests are remembered, of all connections together.
+/// The number of requests that the proxy stores, for all connections.
 const MEMORY: usize = 32;
 
 #[derive(Debug)]
@@ -45,12 +45,12 @@ struct Rules {
     recent: VecDeque<Vec<u8>>,
     up: Duration,
     down: Duration,
-    trap: Option<Trap>,
+    reply_drop: Option<ReplyDrop>,
 }
 
-/// The next request with these words loses its reply.
+/// Drops the reply of the next request with these words.
 #[derive(Debug)]
-struct Trap {
+struct ReplyDrop {
     words: Vec<u8>,
     then: Then,
 }
@@ -64,9 +64,9 @@ impl Shared {
                 recent: VecDeque::new(),
                 up: Duration::ZERO,
                 down: Duration::ZERO,
-                trap: None,
+                reply_drop: None,
             }),
-            swallowed: watch::Sender::new(0),
+            dropped_replies: watch::Sender::new(0),
             repeated: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
@@ -78,12 +78,12 @@ impl Shared {
         *self.mode.borrow()
     }
 
-    /// Where new connections lead.
+    /// The target of new connections.
     pub(super) fn server(&self) -> SocketAddr {
         self.rules().server
     }
 
-    pub(super) fn lead_to(&self, server: SocketAddr) {
+    pub(super) fn forward_to(&self, server: SocketAddr) {
         self.rules().server = server;
     }
 
@@ -101,18 +101,18 @@ impl Shared {
     }
 
     pub(super) fn arm(&self, words: &str, then: Then) {
-        self.rules().trap = Some(Trap { words: words.as_bytes().to_vec(), then });
+        self.rules().reply_drop = Some(ReplyDrop { words: words.as_bytes().to_vec(), then });
     }
 
-    /// Whether this request is the one; then no other is.
-    pub(super) fn spring(&self, request: &[u8]) -> Option<Then> {
+    /// Whether this request matches. The rule applies only once.
+    pub(super) fn take_match(&self, request: &[u8]) -> Option<Then> {
         let mut rules = self.rules();
-        let then = rules.trap.as_ref().filter(|trap| contains(request, &trap.words))?.then;
-        rules.trap = None;
+        let then = rules.reply_drop.as_ref().filter(|reply_drop| contains(request, &reply_drop.words))?.then;
+        rules.reply_drop = None;
         Some(then)
     }
 
-    /// Keeps the last requests, for somebody may want to send one again.
+    /// Stores a request, so that it can be repeated.
     pub(super) fn remember(&self, piece: &[u8]) {
         let mut rules = self.rules();
         for request in request::whole(piece) {
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// The latest request with these words.
+    /// The latest request that contains these words.
     pub(super) fn latest(&self, words: &str) -> Option<Vec<u8>> {
         self.rules().recent.iter().rev().find(|request| contains(request, words.as_bytes())).cloned()
     }
@@ -136,17 +136,17 @@ impl Shared {
         self.repeated.load(Ordering::SeqCst)
     }
 
-    pub(super) fn swallow(&self) {
-        self.swallowed.send_modify(|count| *count += 1);
+    pub(super) fn count_dropped_reply(&self) {
+        self.dropped_replies.send_modify(|count| *count += 1);
     }
 
-    pub(super) fn swallowed(&self) -> u64 {
-        *self.swallowed.borrow()
+    pub(super) fn dropped_replies(&self) -> u64 {
+        *self.dropped_replies.borrow()
     }
 
-    pub(super) async fn until_swallowed(&self, count: u64) {
-        // It fails only if the sender is gone, which is `self`.
-        let _ = self.swallowed.subscribe().wait_for(|swallowed| *swallowed >= count).await;
+    pub(super) async fn until_dropped(&self, count: u64) {
+        // This fails only if the sender was dropped, and `self` owns it.
+        let _ = self.dropped_replies.subscribe().wait_for(|dropped_replies| *dropped_replies >= count).await;
     }
 
     pub(super) fn open(&self) -> usize {
@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// The number of a new connection.
-    pub(super) fn count_in(&self) -> u64 {
+    pub(super) fn next_number(&self) -> u64 {
         self.open.fetch_add(1, Ordering::SeqCst);
         self.opened.fetch_add(1, Ordering::SeqCst)
     }

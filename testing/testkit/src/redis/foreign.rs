@@ -4,7 +4,7 @@ use fencelock_conformance::{Foreign, ForeignAttempt};
 use fencelock_core::{BoxFuture, Key};
 use std::time::Duration;
 
-/// The way other lock libraries use a Redis server: `SET NX PX` of a value of their own.
+/// Uses a Redis server like other lock libraries: `SET NX PX` with its own value.
 #[derive(Debug, Clone)]
 pub struct RedisForeign {
     port: u16,
@@ -16,7 +16,7 @@ impl RedisForeign {
         Self { port, password }
     }
 
-    /// One command on a connection of its own.
+    /// Runs one command on a new connection.
     pub fn command(&self, words: &[&str]) -> Reply {
         let mut client = match RespClient::connect(self.port) {
             Ok(client) => client,

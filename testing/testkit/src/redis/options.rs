@@ -4,7 +4,7 @@ use crate::{RedisServer, StartError};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// How to start a [`RedisServer`].
+/// Options of a [`RedisServer`].
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     pub(super) args: Vec<String>,
@@ -14,43 +14,43 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// More arguments of `redis-server`; later ones override earlier ones and the defaults.
+    /// Adds arguments of `redis-server`; later arguments override earlier ones and the defaults.
     ///
-    /// An ACL user is an argument too: `["--user", "app", "on", ">secret", "~*", "&*", "+@all"]`.
+    /// An ACL user is also an argument: `["--user", "app", "on", ">secret", "~*", "&*", "+@all"]`.
     #[must_use]
     pub fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Self {
         self.args.extend(args.into_iter().map(str::to_owned));
         self
     }
 
-    /// A variable of its environment, kept over restarts.
+    /// Sets an environment variable, which restarts keep.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
     }
 
-    /// It goes by this wall clock.
+    /// Uses this wall clock.
     #[must_use]
     pub fn wall_clock(self, clock: &WallClock) -> Self {
         clock.env().into_iter().fold(self, |options, (name, value)| options.env(name, value))
     }
 
-    /// `requirepass`.
+    /// Sets `requirepass`.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// A second port that speaks TLS, with a certificate for `localhost` and `127.0.0.1`.
+    /// Adds a second port for TLS, with a certificate for `localhost` and `127.0.0.1`.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server, and waits until it answers.
     pub fn start(self) -> Result<RedisServer, StartError> {
         RedisServer::start_with(self)
     }

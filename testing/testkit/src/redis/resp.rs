@@ -2,10 +2,10 @@ use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A server on this machine that does not answer for so long is gone or frozen.
+/// A local server that takes longer is dead or stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a Redis server says, in the old protocol. Errors are values: a test looks at them.
+/// A reply of a Redis server in RESP2. Errors are values, so that a test can check them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// `+OK`.
@@ -14,18 +14,18 @@ pub enum Reply {
     Error(String),
     /// `:1`.
     Int(i64),
-    /// A string; bytes that are no UTF-8 are replaced.
+    /// A string; invalid UTF-8 is replaced.
     Text(String),
-    /// No value.
+    /// Null.
     Nil,
-    /// Several replies.
+    /// An array.
     Array(Vec<Reply>),
-    /// The server did not answer; the text says how.
+    /// The server did not answer; contains the reason.
     NoAnswer(String),
 }
 
 impl Reply {
-    /// The words of a simple or a text reply.
+    /// The text of a simple or bulk string.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Simple(text) | Self::Text(text) => Some(text),
@@ -34,14 +34,14 @@ impl Reply {
     }
 }
 
-/// The foreign client: it speaks to a server without any of the code under test.
+/// A client that contains no code under test.
 #[derive(Debug)]
 pub struct RespClient {
     stream: BufReader<TcpStream>,
 }
 
 impl RespClient {
-    /// Connects to a port of this machine.
+    /// Connects to a local port.
     pub fn connect(port: u16) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,12 +50,12 @@ impl RespClient {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// How long it waits for a reply; 5 s at first.
+    /// Sets the timeout of a reply, initially 5 s.
     pub fn set_patience(&self, patience: Duration) -> Result<()> {
         self.stream.get_ref().set_read_timeout(Some(patience))
     }
 
-    /// Sends one command and reads one reply.
+    /// Sends one command, and reads one reply.
     pub fn command(&mut self, words: &[&str]) -> Reply {
         self.send(words).and_then(|()| self.read()).unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))
     }
@@ -69,12 +69,12 @@ impl RespClient {
         self.stream.get_mut().write_all(&message)
     }
 
-    /// Sends commands that are written out as the protocol wants them; each leaves a reply for [`RespClient::receive`].
+    /// Sends encoded commands; each causes a reply for [`RespClient::receive`].
     pub fn send_written(&mut self, commands: &[u8]) -> Result<()> {
         self.stream.get_mut().write_all(commands)
     }
 
-    /// Reads the next reply: of a command sent before, or what a subscription brings.
+    /// Reads the next reply or push message.
     pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| Reply::NoAnswer(error.to_string()))
     }

@@ -10,18 +10,18 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-/// A loaded machine may take seconds to start a process.
+/// A busy machine may take seconds to start a process.
 const START: Duration = Duration::from_secs(20);
-/// Another process may have taken the port in between.
+/// Another process may take the port before the server binds it.
 const TRIES: u32 = 8;
 
-/// Names the server binary to run, instead of the `redis-server` in `PATH`.
+/// The path of the server to run instead of the `redis-server` in `PATH`.
 pub(super) const PROGRAM: &str = "FENCELOCK_REDIS_SERVER";
 
-/// A `redis-server` of its own on a free port of this machine, with a directory of its own and no persistence.
+/// A private `redis-server` on a free local port, with its own directory and without persistence.
 ///
-/// It is killed and its directory removed when this value is dropped, also while a test panics. Where the system has
-/// `setpriv` it also dies with the test process, even one that is killed.
+/// Dropping it kills the server and removes its directory, also when a test panics. If the system has `setpriv`, the server
+/// also ends with the test process, even if that is killed.
 #[derive(Debug)]
 pub struct RedisServer {
     options: RedisOptions,
@@ -31,19 +31,19 @@ pub struct RedisServer {
     child: Option<Child>,
 }
 
-/// Starting.
+/// Starts a server.
 impl RedisServer {
-    /// With the defaults.
+    /// Starts a server with default options.
     pub fn start() -> Result<Self, StartError> {
         RedisOptions::default().start()
     }
 
-    /// With a second port that speaks TLS: [`RedisServer::tls_url`], [`RedisServer::tls_files`].
+    /// Starts a server with a second port for TLS: [`RedisServer::tls_url`], [`RedisServer::tls_files`].
     pub fn tls() -> Result<Self, StartError> {
         RedisOptions::default().tls().start()
     }
 
-    /// To start it in another way.
+    /// Options for a server.
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }
@@ -68,7 +68,7 @@ impl RedisServer {
         Err(last)
     }
 
-    /// Starts the process and waits until it answers on its ports.
+    /// Starts the process, and waits until it answers on its ports.
     fn launch(&mut self) -> Result<(), StartError> {
         let log = File::create(self.log()).map_err(failed)?;
         let tls = self.tls.as_ref().map(|(port, files)| (*port, files));
@@ -92,7 +92,7 @@ impl RedisServer {
             }
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
                 self.child = None;
-                // 127 is what setpriv says when there is no such program.
+                // `setpriv` exits with 127 if the program does not exist.
                 return Err(if status.code() == Some(127) { StartError::Missing } else { self.last_words() });
             }
             if begun.elapsed() > START {
@@ -103,7 +103,7 @@ impl RedisServer {
         }
     }
 
-    /// Whether it is this very process that answers, and has read its data: the port might be another server's.
+    /// Whether this process answers and has loaded its data. Another server might use the port.
     fn answers(&self) -> bool {
         let me = format!("process_id:{}\r\n", self.pid().unwrap_or_default());
         let ready = |info: &str| info.contains(&me) && info.contains("loading:0\r\n");
@@ -112,7 +112,7 @@ impl RedisServer {
 
     fn last_words(&self) -> StartError {
         let words = fs::read_to_string(self.log()).unwrap_or_default();
-        // From 7.2 on and in Valkey, and before.
+        // The messages of 7.2 and later and of Valkey, and of earlier versions.
         let without_tls = ["Missing implement of connection type tls", ">>> 'tls-port"];
         if self.tls.is_some() && without_tls.iter().any(|said| words.contains(said)) {
             return StartError::Lacks("TLS");
@@ -124,15 +124,15 @@ impl RedisServer {
         self.dir.path().join("log")
     }
 
-    /// Where the server keeps its data.
+    /// The directory of the data.
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 }
 
-/// Where it is.
+/// The address of a server.
 impl RedisServer {
-    /// `redis://127.0.0.1:PORT`, with the password if it has one.
+    /// `redis://127.0.0.1:PORT`, with the password if there is one.
     pub fn url(&self) -> String {
         self.url_of("redis", self.port)
     }
@@ -140,15 +140,15 @@ impl RedisServer {
     /// `rediss://127.0.0.1:PORT`.
     ///
     /// # Panics
-    /// If it was not started with [`RedisServer::tls`].
+    /// If the server was not started with [`RedisServer::tls`].
     pub fn tls_url(&self) -> String {
         self.url_of("rediss", self.tls_parts().0)
     }
 
-    /// The certificates of its TLS port.
+    /// The certificates of the TLS port.
     ///
     /// # Panics
-    /// If it was not started with [`RedisServer::tls`].
+    /// If the server was not started with [`RedisServer::tls`].
     pub fn tls_files(&self) -> &TlsFiles {
         &self.tls_parts().1
     }
@@ -158,7 +158,7 @@ impl RedisServer {
         self.port
     }
 
-    /// The process, while it runs.
+    /// The process id while the server runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -173,36 +173,36 @@ impl RedisServer {
     }
 }
 
-/// Speaking to it without the code under test.
+/// Requests that bypass the code under test.
 impl RedisServer {
-    /// One command on a connection of its own. What goes wrong is a [`Reply`] too.
+    /// Runs one command on a new connection. Errors are returned as a [`Reply`].
     pub fn command(&self, words: &[&str]) -> Reply {
         self.foreign().command(words)
     }
 
-    /// A program that uses this server without knowing of fencelock.
+    /// A program that uses this server and does not know fencelock.
     pub fn foreign(&self) -> RedisForeign {
         RedisForeign::new(self.port, self.options.password.clone())
     }
 
-    /// A connection that stays open; it has not said its password yet.
+    /// A persistent connection, without authentication.
     pub fn connect(&self) -> io::Result<RespClient> {
         RespClient::connect(self.port)
     }
 }
 
-/// What may happen to it.
+/// Faults of a server.
 impl RedisServer {
-    /// `SIGKILL`: it forgets everything that is not on disk.
+    /// Sends `SIGKILL`: the server loses all data that is not on disk.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only if it is dead already.
+            // Both fail only if the process has exited.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Kills it if it runs, and starts it again on the same port with what it had on disk: nothing, by default.
+    /// Kills a running server, and starts it on the same port with its data on disk: none by default.
     pub fn restart(&mut self) -> Result<(), StartError> {
         self.kill();
         let mut last = StartError::Missing;
@@ -216,34 +216,34 @@ impl RedisServer {
         Err(last)
     }
 
-    /// The same with an empty disk.
+    /// Restarts with an empty disk.
     pub fn restart_empty(&mut self) -> Result<(), StartError> {
         self.kill();
         fs::remove_dir_all(self.data()).map_err(failed)?;
         self.restart()
     }
 
-    /// Forgets what it has, and copies the server at a port of this machine, maybe a proxy's, from now on. It does when this
-    /// returns, and that server counts it as a replica.
+    /// Makes this server a replica of the server on a local port, which may belong to a proxy. When this returns, the master
+    /// counts it as a replica.
     ///
     /// # Panics
-    /// If it does not within 20 s.
+    /// If this takes longer than 20 s.
     pub fn follow(&self, port: u16) {
         let mut master = RespClient::connect(port).expect("a server to follow");
-        // Masters wait 5 s for more replicas by default.
+        // By default, masters wait 5 s for more replicas.
         master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
         self.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
         let begun = Instant::now();
         while !self.confirms(&mut master) {
-            assert!(begun.elapsed() < START, "it does not follow");
+            assert!(begun.elapsed() < START, "the replica did not connect in time");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// One that was just filled is sent nothing more before it speaks for the first time, which may be a second later.
+    /// A master sends nothing after the initial copy until the replica reports its offset, which may take a second.
     fn confirms(&self, master: &mut RespClient) -> bool {
-        // Something to confirm.
-        master.command(&["PUBLISH", "fencelock-test", "are you there?"]);
+        // A write that the replica can acknowledge.
+        master.command(&["PUBLISH", "fencelock-test", "ping"]);
         master.command(&["WAIT", "1", "50"]);
         let me = format!("port={},state=online,offset=", self.port);
         let info = master.command(&["INFO", "replication"]);
@@ -252,28 +252,28 @@ impl RedisServer {
         confirmed && self.command(&["INFO", "replication"]).text().is_some_and(|i| i.contains("master_link_status:up"))
     }
 
-    /// Becomes a master with what it has copied so far.
+    /// Makes this replica a master with the data that it has copied.
     ///
     /// # Panics
-    /// If it refuses.
+    /// If the server returns an error.
     pub fn promote(&self) {
-        assert_eq!(self.command(&["REPLICAOF", "NO", "ONE"]).text(), Some("OK"), "it takes over");
+        assert_eq!(self.command(&["REPLICAOF", "NO", "ONE"]).text(), Some("OK"), "the replica is promoted");
     }
 
-    /// `SIGSTOP`: it keeps its connections, accepts new ones, and answers nothing. Its clock goes on.
+    /// Sends `SIGSTOP`: the server keeps its connections, accepts new ones, and does not answer. Its clock continues.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the server is not running.
     pub fn freeze(&self) {
-        freezing::freeze(self.pid().expect("a server that runs")).expect("our own child takes our signals");
+        freezing::freeze(self.pid().expect("a running server")).expect("our own child takes our signals");
     }
 
-    /// `SIGCONT`: it answers everything it was asked meanwhile.
+    /// Sends `SIGCONT`: the server answers all pending requests.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the server is not running.
     pub fn thaw(&self) {
-        freezing::thaw(self.pid().expect("a server that runs")).expect("our own child takes our signals");
+        freezing::thaw(self.pid().expect("a running server")).expect("our own child takes our signals");
     }
 }
 
@@ -283,7 +283,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// The server that the tests run on: another version than the one in `PATH`, if the environment names one.
+/// The path of the server: from the environment, or `redis-server` in `PATH`.
 pub(super) fn program() -> OsString {
     std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into())
 }

@@ -6,10 +6,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 type Order = (Command, Sender<Result<Child>>);
 
-/// Starts a child that the kernel kills when this process ends, however it ends.
+/// Starts a child that the kernel kills when this process ends for any reason.
 ///
-/// Linux sends the signal when the *thread* that started the child ends, and a test's thread ends with the test. So
-/// one thread that never ends starts them all.
+/// Linux sends the signal when the *thread* that started the child ends, and the thread of a test ends with the test. So
+/// a single thread that never ends starts all children.
 pub(super) fn spawn(command: Command) -> Result<Child> {
     static THREAD: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
     let (answer, answered) = channel();
@@ -29,9 +29,9 @@ fn start_thread() -> Sender<Order> {
     orders
 }
 
-/// A command that dies with us where the system has `setpriv` (util-linux), else a plain one.
+/// A command that ends with this process if the system has `setpriv` (util-linux), otherwise a normal one.
 ///
-/// `setpriv` replaces itself by the program, so the child's process id is the program's.
+/// `setpriv` executes the program in its own process, so the process id is the same.
 pub(super) fn mortal(program: &OsStr) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let there = *SETPRIV.get_or_init(|| {

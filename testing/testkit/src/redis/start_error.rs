@@ -4,14 +4,14 @@ use crate::RedisServer;
 use std::fmt;
 use std::io::Write;
 
-/// Why there is no server.
+/// Why no server started.
 #[derive(Debug)]
 pub enum StartError {
-    /// There is no `redis-server` in `PATH`.
+    /// `PATH` contains no `redis-server`.
     Missing,
-    /// There is one, but built without this.
+    /// The server was built without this feature.
     Lacks(&'static str),
-    /// There is one, and it did not start; with its last words.
+    /// The server did not start; contains the end of its output.
     Failed(String),
 }
 
@@ -31,8 +31,8 @@ impl StartError {
     /// The reason to skip a test.
     ///
     /// # Panics
-    /// If the test must not be skipped: the server is there but failed, or the environment has `CI` or
-    /// `FENCELOCK_REQUIRE_REDIS`. What a build lacks is a reason all the same if the environment has chosen that build.
+    /// If the test must not be skipped: the server failed to start, or the environment contains `CI` or
+    /// `FENCELOCK_REQUIRE_REDIS`. A missing feature is a valid reason if the environment has selected that server.
     pub fn reason_to_skip(self) -> String {
         let chosen = std::env::var_os(PROGRAM).is_some();
         if matches!(self, Self::Lacks(_)) && chosen {
@@ -47,18 +47,18 @@ impl StartError {
     }
 }
 
-/// A server for one test; `None`, after a line on standard error that no test runner swallows, if there is none here.
+/// A server for one test; `None` if there is none, after a message on standard error that bypasses the test runner.
 ///
 /// # Panics
-/// As [`StartError::reason_to_skip`].
+/// See [`StartError::reason_to_skip`].
 pub fn redis_or_skip() -> Option<RedisServer> {
     start_or_skip(RedisServer::options())
 }
 
-/// As [`redis_or_skip`], started in another way.
+/// Like [`redis_or_skip`], with options.
 ///
 /// # Panics
-/// As [`StartError::reason_to_skip`].
+/// See [`StartError::reason_to_skip`].
 pub fn start_or_skip(options: RedisOptions) -> Option<RedisServer> {
     match options.start() {
         Ok(server) => Some(server),
@@ -69,9 +69,9 @@ pub fn start_or_skip(options: RedisOptions) -> Option<RedisServer> {
     }
 }
 
-/// Says that the present test is left out, on standard error and past the test runner.
+/// Reports a skipped test on standard error, bypassing the test runner.
 pub fn say_skipped(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Not `eprintln`, which the test runner captures.
+    // The test runner captures `eprintln`.
     let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {reason}");
 }

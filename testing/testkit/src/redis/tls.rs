@@ -2,18 +2,18 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A certificate authority of one server, and what it signed.
+/// A certificate authority for one server, and the certificates that it signed.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// What a client must trust, PEM.
+    /// The CA certificate that a client must trust, PEM.
     pub ca: PathBuf,
-    /// The server's certificate, PEM.
+    /// The server certificate, PEM.
     pub certificate: PathBuf,
-    /// The server's key, PEM.
+    /// The server key, PEM.
     pub key: PathBuf,
-    /// A client's certificate, PEM.
+    /// A client certificate, PEM.
     pub client_certificate: PathBuf,
-    /// That client's key, PEM.
+    /// The client key, PEM.
     pub client_key: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl TlsFiles {
     }
 }
 
-/// Certificates, each with its key where somebody needs that.
+/// The certificates, with the keys that are needed.
 struct Made {
     ca: String,
     server: (String, String),

@@ -3,18 +3,18 @@ use std::fmt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Which server the tests run on, and what differs from one to the next.
+/// The server that the tests use, and the differences between servers.
 ///
-/// What is said here of a version is a fact that its tests rely on: they fail if it is wrong.
+/// Tests rely on each difference, and fail if it is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerVersion {
     /// `Redis` or `Valkey`.
     pub product: Product,
-    /// As in `9.1.2`.
+    /// The version number, for example `9.1.2`.
     pub number: (u32, u32, u32),
 }
 
-/// Who makes it.
+/// The product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     /// Redis.
@@ -24,16 +24,16 @@ pub enum Product {
 }
 
 impl ServerVersion {
-    /// That of the server that [`super::RedisServer`] starts; `None` if there is none.
+    /// The version of the server that [`super::RedisServer`] starts; `None` without a server.
     ///
     /// # Panics
-    /// If there is one whose answer to `--version` is unknown: then nothing is known of what it does.
+    /// If the output of `--version` is unknown, because the behaviour of such a server is unknown.
     pub fn of_tests() -> Option<&'static Self> {
         static VERSION: OnceLock<Option<ServerVersion>> = OnceLock::new();
         let read = || {
             let output = Command::new(program()).arg("--version").output().ok()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            Some(Self::read(&text).unwrap_or_else(|| panic!("a server of an unknown kind: {text:?}")))
+            Some(Self::read(&text).unwrap_or_else(|| panic!("an unknown kind of server: {text:?}")))
         };
         VERSION.get_or_init(read).as_ref()
     }
@@ -55,33 +55,33 @@ impl ServerVersion {
         self.product == Product::Redis && self.number.0 < major
     }
 
-    /// Whether `TIME` goes by the wall clock alone. Valkey counts on from its last look at that clock with another one, which
-    /// a test cannot hold.
-    pub fn goes_by_the_wall_clock(&self) -> bool {
+    /// Whether `TIME` reads only the wall clock. Valkey adds the time of another clock to its last reading, and a test
+    /// cannot stop that clock.
+    pub fn uses_only_the_wall_clock(&self) -> bool {
         self.product == Product::Redis
     }
 
-    /// Whether users can be refused single subcommands: `-client|tracking`.
-    pub fn refuses_subcommands(&self) -> bool {
+    /// Whether an ACL can deny single subcommands: `-client|tracking`.
+    pub fn can_deny_subcommands(&self) -> bool {
         !self.is_redis_before(7)
     }
 
-    /// What a script is told of a command that its user may not use.
-    pub fn says_of_a_refused_command(&self) -> &'static str {
+    /// The error of a script that calls a command that its user may not run.
+    pub fn denied_command_error(&self) -> &'static str {
         if self.is_redis_before(8) { "can't run this command" } else { "has no permissions to run the" }
     }
 
-    /// What lets everybody use `DEBUG`, where it is not open to everybody anyway.
+    /// The arguments that permit `DEBUG`, if the server denies it by default.
     pub fn debug_arguments(&self) -> &'static [&'static str] {
         if self.is_redis_before(7) { &[] } else { &["--enable-debug-command", "yes"] }
     }
 
-    /// Whether it can be told to answer while it loads less than 2 MB: `loading-process-events-interval-bytes`.
-    pub fn answers_while_it_loads_little(&self) -> bool {
+    /// Whether the server can answer while it loads less than 2 MB: `loading-process-events-interval-bytes`.
+    pub fn answers_while_loading(&self) -> bool {
         !self.is_redis_before(7)
     }
 
-    /// The argument that says after how many milliseconds a script is slow.
+    /// The argument that sets the threshold of a slow script in milliseconds.
     pub fn slow_script_argument(&self) -> &'static str {
         if self.is_redis_before(7) { "--lua-time-limit" } else { "--busy-reply-threshold" }
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_servers_print_them() {
+    fn the_output_of_every_server_is_parsed() {
         let read = |text| ServerVersion::read(text).map(|version| version.to_string());
         assert_eq!(
             read("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"),

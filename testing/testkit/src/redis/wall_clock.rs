@@ -1,4 +1,4 @@
-//! The wall clock of one server, which can be set.
+//! An adjustable wall clock for one server.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File, OpenOptions};
@@ -8,33 +8,34 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// In which way a clock is wrong.
+/// The error of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shift {
-    /// It is right.
+    /// The clock is correct.
     None,
-    /// It is ahead.
+    /// The clock is ahead.
     Forward(Duration),
-    /// It is behind.
+    /// The clock is behind.
     Back(Duration),
-    /// From now on it runs too fast by so many millionths, or too slow if they are negative.
+    /// The clock runs fast by this number of millionths, or slow if it is negative.
     Rate(i64),
 }
 
-/// The wall clock of a server that is started with [`crate::RedisOptions::wall_clock`]. Its monotonic clock is not touched.
+/// The wall clock of a server that was started with [`crate::RedisOptions::wall_clock`]. It does not affect the monotonic
+/// clock.
 #[derive(Debug)]
 pub struct WallClock {
     path: PathBuf,
     library: PathBuf,
-    /// Mapped by the server's process; the shim says what is in it.
+    /// Mapped by the server process; the C library defines the format.
     file: File,
 }
 
 impl WallClock {
-    /// A clock that is right. Its files are put into `dir`, under `name`.
+    /// A correct clock. Its files are stored in `dir` under `name`.
     ///
     /// # Errors
-    /// Where files cannot be written, or `cc` does not compile the library that the server is started with.
+    /// If the files cannot be written, or `cc` cannot compile the library that the server is started with.
     pub fn new(dir: &Path, name: &str) -> Result<Self> {
         let library = compile(dir, name)?;
         let path = dir.join(name);
@@ -47,7 +48,7 @@ impl WallClock {
         [("LD_PRELOAD", &self.library), ("FENCELOCK_WALL_CLOCK", &self.path)]
     }
 
-    /// Sets the clock. It holds when this returns.
+    /// Sets the clock. The change is effective when this returns.
     pub fn set(&self, shift: Shift) -> Result<()> {
         let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
         let (shift, rate) = match shift {
@@ -63,13 +64,14 @@ impl WallClock {
         write(rate, 2)
     }
 
-    /// Stops the clock at this moment, in microseconds since 1970, until it is called again. It holds when this returns.
-    pub fn stand_still_at(&self, micros: u64) -> Result<()> {
+    /// Stops the clock at this time, in microseconds since 1970, until the next call. The change is effective when this
+    /// returns.
+    pub fn stop_at(&self, micros: u64) -> Result<()> {
         self.file.write_all_at(&micros.to_ne_bytes(), 8)
     }
 }
 
-/// The clock that a rate is counted by. It is nobody's time of a lease.
+/// The reference clock of [`Shift::Rate`]. No lease uses it.
 fn boot_micros() -> i64 {
     let at = clock_gettime(ClockId::Boottime);
     at.tv_sec * 1_000_000 + at.tv_nsec / 1000
@@ -80,7 +82,8 @@ fn compile(dir: &Path, name: &str) -> Result<PathBuf> {
     fs::write(&source, include_str!("../../shim/wall_clock.c"))?;
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).arg("-ldl");
-    let output = cc.output().map_err(|error| Error::other(format!("cc, which compiles the wall clock: {error}")))?;
+    let output =
+        cc.output().map_err(|error| Error::other(format!("cannot run cc to compile the wall clock: {error}")))?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
         return Err(Error::other(format!("the wall clock does not compile: {words}")));
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_goes_by_the_clock_that_it_is_given() {
+    fn a_server_uses_its_wall_clock() {
         if redis_or_skip().is_none() {
             return;
         }
@@ -112,7 +115,7 @@ mod tests {
         clock.set(Shift::Forward(day)).unwrap();
         assert!((24..=25).contains(&(hour(&server) - now)));
         server.restart().unwrap();
-        assert!((24..=25).contains(&(hour(&server) - now)), "also after a restart");
+        assert!((24..=25).contains(&(hour(&server) - now)), "the shift persists after a restart");
         clock.set(Shift::Back(day)).unwrap();
         assert!((-24..=-23).contains(&(hour(&server) - now)));
         clock.set(Shift::None).unwrap();
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_says_the_same_microsecond_again_and_again() {
+    fn a_stopped_clock_returns_the_same_microsecond() {
         if redis_or_skip().is_none() {
             return;
         }
@@ -128,7 +131,7 @@ mod tests {
         let clock = WallClock::new(dir.path(), "clock").unwrap();
         let server = RedisServer::options().wall_clock(&clock).start().unwrap();
         for micros in [1_780_000_000_000_000, 1_780_000_000_000_001] {
-            clock.stand_still_at(micros).unwrap();
+            clock.stop_at(micros).unwrap();
             let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
             let expected = Reply::Array([seconds, rest].map(|part| Reply::Text(part.to_string())).into());
             for _ in 0..3 {
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_at_double_speed_gains_what_has_passed() {
+    fn a_clock_at_double_speed_gains_the_elapsed_time() {
         if redis_or_skip().is_none() {
             return;
         }
@@ -150,8 +153,8 @@ mod tests {
             let Reply::Int(micros) = reply else { panic!("{reply:?}") };
             micros
         };
-        // Rounding, and clocks that are read one after the other.
-        let blur = 2000;
+        // Rounding errors, and the time between two readings.
+        let tolerance = 2000;
         for (millionths, factor) in [(1_000_000, 2), (-1_000_000, 0)] {
             clock.set(Shift::Rate(millionths)).unwrap();
             let before = boot_micros();
@@ -159,7 +162,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(200));
             let (ends, second) = (boot_micros(), time());
             let (least, most) = (factor * (ends - began), factor * (boot_micros() - before));
-            assert!((least - blur..=most + blur).contains(&(second - first)), "{} us", second - first);
+            assert!((least - tolerance..=most + tolerance).contains(&(second - first)), "{} us", second - first);
         }
     }
 }

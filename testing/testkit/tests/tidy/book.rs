@@ -1,4 +1,4 @@
-//! The structure of the book in `docs`. The links of its pages are checked with those of all other pages.
+//! The structure of the book in `docs`. The links of its pages are checked together with all other pages.
 
 use crate::pages::{links, prose};
 use crate::tree::{Source, files, root};
@@ -10,7 +10,7 @@ fn summary() -> Vec<String> {
     text.lines().flat_map(links).map(str::to_owned).collect()
 }
 
-/// The pages of the book, by their path below `docs`.
+/// The pages of the book, as paths relative to `docs`.
 fn chapters() -> Vec<(String, Source)> {
     let pages = files(".md").into_iter().filter_map(|page| {
         let path = page.path.strip_prefix("docs").ok()?.display().to_string();
@@ -20,13 +20,13 @@ fn chapters() -> Vec<(String, Source)> {
 }
 
 #[test]
-fn every_page_of_the_book_is_in_its_summary_once() {
+fn every_page_of_the_book_is_in_its_summary_exactly_once() {
     let mut listed = summary();
     let count = listed.len();
     listed.sort();
     listed.dedup();
     assert_eq!(listed.len(), count, "a page is listed twice");
-    // The decisions have an index of their own.
+    // The decisions have their own index.
     let pages: Vec<_> = chapters().into_iter().map(|(path, _)| path).filter(|path| !is_decision(path)).collect();
     assert!(pages.len() > 30, "only {} pages", pages.len());
     assert_eq!(pages, listed.into_iter().filter(|path| !is_decision(path)).collect::<Vec<_>>());
@@ -36,9 +36,9 @@ fn is_decision(path: &str) -> bool {
     path.starts_with("decisions/") && path != "decisions/README.md"
 }
 
-/// A built book has no other files of the repository.
+/// A built book contains no other files of the repository.
 #[test]
-fn the_book_links_to_nothing_outside_of_it() {
+fn the_book_contains_no_link_to_files_outside() {
     let mut found = Vec::new();
     for (path, page) in chapters() {
         let depth = Path::new(&path).components().count() - 1;
@@ -52,7 +52,7 @@ fn the_book_links_to_nothing_outside_of_it() {
 }
 
 #[test]
-fn every_decision_is_numbered_and_in_the_index_and_in_the_summary() {
+fn every_decision_is_numbered_and_listed() {
     let index = fs::read_to_string(root().join("docs/decisions/README.md")).expect("an index");
     let (mut number, listed) = (0, summary());
     for (path, page) in chapters().into_iter().filter(|(path, _)| is_decision(path)) {
@@ -71,7 +71,7 @@ fn every_decision_is_numbered_and_in_the_index_and_in_the_summary() {
 }
 
 #[test]
-fn a_readme_fits_on_two_screens() {
+fn a_readme_is_short() {
     for name in ["README.md", "README.zh-CN.md"] {
         let lines = fs::read_to_string(root().join(name)).expect("a readme").lines().count();
         assert!(lines <= 130, "{name} has {lines} lines");

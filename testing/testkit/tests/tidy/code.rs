@@ -1,6 +1,6 @@
-//! As much of Rust as a tidy test needs to know.
+//! The parts of the Rust syntax that the tidy tests need.
 
-/// The source with every comment, string and character blanked out, line by line in its place.
+/// The source with all comments, strings and characters replaced by blanks; lines keep their numbers.
 pub(crate) fn without_words(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut out = String::with_capacity(source.len());
@@ -18,7 +18,7 @@ pub(crate) fn without_words(source: &str) -> String {
     out
 }
 
-/// Where the comment, string or character that begins at `i` ends; `i` if none begins there.
+/// The end of the comment, string or character at `i`; `i` if there is none.
 fn word_end(chars: &[char], i: usize) -> usize {
     let begins = |text: &str| chars[i..].iter().take(text.len()).copied().eq(text.chars());
     let after = |from: usize, text: &str| {
@@ -43,7 +43,7 @@ fn word_end(chars: &[char], i: usize) -> usize {
     }
     match chars[i] {
         '"' => quoted_end(chars, i, '"'),
-        // A lifetime has no second quote where a character has one.
+        // A character has a second quote, a lifetime has none.
         '\'' if chars.get(i + 1) == Some(&'\\') || chars.get(i + 2) == Some(&'\'') => quoted_end(chars, i, '\''),
         _ => i,
     }
@@ -57,7 +57,7 @@ fn quoted_end(chars: &[char], begin: usize, quote: char) -> usize {
     (i + 1).min(chars.len())
 }
 
-/// Every function with a body: its name, and how many lines it has from `fn` to its last brace.
+/// All functions with a body: the name, and the number of lines from `fn` to the last brace.
 pub(crate) fn functions(code: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("fn ") {
@@ -74,7 +74,7 @@ pub(crate) fn functions(code: &str) -> Vec<(String, usize)> {
     found
 }
 
-/// The end of the first pair of braces; `None` if a semicolon comes before it, outside all brackets.
+/// The end of the first pair of braces; `None` if a semicolon comes first, outside of brackets.
 fn body_end(code: &str) -> Option<usize> {
     let (mut braces, mut brackets) = (0, 0);
     for (at, c) in code.char_indices() {
@@ -96,7 +96,7 @@ fn body_end(code: &str) -> Option<usize> {
 }
 
 #[test]
-fn words_are_blanked_and_code_is_not() {
+fn comments_and_strings_are_blanked() {
     let source = "let a = \"fn x() {\"; // fn y() {\nlet c = '{'; let r = r#\"}\"}\"#; fn f<'a>(b: &'a u8) { /* } */ }";
     let code = without_words(source);
     assert!(!code.contains("fn x") && !code.contains("fn y") && code.contains("fn f<'a>"), "{code}");

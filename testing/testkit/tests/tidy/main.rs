@@ -1,4 +1,4 @@
-//! The ratchet: what the style asks for and a machine can count.
+//! Checks the parts of the style that a program can count.
 #![allow(missing_docs)]
 
 mod book;
@@ -14,15 +14,15 @@ const LONGEST_FILE: usize = 400;
 const LONGEST_FUNCTION: usize = 70;
 const LONGEST_SCRIPT: usize = 60;
 
-/// On which floor a crate lives. It may use those below, and none beside it.
-fn floor(name: &str) -> u8 {
+/// The level of a crate. A crate may depend only on lower levels.
+fn level(name: &str) -> u8 {
     match name {
         "fencelock-core" => 0,
         "fencelock-redis" | "fencelock-conformance" => 1,
         "fencelock" | "fencelock-testkit" => 2,
         "fencelock-interop" | "fencelock-lab" => 3,
         "fencelock-bench" | "fencelock-chaos" | "fencelock-cli" | "fencelock-examples" => 4,
-        other => panic!("{other} has no floor: give it one here and in ARCHITECTURE.md"),
+        other => panic!("{other} has no level: add it here and in ARCHITECTURE.md"),
     }
 }
 
@@ -39,14 +39,14 @@ fn has_word(code: &str, word: &str) -> bool {
 }
 
 #[test]
-fn files_fit_into_one_sitting() {
+fn files_are_short() {
     let long = files(".rs").into_iter().map(|file| (file.text.lines().count(), file.path));
     let long: Vec<_> = long.filter(|(lines, _)| *lines > LONGEST_FILE).collect();
     assert!(long.is_empty(), "more than {LONGEST_FILE} lines: {long:#?}");
 }
 
 #[test]
-fn functions_fit_on_a_screen() {
+fn functions_are_short() {
     let mut long = Vec::new();
     let mut seen = 0;
     for file in files(".rs") {
@@ -87,21 +87,21 @@ fn nothing_unfinished_is_left() {
 }
 
 #[test]
-fn crates_depend_downwards_only() {
+fn crates_depend_on_lower_levels_only() {
     for Crate { name, .. } in &crates() {
-        floor(name);
+        level(name);
     }
     for this in crates() {
         for other in this.table("dependencies").into_iter().filter(|name| name.starts_with("fencelock")) {
-            assert!(floor(other) < floor(&this.name), "{} must not depend on {other}", this.name);
+            assert!(level(other) < level(&this.name), "{} must not depend on {other}", this.name);
         }
     }
 }
 
 #[test]
-fn the_ground_floor_depends_on_nothing() {
-    let core = crates().into_iter().find(|this| this.name == "fencelock-core").expect("the ground floor");
-    // Nobody else may say how its types are stored, so that stands here; but only for those who ask for it.
+fn the_core_crate_has_no_dependencies() {
+    let core = crates().into_iter().find(|this| this.name == "fencelock-core").expect("a crate");
+    // Only this crate can implement the traits of serde for its types, so it has that optional dependency.
     assert_eq!(core.table("dependencies"), ["serde"]);
     // The system's clock is read through it, by the feature `clock`.
     assert_eq!(core.table("target.'cfg(unix)'.dependencies"), ["rustix"]);
@@ -127,10 +127,10 @@ fn the_ground_floor_reads_the_clock_in_one_file_which_it_does_not_use() {
 }
 
 #[test]
-fn only_the_backends_know_redis() {
+fn only_the_backends_use_redis() {
     for name in ["fencelock-core", "fencelock"] {
         for (path, code) in sources_of(name) {
-            assert!(!has_word(&code, "redis"), "{path} names the crate redis");
+            assert!(!has_word(&code, "redis"), "{path} uses the crate redis");
         }
         let this = crates().into_iter().find(|this| this.name == name).expect("a crate");
         assert!(!this.table("dependencies").contains(&"redis"), "{name} depends on redis");
@@ -138,7 +138,7 @@ fn only_the_backends_know_redis() {
 }
 
 #[test]
-fn macros_are_for_tests() {
+fn only_tests_define_macros() {
     for file in files(".rs").into_iter().filter(|file| file.path.components().any(|part| part.as_os_str() == "src")) {
         let code = without_words(&file.text);
         assert!(!code.contains("macro_rules!"), "{}", file.path.display());
@@ -146,7 +146,7 @@ fn macros_are_for_tests() {
 }
 
 #[test]
-fn every_public_crate_introduces_itself() {
+fn every_public_crate_has_a_description_and_a_readme() {
     for this in crates().into_iter().filter(Crate::is_public) {
         assert!(this.table("package").contains(&"description"), "{} has no description", this.name);
         let readme = root().join(&this.dir).join("README.md");

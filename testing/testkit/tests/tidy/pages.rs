@@ -1,9 +1,9 @@
-//! What the pages for people must be.
+//! Checks of all Markdown pages.
 
 use crate::tree::{Source, files, root};
 use std::fs;
 
-/// The lines of a page that are not in a block of code, with their numbers.
+/// The lines outside of code blocks, with their numbers.
 pub(crate) fn prose(page: &Source) -> Vec<(usize, &str)> {
     let mut in_code = false;
     let mut lines = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
-/// The name that a heading gets in a link, as the usual renderers make it.
+/// The anchor of a heading, as common renderers create it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -30,7 +30,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn links_lead_to_files_and_headings_that_are_there() {
+fn link_targets_exist() {
     let pages = files(".md");
     let mut broken = Vec::new();
     for page in &pages {
@@ -54,7 +54,7 @@ fn links_lead_to_files_and_headings_that_are_there() {
 }
 
 #[test]
-fn every_row_of_a_table_has_as_many_cells_as_its_head() {
+fn table_rows_have_as_many_cells_as_their_header() {
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();
     let mut uneven = Vec::new();
     for page in files(".md") {
@@ -71,7 +71,7 @@ fn every_row_of_a_table_has_as_many_cells_as_its_head() {
 }
 
 #[test]
-fn pages_name_no_directory_of_one_machine() {
+fn pages_contain_no_machine_specific_path() {
     let mut found = Vec::new();
     for page in files(".md") {
         for (number, line) in page.text.lines().enumerate() {
@@ -84,7 +84,7 @@ fn pages_name_no_directory_of_one_machine() {
 }
 
 #[test]
-fn the_changelog_names_this_version() {
+fn the_changelog_contains_this_version() {
     let changelog = fs::read_to_string(root().join("CHANGELOG.md")).expect("a changelog");
     let heading = format!("## {}", env!("CARGO_PKG_VERSION"));
     assert!(changelog.lines().any(|line| line.starts_with(&heading)), "no {heading:?} in CHANGELOG.md");

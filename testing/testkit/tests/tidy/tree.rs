@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One file, with its path from the root of the project.
+/// A file, with its path relative to the root of the project.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
@@ -14,7 +14,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All files with this ending; at least one, so that no test passes because it has looked at nothing.
+/// All files with this extension; at least one, so that no test passes without input.
 pub(crate) fn files(ending: &str) -> Vec<Source> {
     let mut found = Vec::new();
     collect(&root(), ending, &mut found);
@@ -40,14 +40,14 @@ fn collect(dir: &Path, ending: &str, found: &mut Vec<Source>) {
     }
 }
 
-/// One crate of the workspace.
+/// A crate of the workspace.
 pub(crate) struct Crate {
     pub(crate) name: String,
     pub(crate) manifest: String,
     pub(crate) dir: PathBuf,
 }
 
-/// All crates of the workspace. What lies deeper is none: a program that is built by itself.
+/// All crates of the workspace. Deeper directories are separate programs.
 pub(crate) fn crates() -> Vec<Crate> {
     let is_ours =
         |path: &Path| (path.starts_with("crates") || path.starts_with("testing")) && path.components().count() == 3;
@@ -63,7 +63,7 @@ pub(crate) fn crates() -> Vec<Crate> {
 }
 
 impl Crate {
-    /// The names in a table of its manifest.
+    /// The names in a table of the manifest.
     pub(crate) fn table(&self, title: &str) -> Vec<&str> {
         let lines = self.manifest.lines().map(str::trim);
         let body = lines.skip_while(|line| *line != format!("[{title}]")).skip(1);
@@ -72,7 +72,7 @@ impl Crate {
         rows.map(|line| line.split(['.', '=', ' ']).next().unwrap_or_default()).collect()
     }
 
-    /// Whether others can get it from a registry.
+    /// Whether the crate is published.
     pub(crate) fn is_public(&self) -> bool {
         !self.manifest.lines().any(|line| line.replace(' ', "") == "publish=false")
     }

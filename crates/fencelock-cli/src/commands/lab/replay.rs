@@ -59,14 +59,12 @@ fn as_text(trace: &Trace, replayed: &Replayed) -> String {
             Who::Time => lang.pick("tick", "时间").to_owned(),
             Who::Servers => "Redis".to_owned(),
         };
-        let told: Vec<_> = [row.deed.as_str(), answer.as_str()]
-            .into_iter()
-            .filter(|work_as_child| !work_as_child.is_empty())
-            .collect();
-        let _ = writeln!(text, "{number:>3}  {who:<5} {}  [{}]", told.join(" -> "), row.lock);
+        let cells: Vec<_> =
+            [row.operation.as_str(), answer.as_str()].into_iter().filter(|cell| !cell.is_empty()).collect();
+        let _ = writeln!(text, "{number:>3}  {who:<5} {}  [{}]", cells.join(" -> "), row.lock);
     }
     let tick = replayed.tick.as_millis();
-    let told = match lang {
+    let cells = match lang {
         Lang::En => format!(
             "\nEvery reply of the server matches the model (a tick was {tick} ms): {}.\n",
             trace.property.breach(lang)
@@ -75,7 +73,7 @@ fn as_text(trace: &Trace, replayed: &Replayed) -> String {
             format!("\n真实服务器的每一步应答都和模型一致（一拍为 {tick} 毫秒）：{}。\n", trace.property.breach(lang))
         }
     };
-    text + &told
+    text + &cells
 }
 
 fn as_json(trace: &Trace, replayed: &Replayed) -> String {

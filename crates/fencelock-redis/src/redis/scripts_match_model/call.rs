@@ -8,7 +8,8 @@ use super::step::{Command, Token};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::script::{self, Call, Evicting};
 use fencelock_conformance::model::{
-    self, Acquire, Found, Gate, HandOff, Handshake, Heard, KeyModel, Later, Left, Look, Marker, Server, Value,
+    self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
+    UnknownVersion, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
 use fencelock_testkit::Reply;
@@ -60,7 +61,7 @@ fn taken(by: &Value) -> Reply {
     Reply::Array(vec![text("taken"), text(by), text(by.kind())])
 }
 
-fn left(word: Reply, left: Left) -> Reply {
+fn left(word: Reply, left: QueueScan) -> Reply {
     Reply::Array([word, int(u64::from(left.more))].into_iter().chain(unread(left.unread)).collect())
 }
 
@@ -72,11 +73,11 @@ fn released(answer: model::Release) -> Reply {
     }
 }
 
-fn evicting(seen: model::Seen) -> Evicting {
+fn evicting(seen: model::HoldKind) -> Evicting {
     match seen {
-        model::Seen::Ours => Evicting::Ours,
-        model::Seen::Foreign => Evicting::Foreign,
-        model::Seen::Endless => Evicting::Endless,
+        model::HoldKind::Ours => Evicting::Ours,
+        model::HoldKind::Foreign => Evicting::Foreign,
+        model::HoldKind::Endless => Evicting::Endless,
     }
 }
 
@@ -95,17 +96,17 @@ fn renewed(answer: model::Renew) -> Reply {
     }
 }
 
-fn inspected(answer: Look) -> Reply {
+fn inspected(answer: Availability) -> Reply {
     let seen = match answer {
-        Look::Held(seen) => seen,
-        Look::Free => return Reply::Nil,
-        Look::Refused(refusal) => return Reply::Array(quarantined_client::refused(&refusal)),
+        Availability::Held(seen) => seen,
+        Availability::Free => return Reply::Nil,
+        Availability::Refused(refusal) => return Reply::Array(quarantined_client::refused(&refusal)),
     };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
     Reply::Array(vec![text(&seen.by), text(seen.by.kind()), pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
 }
 
-fn version(Later(version): &Later) -> Reply {
+fn version(UnknownVersion(version): &UnknownVersion) -> Reply {
     Reply::Array(vec![text("version"), text(&**version)])
 }
 
@@ -138,7 +139,7 @@ pub(super) struct Both<'a> {
 }
 
 impl Both<'_> {
-    pub(super) fn run(self, command: &Command, publish: &mut impl FnMut(HandOff) -> Heard) -> (Sent, Expected) {
+    pub(super) fn run(self, command: &Command, publish: &mut impl FnMut(HandOff) -> Delivery) -> (Sent, Expected) {
         if let (Command::Visit(visit), Some(quarantined_client)) = (command, self.quarantined_client) {
             return self.visit(&quarantined_client, *visit);
         }
@@ -229,9 +230,9 @@ impl Both<'_> {
             Visit::Init { joins } => {
                 let answer = marker.init(server, &visitor, joins);
                 let word = |found| match found {
-                    Found::New => "new",
-                    Found::Changed => "changed",
-                    Found::Unchanged => "unchanged",
+                    InitResult::New => "new",
+                    InitResult::Changed => "changed",
+                    InitResult::Unchanged => "unchanged",
                 };
                 (
                     Sent::script(

@@ -2,7 +2,7 @@
 
 use super::expected::{Expected, refused_command};
 use super::step::Around;
-use fencelock_conformance::model::Heard;
+use fencelock_conformance::model::Delivery;
 use fencelock_testkit::Reply;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ impl Coverage {
         *self.0.entry(what.to_owned()).or_default() += times as u64;
     }
 
-    pub(super) fn hand_off(&mut self, heard: Heard) {
+    pub(super) fn hand_off(&mut self, heard: Delivery) {
         self.see(&format!("hand-off {heard:?}"), 1);
     }
 

@@ -11,7 +11,7 @@ use super::sent::{Mutant, Sent};
 use super::step::{self, Around, Step};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::script::SIDE;
-use fencelock_conformance::model::{CAP, HandOff, Heard, KeyModel, Marker, Server};
+use fencelock_conformance::model::{CAP, Delivery, HandOff, KeyModel, Marker, Server};
 use fencelock_core::{Ttl, side_key};
 use fencelock_testkit::Reply;
 
@@ -71,7 +71,7 @@ impl<'a> Differential<'a> {
             let mut publish = |message: HandOff| {
                 let heard = heard(around, &message);
                 coverage.hand_off(heard);
-                if heard == Heard::BySome {
+                if heard == Delivery::Received {
                     told.push((format!("c{}", message.channel.0), message.text(run_id, name)));
                 }
                 heard
@@ -141,12 +141,12 @@ impl<'a> Differential<'a> {
     }
 }
 
-fn heard(around: &Around, message: &HandOff) -> Heard {
+fn heard(around: &Around, message: &HandOff) -> Delivery {
     let reader = around.readers[usize::try_from(message.channel.0).unwrap()];
     match (around.publish_refused, reader) {
-        (true, _) => Heard::Refused,
-        (false, true) => Heard::BySome,
-        (false, false) => Heard::ByNone,
+        (true, _) => Delivery::Denied,
+        (false, true) => Delivery::Received,
+        (false, false) => Delivery::NoSubscriber,
     }
 }
 
@@ -165,9 +165,9 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
         Some(lock) => (lock.value.kind(), String::new()),
     };
     let fence = key.fence.map(|fence| fence.token.to_string()).unwrap_or_default();
-    let line = key.line.members.iter().flat_map(|(ticket, name)| [name.text(), ticket.to_string()]);
+    let line = key.queue.members.iter().flat_map(|(ticket, name)| [name.text(), ticket.to_string()]);
     let waiters = key.waiters.entries.iter().flat_map(|(name, entry)| [name.text(), entry.text()]);
-    let alive = key.lives.until_ms.iter().flat_map(|(name, until_ms)| [name.text(), until_ms.to_string()]);
+    let alive = key.deadlines.until_ms.iter().flat_map(|(name, until_ms)| [name.text(), until_ms.to_string()]);
     in_order(Reply::Array(vec![
         text(kind),
         text(&value),
@@ -175,11 +175,11 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
         text(&fence),
         pttl(key.fence.is_some(), key.fence.map(|fence| fence.expires_ms)),
         Reply::Array(line.map(Reply::Text).collect()),
-        pttl(!key.line.members.is_empty(), key.line.expires_ms),
+        pttl(!key.queue.members.is_empty(), key.queue.expires_ms),
         Reply::Array(waiters.map(Reply::Text).collect()),
         pttl(!key.waiters.entries.is_empty(), key.waiters.expires_ms),
         Reply::Array(alive.map(Reply::Text).collect()),
-        pttl(!key.lives.until_ms.is_empty(), key.lives.expires_ms),
+        pttl(!key.deadlines.until_ms.is_empty(), key.deadlines.expires_ms),
         Reply::Array(quarantined_client::fields(marker)),
         pttl(marker.written.is_some(), None),
     ]))

@@ -23,23 +23,23 @@ impl Expected {
         }
     }
 
-    pub(super) fn or_refused<T>(answer: Result<T, model::Refused>, reply: impl FnOnce(T) -> Reply) -> Self {
+    pub(super) fn or_refused<T>(answer: Result<T, model::ScriptError>, reply: impl FnOnce(T) -> Reply) -> Self {
         match answer {
             Ok(answer) => Self::Reply(reply(answer)),
             Err(refused) => Self::refused(refused),
         }
     }
 
-    pub(super) fn refused(refused: model::Refused) -> Self {
+    pub(super) fn refused(refused: model::ScriptError) -> Self {
         match refused {
-            model::Refused::NoMoreFences => Self::Error("the fencing token of this key has reached 2^53"),
-            model::Refused::Full => Self::Error("OOM"),
-            model::Refused::Time => Self::Error(refused_command()),
+            model::ScriptError::NoMoreFences => Self::Error("the fencing token of this key has reached 2^53"),
+            model::ScriptError::Full => Self::Error("OOM"),
+            model::ScriptError::Time => Self::Error(refused_command()),
         }
     }
 }
 
 /// What this server says of a command that a script may not use.
 pub(super) fn refused_command() -> &'static str {
-    ServerVersion::of_tests().map_or("no server says this", ServerVersion::says_of_a_refused_command)
+    ServerVersion::of_tests().map_or("no server says this", ServerVersion::denied_command_error)
 }

@@ -3,7 +3,7 @@
 use super::expected::Expected;
 use super::sent::Sent;
 use super::step::Foreign;
-use fencelock_conformance::model::{Done, KeyModel, Kind, OnlyIfFree, Refused, Server};
+use fencelock_conformance::model::{Done, KeyModel, Kind, OnlyIfFree, ScriptError, Server};
 use fencelock_core::side_key;
 use fencelock_testkit::Reply;
 
@@ -23,7 +23,7 @@ fn count(done: Done) -> Expected {
     Expected::Reply(Reply::Int(i64::from(done == Done::Yes)))
 }
 
-fn success(answer: Result<(), Refused>) -> Expected {
+fn success(answer: Result<(), ScriptError>) -> Expected {
     answer.map_or_else(Expected::refused, |()| Expected::Success)
 }
 
@@ -60,7 +60,7 @@ impl Foreign {
                 let (side, token, ttl) = (side_key(name, "fence"), token.to_string(), ttl_ms.to_string());
                 (Sent::plain(&["SET", &side, &token, "PX", &ttl]), success(answer))
             }
-            Self::PutInLine { ticket, name: who } => {
+            Self::PutInQueue { ticket, name: who } => {
                 let answer = key.put_in_line(server, *ticket, who.clone());
                 let words = ["ZADD", &side_key(name, "line"), &ticket.to_string(), &who.text()];
                 (Sent::plain(&words), success(answer))

@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 use crate::redis::quarantine::{ALONE, Quarantine};
-use fencelock_conformance::model::{Gate, Marker, Refusal, Server, Visitor};
+use fencelock_conformance::model::{Expectation, Gate, Marker, Refusal, Server};
 use fencelock_core::Ttl;
 use fencelock_testkit::Reply;
 use std::time::Duration;
@@ -74,8 +74,8 @@ impl QuarantinedClient {
         self.trust
     }
 
-    pub(super) fn visitor(&self, quarantine: &Quarantine) -> Visitor {
-        Visitor {
+    pub(super) fn visitor(&self, quarantine: &Quarantine) -> Expectation {
+        Expectation {
             epoch: self.epoch.into(),
             span_ms: u64::try_from(quarantine.span().as_millis()).unwrap(),
             quorum: quarantine.quorum.as_str().into(),

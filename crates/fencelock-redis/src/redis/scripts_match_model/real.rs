@@ -44,13 +44,13 @@ impl Real {
     pub(super) fn start(now_us: u64) -> Option<Self> {
         drop(redis_or_skip()?);
         let version = ServerVersion::of_tests()?;
-        if !version.goes_by_the_wall_clock() {
+        if !version.uses_only_the_wall_clock() {
             say_skipped(&format!("the clock of {version} cannot be held still"));
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
         let clock = WallClock::new(dir.path(), "clock").unwrap();
-        clock.stand_still_at(now_us).unwrap();
+        clock.stop_at(now_us).unwrap();
         let ear = ["--user", "ear", "on", "nopass", "~*", "&*", "+@all"];
         // A thread that waits until a time of a clock that stands still would never sleep.
         let threads = ["--jemalloc-bg-thread", "no"];
@@ -83,7 +83,7 @@ impl Real {
     }
 
     pub(super) fn become_so(&mut self, around: &Around, now_us: u64) {
-        self.clock.stand_still_at(now_us).unwrap();
+        self.clock.stop_at(now_us).unwrap();
         if around.restarts {
             self.server.restart_empty().unwrap();
             (self.client, self.ear, self.look) = Self::connect(&self.server);

@@ -3,7 +3,7 @@
 use super::quarantined_client::{QuarantinedClient, Visit};
 use super::rng::Rng;
 use fencelock_conformance::model::{
-    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Seen, Value, Waiter,
+    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Value, Waiter,
 };
 
 /// One moment of a key's trace: first the server changes, then a command runs.
@@ -83,7 +83,7 @@ pub(super) enum Command {
     /// Of what is there, or of something else.
     Evict {
         seen: Option<Value>,
-        kind: Seen,
+        kind: HoldKind,
         proposal: Token,
     },
     Foreign(Foreign),
@@ -110,7 +110,7 @@ pub(super) enum Foreign {
         token: Token,
         ttl_ms: u64,
     },
-    PutInLine {
+    PutInQueue {
         ticket: u64,
         name: Name,
     },
@@ -141,7 +141,7 @@ const WANTED: [u32; 7] = [1, 1, 2, 64, 1_000_000, 1_500_000, 2_500_000];
 const TTLS: [u64; 8] = [10, 11, 1000, 2999, 3000, 3001, 30_000, FENCE_TTL_MS];
 /// What a holder may believe in, up to whatever is there.
 const TOLD: [u64; 8] = [0, 0, 10, 1000, 3000, 30_000, FENCE_TTL_MS, u64::MAX >> 12];
-const KINDS_SEEN: [Seen; 4] = [Seen::Ours, Seen::Ours, Seen::Foreign, Seen::Endless];
+const HOLD_KINDS: [HoldKind; 4] = [HoldKind::Ours, HoldKind::Ours, HoldKind::Foreign, HoldKind::Endless];
 /// Foreign programs may ask for less than we do.
 const FOREIGN_TTLS: [u64; 6] = [1, 2, 10, 1000, 30_000, FENCE_TTL_MS + 5];
 const SPANS_US: [i64; 20] = [
@@ -249,7 +249,7 @@ fn foreign(rng: &mut Rng) -> Foreign {
             ]);
             Foreign::PutFence { token, ttl_ms: rng.pick(&FOREIGN_TTLS) }
         }
-        12 => Foreign::PutInLine { ticket: rng.below(3), name: name(rng) },
+        12 => Foreign::PutInQueue { ticket: rng.below(3), name: name(rng) },
         13..=15 => {
             let (name, entry) = named_entry(rng);
             Foreign::PutEntry { name, entry }
@@ -270,7 +270,7 @@ pub(super) fn of_quarantined_client(rng: &mut Rng) -> Command {
         10 if rng.percent(60) => Command::DeleteMarker,
         10 => Command::MarkerVersion(rng.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
         // Of whoever has the key: what a quarantine keeps from being handed over.
-        11..=13 => Command::Evict { seen: None, kind: rng.pick(&KINDS_SEEN), proposal: proposal(rng) },
+        11..=13 => Command::Evict { seen: None, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) },
         _ => command(rng),
     }
 }
@@ -300,7 +300,7 @@ pub(super) fn command(rng: &mut Rng) -> Command {
         },
         17 if rng.percent(80) => {
             let seen = if rng.percent(70) { None } else { Some(value(rng)) };
-            Command::Evict { seen, kind: rng.pick(&KINDS_SEEN), proposal: proposal(rng) }
+            Command::Evict { seen, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) }
         }
         17 => Command::Inspect,
         _ => Command::Foreign(foreign(rng)),
@@ -338,8 +338,8 @@ fn to_an_end(rng: &mut Rng, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
     let ends = [
         key.lock.as_ref().and_then(|lock| lock.expires_ms),
         key.fence.map(|fence| fence.expires_ms),
-        key.line.expires_ms,
-        key.lives.until_ms.values().next().copied(),
+        key.queue.expires_ms,
+        key.deadlines.until_ms.values().next().copied(),
     ];
     // Mostly the lock and the waiters: the others are far away.
     let end_us = ends[rng.pick(&[0, 0, 0, 3, 3, 3, 1, 2])]? * 1000;

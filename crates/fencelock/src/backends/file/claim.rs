@@ -10,20 +10,20 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// How often a lock that nobody has exclusively is tried before we believe that somebody shares it for good. With the
-/// pauses of [`pause`], about 33 ms: somebody who only looks may be interrupted while it looks.
+/// The number of attempts at a lock without an exclusive holder until it is assumed to be shared permanently. With the
+/// pauses of [`pause`] this takes about 33 ms: a process that probes the lock may be interrupted.
 const TRIES: u32 = 24;
 
-/// How often a locked file without a word of its holder is looked at: about 1.5 ms, many times what a holder needs from
-/// taking the lock to writing its record, or from its last word to letting go.
-const LOOKS: u32 = 5;
+/// The number of reads of a locked file without a record of its holder: about 1.5 ms, much longer than a holder needs
+/// to write its record after locking, or to unlock after its last write.
+const READS: u32 = 5;
 
-/// The state of a lock, as far as this process can tell.
+/// The state of a lock, as far as this process knows.
 #[derive(Debug)]
 pub(super) enum LockState {
     Free,
     Held(Box<Record>),
-    /// The kernel's lock is taken, and no record names the holder.
+    /// The file is locked, and no record names the holder.
     Foreign(Occupant),
 }
 
@@ -36,7 +36,7 @@ impl LockState {
         }
     }
 
-    /// Who has it, and since when, at `wall` microseconds.
+    /// The holder and the duration of the hold, at `wall` microseconds.
     fn occupied(self, wall: u64) -> Option<Occupied> {
         match self {
             Self::Held(record) => Some(record.holding(wall).into()),
@@ -51,21 +51,21 @@ fn pause(attempt: u32) {
 }
 
 impl File {
-    /// Takes the key, or says who has it.
+    /// Acquires the key, or returns the holder.
     ///
-    /// A refused exclusive lock proves nothing: somebody may only have looked. So the answer is "busy" only when a
-    /// shared lock was refused, too; else it is tried again.
+    /// A refused exclusive lock proves nothing: another process may only have probed it. So the answer is "busy" only if a
+    /// shared lock was refused too; otherwise the attempt is repeated.
     pub(super) fn try_claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let path = self.directory.file_of(&claim.key);
         for attempt in 0..TRIES {
             let seen = self.inspect_key(&claim.key)?;
             if matches!(seen, LockState::Foreign(_)) {
-                // It may be in the way because the file was too open.
+                // The file may be locked because its permissions were too open.
                 tighten_file(&path);
             }
             if let Some(occupied) = seen.occupied(self.clock.wall_micros()) {
                 if claim.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
-                    // It may have been let go between the look and the watch.
+                    // The lock may have been released between the probe and the watch.
                     continue;
                 }
                 return Ok(Acquire::Busy(occupied));
@@ -79,15 +79,15 @@ impl File {
         Ok(Acquire::Busy(Occupied::new(by, Expiry::Never)))
     }
 
-    /// Who has the key now.
+    /// The current holder of the key.
     pub(super) fn inspect_key(&self, key: &Key) -> Result<LockState, Unknown> {
         self.inspect_file(&self.directory.file_of(key), |record| record.key == *key)
     }
 
-    /// Who has the lock on this file now, if the record in it is one that belongs there.
+    /// The current holder of the lock on this file, if its record belongs to it.
     pub(super) fn inspect_file(&self, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<LockState, Unknown> {
-        for attempt in 0..LOOKS {
-            match probe(path).map_err(|error| self.io_error("look at", path, &error))? {
+        for attempt in 0..READS {
+            match probe(path).map_err(|error| self.io_error("inspect", path, &error))? {
                 Probe::Free => return Ok(LockState::Free),
                 Probe::Held(Ok(record)) if record.state == RecordState::Held && belongs(&record) => {
                     return Ok(LockState::Held(Box::new(record)));
@@ -103,7 +103,7 @@ impl File {
             Ok(Some(guard)) => guard,
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // The directory went away under us; the next try finds it again.
+                // The directory was deleted; the next attempt finds the new one.
                 self.directory.create()?;
                 return Ok(None);
             }
@@ -115,17 +115,17 @@ impl File {
         Ok(Some(tokens))
     }
 
-    /// The record of the new hold, and its tokens, above that of the last one. The record names the last of them.
+    /// The record of the new hold, and its tokens, above those of the previous hold. The record contains the last token.
     fn next_record(&self, guard: &FlockGuard, claim: &Claim, path: &Path) -> Result<(Record, TokenBlock), Unknown> {
         let previous = match guard.read().map_err(|error| self.io_error("read", path, &error))? {
             Ok(record) => record.fence.get(),
             Err(_) if guard.created => 0,
-            // Whoever made it comes after us.
+            // The process that created the file waits for this one.
             Err(_) if guard.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
             Err(Damage(why)) => {
                 tracing::warn!(
                     key = %claim.key, path = %path.display(), %why,
-                    "the record of the last hold is lost; the order of fencing tokens rests on the wall clock"
+                    "the record of the last hold is lost; the order of fencing tokens now depends on the wall clock"
                 );
                 0
             }
@@ -146,7 +146,7 @@ impl File {
     }
 }
 
-/// Whether a file is too young to have lost a record: its maker was overtaken before it had the lock. A power failure, which
+/// Whether a file is too new to have lost a record: another process locked it before its creator. A power failure, which
 /// does lose records, takes longer.
 fn is_new(born: u64, wall: u64) -> bool {
     born.abs_diff(wall) < 10_000_000
@@ -162,19 +162,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blank_file_is_new_for_ten_seconds_whichever_clock_is_ahead() {
+    fn an_empty_file_is_new_for_ten_seconds() {
         assert!(is_new(50_000_000, 59_999_999) && is_new(50_000_000, 40_000_001));
         assert!(!is_new(50_000_000, 60_000_000) && !is_new(u64::MAX, 0));
     }
 
     #[test]
-    fn a_file_that_somebody_made_and_did_not_write_is_blank_and_one_that_was_written_is_not() {
+    fn a_file_that_another_process_created_and_did_not_write_is_empty_and_one_that_was_written_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.lock");
         let made_by_another = std::fs::File::create(&path).unwrap();
         let guard = FlockGuard::take(&path).unwrap().unwrap();
         assert!(!guard.created);
-        // Not every file system keeps it.
+        // Not all file systems store it.
         if let Ok(born) = made_by_another.metadata().unwrap().created() {
             let since = born.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
             assert_eq!(guard.created_empty_at().map(u128::from), Some(since.as_micros()));

@@ -1,4 +1,4 @@
-//! What the promises of a lock directory rest on.
+//! Checks what the guarantees of a lock directory depend on.
 
 use super::File;
 use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
@@ -55,13 +55,13 @@ fn owner(directory: &Directory) -> Finding {
     let meta = match fs::metadata(directory.path()) {
         Ok(meta) => meta,
         Err(error) => {
-            return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "name another directory");
+            return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "use another directory");
         }
     };
     let (mode, user) = (meta.mode() & 0o7777, rustix::process::geteuid().as_raw());
     let text = format!("{path}, user {}, group {}, mode {mode:o}", meta.uid(), meta.gid());
     let (level, advice) = if meta.uid() != user && meta.uid() != 0 {
-        // The sticky bit does not keep the owner of a directory from it.
+        // The sticky bit does not restrict the owner of a directory.
         (Level::Warning, "its owner may delete a lock file while it is held: use a directory of this user or of root")
     } else if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
         (
@@ -76,7 +76,7 @@ fn owner(directory: &Directory) -> Finding {
     Finding::new(level, "directory", text, advice)
 }
 
-/// Files that can be locked by users who may not write to the directory. What this user owns is closed by its next lock.
+/// Files that users without write permission to the directory can lock. The next lock of a file of this user corrects it.
 fn exposed(directory: &Directory) -> Option<Finding> {
     let mut count = 0usize;
     let mut first = None;
@@ -101,7 +101,7 @@ fn access(directory: &Directory) -> Finding {
     }
 }
 
-/// Two openings of one file must exclude each other. The directory itself serves for it: nothing is left behind.
+/// Two open descriptions of one file must exclude each other. The directory itself is used, so no file is left.
 fn exclusion(directory: &Directory) -> Finding {
     let unclear = |error: io::Error| {
         Finding::new(Level::Note, "exclusion", format!("could not be tried on the directory itself: {error}"), "")
@@ -112,11 +112,11 @@ fn exclusion(directory: &Directory) -> Finding {
         Err(error) => return unclear(error),
     };
     match (flock::try_exclusive(&first), flock::try_exclusive(&second)) {
-        // A refusal of the first comes from another examination; it shows as well that locks exclude.
+        // A refusal of the first lock is caused by a concurrent check, and also shows that locks exclude each other.
         (Err(error), _) | (_, Err(error)) => unclear(error),
         (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
             let text = "two exclusive locks on one file were granted at once";
-            Finding::new(Level::Failure, "exclusion", text, "name a directory on a local file system")
+            Finding::new(Level::Failure, "exclusion", text, "use a directory on a local file system")
         }
         _ => Finding::fine("exclusion", "a second lock on a locked file is refused"),
     }
@@ -149,7 +149,7 @@ fn file_system(directory: &Directory) -> Option<Finding> {
         Reach::Local => Finding::fine("file system", format!("{name}: local")),
         Reach::Doubtful => {
             let text = format!("{name}: locks may not exclude other machines, and may hang while the server is away");
-            let advice = "name a directory on a local file system; between machines use redis:// or redlock://";
+            let advice = "use a directory on a local file system; between machines use redis:// or redlock://";
             Finding::new(Level::Warning, "file system", text, advice)
         }
     })
@@ -158,7 +158,7 @@ fn file_system(directory: &Directory) -> Option<Finding> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 enum Reach {
     Local,
-    /// Remote, or in the hands of a program that decides what a lock means.
+    /// Remote, or controlled by a program that defines the meaning of a lock.
     Doubtful,
 }
 
@@ -193,7 +193,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_fresh_directory_has_nothing_worth_a_warning() {
+    fn a_new_directory_has_no_warning() {
         let scratch = Scratch::new();
         let findings = File::open(scratch.path().join("locks")).unwrap().findings();
         assert!(findings.len() >= 5, "{findings:?}");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_where_anybody_may_delete_is_a_warning() {
+    fn a_directory_where_all_users_may_delete_files_is_a_warning() {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o777)).unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_as_the_documents_recommend_it_for_several_users_is_fine() {
+    fn the_documented_directory_for_several_users_has_no_warning() {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         for (mode, level) in [(0o3770, Level::Fine), (0o1770, Level::Note), (0o2770, Level::Warning)] {
@@ -225,11 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_another_user_is_a_warning_even_if_it_is_sticky() {
+    fn a_sticky_directory_of_another_user_is_a_warning() {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         if std::os::unix::fs::chown(scratch.path(), Some(12_345), None).is_err() {
-            // Only root may give a directory away, and what root has is trusted.
+            // Only root can change the owner of a directory, and a directory of root is trusted.
             return;
         }
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_too_many_may_lock_are_a_warning_until_their_owner_has_locked_them() {
+    fn files_with_open_permissions_are_a_warning_until_their_owner_has_locked_them() {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_for_a_group_is_as_the_documents_advise() {
+    fn the_documented_directory_for_a_group_has_no_warning() {
         let page = include_str!("../../../../../docs/en/file.md");
         let (_, after) = page.split_once("install -d -m ").unwrap();
         let mode = u32::from_str_radix(after.split(' ').next().unwrap(), 8).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_went_away_is_a_failure() {
+    fn a_deleted_directory_is_a_failure() {
         let scratch = Scratch::new();
         let path = scratch.path().join("locks");
         let file = File::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The directory of the lock files, and its troubles in words.
+//! The directory of the lock files, and the texts of its errors.
 
 use super::name::file_name;
 use fencelock_core::{Fault, Key, Unknown};
@@ -9,17 +9,17 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What we create is for our user alone: whoever may write here can delete a lock file from under its holder.
+/// New directories are private to the user: a user who may write here can delete a lock file while it is held.
 const PRIVATE: u32 = 0o700;
 
-/// Others than the owner may write; and, if so, the bit that keeps them from deleting what is not theirs.
+/// Other users may write; and the bit that prevents them from deleting files of other owners.
 pub(super) const GROUP_WRITE: u32 = 0o020;
 pub(super) const OTHERS_WRITE: u32 = 0o022;
 pub(super) const STICKY: u32 = 0o1000;
 
 const NO_LOCK_FILE: &str = "a lock file is a regular file with one name: remove what is there";
 
-/// A directory that existed, and could be read and written, when it was opened.
+/// A directory that existed, and was readable and writable, when it was opened.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn open(path: PathBuf) -> Result<Self, Unknown> {
-        // A relative path would become another directory when the process changes its own.
+        // A relative path would change its meaning if the process changes its current directory.
         let absolute = std::path::absolute(&path);
         let mut directory = Self { path };
         let resolved = absolute.map_err(|error| directory.unknown("cannot resolve this path", &error));
@@ -50,7 +50,7 @@ impl Directory {
         self.path.join(file_name(key))
     }
 
-    /// Creates it with all that leads there, if it is missing.
+    /// Creates the directory and its parents, if missing.
     pub(super) fn create(&self) -> Result<(), Unknown> {
         if fs::metadata(&self.path).is_ok_and(|meta| meta.is_dir()) {
             return Ok(());
@@ -59,7 +59,7 @@ impl Directory {
         created.map_err(|error| self.unknown("cannot create this directory", &error))
     }
 
-    /// Reads and writes are asked of the kernel, not tried: a try would leave something behind.
+    /// Asks the kernel for the permissions; an attempt to write would leave a file.
     pub(super) fn check_access(&self) -> Result<(), Unknown> {
         let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::accessat(CWD, &self.path, access, AtFlags::EACCESS)
@@ -68,39 +68,37 @@ impl Directory {
         Ok(())
     }
 
-    /// The words of the operating system, and what to do.
+    /// The error of the operating system, and the remedy.
     pub(super) fn unknown(&self, what: &str, error: &io::Error) -> Unknown {
         let (fault, advice) = match error.kind() {
             ErrorKind::PermissionDenied => {
-                (Fault::Denied, "give this user read and write access to it and its files, or name another directory")
+                (Fault::Denied, "give this user read and write access to it and its files, or use another directory")
             }
-            ErrorKind::ReadOnlyFilesystem => {
-                (Fault::Denied, "the file system is read-only: name a directory that can be written")
-            }
+            ErrorKind::ReadOnlyFilesystem => (Fault::Denied, "the file system is read-only: use a writable directory"),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                (Fault::Full, "make room there; a lock needs one block")
+                (Fault::Full, "free some space; a lock needs one block")
             }
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                (Fault::Other, "something else than a directory is there: remove it, or name another directory")
+                (Fault::Other, "the path is not a directory: remove it, or use another directory")
             }
-            // Waiting would not make it one; somebody has put it there.
+            // The path was created by another program, so a later attempt would fail too.
             ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Denied, NO_LOCK_FILE),
             _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => (Fault::Denied, NO_LOCK_FILE),
             ErrorKind::TimedOut => (Fault::Timeout, "the file server does not answer"),
             ErrorKind::StaleNetworkFileHandle | ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
                 (Fault::Unreachable, "the file server is not reachable")
             }
-            _ => (Fault::Other, "name another directory"),
+            _ => (Fault::Other, "use another directory"),
         };
         Unknown::new(self.name(), fault, format!("{what}: {error}; {advice}"))
     }
 }
 
-/// `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place for everybody; created and checked.
+/// `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist; created and checked.
 ///
-/// It must be the same for a user's shells, cron jobs and services, or they would not exclude each other. So no
-/// variable of the environment names it: `XDG_RUNTIME_DIR` is there in a login session and not in a cron job, and goes
-/// away with the last session; `TMPDIR` is whatever somebody set.
+/// The directory must be the same for the shells, cron jobs and services of a user, which otherwise would not exclude each
+/// other. So it depends on no environment variable: `XDG_RUNTIME_DIR` exists in a login session and not in a cron job, and
+/// is removed with the last session; `TMPDIR` may have any value.
 pub(super) fn default_dir() -> Result<PathBuf, Unknown> {
     let uid = rustix::process::geteuid().as_raw();
     let everybodys = |dir: &&str| {
@@ -110,7 +108,7 @@ pub(super) fn default_dir() -> Result<PathBuf, Unknown> {
     private_dir(Path::new(parent).join(format!("fencelock-{uid}")))
 }
 
-/// Creates a directory in a place where anybody may have been first, and refuses it unless it is ours alone.
+/// Creates a directory in a world-writable place, and rejects it unless it is private to this user.
 fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
     let directory = Directory { path };
     match DirBuilder::new().mode(PRIVATE).create(&directory.path) {
@@ -123,7 +121,7 @@ fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
         .map_err(|error| directory.unknown("cannot check the default directory for locks", &error))?;
     let uid = rustix::process::geteuid().as_raw();
     let trouble = if meta.is_symlink() {
-        "it is a symbolic link, which somebody else may turn elsewhere".to_owned()
+        "it is a symbolic link, whose target another user may change".to_owned()
     } else if !meta.is_dir() {
         "it is not a directory".to_owned()
     } else if meta.uid() != uid {
@@ -152,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn a_default_directory_is_created_for_its_user_alone() {
+    fn a_default_directory_is_private_to_its_user() {
         let scratch = Scratch::new();
         let path = private_dir(scratch.path().join("locks")).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
-        assert_eq!(private_dir(path.clone()).unwrap(), path, "the second time it is found");
+        assert_eq!(private_dir(path.clone()).unwrap(), path, "the existing directory is used");
     }
 
     #[test]
-    fn a_default_directory_that_is_a_link_is_refused() {
+    fn a_default_directory_that_is_a_link_is_rejected() {
         let scratch = Scratch::new();
         let link = scratch.path().join("link");
         symlink(scratch.path(), &link).unwrap();
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_directory_that_others_may_write_is_refused_unless_sticky() {
+    fn a_default_directory_writable_by_others_is_rejected_unless_sticky() {
         let scratch = Scratch::new();
         let path = scratch.path().join("open");
         fs::create_dir(&path).unwrap();
@@ -179,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn a_default_directory_of_another_user_is_refused() {
+    fn a_default_directory_of_another_user_is_rejected() {
         let scratch = Scratch::new();
         let path = scratch.path().join("theirs");
         fs::create_dir(&path).unwrap();
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
-            // Only root may give a directory away; but then the root directory is not ours, either.
+            // Only root can change the owner of a directory; for other users, the root directory belongs to another user.
             assert!(refusal(PathBuf::from("/")).contains("belongs to user 0"));
             return;
         }

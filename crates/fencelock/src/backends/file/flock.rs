@@ -1,15 +1,15 @@
-//! flock(2), which `std::fs::File` has only since Rust 1.89.
+//! flock(2), which `std::fs::File` supports only since Rust 1.89.
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 
-/// What became of an attempt that does not wait.
+/// The result of an attempt that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TryLock {
     Locked,
-    /// Somebody else has a lock that excludes this one.
+    /// Another process has a conflicting lock.
     Refused,
 }
 

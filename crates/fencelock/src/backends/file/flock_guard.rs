@@ -1,4 +1,4 @@
-//! The kernel's lock on one lock file, and a probe for the lock of another process.
+//! The kernel lock on one lock file, and a probe for the lock of another process.
 
 use super::flock;
 use super::permission;
@@ -9,33 +9,33 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// How often a record is read until two readings agree; a write of one line is far shorter than that.
+/// The maximum number of reads of a record until two agree; writing one line is much shorter.
 const READINGS: u32 = 8;
 
-/// An exclusive lock on a lock file that its path named when it was taken. Dropping it lets go.
+/// An exclusive lock on a lock file that its path referred to at that time. Dropping it unlocks.
 ///
-/// The file is open for writing, so the kernel reports its end to whoever watches the directory, whatever ended it.
+/// The file is open for writing, so the kernel reports its close to watchers of the directory, whatever the cause.
 #[derive(Debug)]
 pub(super) struct FlockGuard {
     file: fs::File,
     path: PathBuf,
     inode: (u64, u64),
     pid: u32,
-    /// This very call created the file: there is no earlier record to miss.
+    /// This call has created the file, so there is no earlier record.
     pub(super) created: bool,
 }
 
-/// The state of a lock file, found by a short shared lock.
+/// The state of a lock file, determined by a short shared lock.
 #[derive(Debug)]
 pub(super) enum Probe {
-    /// No exclusive lock, or no file at all.
+    /// No exclusive lock, or no file.
     Free,
-    /// Somebody has the exclusive lock; the record may still be that of an earlier holder.
+    /// Another process has the exclusive lock; the record may still be that of an earlier holder.
     Held(Result<Record, Damage>),
 }
 
 impl FlockGuard {
-    /// Takes the lock, creating the file if it is missing; `None` if anybody has a lock on it, or just replaced it.
+    /// Acquires the lock, and creates the file if it is missing; `None` if the file is locked, or was just replaced.
     pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
@@ -48,7 +48,7 @@ impl FlockGuard {
         Ok(guard.is_in_place()?.then_some(guard))
     }
 
-    /// Whether the path still names the file that is locked. If not, the next one to come locks another file.
+    /// Whether the path still refers to the locked file. Otherwise the next process locks another file.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
         match fs::symlink_metadata(&self.path) {
             Ok(meta) => Ok((meta.dev(), meta.ino()) == self.inode),
@@ -62,15 +62,15 @@ impl FlockGuard {
         Ok(Record::from_bytes(&first_bytes(&self.file)?))
     }
 
-    /// When the file was made, if nobody has written to it yet, in microseconds of the wall clock; `None` also where the file
-    /// system does not know.
+    /// When the file was created, if it is still empty, in microseconds of the wall clock; `None` also if the file
+    /// system does not store it.
     pub(super) fn created_empty_at(&self) -> Option<u64> {
         let meta = self.file.metadata().ok().filter(|meta| meta.len() == 0)?;
         let since = meta.created().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         u64::try_from(since.as_micros()).ok()
     }
 
-    /// Writes the record over the old one, in one piece.
+    /// Replaces the record in one write.
     pub(super) fn write(&self, record: &Record) -> io::Result<()> {
         let line = record.to_line();
         let length = line.len() as u64;
@@ -81,7 +81,7 @@ impl FlockGuard {
         Ok(())
     }
 
-    /// Unlocks at once, even if a child between fork and exec has a copy of the file for a moment.
+    /// Unlocks immediately, even if a child between fork and exec has a copy of the descriptor for a moment.
     pub(super) fn unlock(&self) -> io::Result<()> {
         flock::unlock(&self.file)
     }
@@ -89,18 +89,18 @@ impl FlockGuard {
 
 impl Drop for FlockGuard {
     fn drop(&mut self) {
-        // A forked child has a copy of this value; the lock is its parent's.
+        // A forked child has a copy of this value; the lock belongs to its parent.
         if self.pid == std::process::id() {
             let _ = self.unlock();
         }
     }
 }
 
-/// Looks whether anybody has the lock, by asking for a shared one and giving it back.
+/// Probes for an exclusive lock with a short shared lock.
 ///
-/// It is the only look that is right everywhere: `/proc/locks` hides the locks of other containers and numbers devices
-/// its own way on btrfs. While it lasts, an exclusive lock is refused; so nobody may answer "busy" because of a refused
-/// exclusive lock, only because of a refused shared one. The file is opened for reading, which wakes no watcher.
+/// No other check is correct everywhere: `/proc/locks` hides the locks of other containers, and numbers devices
+/// differently on btrfs. During the probe, an exclusive lock is refused, so "busy" must not follow from a refused
+/// exclusive lock, only from a refused shared one. The file is opened for reading, which wakes no watcher.
 pub(super) fn probe(path: &Path) -> io::Result<Probe> {
     let file = match options().read(true).open(path) {
         Ok(file) => file,
@@ -114,14 +114,14 @@ pub(super) fn probe(path: &Path) -> io::Result<Probe> {
     }
 }
 
-/// Keeps those from locking the file who may not write to the directory, if that can be done. What is locked stays locked.
+/// Prevents users without write permission to the directory from locking the file, if possible. Existing locks stay.
 pub(super) fn tighten_file(path: &Path) {
     if let Ok(file) = options().read(true).open(path) {
         let _ = permission::tighten(&file, path);
     }
 }
 
-/// Neither follows a link that somebody planted, nor waits for the other end of a pipe.
+/// Does not follow symbolic links, and does not wait for the other end of a pipe.
 fn options() -> OpenOptions {
     use rustix::fs::OFlags;
     let mut options = OpenOptions::new();
@@ -129,9 +129,9 @@ fn options() -> OpenOptions {
     options
 }
 
-/// `None` if the file came or went in between.
+/// `None` if the file was created or deleted concurrently.
 ///
-/// It is never opened with `O_CREAT` once it is there: in a sticky directory like `/tmp`, Linux refuses that for files
+/// An existing file is never opened with `O_CREAT`: in a sticky directory like `/tmp`, Linux refuses that for files
 /// of other users (`fs.protected_regular`).
 fn open_or_create(path: &Path) -> io::Result<Option<(fs::File, bool)>> {
     match options().read(true).write(true).open(path) {
@@ -149,7 +149,7 @@ fn open_or_create(path: &Path) -> io::Result<Option<(fs::File, bool)>> {
     }
 }
 
-/// Reads beside a holder that may be writing: until two readings agree.
+/// Reads while a holder may write: until two reads agree.
 fn read_settled(file: &fs::File) -> io::Result<Result<Record, Damage>> {
     let mut last = first_bytes(file)?;
     for _ in 0..READINGS {
@@ -162,7 +162,7 @@ fn read_settled(file: &fs::File) -> io::Result<Result<Record, Damage>> {
     Ok(Record::from_bytes(&last))
 }
 
-/// The file system gives a regular file's bytes in one go, as many as there are.
+/// A regular file returns all its bytes in one read.
 fn first_bytes(file: &fs::File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; LONGEST];
     let length = loop {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn letting_go_frees_the_lock_even_if_the_file_has_been_inherited() {
+    fn unlocking_frees_the_lock_even_if_the_file_was_inherited() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         let guard = FlockGuard::take(&path).unwrap().unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_its_place_is_an_error_and_nobody_waits_for_its_other_end() {
+    fn a_pipe_in_its_place_is_an_immediate_error() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
@@ -282,11 +282,11 @@ mod tests {
         assert!(probe(&path).is_err());
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         fs::remove_file(&elsewhere).unwrap();
-        assert!(FlockGuard::take(&path).unwrap().is_some(), "it has one name again");
+        assert!(FlockGuard::take(&path).unwrap().is_some(), "the file has a single name again");
     }
 
     #[test]
-    fn a_shorter_record_leaves_nothing_of_a_longer_one() {
+    fn a_shorter_record_replaces_a_longer_one() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         fs::write(&path, "x".repeat(9000)).unwrap();

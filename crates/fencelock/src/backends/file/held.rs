@@ -19,7 +19,7 @@ impl File {
         self.try_claim(claim)
     }
 
-    /// A hold that ended before the watch began is not reported, so this inspects the key again.
+    /// The end of a hold before the watch started is not reported, so this inspects the key again.
     pub(super) fn watch_for_end(&self, key: &Key) -> Result<(), Unknown> {
         self.watch.subscribe(key);
         if matches!(self.inspect_key(key)?, LockState::Free) {
@@ -50,20 +50,20 @@ impl File {
         Ok(self.inspect_key(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
     }
 
-    /// The lock decides, not the record: it is released even if the record cannot be written.
+    /// The kernel lock decides, not the record: it is released even if the record cannot be written.
     fn unlock(&self, key: &Key, hold: &HeldFile) -> Result<(), Unknown> {
         if let Err(error) = hold.guard.write(&hold.record.freed()) {
             let directory = self.directory.name();
-            tracing::warn!(%key, %directory, %error, "the release could not be noted in the lock file");
+            tracing::warn!(%key, %directory, %error, "cannot record the release in the lock file");
         }
         hold.guard.unlock().map_err(|error| self.io_error("unlock", &self.directory.file_of(key), &error))
     }
 
-    /// This process's hold of a key, if its file is still the one that others would lock.
+    /// The hold of this process, if its file is still the one that other processes would lock.
     fn held_here(&self, key: &Key) -> Result<Option<Arc<HeldFile>>, Unknown> {
         let Some(hold) = self.table.get(key) else { return Ok(None) };
         let in_place = hold.guard.is_in_place();
-        if in_place.map_err(|error| self.io_error("look at", &self.directory.file_of(key), &error))? {
+        if in_place.map_err(|error| self.io_error("inspect", &self.directory.file_of(key), &error))? {
             return Ok(Some(hold));
         }
         if self.table.remove(key, &hold.record.holder.id).is_some() {

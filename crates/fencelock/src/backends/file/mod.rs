@@ -1,27 +1,27 @@
 //! Locks among the processes of one machine: one file a key, and the kernel's lock on it.
 //!
 //! # How it works
-//! The lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file stays for ever; deleting it
-//! would let two processes lock two files of one name. In it is one line about the last hold: the holder, its process,
-//! and its fencing token, so that tokens grow from hold to hold, whichever process takes them. The kernel alone says
-//! whether the key is held; the line says by whom.
+//! The lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file is never deleted, because
+//! two processes could then lock two files of one name. It contains one line about the last hold: the holder, its process,
+//! and its fencing token, so that tokens increase from hold to hold in all processes. The kernel decides
+//! whether the key is held; the line names the holder.
 //!
-//! A holder that crashes, even by `kill -9`, is freed by the kernel, at once: there is no lease, and no renewal. On
-//! Linux, other processes' waiters are woken by inotify when the holder's file is closed by any process; elsewhere
+//! When a holder crashes, even by `kill -9`, the kernel releases its lock immediately: there is no lease, and no renewal. On
+//! Linux, waiters of other processes are woken by inotify when any process closes the file of the holder; elsewhere
 //! they poll.
 //!
-//! # What it does not promise
-//! - **A deleted or replaced lock file** (a cleaner of temporary files) takes the lock away: the next process locks the
-//!   new file. The holder learns it from its next renewal, so holds are worth renewing although they do not expire.
+//! # Limits
+//! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
+//!   new file. The holder detects it at its next renewal, so renewals are useful although holds do not expire.
 //! - **Network file systems**: whether their locks exclude other machines depends on the server, its protocol and its
-//!   options. Every call here works on files at once and does not give way to other tasks: microseconds on a local
-//!   disk, but as long as the server is away on a hard NFS mount. Use a local directory.
-//! - **After a power failure or a full disk** the line may be lost. Then the next fencing token is the wall clock's,
-//!   greater than all before unless the clock was set back since.
-//! - **Fork**: a child that is forked without `exec` has a copy of the open files, and while it lives the kernel keeps
-//!   its parent's locks. The child itself holds nothing: in it, its parent's keys answer "busy". Programs started with
+//!   options. Every call blocks on file operations and does not yield to other tasks: microseconds on a local
+//!   disk, but as long as the server is unreachable on a hard NFS mount. Use a local directory.
+//! - **After a power failure or a full disk**, the line may be lost. Then the next fencing token is the time of the wall clock,
+//!   greater than all earlier tokens unless the clock was set back.
+//! - **Fork**: a child that is forked without `exec` has a copy of the open files, and while it lives, the kernel keeps
+//!   the locks of its parent. The child itself holds no lock: in it, the keys of its parent are busy. Programs started with
 //!   `exec` inherit nothing.
-//! - **Small directories**: every key that was ever locked keeps its file. Use names of things, not of requests.
+//! - **Small directories**: every key that was ever locked keeps its file. Use keys for resources, not for requests.
 //! - **First come, first served** among processes: the first claim after a release gets the key.
 
 mod claim;
@@ -55,9 +55,9 @@ use std::sync::Arc;
 use table::HoldTable;
 use watch::Watch;
 
-/// Locks among the processes of one machine, freed by the kernel when their holder ends.
+/// Locks of processes on one machine, released by the kernel when their holder exits.
 ///
-/// No service and no runtime is needed. A hold lasts until it is released or its process ends; it never expires.
+/// It needs no service and no runtime. A hold lasts until it is released or its process exits; it never expires.
 ///
 /// ```
 /// use fencelock::backends::File;
@@ -79,25 +79,25 @@ pub struct File {
 }
 
 impl File {
-    /// The locks of this directory, which is created if it is missing, for this user alone (mode 0700).
+    /// The locks of this directory, which is created if it is missing, private to this user (mode 0700).
     ///
-    /// A relative path is made absolute here, and [`Backend::name`] shows it so: two processes that name `locks` from
-    /// different working directories have two places.
+    /// A relative path is made absolute, as [`Backend::name`] shows: two processes that use `locks` in
+    /// different working directories use two directories.
     ///
-    /// To share locks among users, create the directory yourself: lock files can be used by whoever may write to it, and by
-    /// nobody else, unless the umask of the process that creates them keeps them for its user.
+    /// To share locks among users, create the directory yourself: users who may write to it can use its lock files, and
+    /// no other users, unless the umask of the process that creates a file makes it private.
     ///
     /// # Errors
-    /// [`Unknown`] if the directory cannot be created, read and written, with the words of the operating system and
-    /// what to do; it is permanent if access is denied or the file system is read-only.
+    /// [`Unknown`] if the directory cannot be created, read and written, with the error of the operating system and
+    /// the remedy; it is permanent if access is denied or the file system is read-only.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Unknown> {
         Self::open_with_clock(dir, Arc::new(BootClock))
     }
 
-    /// The same with another clock. Only its wall time is used: for fencing tokens, and for how long a key is held.
+    /// Opens a directory with another clock. Only its wall time is used: for fencing tokens, and for the duration of holds.
     ///
     /// # Errors
-    /// As [`File::open`].
+    /// See [`File::open`].
     pub fn open_with_clock(dir: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, Unknown> {
         let directory = Directory::open(dir.into())?;
         let listeners = Arc::<Listeners>::default();
@@ -105,15 +105,15 @@ impl File {
         Ok(Self { directory, clock, table: HoldTable::new(), listeners, watch })
     }
 
-    /// This user's own lock directory: `fencelock-<uid>` in `/run/lock`, or in `/tmp` where there is no such place;
-    /// created for this user alone if it is missing.
+    /// The lock directory of this user: `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist;
+    /// created private to this user if it is missing.
     ///
-    /// It is the same for a user's shells, cron jobs and services, so that they exclude each other. Jobs of different
-    /// users that must exclude each other name a directory of their own.
+    /// It is the same for the shells, cron jobs and services of a user, so that they exclude each other. Jobs of different
+    /// users that must exclude each other need a common directory.
     ///
     /// # Errors
     /// [`Unknown`], permanently, if the directory is a symbolic link, belongs to another user, or can be changed by
-    /// others: somebody may have been there first.
+    /// other users, who may have created it.
     pub fn default_dir() -> Result<PathBuf, Unknown> {
         directory::default_dir()
     }

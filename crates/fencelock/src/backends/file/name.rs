@@ -1,23 +1,23 @@
-//! From a key to the name of its lock file.
+//! Converts a key to the name of its lock file.
 
 use fencelock_core::Key;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// What every lock file ends with.
+/// The extension of lock files.
 pub(super) const SUFFIX: &str = ".lock";
 
-/// Most file systems end a name at 255 bytes; the rest is left for the suffix and for tools that add their own.
+/// Most file systems limit a name to 255 bytes; the rest is reserved for the extension and for tools that add their own.
 const LONGEST: usize = 200;
 /// How much of a long key stays readable before its checksum.
 const PREFIX: usize = 120;
 
-/// The name of the file that stands for `key`: readable, and of no other key.
+/// The unique, readable file name of `key`.
 ///
-/// Lowercase letters, digits and `.` `_` `-` stand for themselves, an uppercase letter is written `+` and its lowercase
-/// form, every other byte `%` and two lowercase digits. So names differ on a file system that ignores case, too, and
-/// need no Unicode rules. A leading dot is written `%2e`: no name is hidden, none is `.` or `..`. What would be longer
-/// than 200 bytes is cut and gets `~` and its SHA-256; no shorter name has a `~`.
+/// Lowercase letters, digits and `.` `_` `-` are unchanged, an uppercase letter is written as `+` and its lowercase
+/// form, every other byte as `%` and two lowercase digits. So names also differ on a file system that ignores case, and
+/// need no Unicode rules. A leading dot is written `%2e`: no name is hidden, or is `.` or `..`. A name longer
+/// than 200 bytes is truncated and gets `~` and its SHA-256; no shorter name contains `~`.
 pub(super) fn file_name(key: &Key) -> String {
     let mut name = String::with_capacity(key.as_str().len() + SUFFIX.len());
     let mut cut = 0;
@@ -40,7 +40,7 @@ pub(super) fn file_name(key: &Key) -> String {
     name + SUFFIX
 }
 
-/// The key of a lock file; `None` for other files, and for a long key, of which the name has only a checksum.
+/// The key of a lock file; `None` for other files, and for a long key, whose name contains only a checksum.
 pub(super) fn key_of(file_name: &str) -> Option<Key> {
     let mut rest = file_name.strip_suffix(SUFFIX)?.as_bytes();
     let mut key = Vec::with_capacity(rest.len());
@@ -57,7 +57,7 @@ pub(super) fn key_of(file_name: &str) -> Option<Key> {
         rest = tail;
     }
     let key = Key::new(String::from_utf8(key).ok()?).ok()?;
-    // Whatever is not written exactly as we would write it is not ours.
+    // A name in a non-canonical form is not a lock file.
     (self::file_name(&key) == file_name).then_some(key)
 }
 
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_have_no_key() {
+    fn other_files_have_no_key() {
         for name in ["", ".lock", "orders", "Orders.lock", "a%2.lock", "a%2F.lock", "%61.lock", "a+.lock", "+1.lock"] {
             assert_eq!(key_of(name), None, "{name}");
         }
     }
 
-    /// Short and long keys, out of few characters so that near misses are common.
+    /// Short and long keys with few different characters, so that similar keys are common.
     fn keys() -> impl Strategy<Value = String> {
         prop_oneof!["[aA.%+~2e/]{1,5}", "\\PC{1,60}", "[aA~]{195,205}", "[a%]{60,70}"]
     }

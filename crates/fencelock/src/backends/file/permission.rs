@@ -1,33 +1,33 @@
-//! Who else may open a lock file. Whoever can open it, if only for reading, can lock it, and so keep everybody else out.
+//! The permissions of lock files. A user who can open a lock file, even only for reading, can lock it and block all others.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Reading and writing, for the group and for all others.
+/// Reading and writing, for the group and for others.
 const GROUP: u32 = 0o060;
 const OTHERS: u32 = 0o006;
 
-/// In a directory with it new files have the directory's group.
+/// New files in a directory with this bit have the group of the directory.
 pub(super) const SETGID: u32 = 0o2000;
 
-/// The most that a file of the group `gid` may allow in this directory: to the group and to others what they may do to the
-/// directory itself. Whoever may only look into it must not be able to lock.
+/// The maximum permissions of a file of the group `gid` in this directory: the group and others may do what they may do to the
+/// directory itself. A user with read permission only must not be able to lock.
 fn most(directory: &Metadata, gid: u32) -> u32 {
     let mode = directory.mode();
     let others = if mode & 0o002 == 0 { 0 } else { OTHERS };
-    // A file of another group would let that group in, unless nobody but those of the directory gets there at all.
+    // A file of another group would admit that group, unless only users of the directory can reach it.
     let is_of_group = gid == directory.gid() || mode & 0o001 == 0 || others != 0;
     let group = if mode & 0o020 != 0 && is_of_group { GROUP } else { 0 };
     0o600 | group | others
 }
 
-/// Creates a lock file, and fails if there is one.
+/// Creates a lock file, and fails if it exists.
 ///
-/// It is shared with those who may write to the directory, unless the umask takes reading from them: so 077 keeps it for its
-/// user alone, and the usual 022 does not lock the others of a shared directory out. At no moment is it more open than
-/// in the end.
+/// Users who may write to the directory can use it, unless the umask removes read permission: so 077 makes it private
+/// to its user, and the usual 022 does not exclude the other users of a shared directory. The file never has more permissions
+/// than at the end.
 pub(super) fn create(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let directory = path.parent().map(fs::metadata).transpose()?;
     let group_of_new = |directory: &Metadata| {
@@ -36,7 +36,7 @@ pub(super) fn create(options: &mut OpenOptions, path: &Path) -> io::Result<File>
     };
     let mode = directory.as_ref().map_or(0o600, |directory| most(directory, group_of_new(directory)));
     let file = options.mode(mode).create_new(true).open(path)?;
-    // The umask has taken its part by now.
+    // The umask has been applied.
     let meta = file.metadata()?;
     let left = meta.mode() & 0o777;
     let most = directory.map_or(0o600, |directory| most(&directory, meta.gid()));
@@ -50,13 +50,13 @@ pub(super) fn create(options: &mut OpenOptions, path: &Path) -> io::Result<File>
     Ok(file)
 }
 
-/// The permissions that a lock file has beyond the most that its directory allows; 0 if there are none, or if it cannot be told.
+/// The permissions of a lock file beyond the maximum for its directory; 0 if there are none, or if they are unknown.
 pub(super) fn excess(path: &Path, meta: &Metadata) -> u32 {
     let Some(Ok(directory)) = path.parent().map(fs::metadata) else { return 0 };
     meta.mode() & 0o077 & !most(&directory, meta.gid())
 }
 
-/// Takes what is too much from a file that is there already. Only its owner can; `doctor` shows the others.
+/// Removes excess permissions from an existing file. Only its owner can; `doctor` reports the other files.
 pub(super) fn tighten(file: &File, path: &Path) -> io::Result<()> {
     let meta = file.metadata()?;
     let excess = excess(path, &meta);
@@ -74,8 +74,8 @@ pub(super) fn tighten(file: &File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A lock file is a regular file with one name: a second one, elsewhere, would lead out of this directory, and what is written
-/// here would change a file there.
+/// A lock file is a regular file with one name: a second name could be outside of this directory, and writing
+/// here would change that file.
 pub(super) fn check_plain(meta: &Metadata) -> io::Result<()> {
     if !meta.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
@@ -99,7 +99,7 @@ mod tests {
         create(OpenOptions::new().read(true).write(true), path).unwrap()
     }
 
-    /// The umask of this test is the usual one, which takes nobody's reading.
+    /// The umask of this test is the usual one, which removes no read permission.
     #[test]
     fn a_file_is_open_to_those_who_may_write_to_the_directory_and_to_nobody_else() {
         let scratch = Scratch::new();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_too_open_is_closed_by_its_owner() {
+    fn excess_permissions_are_removed_by_the_owner() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         for (directory, before, after) in [(0o755, 0o644, 0o600), (0o2775, 0o664, 0o660), (0o1777, 0o666, 0o666)] {

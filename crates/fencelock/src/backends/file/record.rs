@@ -1,16 +1,16 @@
-//! What is written inside a lock file: one line of JSON, for the next holder's fence and for people.
+//! The content of a lock file: one line of JSON, for the next fence and for people.
 
 use fencelock_core::{Expiry, FencingToken, Holder, HolderInfo, Holding, Key, Occupant, Owner};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// No record is longer: a key has at most 512 bytes, an owner is cut, and JSON at most doubles them.
+/// The maximum length of a record: a key has at most 512 bytes, an owner is truncated, and JSON at most doubles them.
 pub(super) const LONGEST: usize = 4096;
 
-/// Longer owners than [`Owner::new`] makes may come from elsewhere; people need no more of them.
+/// Other programs may write longer owners than [`Owner::new`] allows; they are truncated.
 const OWNER_LONGEST: usize = 1024;
 
-/// Whether the record's holder still wanted the lock when it was written. The kernel knows whether it has it.
+/// Whether the holder still held the lock when it wrote the record. The kernel decides whether it does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RecordState {
@@ -27,15 +27,15 @@ pub(super) struct Record {
     pub(super) fence: FencingToken,
     /// The wall clock at the grant, in microseconds.
     pub(super) since: u64,
-    /// The holder's process, as its own process namespace numbers it.
+    /// The process id of the holder, in its own process namespace.
     pub(super) pid: u32,
 }
 
-/// A record that cannot be used; the text says why.
+/// An unusable record; the text gives the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Damage(pub(super) String);
 
-/// The line as it is written. `state` comes first and both states are as long, so that a release rewrites one word.
+/// The line as written. `state` comes first and both states have the same length, so that a release rewrites one word.
 #[derive(Serialize, Deserialize)]
 struct RecordLine {
     state: RecordState,
@@ -48,7 +48,7 @@ struct RecordLine {
 }
 
 impl Record {
-    /// The line, with its line break.
+    /// The line, with its line end.
     pub(super) fn to_line(&self) -> String {
         let owner = self.holder.owner.as_str();
         let line = RecordLine {
@@ -60,11 +60,11 @@ impl Record {
             pid: self.pid,
             holder: self.holder.id.to_string(),
         };
-        // A struct of numbers and text always has a JSON form.
+        // Serialization of numbers and text does not fail.
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     }
 
-    /// Reads the first line. What follows it is the tail of a longer record that is being overwritten.
+    /// Parses the first line. The rest is the tail of a longer record that is being overwritten.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
         let damage = |what: &str| Damage(what.to_owned());
         if bytes.is_empty() {
@@ -75,8 +75,8 @@ impl Record {
         let bad = |error: fencelock_core::Invalid| Damage(error.to_string());
         let fence = FencingToken::new(line.fence).map_err(bad)?;
         if fence.get() == FencingToken::MAX {
-            // No clock proposes it for two centuries, and no fence could follow it: the key would be stuck for ever.
-            return Err(damage("its fence is the last number there is"));
+            // No clock proposes it for two centuries, and no fence could follow, so the key would be unusable.
+            return Err(damage("its fence is the greatest number"));
         }
         Ok(Self {
             state: line.state,
@@ -88,7 +88,7 @@ impl Record {
         })
     }
 
-    /// The same hold, given up.
+    /// The same hold, released.
     pub(super) fn freed(&self) -> Self {
         Self { state: RecordState::Free, ..self.clone() }
     }
@@ -137,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_changes_no_length() {
+    fn a_release_does_not_change_the_length() {
         assert_eq!(record().freed().to_line().len(), record().to_line().len());
     }
 
     #[test]
-    fn the_tail_of_a_longer_record_does_not_matter() {
+    fn the_tail_of_a_longer_record_is_ignored() {
         let line = record().to_line() + "44\",\"fence\":1}\n";
         assert_eq!(Record::from_bytes(line.as_bytes()), Ok(record()));
     }
@@ -158,21 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_fence_of_all_counts_as_damage() {
+    fn the_greatest_fence_is_damage() {
         let line = record().to_line().replace("1780000000000000", &FencingToken::MAX.to_string());
         assert!(Record::from_bytes(line.as_bytes()).is_err());
     }
 
     proptest! {
         #[test]
-        fn a_cut_record_is_damage_and_no_panic(cut in 0usize..200) {
+        fn a_truncated_record_is_damage(cut in 0usize..200) {
             let line = record().to_line();
             let cut = cut.min(line.len() - 1);
             prop_assert!(Record::from_bytes(&line.as_bytes()[..cut]).is_err());
         }
 
         #[test]
-        fn garbage_is_damage_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn invalid_bytes_are_damage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(Record::from_bytes(&bytes).is_err());
         }
     }

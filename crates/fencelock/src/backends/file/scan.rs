@@ -1,4 +1,4 @@
-//! Who holds what, seen from any process.
+//! Lists the holders of all keys.
 
 use super::File;
 use super::claim::LockState;
@@ -7,15 +7,15 @@ use super::record::Record;
 use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
 use std::{fs, io};
 
-/// So many files that cannot be looked at are named; anybody who may write to the directory can make more.
+/// The number of unreadable files that are named in the log; other users of the directory may create more.
 const NAMED: usize = 5;
 
-/// What there is in a directory.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) files: usize,
     pub(super) held: Vec<Holding>,
-    /// Files that could not be looked at, and why the first of them could not.
+    /// The number of unreadable files, and the reasons for the first of them.
     pub(super) skipped: usize,
     pub(super) reasons: Vec<Unknown>,
 }
@@ -28,7 +28,7 @@ impl Scan {
         }
     }
 
-    /// The holds; a warning tells of what is not among them.
+    /// The holds; a warning reports skipped files.
     pub(super) fn into_held(self) -> Vec<Holding> {
         for why in &self.reasons {
             tracing::warn!("skipped: {why}");
@@ -48,9 +48,9 @@ impl File {
         }
     }
 
-    /// How many lock files there are, and what is held of them. A foreign lock on a file whose key can be read from
-    /// nowhere is left out: there is no name to give it. A file that cannot be looked at, such as a link that somebody
-    /// planted, hides itself and no other.
+    /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key
+    /// is omitted, because it has no name. An unreadable file, such as a symbolic link, hides
+    /// only itself.
     pub(super) fn scan(&self) -> Result<Scan, Unknown> {
         let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
         let mut survey = Scan::default();

@@ -16,14 +16,14 @@ impl Scheme for FileScheme {
         Box::pin(async move { Ok(Arc::new(File::open(directory(url)?)?) as _) })
     }
 
-    /// A lock file is never removed while anybody may use it, so those of a run are in a directory that nobody else uses.
+    /// A lock file is never deleted while it may be in use, so the files of a run are in a separate directory.
     fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
         let directory = directory(url)?.join(run);
         Ok(BenchSite::new(format!("file:{}", directory.display())).with_directory(directory))
     }
 }
 
-/// `DIR` of `file:DIR`, and of `file:///DIR` as others write it.
+/// `DIR` of `file:DIR`, and of `file:///DIR`.
 fn directory(url: &str) -> Result<PathBuf, Invalid> {
     let rest = url.strip_prefix("file:").unwrap_or(url);
     let directory = rest.strip_prefix("//").unwrap_or(rest);

@@ -1,4 +1,4 @@
-//! A directory for one test, removed with it.
+//! A temporary directory for one test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -6,14 +6,14 @@ use fencelock_core::{HolderId, Key};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One hold: the open, locked file, and what is written in it.
+/// A hold: the open, locked file, and its record.
 #[derive(Debug)]
 pub(super) struct HeldFile {
     pub(super) record: Record,
     pub(super) guard: FlockGuard,
 }
 
-/// At most one hold a key. Its mutex is never kept over a file operation.
+/// At most one hold per key. The mutex is not held during file operations.
 #[derive(Debug)]
 pub(super) struct HoldTable(Mutex<HeldFiles>);
 
@@ -35,11 +35,11 @@ impl HoldTable {
     pub(super) fn insert(&self, hold: HeldFile) {
         let key = hold.record.key.clone();
         let before = self.holds().by_key.insert(key, Arc::new(hold));
-        // Its file was replaced, or the kernel would not have given us another; it is closed outside the mutex.
+        // Its file was replaced, or the kernel would have refused the lock; it is closed outside of the mutex.
         drop(before);
     }
 
-    /// Takes the hold out, if it is still this holder's.
+    /// Removes the hold, if it still belongs to this holder.
     pub(super) fn remove(&self, key: &Key, holder: &HolderId) -> Option<Arc<HeldFile>> {
         let mut holds = self.holds();
         if holds.by_key.get(key).is_some_and(|hold| hold.record.holder.id == *holder) {
@@ -48,7 +48,7 @@ impl HoldTable {
         None
     }
 
-    /// A forked child begins with an empty table: the locks are its parent's, and it closes its copies of the files.
+    /// A forked child starts with an empty table: the locks belong to its parent, and the child closes its copies of the files.
     fn holds(&self) -> MutexGuard<'_, HeldFiles> {
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = std::process::id();

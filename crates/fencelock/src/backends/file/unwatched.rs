@@ -1,4 +1,4 @@
-//! Where the kernel has no inotify: waiters poll.
+//! Without inotify, waiters poll.
 
 use super::directory::Directory;
 use fencelock_core::{Key, Listeners};
@@ -13,7 +13,7 @@ impl Watch {
         Self
     }
 
-    #[expect(clippy::unused_self, reason = "the same form as where there is something to watch")]
+    #[expect(clippy::unused_self, reason = "the same signature as with inotify")]
     pub(super) fn subscribe(&self, _: &Key) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Tells waiting tasks when a lock file is let go by another process. A hint: without it, they poll.
+//! Notifies waiting tasks when another process releases a lock file. This is a hint: without it, they poll.
 
 use super::directory::Directory;
 use super::flock_guard::{Probe, probe};
@@ -15,21 +15,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// When a file is looked at again after its close was reported and it was still locked: the kernel reports the close of
-/// a dead holder's file just before it frees the lock.
+/// The delays of further probes after a close was reported and the file was still locked: the kernel reports the close of
+/// the file of a dead holder just before it releases the lock.
 const PROBE_DELAYS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
 
-/// The keys that somebody here waits for, by file name; `None` while no thread watches. A key is told once, then
-/// whoever still waits asks anew.
+/// The keys with waiters in this process, by file name; `None` while no thread watches. Each subscription is notified once,
+/// then the waiters subscribe again.
 type Subscriptions = Arc<Mutex<Option<HashMap<String, Key>>>>;
 
-/// One background thread, from the first claim that waits until this value is dropped.
+/// A background thread, from the first waiting claim until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     directory: Directory,
     listeners: Arc<Listeners>,
     subscriptions: Subscriptions,
-    /// The thread ends when this end of its pipe does.
+    /// The thread ends when this end of its pipe is closed.
     stop: Mutex<Option<PipeWriter>>,
 }
 
@@ -38,10 +38,10 @@ impl Watch {
         Self { directory, listeners, subscriptions: Subscriptions::default(), stop: Mutex::default() }
     }
 
-    /// From now on, the next end of a hold of this key is told. Whether that is new: then what ended just before was
-    /// not told, and the caller should look once more.
+    /// Subscribes to the next end of a hold of this key. Returns whether the subscription is new: then an earlier end was
+    /// not reported, and the caller should check again.
     pub(super) fn subscribe(&self, key: &Key) -> bool {
-        // One at a time, so that nobody starts a second thread.
+        // The mutex ensures that only one thread starts.
         let mut stop = lock(&self.stop);
         if let Some(subscriptions) = &mut *lock(&self.subscriptions) {
             return subscriptions.insert(file_name(key), key.clone()).is_none();
@@ -69,14 +69,14 @@ impl Watch {
             subscriptions: self.subscriptions.clone(),
             pending: HashMap::new(),
         };
-        // From here on the watcher takes it back when it ends, even if it never begins.
+        // From here on, the watcher clears it when it ends, even if it never starts.
         *lock(&self.subscriptions) = Some(HashMap::from([(file_name(key), key.clone())]));
         thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
         Ok(stopper)
     }
 }
 
-/// Whether the kernel can watch this directory for us.
+/// Whether the kernel can watch this directory.
 pub(super) fn watched(directory: &Directory) -> io::Result<OwnedFd> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let events = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::MOVE;
@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the thread owns.
+/// The state of the thread.
 struct Watcher {
     inotify: OwnedFd,
     stop: PipeReader,
@@ -99,19 +99,19 @@ struct Watcher {
     pending: HashMap<String, PendingProbe>,
 }
 
-/// A wanted file whose close was reported.
+/// A subscribed file whose close was reported.
 struct PendingProbe {
     attempts: usize,
     due: Moment,
 }
 
-/// What is to be done after a wait, or after an event.
+/// The next step after a wait or an event.
 #[derive(PartialEq, Eq)]
 enum Next {
     GoOn,
-    /// The owner of this thread is gone.
+    /// The owner of this thread was dropped.
     Stop,
-    /// The directory is gone, and nothing more will be told of it.
+    /// The directory was deleted, and no more events follow.
     Lost,
 }
 
@@ -124,7 +124,7 @@ impl Watcher {
             }
         };
         let listeners = self.listeners.clone();
-        // Whoever is told that the watch is lost starts a new one, so this one must have ended first.
+        // A listener may start a new watch when it is notified, so this one must have ended.
         drop(self);
         if last == Next::Lost {
             listeners.send(&Event::Reset);
@@ -138,11 +138,11 @@ impl Watcher {
         }
     }
 
-    /// Until something happened or a look is due.
+    /// Waits for an event or for the next probe.
     fn wait(&self) -> Next {
         let now = BootClock.now();
         let timeout = self.pending.values().map(|file| file.due.since(now)).min();
-        // A span of a few milliseconds always fits.
+        // A duration of a few milliseconds always fits.
         let timeout = timeout.and_then(|span| Timespec::try_from(span).ok());
         let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
@@ -185,7 +185,7 @@ impl Watcher {
         Next::GoOn
     }
 
-    /// A lock file was deleted or moved: its holder has lost it, and a waiter may have it.
+    /// A lock file was deleted or moved: its holder has lost the lock, and a waiter may acquire it.
     fn replaced(&self, name: &str) {
         let key = take_subscription(&self.subscriptions, name);
         if let Some(key) = key.or_else(|| key_of(name)) {
@@ -214,14 +214,14 @@ impl Watcher {
     }
 }
 
-/// A dead watch must not look alive, even if a listener panicked.
+/// Clears the subscriptions, even if a listener panicked.
 impl Drop for Watcher {
     fn drop(&mut self) {
         *lock(&self.subscriptions) = None;
     }
 }
 
-/// The key, if somebody waits for it. Removes the subscription, and releases the mutex first: the listener may subscribe again.
+/// The key, if there is a subscription. Removes it, and releases the mutex first: the listener may subscribe again.
 fn take_subscription(subscriptions: &Subscriptions, name: &str) -> Option<Key> {
     lock(subscriptions).as_mut().and_then(|subscriptions| subscriptions.remove(name))
 }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_freed_after_its_close_was_reported_is_told_at_a_later_look() {
+    fn a_file_that_is_unlocked_after_its_close_is_reported_by_a_later_prok() {
         let scratch = Scratch::new();
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
         let (key, listeners, recorder) =
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_stays_locked_is_looked_at_four_times() {
+    fn a_file_that_stays_locked_is_probed_four_times() {
         let scratch = Scratch::new();
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
         let key = Key::new("k").unwrap();
@@ -290,6 +290,6 @@ mod tests {
             watcher.probe_pending();
         }
         assert!(watcher.pending.is_empty());
-        assert!(lock(&subscriptions).as_ref().unwrap().contains_key(&file_name(&key)), "it is still waited for");
+        assert!(lock(&subscriptions).as_ref().unwrap().contains_key(&file_name(&key)), "the subscription still exists");
     }
 }

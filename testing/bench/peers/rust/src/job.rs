@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// What a worker is told.
+/// The job of a worker.
 #[derive(Debug, Deserialize)]
 pub struct Job {
     pub url: String,
@@ -20,7 +20,7 @@ impl Job {
     }
 }
 
-/// What it tells.
+/// The result of a worker.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Log {
     pub(crate) tasks: Vec<Share>,

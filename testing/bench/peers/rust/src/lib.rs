@@ -1,4 +1,4 @@
-//! What the runners in Rust have in common: one tokio task for each task of the job; `../README.md` says what a worker does.
+//! The common parts of the runners in Rust: one tokio task for each task of the job; `../README.md` describes a worker.
 #![forbid(unsafe_code)]
 
 mod job;
@@ -21,15 +21,15 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// A lock library.
 pub trait Locks: Send + Sync + 'static {
-    /// A lock that is held.
+    /// A held lock.
     type Held: Send;
-    /// Waits as the library waits.
+    /// Acquires a lock, and waits like the library does.
     fn acquire(&self, key: &str, ttl: Duration) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
-    /// Gives one back.
+    /// Releases a lock.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// What the program does, for its arguments and the library that `connect` makes.
+/// Runs the program with its arguments and the library that `connect` returns.
 pub fn run<L, F>(name: &str, connect: impl FnOnce(String) -> F) -> ExitCode
 where
     L: Locks,
@@ -41,7 +41,7 @@ where
     }
     let done = tokio::runtime::Runtime::new().map_err(Failure::from).and_then(|runtime| {
         let done = runtime.block_on(work(connect));
-        // Who still waits does not keep the process.
+        // Waiting tasks do not delay the exit.
         runtime.shutdown_background();
         done
     });
@@ -71,7 +71,7 @@ async fn work<L: Locks, F: Future<Output = Result<L, Failure>>>(
     let running: Vec<_> =
         tasks.iter().map(|task| tokio::spawn(Arc::clone(task).run(Arc::clone(&locks), server.clone()))).collect();
     if job.is_sale() {
-        // What has begun to be sold has to be sold; and it may be over before its time.
+        // A started sale must be completed; it may also end early.
         let patience = end + Duration::from_secs(5);
         for task in running {
             if timeout_at(patience.into(), task).await.is_err() {
@@ -85,10 +85,10 @@ async fn work<L: Locks, F: Future<Output = Result<L, Failure>>>(
     Ok(())
 }
 
-/// A connection with the settings that the client has by itself.
+/// A connection with the default settings of the client.
 ///
 /// # Errors
-/// If there is no server at this URL.
+/// If no server is reachable at this URL.
 pub async fn connection(url: &str) -> Result<MultiplexedConnection, Failure> {
     Ok(Client::open(url)?.get_multiplexed_async_connection().await?)
 }
@@ -99,7 +99,7 @@ fn say(line: &str) -> std::io::Result<()> {
     output.flush()
 }
 
-/// As the lock file has it.
+/// The version in the lock file.
 fn version(name: &str) -> String {
     let of = |package: &str| {
         let entry = format!("name = \"{package}\"\nversion = \"");

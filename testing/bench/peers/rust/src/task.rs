@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Takes and gives back locks until the end.
+/// Acquires and releases locks until the end.
 pub(crate) struct Task {
     job: Arc<Job>,
     number: u32,
     counted: Instant,
     end: Instant,
-    /// The log may be made while it is in the midst of its last turn.
+    /// The log may be created during the last iteration.
     so_far: Mutex<SoFar>,
 }
 
@@ -46,7 +46,7 @@ impl Task {
         }
     }
 
-    /// Whether to go on.
+    /// Returns whether to continue.
     async fn turn<L: Locks>(&self, locks: &L, server: &mut MultiplexedConnection) -> Result<bool, Failure> {
         let key = self.key();
         let asked = Instant::now();
@@ -72,7 +72,7 @@ impl Task {
         }
     }
 
-    /// Whether there was something left. Only the lock keeps others from selling between the reading and the writing.
+    /// Returns whether an item was left. Only the lock prevents other sales between reading and writing.
     async fn sell(&self, key: &str, server: &mut MultiplexedConnection) -> Result<bool, Failure> {
         let stock: i64 = server.get(format!("{key}:stock")).await?;
         if stock > 0 {
@@ -103,7 +103,7 @@ pub(crate) fn log_of(tasks: &[Arc<Task>]) -> Log {
     log
 }
 
-/// To three digits.
+/// Rounds to three digits.
 fn rounded(micros: u64) -> u64 {
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(2));
     micros.saturating_add(unit / 2) / unit * unit

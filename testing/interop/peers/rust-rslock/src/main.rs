@@ -1,7 +1,7 @@
 //! fencelock-peer-rslock PORT...
 //!
-//! rslock, behind the lines that every peer understands; testing/interop/src/lib.rs lists them. It does not tell whether
-//! what it unlocks was still its own.
+//! rslock with the protocol of all peers; see testing/interop/src/lib.rs. It does not report whether
+//! the lock that it releases was still its own.
 
 use redis::Client;
 use rslock::{Lock, LockError, LockManager};
@@ -52,7 +52,7 @@ impl Peer {
                 Ok("deleted")
             }
             ["count", key, ttl, file, times] => self.count_up(key, ttl, file, times.parse()?).await,
-            _ => Err("no such words".into()),
+            _ => Err("unknown request".into()),
         }
     }
 
@@ -72,16 +72,16 @@ impl Peer {
     }
 
     async fn unlock(&mut self) -> Said {
-        let lock = self.held.take().ok_or("nothing is held")?;
+        let lock = self.held.take().ok_or("no lock is held")?;
         self.locks.unlock(&lock).await;
         Ok("done")
     }
 
-    /// Reads a number, takes its time, writes the next one: only a lock keeps others from doing so meanwhile.
+    /// Reads a number, waits, and writes the next one: only a lock prevents lost updates.
     async fn count_up(&mut self, key: &str, ttl: &str, file: &str, times: u32) -> Said {
         for done in 0..times {
             if self.acquire(key, ttl, Duration::from_secs(60)).await? != "held" {
-                return Err(format!("no turn within a minute, after {done}").into());
+                return Err(format!("no lock within a minute, after {done}").into());
             }
             let seen: u32 = fs::read_to_string(file).await?.trim().parse().unwrap_or(0);
             sleep(Duration::from_millis(1)).await;

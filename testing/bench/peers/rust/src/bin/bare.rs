@@ -1,6 +1,6 @@
 //! bare [version]
 //!
-//! The `redis` client with the two commands that everybody writes, and nothing else: `SET NX PX`, asked again each 100 ms, and a
+//! The `redis` client with the two usual commands: `SET NX PX`, retried every 100 ms, and a
 //! script that compares and deletes.
 
 use fencelock_runners::{Failure, Locks, connection, run};
@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// As long as redis-py's.
+/// The interval of redis-py.
 const PAUSE: Duration = Duration::from_millis(100);
 
 struct Bare {

@@ -1,6 +1,6 @@
 //! rslock [version]
 //!
-//! rslock's `acquire`, which waits for as long as it takes: three tries with random pauses of up to 200 ms, over and over.
+//! `acquire` of rslock, which waits without limit: three attempts with random pauses of up to 200 ms, repeated.
 
 use fencelock_runners::{Failure, Locks, run};
 use rslock::{LockGuard, LockManager};

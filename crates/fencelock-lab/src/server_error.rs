@@ -1,10 +1,10 @@
 //! What went wrong with a server.
 
-use crate::words::Lang;
+use crate::lang::Lang;
 use redis::RedisError;
 
 /// For people.
-pub(crate) fn trouble(error: &RedisError, lang: Lang) -> String {
+pub(crate) fn server_error(error: &RedisError, lang: Lang) -> String {
     match (error.is_io_error(), lang) {
         (true, Lang::En) => format!("cannot reach the server: {error}"),
         (true, Lang::Zh) => format!("连不上服务器：{error}"),

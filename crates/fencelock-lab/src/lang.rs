@@ -1,6 +1,6 @@
-//! Two languages.
+//! The two languages of the output.
 
-/// The language of what is written for people.
+/// The language of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lang {
     /// English.
@@ -11,7 +11,7 @@ pub enum Lang {
 }
 
 impl Lang {
-    /// One of the two.
+    /// Returns the argument of this language.
     pub fn pick<T>(self, en: T, zh: T) -> T {
         match self {
             Self::En => en,
@@ -28,12 +28,12 @@ pub struct Text {
 }
 
 impl Text {
-    /// The same in both languages.
+    /// A text with its English and its Chinese version.
     pub const fn new(en: &'static str, zh: &'static str) -> Self {
         Self { en, zh }
     }
 
-    /// The text in one of them.
+    /// The text in this language.
     pub const fn get(self, lang: Lang) -> &'static str {
         match lang {
             Lang::En => self.en,

@@ -1,17 +1,17 @@
-//! One run from its first to its last line.
+//! A complete run.
 
 use crate::Failure;
 use crate::checker::{Verdict, check};
 use crate::control::{self, Control};
 use crate::fault::Fault;
-use crate::foreign::Foreigner;
-use crate::form::Form;
+use crate::foreign::ForeignClient;
 use crate::history::{History, Line, Op};
+use crate::nemesis::Nemesis;
 use crate::nodes::Nodes;
 use crate::plan::{Plan, Step};
 use crate::recorder::{self, Recorder, micros, now};
 use crate::resource;
-use crate::stage::Stage;
+use crate::topology::Topology;
 use crate::worker::Job;
 use crate::workers::Workers;
 use fastrand::Rng;
@@ -21,66 +21,66 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a run is to be.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The schedule follows from it.
+    /// The seed of the schedule.
     pub seed: u64,
-    /// What the locks live on.
-    pub form: Form,
-    /// How long to go on with rounds of faults. A round that has begun is ended; there is at least one.
+    /// The servers of the locks.
+    pub topology: Topology,
+    /// The minimum length. A started round of faults is completed; there is at least one.
     pub length: Duration,
-    /// Processes that take locks.
+    /// The number of worker processes.
     pub workers: usize,
-    /// Tasks in each.
+    /// The number of tasks in each.
     pub tasks: usize,
-    /// Keys that they share.
+    /// The number of shared keys.
     pub keys: usize,
-    /// The TTL of their locks.
+    /// The TTL of the locks.
     pub ttl: Duration,
-    /// The program that a worker is.
+    /// The program of a worker.
     pub program: PathBuf,
 }
 
 impl Settings {
-    /// The usual run of this seed with this program.
+    /// The default run with this seed and program.
     pub fn new(seed: u64, program: &Path) -> Self {
         let ttl = Duration::from_secs(1);
         let program = program.to_owned();
-        Self { seed, form: Form::Single, length: Duration::ZERO, workers: 3, tasks: 6, keys: 3, ttl, program }
+        Self { seed, topology: Topology::Single, length: Duration::ZERO, workers: 3, tasks: 6, keys: 3, ttl, program }
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// Everything that happened.
+    /// All recorded events.
     pub history: History,
-    /// What the checker thinks of it.
+    /// The result of the checker.
     pub verdict: Verdict,
 }
 
-/// The line of waiters, a loaded machine and the leases of those that have just died.
+/// Time for the queue, a busy machine and the leases of clients that have just died.
 const SLACK: Duration = Duration::from_secs(8);
-/// How long to wait for clients to do what they do now and then.
+/// The time limit for random events of the clients.
 const PATIENCE: Duration = Duration::from_secs(20);
 const DISMISSAL: Duration = Duration::from_secs(30);
 
-/// Does everything, and checks it. Nothing is left running.
+/// Runs everything, and checks the history. No process is left.
 ///
 /// # Errors
-/// If the run itself failed: a server that did not start, a worker that died of itself. What the locks did is in the
+/// If the run failed: a server did not start, or a worker exited by itself. The behaviour of the locks is in the
 /// verdict.
 pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let dir = tempfile::Builder::new().prefix("fencelock-chaos-").tempdir()?;
     let histories = dir.path().join("histories");
     std::fs::create_dir(&histories)?;
-    let recorder = Arc::new(Recorder::new(&histories.join("conductor.jsonl"))?);
-    let mut nodes = Nodes::start(dir.path(), settings.form)?;
+    let recorder = Arc::new(Recorder::new(&histories.join("run.jsonl"))?);
+    let mut nodes = Nodes::start(dir.path(), settings.topology)?;
     let resource = resource::serve()?;
-    let trusting = nodes.url(settings.form.trusting());
+    let trusting = nodes.url(settings.topology.trusting());
     Control { url: &trusting, nodes: &mut nodes, recorder: &recorder, resource }.run()?;
-    // They begin with whole servers and whole clocks.
+    // Controls start with healthy servers and correct clocks.
     for node in &mut nodes.all {
         node.machine.server.restart_empty()?;
     }
@@ -91,10 +91,10 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     Ok(Run { history, verdict })
 }
 
-/// Once, at the beginning, somebody says that the servers have forgotten nothing.
+/// Declares once, at the start, that the servers have lost no data.
 fn trust(settings: &Settings, nodes: &Nodes) -> Result<(), Failure> {
-    let url = nodes.url(&settings.form.options(settings.ttl));
-    if settings.form.has_quarantine() {
+    let url = nodes.url(&settings.topology.options(settings.ttl));
+    if settings.topology.has_quarantine() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(init(&url, true))?;
     }
@@ -110,7 +110,7 @@ fn perform(
     recorder: Arc<Recorder>,
 ) -> Result<(), Failure> {
     let keys: Vec<String> = (0..settings.keys).map(|number| format!("key-{number}")).collect();
-    let url = nodes.url(&settings.form.options(settings.ttl));
+    let url = nodes.url(&settings.topology.options(settings.ttl));
     let ttl_ms = u64::try_from(settings.ttl.as_millis())?;
     let job = Job {
         name: String::new(),
@@ -127,107 +127,108 @@ fn perform(
     for what in expected(settings) {
         recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
     }
-    let foreign = nodes.all.iter().map(|node| node.door.clone()).collect();
+    let foreign = nodes.all.iter().map(|node| node.direct_access.clone()).collect();
     let workers = Workers::spawn(&settings.program, histories, job, settings.workers)?;
     let rng = Rng::with_seed(settings.seed ^ 0xf0);
-    let foreigner = Foreigner::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
-    let mut stage = Stage { form: settings.form, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
+    let foreigner = ForeignClient::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
+    let mut nemesis =
+        Nemesis { topology: settings.topology, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
     let client = Client::connect(&url)?;
-    let plan = Plan::new(settings.seed, settings.form, settings.workers);
+    let plan = Plan::new(settings.seed, settings.topology, settings.workers);
     let (began, mut plan) = (now(), plan);
     loop {
-        for step in plan.by_ref().take(settings.form.faults().len()) {
+        for step in plan.by_ref().take(settings.topology.faults().len()) {
             std::thread::sleep(step.peace);
-            stage.play(&step)?;
-            recover(settings, &stage, &client, &step);
+            nemesis.inject(&step)?;
+            recover(settings, &nemesis, &client, &step);
         }
         if Duration::from_micros(now() - began) >= settings.length {
             break;
         }
     }
-    linger(settings, &stage)?;
+    await_expected(settings, &nemesis)?;
     drop(foreigner);
-    finish(settings, stage, client)
+    finish(settings, nemesis, client)
 }
 
-/// What must be seen, or the run was too kind.
+/// The events that must be observed for a valid run.
 fn expected(settings: &Settings) -> Vec<&'static str> {
     let always = ["busy", "renewed by the watchdog", "a foreign hold", "a hold past its lease"];
     let always = always.into_iter().chain([
         "a write was refused",
         "a late write was refused",
-        "a doctor who warned of eviction",
+        "a doctor that warned of eviction",
     ]);
     let always = always.chain(["a lease passed on within a process"]);
-    let always = always.chain(settings.form.has_quarantine().then_some("quarantine hit"));
-    // Where there is one server only, whoever asks hears of it.
-    let is_heard = settings.form == Form::Replica;
-    let always = always.chain(is_heard.then_some("a claim refused in quarantine"));
-    let all = always.chain(settings.form.faults().into_iter().filter_map(Fault::proof));
-    // With one node of several gone, nobody notices: that is what they are for.
-    all.filter(|what| !settings.form.is_quorum() || *what != "unreachable").collect()
+    let always = always.chain(settings.topology.has_quarantine().then_some("quarantine hit"));
+    // With a single server, every client observes the quarantine.
+    let is_observed = settings.topology == Topology::Replica;
+    let always = always.chain(is_observed.then_some("a claim refused in quarantine"));
+    let all = always.chain(settings.topology.faults().into_iter().filter_map(Fault::proof));
+    // A quorum hides the loss of a minority of its nodes.
+    all.filter(|what| !settings.topology.is_quorum() || *what != "unreachable").collect()
 }
 
-/// The clients decide by rng what they do. On a slow machine they may not have thrown everything yet.
-fn linger(settings: &Settings, stage: &Stage) -> Result<(), Failure> {
+/// The clients choose their actions at random. On a slow machine some may not have occurred yet.
+fn await_expected(settings: &Settings, nemesis: &Nemesis) -> Result<(), Failure> {
     let until = now() + micros(PATIENCE);
     for what in expected(settings) {
-        while !stage.workers.has_seen(what)? && now() < until {
+        while !nemesis.workers.has_seen(what)? && now() < until {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
     Ok(())
 }
 
-/// All is whole: each key must be granted to somebody soon. Whoever asks for it here stands in line like all others.
-fn recover(settings: &Settings, stage: &Stage, client: &Client, step: &Step) {
+/// After the end of a fault, each key must be granted soon. This client waits in the queue like all others.
+fn recover(settings: &Settings, nemesis: &Nemesis, client: &Client, step: &Step) {
     let mut bound = 3 * settings.ttl + SLACK;
     if matches!(step.fault, Fault::ClockForward | Fault::ClockBack) {
-        bound += stage.jump();
+        bound += nemesis.jump();
     }
     let healed = now();
-    bound += Duration::from_micros(stage.whole_at_us.saturating_sub(healed));
-    for key in &stage.keys {
-        let mut line = Line::new("conductor", key, Op::Heal, healed, healed).what(step.fault.name());
+    bound += Duration::from_micros(nemesis.whole_at_us.saturating_sub(healed));
+    for key in &nemesis.keys {
+        let mut line = Line::new("run", key, Op::Heal, healed, healed).what(step.fault.name());
         line.bound_us = Some(micros(bound));
-        stage.recorder.note(&line);
+        nemesis.recorder.note(&line);
     }
     std::thread::scope(|scope| {
-        for key in &stage.keys {
-            scope.spawn(|| probe(settings, stage, client, key, bound));
+        for key in &nemesis.keys {
+            scope.spawn(|| probe(settings, nemesis, client, key, bound));
         }
     });
-    // A token given under a wrong clock may lie ahead by as much as the clock did. Until the time has come there, a server
-    // that forgets could give it again: this is the one thing that only a quorum survives.
+    // A token granted under a wrong clock may be as far ahead as the clock was. Until that time has come, a server
+    // that loses its data could grant it again: only a quorum tolerates this.
     if matches!(step.fault, Fault::ClockForward) {
-        std::thread::sleep(stage.jump());
+        std::thread::sleep(nemesis.jump());
     }
 }
 
-fn probe(settings: &Settings, stage: &Stage, client: &Client, key: &str, bound: Duration) {
+fn probe(settings: &Settings, nemesis: &Nemesis, client: &Client, key: &str, bound: Duration) {
     let invoke_us = now();
     let Ok(guard) = client.lock(key).ttl(settings.ttl).wait(bound).acquire() else { return };
     let at = now();
     let until = at.saturating_add(micros(guard.remaining()));
     let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
-    let mut line = Line::new("conductor", key, Op::Acquire, invoke_us, at).hold(&holder, fence);
+    let mut line = Line::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence);
     line.valid_until_us = Some(until);
     line.ttl_us = Some(micros(settings.ttl));
-    stage.recorder.note(&line);
+    nemesis.recorder.note(&line);
     let invoke_us = now();
-    // If the answer is lost the lease ends it, and until then it counts as held up to here only.
+    // If the reply is lost, the lease expires, and until then it counts as held only up to here.
     let _ = guard.release();
-    stage.recorder.note(&Line::new("conductor", key, Op::Release, invoke_us, now()).hold(&holder, fence));
+    nemesis.recorder.note(&Line::new("run", key, Op::Release, invoke_us, now()).hold(&holder, fence));
 }
 
-/// Sends everybody home, and looks at what they have left.
-fn finish(settings: &Settings, stage: Stage, client: Client) -> Result<(), Failure> {
-    let Stage { nodes, workers, keys, recorder, .. } = stage;
+/// Stops all clients, and records what is left.
+fn finish(settings: &Settings, nemesis: Nemesis, client: Client) -> Result<(), Failure> {
+    let Nemesis { nodes, workers, keys, recorder, .. } = nemesis;
     workers.finish(DISMISSAL)?;
-    // What it holds by now nobody wants any more.
+    // Its remaining holds are no longer needed.
     let _ = client.close(Duration::from_secs(1));
     let stopped = now();
-    recorder.note(&Line::new("conductor", "", Op::Stop, stopped, stopped));
+    recorder.note(&Line::new("run", "", Op::Stop, stopped, stopped));
     let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
     look(&nodes, &keys, &recorder);
     std::thread::sleep(Duration::from_millis(500));
@@ -242,7 +243,7 @@ fn look(nodes: &Nodes, keys: &[&str], recorder: &Recorder) {
         let invoke_us = now();
         let held = nodes.look(key);
         let at = now();
-        let line = Line::new("conductor", key, Op::Look, invoke_us, at);
+        let line = Line::new("run", key, Op::Look, invoke_us, at);
         if held.is_empty() {
             recorder.note(&line);
         }

@@ -1,10 +1,10 @@
-//! Steps in words.
+//! Describes steps in words.
 
+use crate::lang::Lang;
 use crate::model::Model;
 use crate::model::command::{Command, Word};
 use crate::model::state::{Action, Reply, State, Step, TTL, Value};
 use crate::scheme::{Home, Op};
-use crate::words::Lang;
 
 /// `P1`
 pub(crate) fn name(client: u8) -> String {
@@ -48,23 +48,23 @@ pub(crate) fn reply(reply: Reply, lang: Lang) -> Option<String> {
     })
 }
 
-/// What a client does by itself, for its column.
-pub(crate) fn deed(op: Op, step: &Step, lang: Lang) -> &'static str {
+/// A local operation of a client, for its column.
+pub(crate) fn operation(op: Op, step: &Step, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::HasPassed, true) => lang.pick("deadline has passed", "已超时"),
-        (Op::HasPassed, false) => lang.pick("deadline lies ahead", "未超时"),
-        (Op::HasMajority, true) => lang.pick("a majority: has the lock", "过半：加锁成功"),
+        (Op::HasPassed, false) => lang.pick("deadline has not passed", "未超时"),
+        (Op::HasMajority, true) => lang.pick("a majority: holds the lock", "过半：加锁成功"),
         (Op::HasMajority, false) => lang.pick("no majority in time", "未过半或已超时"),
-        (Op::Lock, true) => lang.pick("takes the lock", "加锁成功"),
-        (Op::Lock, false) => lang.pick("lock is taken", "锁被占用"),
-        (Op::Unlock, _) => lang.pick("gives the lock back", "释放锁"),
+        (Op::Lock, true) => lang.pick("acquires the lock", "加锁成功"),
+        (Op::Lock, false) => lang.pick("lock is held", "锁被占用"),
+        (Op::Unlock, _) => lang.pick("releases the lock", "释放锁"),
         (Op::Enter, true) => lang.pick("reads the stock, at work", "读库存，开始执行业务"),
         (Op::Enter, false) => lang.pick("reads: refused", "读库存：被拒绝"),
         (Op::IsHeld, true) => lang.pick("checks: lock is held", "检查：锁还在"),
         (Op::IsHeld, false) => lang.pick("checks: lock is lost", "检查：锁已丢失"),
         (Op::Write, true) => lang.pick("writes the stock", "写库存"),
         (Op::Write, false) => lang.pick("writes: refused", "写库存：被拒绝"),
-        (Op::Retry, _) => lang.pick("waits and asks again", "等一会儿再试"),
+        (Op::Retry, _) => lang.pick("waits and retries", "等一会儿再试"),
         _ => "",
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn sentence(model: &Model<'_>, before: &State, action: Action, step: 
         Action::Replicate => lang.pick("The replica copies the master.", "从库同步了主库的数据。").to_owned(),
         Action::Failover => failover(before, lang),
         Action::Restart(node) => match lang {
-            Lang::En => format!("Server {} restarts and has forgotten its lock.", node + 1),
+            Lang::En => format!("Server {} restarts and has lost its data.", node + 1),
             Lang::Zh => format!("节点 {} 重启，锁的数据丢了。", node + 1),
         },
         Action::Crash(_) => match lang {
@@ -95,9 +95,9 @@ pub(crate) fn sentence(model: &Model<'_>, before: &State, action: Action, step: 
             (Lang::Zh, false) => format!("{who} 的看门狗发现锁已经没了。"),
         },
         Action::Step(client) => {
-            let told = of_op(model.op(before, usize::from(client)), step, lang);
-            let space = if told.starts_with('\'') { "" } else { " " };
-            format!("{who}{space}{told}")
+            let sentence = of_op(model.op(before, usize::from(client)), step, lang);
+            let space = if sentence.starts_with('\'') { "" } else { " " };
+            format!("{who}{space}{sentence}")
         }
     }
 }
@@ -125,35 +125,36 @@ fn failover(before: &State, lang: Lang) -> String {
 fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::SetNx(_) | Op::SetNxEx(_) | Op::Claim | Op::Lock, true) => {
-            lang.pick("finds no lock and takes it.", "发现没有锁，加锁成功。")
+            lang.pick("finds no lock and acquires it.", "发现没有锁，加锁成功。")
         }
         (Op::SetNx(_) | Op::SetNxEx(_) | Op::Claim | Op::Lock, false) => {
-            lang.pick("finds the lock taken.", "发现锁已存在，没有拿到。")
+            lang.pick("finds that the lock is held.", "发现锁已存在，没有拿到。")
         }
         (Op::SetNode(_), true) => lang.pick("gets a vote.", "在这个节点上加锁成功。"),
         (Op::SetNode(_), false) => lang.pick("does not get this vote.", "在这个节点上没有拿到锁。"),
         (Op::HasMajority, true) => {
-            lang.pick("has a majority in time: it has the lock.", "拿到多数节点且没有超时：加锁成功。")
+            lang.pick("has a majority in time: it holds the lock.", "拿到多数节点且没有超时：加锁成功。")
         }
         (Op::HasMajority, false) => {
             lang.pick("has no majority in time, and rolls back.", "没拿到多数节点或已超时：回滚。")
         }
         (Op::Expire, true) => lang.pick("sets the expiry.", "设置过期时间。"),
         (Op::Expire, false) => {
-            lang.pick("sets an expiry, but there is no lock any more.", "设置过期时间，可锁已经不在了。")
+            lang.pick("sets an expiry, but the lock no longer exists.", "设置过期时间，可锁已经不在了。")
         }
         (Op::HasNoTtl, true) => lang.pick("sees that the lock has no expiry.", "发现锁没有过期时间。"),
-        (Op::HasNoTtl, false) => lang.pick("sees that nothing is to be mended.", "发现没有需要修补的。"),
+        (Op::HasNoTtl, false) => lang.pick("sees that no repair is needed.", "发现没有需要修补的。"),
         (Op::GetIsMine, true) => lang.pick("sees its own value in the lock.", "看到锁里是自己的值。"),
-        (Op::GetIsMine, false) => lang.pick("sees that the lock is not its own.", "看到锁不是自己的。"),
+        (Op::GetIsMine, false) => lang.pick("sees the value of another client in the lock.", "看到锁不是自己的。"),
         (Op::GetDeadline, _) if step.reply == Reply::Value(Value::Nil) => lang
             .pick("reads no deadline: a missing value counts as expired.", "读到空值：锁已经没了，空值当作早已超时。"),
         (Op::GetDeadline, _) => lang.pick("reads the deadline in the lock.", "读出锁里的超时时间。"),
         (Op::HasPassed, true) => lang.pick("finds that the deadline has passed.", "判断锁已超时。"),
-        (Op::HasPassed, false) => lang.pick("finds that the deadline lies ahead.", "判断锁还没有超时。"),
-        (Op::GetSetIsSame, true) => {
-            lang.pick("gets back what it had seen: the lock is its own.", "得到的旧值和先前看到的一致：加锁成功。")
-        }
+        (Op::HasPassed, false) => lang.pick("finds that the deadline has not passed.", "判断锁还没有超时。"),
+        (Op::GetSetIsSame, true) => lang.pick(
+            "gets back the deadline that it had read: it holds the lock.",
+            "得到的旧值和先前看到的一致：加锁成功。",
+        ),
         (Op::GetSetIsSame, false) => lang.pick(
             "gets back a different deadline: it did not acquire the lock, but has overwritten it.",
             "得到的旧值和先前看到的不一致：抢锁失败，却已经改写了锁的值。",
@@ -167,28 +168,31 @@ fn of_rest(op: Op, step: &Step, lang: Lang) -> &'static str {
         (Op::Del | Op::MultiDel | Op::ExpireNow, true) => {
             lang.pick("deletes the key without checking its owner.", "删除 key，不管它是谁的。")
         }
-        (Op::Del | Op::MultiDel | Op::ExpireNow, false) => lang.pick("has nothing to delete.", "没有可以删除的 key。"),
-        (Op::CompareDel | Op::DelNode(_), true) => lang.pick("gives its own lock back.", "释放了自己的锁。"),
+        (Op::Del | Op::MultiDel | Op::ExpireNow, false) => lang.pick("finds no key to delete.", "没有可以删除的 key。"),
+        (Op::CompareDel | Op::DelNode(_), true) => lang.pick("releases its own lock.", "释放了自己的锁。"),
         (Op::CompareDel | Op::DelNode(_), false) => {
-            lang.pick("finds that the lock is not its own, and leaves it.", "发现锁不是自己的，不动它。")
+            lang.pick("finds the lock of another client, and does not change it.", "发现锁不是自己的，不动它。")
         }
-        (Op::Unlock, _) => lang.pick("gives the lock back.", "释放锁。"),
-        (Op::Enter, true) => lang.pick("begins its work: it reads the stock.", "开始执行业务：读库存。"),
-        (Op::Enter, false) => lang.pick("is refused: a greater token was here.", "被拒绝：已经出现过更大的令牌。"),
+        (Op::Unlock, _) => lang.pick("releases the lock.", "释放锁。"),
+        (Op::Enter, true) => lang.pick("starts its work: it reads the stock.", "开始执行业务：读库存。"),
+        (Op::Enter, false) => {
+            lang.pick("is rejected: the resource has seen a greater token.", "被拒绝：已经出现过更大的令牌。")
+        }
         (Op::IsHeld, true) => lang.pick("checks its lock: it is held.", "检查自己的锁：还在。"),
         (Op::IsHeld, false) => {
-            lang.pick("looks at its lock: it is lost, so it stops.", "检查自己的锁：已经丢失，于是停手。")
+            lang.pick("checks its lock: it is lost, so the client stops.", "检查自己的锁：已经丢失，于是停手。")
         }
         (Op::Write, true) => lang.pick("ends its work: it writes the stock.", "完成业务：写库存。"),
-        (Op::Write, false) => {
-            lang.pick("'s write is refused: a greater token was here.", "的写入被拒绝：已经出现过更大的令牌。")
-        }
-        (Op::Retry, _) => lang.pick("waits a little and asks again.", "等一会儿再试。"),
+        (Op::Write, false) => lang.pick(
+            "'s write is rejected: the resource has seen a greater token.",
+            "的写入被拒绝：已经出现过更大的令牌。",
+        ),
+        (Op::Retry, _) => lang.pick("waits and retries.", "等一会儿再试。"),
         _ => "",
     }
 }
 
-/// The lock on its servers.
+/// The state of the lock on its servers.
 pub(crate) fn servers(model: &Model<'_>, state: &State, lang: Lang) -> String {
     let entry = |at: usize| match state.keys[at] {
         None => lang.pick("no lock", "无锁").to_owned(),

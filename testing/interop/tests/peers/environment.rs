@@ -1,4 +1,4 @@
-//! Servers, our client of them, and one peer.
+//! The servers, a fencelock client, and one peer.
 
 use fencelock::{Client, Guard};
 use fencelock_interop::{Peer, Places, Preset, Process};
@@ -11,20 +11,20 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 pub(crate) const KEY: &str = "order:42";
-/// Longer than any test: what ends sooner has not ended by itself.
+/// Longer than any test, so an earlier end is not an expiry.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// For what must happen; a loaded machine may be slow.
+/// The timeout of expected events on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
-/// For a waiter to be woken: within a second, says `docs/en/redis.md`, if all messages are lost; and long before a hold ends.
+/// The timeout of a wake-up. `docs/en/redis.md` states one second if all messages are lost; holds last much longer.
 pub(crate) const AWAKE: Duration = Duration::from_secs(20);
 
-pub(crate) struct Stage {
+pub(crate) struct TestEnvironment {
     pub(crate) servers: Vec<RedisServer>,
     pub(crate) client: Client,
     preset: Option<Preset>,
 }
 
-impl Stage {
+impl TestEnvironment {
     pub(crate) async fn of(places: Places, preset: Option<Preset>) -> Self {
         let many = if places == Places::Five { 5 } else { 1 };
         let servers: Vec<_> = (0..many).map(|_| RedisServer::start().expect("a server")).collect();
@@ -32,7 +32,7 @@ impl Stage {
         Self { servers, client, preset }
     }
 
-    /// The key as it is on the servers.
+    /// The key on the servers.
     pub(crate) fn wire(&self) -> String {
         format!("{}{KEY}", self.preset.map_or("", |preset| preset.prefix))
     }
@@ -46,14 +46,14 @@ impl Stage {
         Process::start(command, &self.ports()).await.unwrap_or_else(|error| panic!("{}: {error}", peer.name))
     }
 
-    /// Our own program, as one more process.
+    /// fencelock as a separate process.
     pub(crate) async fn sibling(&self) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencelock-peer"));
         command.args(self.preset.map(|preset| format!("compat={}", preset.compat)));
         Process::start(command, &self.ports()).await.expect("fencelock-peer")
     }
 
-    /// One attempt of ours.
+    /// One attempt of the fencelock client.
     pub(crate) async fn attempt(&self) -> Option<Guard> {
         self.client.lock(KEY).ttl(LONG).try_acquire().await.expect("an answer")
     }
@@ -62,28 +62,28 @@ impl Stage {
         self.attempt().await.expect("a free lock")
     }
 
-    /// Deletes the lock, as somebody does who does not ask whose it is.
+    /// Deletes the lock without checking its owner.
     pub(crate) async fn deleted_by(&self, peer: &mut Process) {
         assert_eq!(ask(peer, &format!("delete {}", self.wire())).await, "deleted");
     }
 
-    /// A waiter of ours, which has been told that the key is busy when this returns.
+    /// A fencelock task that waits; the key was reported as busy when this returns.
     pub(crate) async fn waiter(&self) -> JoinHandle<Guard> {
         let (told, mut hears) = mpsc::unbounded_channel();
         let lock = self.client.lock(KEY).wait(PATIENCE).on_wait(move |_| _ = told.send(()));
-        let waiter = tokio::spawn(async move { lock.acquire().await.expect("its turn") });
+        let waiter = tokio::spawn(async move { lock.acquire().await.expect("the lock") });
         hears.recv().await.expect("a key that is busy");
         waiter
     }
 
-    /// Waits until there is nothing under the key on any server, before what is there could end by itself.
+    /// Waits until the key is free on all servers, for less than the TTL.
     pub(crate) async fn is_free(&self) {
         while self.copies() > 0 {
             sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// On how many servers there is something under the key.
+    /// The number of servers that have the key.
     pub(crate) fn copies(&self) -> usize {
         let there = |server: &&RedisServer| matches!(server.command(&["EXISTS", &self.wire()]), Reply::Int(1));
         self.servers.iter().filter(there).count()
@@ -99,7 +99,7 @@ fn url(servers: &[RedisServer], preset: Option<Preset>) -> String {
     }
 }
 
-/// What a peer answers, which must not be an error.
+/// The reply of a peer, which must not be an error.
 pub(crate) async fn ask(peer: &mut Process, line: &str) -> String {
     let said = peer.ask(line).await.unwrap_or_else(|error| panic!("{line}: {error}"));
     assert!(!said.starts_with("error"), "{line}: {said}");
@@ -110,7 +110,7 @@ pub(crate) async fn attempt(peer: &mut Process, ttl: Duration) -> String {
     ask(peer, &format!("try {KEY} {}", ttl.as_millis())).await
 }
 
-/// Gives it back, and checks what the library says of it if it says anything.
+/// Releases the lock, and checks the reported result, if any.
 pub(crate) async fn unlock(peer: &mut Process, expected: &str) {
     let said = ask(peer, "unlock").await;
     assert!(said == expected || said == "done", "{expected}, not {said}");
@@ -124,7 +124,7 @@ pub(crate) async fn within<T>(span: Duration, what: &str, event: impl Future<Out
     timeout(span, event).await.unwrap_or_else(|_| panic!("{what}: not within {span:?}"))
 }
 
-/// A file with a zero in it, for counting.
+/// A file that contains zero.
 pub(crate) fn zero(dir: &Path) -> String {
     let file = dir.join("count");
     std::fs::write(&file, "0").expect("a file that can be written");

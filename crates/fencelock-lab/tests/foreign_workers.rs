@@ -1,4 +1,4 @@
-//! Workers that are other programs, in another language, with and without manners.
+//! Workers in another language, some of which break the protocol.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_lab::load::{NotMeasured, Plan, Report, Workload, measure};
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What a shell says as a worker, line by line.
+/// Runs a shell script as a worker.
 fn run(script: &str, watch: &dyn Fn(u64)) -> Result<Report, NotMeasured> {
     let mut plan = Plan::new("memory:", Workload::HotKey);
     (plan.processes, plan.tasks) = (1, 2);
@@ -39,22 +39,22 @@ fn a_worker_in_another_language_is_measured() {
 }
 
 #[test]
-fn a_worker_that_ends_before_its_work_or_talks_nonsense_ends_the_run() {
-    for (script, told) in [
-        ("exit 3", "a worker ended before its work"),
-        ("read job; echo ready; read go", "a worker ended before its work"),
-        ("read job; echo hello; read go", "a worker said what is not a log"),
-        ("read job; echo ready; read go; echo tick x; read more", "a worker said what is not a tick"),
+fn a_worker_that_exits_early_or_breaks_the_protocol_ends_the_run() {
+    for (script, message) in [
+        ("exit 3", "a worker exited early"),
+        ("read job; echo ready; read go", "a worker exited early"),
+        ("read job; echo hello; read go", "a worker sent an invalid message: not a log"),
+        ("read job; echo ready; read go; echo tick x; read more", "a worker sent an invalid message: not a tick"),
     ] {
         let error = run(script, &|_| ()).unwrap_err();
-        // It may have ended before it could be told its job.
+        // The process may have exited before the harness sends its job.
         let is_early = script == "exit 3" && matches!(error, NotMeasured::System { .. });
-        assert!(is_early || error.to_string().starts_with(told), "{script}: {error}");
+        assert!(is_early || error.to_string().starts_with(message), "{script}: {error}");
     }
 }
 
 #[test]
-fn a_run_that_is_stopped_has_no_report_and_no_worker() {
+fn a_stopped_run_has_no_report_and_no_worker() {
     let pool = WorkerPool::default();
     let mut plan = Plan::new("memory:", Workload::HotKey);
     (plan.processes, plan.span) = (1, Duration::from_secs(3600));
@@ -63,23 +63,26 @@ fn a_run_that_is_stopped_has_no_report_and_no_worker() {
         shell.args(["-c", "read job; echo ready; read go; read more"]);
         Ok(shell)
     };
-    // It is told of progress when all have begun.
+    // The first progress report follows the start of all workers.
     let stopped = measure(&plan, &pool, &shell, &|_| pool.stop());
     assert!(matches!(stopped, Err(NotMeasured::Stopped)), "{stopped:?}");
-    assert!(matches!(measure(&plan, &pool, &shell, &|_| ()), Err(NotMeasured::Stopped)), "stopped for good");
+    assert!(
+        matches!(measure(&plan, &pool, &shell, &|_| ()), Err(NotMeasured::Stopped)),
+        "a stopped pool cannot be used again"
+    );
 }
 
 #[test]
-fn what_would_measure_nothing_is_refused() {
-    let refused = |change: fn(&mut Plan)| {
+fn a_plan_that_measures_nothing_is_rejected() {
+    let rejected = |change: fn(&mut Plan)| {
         let mut plan = Plan::new("memory:", Workload::HotKey);
         plan.processes = 1;
         change(&mut plan);
-        let never = || -> std::io::Result<Command> { panic!("nobody is to be hired") };
+        let never = || -> std::io::Result<Command> { panic!("no worker may start") };
         measure(&plan, &WorkerPool::default(), &never, &|_| ()).unwrap_err()
     };
-    assert!(matches!(refused(|plan| plan.processes = 2), NotMeasured::Plan(_)));
-    assert!(matches!(refused(|plan| plan.span = Duration::ZERO), NotMeasured::Plan(_)));
-    assert!(matches!(refused(|plan| plan.key = "x".repeat(5000)), NotMeasured::Url(_)));
-    assert!(matches!(refused(|plan| plan.url = "redis://h?nonsense=1".to_owned()), NotMeasured::Url(_)));
+    assert!(matches!(rejected(|plan| plan.processes = 2), NotMeasured::Plan(_)));
+    assert!(matches!(rejected(|plan| plan.span = Duration::ZERO), NotMeasured::Plan(_)));
+    assert!(matches!(rejected(|plan| plan.key = "x".repeat(5000)), NotMeasured::Url(_)));
+    assert!(matches!(rejected(|plan| plan.url = "redis://h?nonsense=1".to_owned()), NotMeasured::Url(_)));
 }

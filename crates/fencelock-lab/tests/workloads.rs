@@ -19,7 +19,7 @@ const LOAD: Load = Load {
     pause: false,
 };
 
-/// Lets all parts begin together.
+/// Starts all processes together.
 struct Start(Barrier);
 
 impl Host for Start {
@@ -29,40 +29,43 @@ impl Host for Start {
     }
 
     fn before_write(&self, _: Entrance) -> io::Result<()> {
-        Err(io::Error::other("nobody was to stand still"))
+        Err(io::Error::other("no process is paused"))
     }
 }
 
-/// Lets all parts be done, and gives the round, whose keys are still there.
-fn played(server: &RedisServer, scheme: &str, load: Load) -> (Round, Score) {
+/// Runs all jobs, and returns the round. Its keys still exist.
+fn run(server: &RedisServer, scheme: &str, load: Load) -> (Round, Score) {
     let mut round = Round::open(&server.url(), scheme, load).expect("a round");
     let jobs = round.jobs();
     let start = Start(Barrier::new(jobs.len()));
     let tallies: Vec<_> = std::thread::scope(|scope| {
-        let parts: Vec<_> = jobs.iter().map(|job| scope.spawn(|| work(job, &start))).collect();
-        parts.into_iter().map(|part| part.join().expect("a part that ends").expect("a part that is done")).collect()
+        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| work(job, &start))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread without panic").expect("a finished job"))
+            .collect()
     });
     let score = round.score(&tallies, Duration::from_secs(1)).expect("a score");
     (round, score)
 }
 
 #[test]
-fn without_a_lock_more_is_sold_than_there_is() {
+fn without_a_lock_the_stock_is_oversold() {
     let Some(server) = redis_or_skip() else { return };
-    // All 16 hands read before the first has written.
+    // All 16 requests read before the first one writes.
     let load = Load { stock: 1, work: Duration::from_millis(200), ..LOAD };
-    let (_round, score) = played(&server, "none", load);
+    let (_round, score) = run(&server, "none", load);
     assert!(score.oversold() > 0, "{score:?}");
     assert_eq!(score.tally.answered, 64);
 }
 
 #[test]
-fn with_the_own_client_and_with_a_sound_scheme_what_is_there_is_sold() {
+fn fencelock_and_correct_schemes_sell_exactly_the_stock() {
     let Some(server) = redis_or_skip() else { return };
     for scheme in ["s2-6-token-lua", "s3-1-setnx", "s4-redlock", "fencelock-unfenced", "fencelock"] {
-        let (_round, score) = played(&server, scheme, LOAD);
+        let (_round, score) = run(&server, scheme, LOAD);
         assert_eq!((score.taken, score.left, score.tally.answered), (5, 0, 64), "{score:?}");
-        let (_round, score) = played(&server, scheme, Load { workload: WorkloadKind::Bank, requests: 16, ..LOAD });
+        let (_round, score) = run(&server, scheme, Load { workload: WorkloadKind::Bank, requests: 16, ..LOAD });
         assert_eq!((score.wrong, score.taken, score.tally.answered), (0, 8 * 800, 16), "{score:?}");
     }
 }
@@ -71,13 +74,13 @@ fn with_the_own_client_and_with_a_sound_scheme_what_is_there_is_sold() {
 fn a_round_removes_its_keys() {
     let Some(server) = redis_or_skip() else { return };
     for scheme in ["s2-1-setnx", "fencelock"] {
-        drop(played(&server, scheme, LOAD));
+        drop(run(&server, scheme, LOAD));
         assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "{scheme}");
     }
 }
 
 #[test]
-fn whatever_nobody_removes_ends_by_itself() {
+fn keys_that_are_not_removed_expire() {
     let Some(server) = redis_or_skip() else { return };
     for (scheme, workload) in [
         ("none", WorkloadKind::Stock),
@@ -86,38 +89,38 @@ fn whatever_nobody_removes_ends_by_itself() {
         ("s0-setnx-expire", WorkloadKind::Bank),
         ("fencelock", WorkloadKind::Stock),
     ] {
-        let (round, _) = played(&server, scheme, Load { workload, requests: 16, ..LOAD });
-        // As if its process had been killed.
+        let (round, _) = run(&server, scheme, Load { workload, requests: 16, ..LOAD });
+        // As if the process had been killed.
         std::mem::forget(round);
     }
     let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
     assert!(keys.len() > 20, "only {} keys", keys.len());
     for key in keys.iter().filter_map(Reply::text) {
-        assert!(matches!(server.command(&["PTTL", key]), Reply::Int(1..)), "{key} stays for ever");
+        assert!(matches!(server.command(&["PTTL", key]), Reply::Int(1..)), "{key} has no TTL");
     }
 }
 
 #[test]
-fn a_dead_lock_without_an_end_is_one_for_its_scheme_and_ends_for_the_server() {
+fn a_lock_of_a_dead_client_stalls_a_scheme_without_expiry() {
     let Some(server) = redis_or_skip() else { return };
-    // Whoever waits gives up after some TTLs in which nobody came in.
+    // Waiting requests give up after several TTLs without a new holder.
     let load = Load { requests: 16, processes: 1, ttl: Duration::from_millis(200), ..LOAD };
     let mut round = Round::open(&server.url(), "s2-1-setnx", load).expect("a round");
-    // Somebody has taken it and is gone.
+    // Another client has acquired the lock and has died.
     let stock = server.command(&["KEYS", "*stock:0"]);
     let Reply::Array(keys) = &stock else { panic!("{stock:?}") };
     let lock = keys[0].text().expect("a key").replace("stock:0", "lock1:0");
     server.command(&["SET", &lock, "1", "EX", "80000"]);
-    let tally = work(&round.jobs()[0], &Start(Barrier::new(1))).expect("a part that is done");
+    let tally = work(&round.jobs()[0], &Start(Barrier::new(1))).expect("a finished job");
     assert_eq!((tally.answered, tally.stuck), (0, 16));
     assert_eq!(round.score(&[tally], Duration::from_secs(1)).expect("a score").taken, 0);
 }
 
 #[test]
-fn a_scheme_that_is_none_or_for_no_server_is_refused() {
+fn unknown_and_local_schemes_are_rejected() {
     let Some(server) = redis_or_skip() else { return };
     for scheme in ["nonsense", "s2-process"] {
-        let refused = Round::open(&server.url(), scheme, LOAD);
-        assert!(matches!(refused, Err(NotRun::Scheme(_))), "{scheme}: {refused:?}");
+        let rejected = Round::open(&server.url(), scheme, LOAD);
+        assert!(matches!(rejected, Err(NotRun::Scheme(_))), "{scheme}: {rejected:?}");
     }
 }

@@ -1,14 +1,14 @@
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::recorder::{Recorder, belief, micros, now};
+use crate::recorder::{Recorder, assumed_lease, micros, now};
 use crate::resource::{Writer, Written};
 use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A held lock, with everything that is to be told of it.
+/// A held lock, and the data to record about it.
 #[derive(Debug)]
-pub(crate) struct Grip {
+pub(crate) struct RecordedHold {
     pub(crate) client: String,
     pub(crate) key: String,
     pub(crate) id: HolderId,
@@ -19,13 +19,13 @@ pub(crate) struct Grip {
     pub(crate) recorder: Arc<Recorder>,
 }
 
-impl Grip {
-    /// Puts down that the lock was got. The end of the lease is reckoned from a moment *before* it was asked for: a
-    /// process that sleeps in between must not believe for longer than the library does.
+impl RecordedHold {
+    /// Records the acquisition. The end of the lease is computed from a time *before* the request: a
+    /// process that is paused in between must not assume a longer lease than the library does.
     pub(crate) fn take(guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
         let at = now();
         let until_us = at.saturating_add(micros(guard.remaining()));
-        let grip = Self {
+        let hold = Self {
             client: client.to_owned(),
             key: guard.key().to_string(),
             id: guard.holder(),
@@ -35,37 +35,37 @@ impl Grip {
             ttl,
             recorder: Arc::clone(recorder),
         };
-        let mut line = grip.line(Op::Acquire, invoke_us, at);
+        let mut line = hold.line(Op::Acquire, invoke_us, at);
         line.valid_until_us = Some(until_us);
         line.ttl_us = Some(micros(ttl));
         recorder.note(&line);
-        if recorder.is_again(&grip.key, &grip.holder) {
+        if recorder.is_again(&hold.key, &hold.holder) {
             recorder.seen("a lease passed on within a process");
         }
-        grip
+        hold
     }
 
     fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> Line {
         Line::new(&self.client, &self.key, op, invoke_us, return_us).hold(&self.holder, Some(self.fence.get()))
     }
 
-    /// Looks whether the watchdog has renewed the lease meanwhile. The new end tells when that was asked for.
+    /// Checks whether the watchdog has renewed the lease. The new end shows when the renewal was requested.
     pub(crate) fn look(&mut self, guard: &Guard) {
         let at = now();
         let left = guard.remaining();
         let until_us = at.saturating_add(micros(left));
-        // Less than a millisecond is the time between the two lines above.
+        // The time between the two lines above is less than a millisecond.
         if left.is_zero() || until_us < self.until_us + 1000 {
             return;
         }
         self.until_us = until_us;
-        let mut line = self.line(Op::Renew, until_us.saturating_sub(belief(micros(self.ttl))), at);
+        let mut line = self.line(Op::Renew, until_us.saturating_sub(assumed_lease(micros(self.ttl))), at);
         line.valid_until_us = Some(until_us);
         self.recorder.note(&line);
         self.recorder.seen("renewed by the watchdog");
     }
 
-    /// Renews by proof.
+    /// Renews, and waits for the confirmation.
     pub(crate) async fn renew(&self, client: &Client) {
         let invoke_us = now();
         let answer = client.renew(&self.key, self.id, self.ttl).await;
@@ -78,7 +78,7 @@ impl Grip {
         self.recorder.note(&line);
     }
 
-    /// Writes to the resource, whether the lock is held or not: that is for the resource to judge.
+    /// Writes to the resource, whether or not the lock is held: the resource decides.
     pub(crate) async fn write(&self, writer: &mut Writer) -> Result<(), Failure> {
         let invoke_us = now();
         let written = writer.write(&self.key, self.fence).await;
@@ -110,14 +110,14 @@ impl Grip {
         });
     }
 
-    /// Says that the belief ends, before anybody else can begin to believe.
+    /// Records the end of the assumed hold, before another client can acquire the lock.
     fn begin_release(&self) -> u64 {
         let at = now();
         self.recorder.note(&self.line(Op::Yield, at, at));
         at
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub(crate) async fn release(&self, guard: Guard) {
         let invoke_us = self.begin_release();
         let answer = guard.release().await;
@@ -134,7 +134,7 @@ impl Grip {
         }
     }
 
-    /// Drops it, so that it is given back behind the caller's back.
+    /// Drops the guard, so that the lock is released in the background.
     pub(crate) fn drop(&self, guard: Guard) {
         let invoke_us = self.begin_release();
         drop(guard);

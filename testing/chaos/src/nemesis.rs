@@ -1,53 +1,53 @@
-//! Doing a fault, and undoing it.
+//! Injects a fault, and ends it.
 
 mod clients;
 mod servers;
 
 use crate::Failure;
 use crate::fault::Fault;
-use crate::form::Form;
 use crate::history::{Line, Op};
 use crate::nodes::Nodes;
 use crate::plan::Step;
 use crate::recorder::{Recorder, now};
+use crate::topology::Topology;
 use crate::workers::Workers;
 use fencelock_testkit::Shift;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a victim is looked at until it is in the right moment.
-const LOOKS: u32 = 2000;
-/// Between two of many small faults.
+/// The maximum number of polls until a victim is in the right state.
+const POLLS: u32 = 2000;
+/// The interval between repetitions of a small fault.
 const SLICE: Duration = Duration::from_millis(100);
-/// By how many millionths a clock runs too fast or too slow. The bound for drift is twice that.
+/// By how many millionths a clock runs too fast or too slow. The assumed drift is twice that.
 const SKEW: i64 = 5000;
 
-/// Everything that can be broken.
+/// The servers, networks, clocks and clients of a run.
 #[derive(Debug)]
-pub(crate) struct Stage {
-    pub(crate) form: Form,
+pub(crate) struct Nemesis {
+    pub(crate) topology: Topology,
     pub(crate) nodes: Nodes,
     pub(crate) workers: Workers,
     pub(crate) keys: Vec<String>,
     pub(crate) ttl: Duration,
     pub(crate) recorder: Arc<Recorder>,
-    /// When all quarantines are over.
+    /// The end of all quarantines.
     pub(crate) whole_at_us: u64,
 }
 
-impl Stage {
-    /// By how much clocks are set wrong: over the end of every lease.
+impl Nemesis {
+    /// By how much clocks jump: more than every lease.
     pub(crate) fn jump(&self) -> Duration {
         self.ttl * 3 / 2
     }
 
-    /// For how long a server that may have forgotten grants nothing.
+    /// How long a server that may have lost data grants nothing.
     pub(super) fn quarantine(&self) -> Duration {
-        self.form.quarantine(self.ttl)
+        self.topology.quarantine(self.ttl)
     }
 
-    /// Breaks something for a while. When it returns, all is whole.
-    pub(crate) fn play(&mut self, step: &Step) -> Result<(), Failure> {
+    /// Injects a fault. It has ended when this returns.
+    pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
         let began = now();
         let outcome = match step.fault {
             Fault::FreezeClient | Fault::KillClient => self.with_client(step),
@@ -64,7 +64,7 @@ impl Stage {
             Fault::Switchover => self.switch_over(step),
             _ => self.with_node(step),
         };
-        let excuses = step.fault.excuses(self.form);
+        let excuses = step.fault.excuses(self.topology);
         let mut line = Line::new(&self.victim(step), "", Op::Fault, began, now()).what(step.fault.name());
         line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
         self.recorder.note(&line);
@@ -88,7 +88,7 @@ impl Stage {
     }
 
     fn delete(&self) {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             let held = self.keys.iter().find(|key| self.nodes.look(key).len() >= self.nodes.quorum());
             if let Some(key) = held {
                 let gone =

@@ -3,26 +3,26 @@ use fencelock_core::quarantine;
 use std::fmt;
 use std::time::Duration;
 
-/// What the locks of a run live on.
+/// The servers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// One Redis.
+pub enum Topology {
+    /// One Redis server.
     Single,
-    /// One Redis with a quarantine, and a replica, which takes its place now and then.
+    /// One Redis server with a quarantine and a replica, which is promoted from time to time.
     Replica,
     /// The same without a quarantine.
     BareReplica,
-    /// A quorum of so many.
+    /// A quorum of this size.
     Quorum(usize),
 }
 
-impl Form {
-    /// One server is a single Redis, more are a quorum.
+impl Topology {
+    /// One server is a single Redis server, more are a quorum.
     pub const fn of(nodes: usize) -> Self {
         if nodes > 1 { Self::Quorum(nodes) } else { Self::Single }
     }
 
-    /// How many servers clients know of.
+    /// The number of servers that clients use.
     pub const fn nodes(self) -> usize {
         match self {
             Self::Single | Self::Replica | Self::BareReplica => 1,
@@ -30,7 +30,7 @@ impl Form {
         }
     }
 
-    /// Whether the loss of one node goes unnoticed.
+    /// Whether the loss of one node is tolerated.
     pub const fn is_quorum(self) -> bool {
         matches!(self, Self::Quorum(_))
     }
@@ -40,20 +40,20 @@ impl Form {
         matches!(self, Self::Replica | Self::BareReplica)
     }
 
-    /// Whether a server that may have forgotten grants nothing until every lease it may have granted is over. One Redis
-    /// that stands alone is run without, and has excuses.
+    /// Whether a server that may have lost data grants nothing until all its leases have ended. A single Redis server
+    /// runs without a quarantine, and has excuses.
     pub const fn has_quarantine(self) -> bool {
         matches!(self, Self::Replica | Self::Quorum(_))
     }
 
-    /// For how long that is, where no lease is longer than this.
+    /// The length of the quarantine, if no lease is longer than `max_ttl`.
     pub fn quarantine(self, max_ttl: Duration) -> Duration {
         if self.has_quarantine() { quarantine(max_ttl, Drift::default()) } else { Duration::ZERO }
     }
 
-    /// The options of a URL under which it is, with leases up to this.
+    /// The options of its URL, for leases up to `max_ttl`.
     pub(crate) fn options(self, max_ttl: Duration) -> String {
-        // A claim that goes unanswered for longer is given up: shorter than a lease.
+        // The timeout of a claim is shorter than a lease.
         let (max_ttl, timeout) = (max_ttl.as_millis(), (max_ttl * 2 / 5).as_millis());
         match self {
             Self::Single | Self::BareReplica => format!("timeout={timeout}"),
@@ -62,7 +62,7 @@ impl Form {
         }
     }
 
-    /// The options of a URL that trusts whoever has forgotten everything.
+    /// The options of a URL that trusts servers without data.
     pub(crate) const fn trusting(self) -> &'static str {
         match self {
             Self::Single | Self::BareReplica => "timeout=400",
@@ -72,7 +72,7 @@ impl Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Single => f.write_str("one Redis"),

@@ -1,4 +1,4 @@
-//! Where libraries work, one after the other.
+//! Runs libraries one after the other.
 
 use super::figures::Figures;
 use super::known::Peer;
@@ -15,7 +15,7 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
-/// All peers in all cells. A peer that is missing or fails is told of, and ends nothing.
+/// Measures all peers in all cells. A missing or failing peer is reported, and does not end the run.
 pub(crate) fn measure(server: &RedisServer, peers: &[&Peer], effort: Effort) -> Run {
     let mut run = Run {
         when: month(),
@@ -60,18 +60,18 @@ fn one(server: &RedisServer, peer: &Peer, cell: Cell, effort: Effort) -> Result<
     Ok(Figures::of(&work(server, peer, &plan)?))
 }
 
-/// More than can be sold while it is measured.
+/// More than can be sold during the measurement.
 const STOCK: u64 = 1_000_000;
 
-/// Two processes sell from one stock, until nothing is left or the time is over; nothing but the lock keeps them apart.
+/// Two processes sell from one stock, until nothing is left or the time is over; only the lock prevents overlapping sales.
 ///
 /// # Errors
-/// If they could not, or sold nothing at all, which would prove nothing.
+/// If the sale failed, or sold nothing, which would prove nothing.
 pub fn sell(server: &RedisServer, peer: &Peer, span: Duration, stock: u64) -> Result<Sale, Failure> {
     let mut plan = plan(server, peer, SALE);
     (plan.span, plan.stock) = (span, stock);
     let report = work(server, peer, &plan)?;
-    let sale = report.sale.ok_or("nobody kept books")?;
+    let sale = report.sale.ok_or("the sale has no ledger")?;
     match report.first_error {
         Some(error) => Err(error.into()),
         None if sale.sold == 0 => Err("nothing was sold".into()),
@@ -102,12 +102,12 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<Report, Failur
     Ok(fencelock_lab::load::measure(plan, &WorkerPool::default(), &hire, &|_| ())?)
 }
 
-/// What workers have to complain of is of interest only when one of them fails.
+/// The error output of workers, which is shown only if one of them fails.
 fn complaints() -> io::Result<File> {
     File::options().create(true).append(true).open(super::docs().join("../../target/bench-peers.log"))
 }
 
-/// What the one before left behind, for its workers end in the midst of their work.
+/// Removes the keys of the previous library, because its workers are killed during their work.
 fn clear(server: &RedisServer) -> Result<(), Failure> {
     match server.command(&["FLUSHALL"]).text() {
         Some("OK") => Ok(()),
@@ -118,7 +118,7 @@ fn clear(server: &RedisServer) -> Result<(), Failure> {
 fn told(sale: &Result<Sale, String>) -> String {
     match sale {
         Ok(sale) if sale.is_exact() => format!("sold {} exactly", sale.sold),
-        Ok(sale) => format!("DOES NOT EXCLUDE: sold {}, of which the stock does not know {}", sale.sold, sale.oversold),
+        Ok(sale) => format!("NO MUTUAL EXCLUSION: sold {}, of which the stock misses {}", sale.sold, sale.oversold),
         Err(why) => format!("FAILED: {why}"),
     }
 }

@@ -1,6 +1,6 @@
-//! What is done to servers, and to the networks and clocks before them.
+//! Faults of servers, and of their networks and clocks.
 
-use super::{LOOKS, SLICE, Stage, reply, slices};
+use super::{Nemesis, POLLS, SLICE, reply, slices};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::Node;
@@ -9,11 +9,11 @@ use crate::recorder::{micros, now};
 use fencelock_testkit::Then;
 use std::time::Duration;
 
-impl Stage {
+impl Nemesis {
     pub(super) fn restart(&mut self, step: &Step) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];
-        // Written by nobody else, so that it tells about the memory and not about the clients.
+        // No other program writes this key, so it shows whether the server has lost data.
         node.server().command(&["SET", "chaos:memory", "1"]);
         if step.fault == Fault::RestartEmpty {
             node.forget(quarantine, |node| Ok(node.machine.server.restart_empty()?))?;
@@ -22,14 +22,14 @@ impl Stage {
         }
         let kept = node.server().command(&["EXISTS", "chaos:memory"]) == reply(1);
         node.server().command(&["DEL", "chaos:memory"]);
-        self.recorder.seen(if kept { "a memory that was kept" } else { "a memory that was lost" });
+        self.recorder.seen(if kept { "data that was kept" } else { "data that was lost" });
         self.watch_quarantine(step);
         Ok(())
     }
 
-    /// Clients come at once, and the first of them begins the quarantine.
+    /// Clients reconnect immediately, and the first of them starts the quarantine.
     fn watch_quarantine(&mut self, step: &Step) {
-        if !self.form.has_quarantine() {
+        if !self.topology.has_quarantine() {
             return;
         }
         for _ in 0..slices(Duration::from_secs(2)) {
@@ -66,11 +66,11 @@ impl Stage {
             Fault::Cut => node.proxy.cut(),
             Fault::BlackHole => node.proxy.black_hole(),
             Fault::Stall => node.proxy.hold(),
-            Fault::SwallowReplies => self.swallow(node, step.lasts),
+            Fault::LoseReplies => self.lose_replies(node, step.lasts),
             Fault::Repeat => self.repeat(node, step.lasts),
             Fault::FlushScripts => self.flush(node, step.lasts),
             Fault::OutOfMemory => self.fill(node, step.lasts),
-            other => return Err(format!("{} is not done to a node", other.name()).into()),
+            other => return Err(format!("{} is not a fault of a node", other.name()).into()),
         }
         if matches!(step.fault, Fault::Cut | Fault::BlackHole | Fault::Stall) {
             wait();
@@ -79,15 +79,15 @@ impl Stage {
         Ok(())
     }
 
-    fn swallow(&self, node: &Node, lasts: Duration) {
-        let before = node.proxy.swallowed();
+    fn lose_replies(&self, node: &Node, lasts: Duration) {
+        let before = node.proxy.dropped_replies();
         for turn in 0..slices(lasts) {
-            node.proxy.swallow_next_reply(if turn % 2 == 0 { Then::Close } else { Then::StaySilent });
+            node.proxy.drop_next_reply(if turn % 2 == 0 { Then::Close } else { Then::StaySilent });
             std::thread::sleep(SLICE);
         }
-        // What is armed and did not spring yet springs at the next request, in peace.
-        if node.proxy.swallowed() > before {
-            self.recorder.seen("a reply that was swallowed");
+        // A pending loss takes effect at the next request, after the fault.
+        if node.proxy.dropped_replies() > before {
+            self.recorder.seen("a reply that was lost");
         }
     }
 
@@ -115,7 +115,7 @@ impl Stage {
     fn repeat(&self, node: &Node, lasts: Duration) {
         let before = node.proxy.repeated();
         for turn in 0..slices(lasts) * 4 {
-            // Soon enough to meet its own attempt, and late enough to come after it.
+            // Early enough to overlap with its own attempt, or late enough to follow it.
             node.proxy.repeat_last("EVALSHA", Duration::from_millis(if turn % 2 == 0 { 1 } else { 120 }));
             std::thread::sleep(SLICE / 4);
         }
@@ -134,7 +134,7 @@ impl Stage {
         node.server().command(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Kills a master at a moment when somebody has a lock of which the replica knows nothing.
+    /// Kills a master while a lock is held that its replica does not know.
     pub(super) fn fail_over(&mut self, step: &Step) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];
@@ -145,7 +145,7 @@ impl Stage {
             let held = node.server().command(&["GET", key]);
             held.text().is_some_and(|value| !standby.has(key, value))
         };
-        if (0..LOOKS).any(|_| self.keys.iter().any(is_unknown)) {
+        if (0..POLLS).any(|_| self.keys.iter().any(is_unknown)) {
             self.recorder.seen("a promotion that lost a lock");
         }
         node.forget(quarantine, Node::fail_over)?;
@@ -153,7 +153,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Its clients must notice by what they are told.
+    /// The clients must detect the change by the errors of the server.
     pub(super) fn switch_over(&mut self, step: &Step) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];

@@ -1,49 +1,51 @@
-//! The door to what is protected: locked, or open to everybody.
+//! The access to the protected data, with or without a lock.
 
 use crate::Failure;
 use fencelock::{Client, Guard, Released};
 use std::path::Path;
 use std::time::Duration;
 
-/// What `--lock` says for "no lock".
+/// The value of `--lock` for no lock.
 const NONE: &str = "none";
 
-/// Where the lock lives when nothing else is said: in files beside the story's database.
+/// The default lock: files next to the database of the example.
 pub fn default_url(dir: &Path) -> String {
     format!("file:{}", dir.join("locks").display())
 }
 
-/// How one process gets in.
+/// How a process accesses the data.
 #[derive(Debug)]
-pub enum Door {
-    /// Everybody may enter at any time.
+pub enum Access {
+    /// Without a lock.
     Open,
-    /// One at a time.
+    /// With a lock.
     Locked(Client),
 }
 
-impl Door {
-    /// `none`, or the URL of a lock's home.
+impl Access {
+    /// `none`, or the URL of a backend.
     ///
     /// # Errors
-    /// Those of [`Client::connect`], and a home that other processes do not see.
+    /// Errors of [`Client::connect`], and a backend that other processes do not see.
     pub async fn of(lock: &str) -> Result<Self, Failure> {
         if lock == NONE {
             return Ok(Self::Open);
         }
         let client = Client::connect(lock).await?;
         if !client.capabilities().cross_process {
-            return Err(
-                format!("the buyers are processes, and no other process sees locks in {}", client.name()).into()
-            );
+            return Err(format!(
+                "the example uses several processes, but {} exists only within one process",
+                client.name()
+            )
+            .into());
         }
         Ok(Self::Locked(client))
     }
 
-    /// Waits for its turn, however long that takes. `None` means that there is no lock.
+    /// Waits without limit. `None` means that there is no lock.
     ///
     /// # Errors
-    /// Those of [`fencelock::Lock::acquire`].
+    /// Errors of [`fencelock::Lock::acquire`].
     pub async fn enter(&self, key: &str, ttl: Duration) -> Result<Option<Guard>, Failure> {
         match self {
             Self::Open => Ok(None),
@@ -57,10 +59,10 @@ impl Door {
     }
 }
 
-/// Goes out again. Says how the lock was lost, if it was.
+/// Releases the lock. Returns the reason if the lock was lost.
 ///
 /// # Errors
-/// Those of [`Guard::release`].
+/// Errors of [`Guard::release`].
 pub async fn leave(guard: Option<Guard>) -> Result<Option<String>, Failure> {
     let Some(guard) = guard else { return Ok(None) };
     Ok(match guard.release().await? {

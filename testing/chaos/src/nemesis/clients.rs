@@ -1,15 +1,15 @@
-//! What is done to clients.
+//! Faults of clients.
 
-use super::{LOOKS, SLICE, Stage};
+use super::{Nemesis, POLLS, SLICE};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::plan::Step;
 use std::time::Duration;
 
-/// How often a client is stopped again until it has lost a lock by that.
+/// The maximum number of stops until a client has lost a lock.
 const REPEATS: u32 = 5;
 
-impl Stage {
+impl Nemesis {
     pub(super) fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
         let holds = self.until_it_holds(step.victim)?;
         if step.fault == Fault::KillClient {
@@ -21,10 +21,10 @@ impl Stage {
         }
         std::thread::sleep(self.ttl + step.lasts);
         self.workers.thaw(step.victim)?;
-        // What it had may have been a hold that it had left to its lease, and then it loses nothing.
+        // The client may have abandoned the hold to its lease, and then it loses nothing.
         for _ in 0..REPEATS {
             std::thread::sleep(SLICE);
-            // Once is enough for a run, and reading all histories takes long in a long one.
+            // One event is enough for a run, and reading all histories takes long in a long run.
             if self.recorder.knows("lost by expiry") || self.workers.has_seen("lost by expiry")? {
                 self.recorder.seen("lost by expiry");
                 break;
@@ -36,11 +36,11 @@ impl Stage {
         Ok(())
     }
 
-    /// Stops the process at a moment when it has a lock; says whether there was one.
+    /// Stops the process while it holds a lock; returns whether it does.
     ///
-    /// It must have had it before as well: what is handed to a process that is stopped already it does not know of.
+    /// It must have held the lock before as well, because a stopped process does not know of a new hand-off.
     fn until_it_holds(&self, worker: usize) -> Result<bool, Failure> {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             let before = self.held_by(worker);
             if !before.is_empty() {
                 self.workers.freeze(worker)?;
@@ -55,8 +55,8 @@ impl Stage {
         Ok(false)
     }
 
-    /// The values of the locks that a process has got not long ago. What a lost round of a quorum has left on a few nodes
-    /// is none, and what is near its end has probably been left to it.
+    /// The values of the locks that a process has acquired recently. The remains of a failed quorum round on a few nodes
+    /// do not count, and a lock close to its end was probably abandoned.
     fn held_by(&self, worker: usize) -> Vec<String> {
         let mark = format!(":{} ", self.workers.pid(worker));
         let half = i64::try_from(self.ttl.as_millis() / 2).unwrap_or(i64::MAX);
