@@ -58,7 +58,7 @@ mod invalid;
 mod key;
 mod lease;
 mod mode;
-mod quorum;
+pub mod quorum;
 mod renewal;
 mod retry;
 #[cfg(feature = "serde")]
