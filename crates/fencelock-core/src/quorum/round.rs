@@ -108,11 +108,6 @@ impl Round {
         }
     }
 
-    /// The nodes that have not answered, or said nothing.
-    pub fn silent(&self) -> NodeSet {
-        self.nodes_where(|vote| matches!(vote, None | Some(Vote::Unknown)))
-    }
-
     /// The greatest fence any node has named; 0 if none. The next round proposes more than this.
     pub const fn last_fence(&self) -> u64 {
         self.last_fence

@@ -90,12 +90,6 @@ impl Tally {
         self.outcome
     }
 
-    /// The nodes that have not answered, or said nothing.
-    pub fn silent(&self) -> NodeSet {
-        let all: NodeSet = (0..self.quorum.nodes()).collect();
-        all.without(self.ours).without(self.absent).without(self.taken)
-    }
-
     fn decide(&self) -> Outcome {
         let (majority, spare) = (self.quorum.majority(), self.quorum.spare());
         let pending = self.quorum.nodes() - self.answered.len();
