@@ -65,7 +65,7 @@ mod lease;
 mod listeners;
 mod manual_clock;
 mod mode;
-mod quorum;
+pub mod quorum;
 mod registered_node;
 mod renewal;
 mod retry;

@@ -8,7 +8,9 @@ use fencelock_core::{
     Backend, Drift, Event, Fault, Holding, Intent, Key, Listener, QuorumNode, Release, Renew, Renewal,
 };
 use quorum_kit::{Road, Scene, claim, ms};
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -152,6 +154,20 @@ async fn a_dropped_claim_leaves_nothing() {
     sleep(ms(12)).await;
     assert_eq!(scene.taken("k").await, 3, "the claims arrived");
     sleep(ms(50)).await;
+    assert_eq!(scene.taken("k").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_dropped_before_its_result_is_taken_leaves_nothing() {
+    let scene = Scene::new(3);
+    let claim = claim("k", TEN_SECONDS);
+    let mut claiming = Box::pin(scene.quorum.acquire(&claim));
+    let polled = poll_fn(|cx| Poll::Ready(claiming.as_mut().poll(cx).is_ready())).await;
+    assert!(!polled, "it is under way");
+    sleep(ms(5)).await;
+    assert_eq!(scene.taken("k").await, 3, "it is won");
+    drop(claiming);
+    sleep(ms(5)).await;
     assert_eq!(scene.taken("k").await, 0);
 }
 

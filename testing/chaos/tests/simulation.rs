@@ -30,29 +30,29 @@ fn run(nodes: usize, seeds: u64) -> Batch {
 
 #[test]
 fn three_nodes_violate_no_guarantee_in_any_world() {
-    let batch = run(3, 1600);
+    let batch = run(3, 800);
     assert_eq!(batch.sights.missing(), [], "the batch must cover all events");
 }
 
 #[test]
 fn one_node_violates_no_guarantee_in_any_world() {
-    let batch = run(1, 400);
+    let batch = run(1, 200);
     assert!(batch.sights.of(Sight::Quarantine) > 0 && batch.sights.of(Sight::Raise) == 0);
 }
 
 #[test]
 fn two_nodes_violate_no_guarantee_in_any_world() {
-    assert!(run(2, 300).sights.of(Sight::RefusedRaise) > 0);
+    assert!(run(2, 150).sights.of(Sight::RefusedRaise) > 0);
 }
 
 #[test]
 fn four_nodes_violate_no_guarantee_in_any_world() {
-    assert!(run(4, 300).sights.of(Sight::RefusedRaise) > 0);
+    assert!(run(4, 150).sights.of(Sight::RefusedRaise) > 0);
 }
 
 #[test]
 fn five_nodes_violate_no_guarantee_in_any_world() {
-    assert!(run(5, 400).sights.of(Sight::RefusedRaise) > 0);
+    assert!(run(5, 200).sights.of(Sight::RefusedRaise) > 0);
 }
 
 #[test]

@@ -1,13 +1,17 @@
-//! Redlock with fencing tokens, as decisions only: votes go in, a verdict comes out.
+//! Redlock with fencing tokens, as state machines without I/O.
 //!
-//! One attempt to hold a key on N nodes is a [`Round`]. Its driver asks all nodes at once, feeds every answer to the
-//! round in whatever order they come, and does what the [`Verdict`] says:
+//! A claim, a release and a batch of renewals are one [`Call`] each: [`ClaimCall`], [`ReleaseCall`], [`RenewCall`]. A driver
+//! sends their requests, sleeps, and reports the answers. [`NodeHealth`] says how long to wait for a node and whether to ask
+//! it. Production and the simulation in `testing/chaos` drive the same calls.
+//!
+//! One attempt to hold a key on N nodes is a [`Round`] in the middle of a claim. All nodes are asked at once, every answer goes
+//! to the round in whatever order they come, and the [`Verdict`] says what follows:
 //!
 //! 1. A majority of *equal* grants wins in one trip.
 //! 2. A majority of different grants needs a second trip: the greatest of them is *raised* on the others, and a node acks
 //!    only if it is still locked by this holder and its fence is not beyond ([`raise_fence`]). A majority of acks wins.
-//! 3. As soon as no majority can come about any more, the round is lost. The driver then releases on **every** node, also
-//!    where it got no answer, and tries again with a fresh holder after a random pause.
+//! 3. As soon as no majority can come about any more, the round is lost. The call then releases on **every** node, also
+//!    where it got no answer. The client tries again with a fresh holder after a random pause.
 //!
 //! Why the tokens are ordered: whoever wins with F had, on a majority of nodes, an instant at which the node was locked by
 //! this very attempt and its fence was F. Two winners share a node, and between their instants there that node granted at
@@ -24,12 +28,19 @@
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation. What was searched
 //! exhaustively over this code, and what was not: `docs/en/verification.md`.
 
+mod call;
+mod claim_call;
+mod count;
 mod inspection;
+mod node_health;
 mod node_set;
 mod proposed;
 mod quorum_node;
 mod raise;
+mod release_call;
+mod renew_call;
 mod round;
+mod settings;
 mod size;
 mod tally;
 mod vote;
@@ -37,12 +48,18 @@ mod vote;
 #[cfg(test)]
 mod round_tests;
 
+pub use call::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest};
+pub use claim_call::ClaimCall;
 pub use inspection::{Inspection, Seen, Sight};
+pub use node_health::{HealthChange, NodeHealth, left_out};
 pub use node_set::NodeSet;
 pub use proposed::next_proposed_block;
 pub use quorum_node::QuorumNode;
 pub use raise::{Raise, raise_fence};
+pub use release_call::{PATIENCE, ReleaseCall};
+pub use renew_call::RenewCall;
 pub use round::{Defeat, Round, Verdict};
+pub use settings::{Settings, proposal};
 pub use size::{Quorum, quarantine};
 pub use tally::{Outcome, Standing, Tally};
 pub use vote::Vote;

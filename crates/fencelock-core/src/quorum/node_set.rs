@@ -18,6 +18,11 @@ impl NodeSet {
         self.0 |= Self::bit(node);
     }
 
+    /// Removes a node.
+    pub fn remove(&mut self, node: usize) {
+        self.0 &= !Self::bit(node);
+    }
+
     /// Whether the node is one of them.
     pub fn contains(self, node: usize) -> bool {
         self.0 & Self::bit(node) != 0

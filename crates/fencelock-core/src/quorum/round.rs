@@ -100,9 +100,12 @@ impl Round {
         (matches!(self.stage, Stage::Won(_)) && !lease.lapsed(now)).then_some(lease)
     }
 
-    /// The nodes that have not answered, or said nothing.
-    pub fn silent(&self) -> NodeSet {
-        self.nodes_where(|vote| matches!(vote, None | Some(Vote::Unknown)))
+    /// Why it was lost, if it was.
+    pub const fn defeat(&self) -> Option<Defeat> {
+        match self.stage {
+            Stage::Lost(defeat) => Some(defeat),
+            _ => None,
+        }
     }
 
     /// The greatest fence any node has named; 0 if none. The next round proposes more than this.
@@ -125,7 +128,7 @@ impl Round {
         if let Some(tokens) = self.equal_majority() {
             self.stage = Stage::Won(tokens);
         } else if granted + pending < majority {
-            self.stage = Stage::Lost(self.defeat());
+            self.stage = Stage::Lost(self.cause_of_loss());
         } else if granted >= majority && (pending == 0 || self.grace_over) {
             return self.begin_raise();
         }
@@ -174,7 +177,7 @@ impl Round {
         ending(last).min_by_key(|tokens| tokens.count())
     }
 
-    fn defeat(&self) -> Defeat {
+    fn cause_of_loss(&self) -> Defeat {
         let absent = self.nodes_where(|vote| matches!(vote, Some(Vote::Refused | Vote::Unknown)));
         if absent.len() > self.quorum.spare() { Defeat::Unreachable } else { Defeat::Busy }
     }

@@ -35,7 +35,7 @@ impl From<&Release> for Standing {
 }
 
 /// What all nodes together say of a hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Wait for more answers.
     Pending,
@@ -56,7 +56,7 @@ pub enum Outcome {
 ///   the key until now, and only a majority can say so. The others are still to be released, in the background.
 ///
 /// No answer counts as neither: it does not end a hold, only the end of its lease does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Tally {
     quorum: Quorum,
     answered: NodeSet,
@@ -88,12 +88,6 @@ impl Tally {
             self.outcome = self.decide();
         }
         self.outcome
-    }
-
-    /// The nodes that have not answered, or said nothing.
-    pub fn silent(&self) -> NodeSet {
-        let all: NodeSet = (0..self.quorum.nodes()).collect();
-        all.without(self.ours).without(self.absent).without(self.taken)
     }
 
     fn decide(&self) -> Outcome {

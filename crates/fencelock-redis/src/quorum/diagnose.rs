@@ -16,7 +16,7 @@ impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {
         let reports = self.reports().await;
         let mut findings = vec![self.size_finding(), self.answering(&reports)];
-        findings.extend(duplicates(&reports).or_else(|| hosts(&reports, self.size)));
+        findings.extend(duplicates(&reports).or_else(|| hosts(&reports, self.settings.size)));
         findings.extend(clocks(&reports));
         findings.extend(self.forgetting().or_else(|| restarts(&reports, self.longest_ttl())));
         findings.extend(merge(reports));
@@ -25,7 +25,7 @@ impl Quorum {
 
     async fn reports(&self) -> Vec<NodeReport> {
         let mut tasks = Vec::new();
-        for node in &self.nodes {
+        for node in self.nodes.iter() {
             let node = Arc::clone(node);
             tasks.push(tokio::spawn(async move {
                 let name = node.backend.name();
@@ -47,7 +47,7 @@ impl Quorum {
     }
 
     fn size_finding(&self) -> Finding {
-        let (nodes, spare) = (self.size.nodes(), self.size.spare());
+        let (nodes, spare) = (self.settings.size.nodes(), self.settings.size.spare());
         let text =
             format!("{nodes} {}, of which {spare} may be unavailable", if nodes == 1 { "node" } else { "nodes" });
         if nodes < 3 {
@@ -79,11 +79,11 @@ impl Quorum {
 
     fn answering(&self, reports: &[NodeReport]) -> Finding {
         let answering = reports.iter().filter(|report| report.answers).count();
-        let text = format!("{answering} of {} nodes answer", self.size.nodes());
-        if answering == self.size.nodes() {
+        let text = format!("{answering} of {} nodes answer", self.settings.size.nodes());
+        if answering == self.settings.size.nodes() {
             return Finding::fine("quorum", text);
         }
-        let level = if answering < self.size.majority() { Level::Failure } else { Level::Warning };
+        let level = if answering < self.settings.size.majority() { Level::Failure } else { Level::Warning };
         Finding::new(level, "quorum", text, "check the other nodes")
     }
 }

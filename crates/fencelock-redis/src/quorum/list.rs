@@ -26,7 +26,7 @@ impl Quorum {
             lists[number] = answer;
         }
         let causes: Vec<NodeFault> = lists.iter().filter_map(|list| list.as_ref().err()).flat_map(faults).collect();
-        if lists.iter().filter(|list| list.is_ok()).count() < self.size.majority() {
+        if lists.iter().filter(|list| list.is_ok()).count() < self.settings.size.majority() {
             return Err(Unknown::of_nodes(causes));
         }
         Ok(self.merged(&lists))
@@ -36,7 +36,8 @@ impl Quorum {
         let mut by_key: BTreeMap<Key, NodeInspections> = BTreeMap::new();
         for (node, list) in lists.iter().enumerate() {
             for holding in list.iter().flatten() {
-                let inspections = by_key.entry(holding.key.clone()).or_insert_with(|| NodeInspections::new(self.size));
+                let inspections =
+                    by_key.entry(holding.key.clone()).or_insert_with(|| NodeInspections::new(self.settings.size));
                 inspections.on_reply(node, Ok(Some(holding.clone())));
             }
         }

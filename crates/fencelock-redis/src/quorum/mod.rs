@@ -1,8 +1,8 @@
 //! A lock on several independent servers, held while a majority holds it.
 //!
 //! How it works: a claim goes to all nodes at once, with one proposal for the fencing token, and the vote that decides
-//! ends the round; what is decided by which votes is [`fencelock_core::Round`], and why the tokens are in order is told
-//! there. What comes later is cleaned up in the background. A round that came to nothing is given back on every node, each
+//! ends the round. Everything about that is decided by the calls in [`fencelock_core::quorum`], and why the tokens are in
+//! order is told there; `driver` sends, sleeps and reports. What comes later is cleaned up in the background. A round that came to nothing is given back on every node, each
 //! after its own claim has ended, also if nobody waits for the round any more.
 //!
 //! A node has a time limit that is learnt from its answers. One that failed three times in a row is left out until a probe
@@ -22,6 +22,7 @@ mod attempt;
 mod compare;
 mod count;
 mod diagnose;
+mod driver;
 mod findings;
 mod inspection;
 mod list;
@@ -31,18 +32,16 @@ mod scheme;
 mod startup_check;
 mod url;
 
-use attempt::Attempt;
+use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Listener, Listeners, NodeFault, Quorum as Size, QuorumNode, Release, Renew, Renewal,
-    Unknown,
+    Holding, Intent, Invalid, Key, Listener, Listeners, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
 };
-use node::Node;
+use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::mpsc;
 pub(crate) use url::node_urls;
@@ -53,13 +52,11 @@ pub(crate) use url::node_urls;
 /// file, a flush, or a fail-over. [`Quorum::connect`] keeps such a node out; [`Quorum::trusting_empty`] does not.
 #[derive(Debug)]
 pub struct Quorum {
-    nodes: Vec<Arc<Node>>,
-    size: Size,
+    nodes: Arc<[Arc<Node>]>,
+    settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
-    drift: Drift,
-    expires: bool,
     /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
-    seen: AtomicU64,
+    seen: Arc<AtomicU64>,
     listeners: Listeners,
     /// What is still to be checked before the first claim or look.
     startup_check: Option<StartupCheck>,
@@ -98,18 +95,23 @@ impl Quorum {
         if expiring != 0 && expiring != nodes.len() {
             return Err(Invalid::new("locks expire on some of the nodes only: a quorum is made of nodes of one kind"));
         }
-        let expires = expiring > 0;
-        let nodes = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
-        Ok(Self {
-            nodes,
-            size,
+        let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
+        let place = name_of_all(&names);
+        let (expires, shortest_limit) = (expiring > 0, SHORTEST_LIMIT);
+        let settings = Settings { size, drift, expires, names, place, shortest_limit };
+        Ok(Self::from_parts(nodes, settings, clock))
+    }
+
+    fn from_parts(nodes: Vec<Arc<dyn QuorumNode>>, settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        let limit = settings.shortest_limit;
+        Self {
+            nodes: nodes.into_iter().map(|node| Arc::new(Node::new(node, limit))).collect(),
+            settings: Arc::new(settings),
             clock,
-            drift,
-            expires,
-            seen: AtomicU64::new(0),
+            seen: Arc::default(),
             listeners: Listeners::default(),
             startup_check: None,
-        })
+        }
     }
 
     /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
@@ -122,25 +124,11 @@ impl Quorum {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&limit) {
             return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
         }
-        // Nobody has asked these nodes anything yet, so nothing that was learnt is lost.
-        let nodes = self.nodes.iter().map(|node| {
-            let mut node = Node::new(Arc::clone(&node.backend));
-            node.shortest_limit = limit;
-            Arc::new(node)
-        });
+        // These nodes were not asked anything yet, so nothing that was learnt is lost.
+        let nodes = self.nodes.iter().map(|node| Arc::new(Node::new(Arc::clone(&node.backend), limit)));
         self.nodes = nodes.collect();
+        self.settings = Arc::new(Settings { shortest_limit: limit, ..Settings::clone(&self.settings) });
         Ok(self)
-    }
-
-    fn name_of_all(&self) -> String {
-        let names: Vec<_> = self.nodes.iter().map(|node| node.backend.name()).collect();
-        for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {
-            let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix(of_nodes)).collect();
-            if let Some(hosts) = hosts {
-                return format!("{scheme}{}", hosts.join(","));
-            }
-        }
-        format!("quorum of {}", names.join(", "))
     }
 
     fn longest_ttl(&self) -> Option<Duration> {
@@ -150,45 +138,21 @@ impl Quorum {
     /// Before anything is claimed, or told of a key.
     async fn enter(&self) -> Result<(), Unknown> {
         match &self.startup_check {
-            Some(check) => check.run(self.size).await,
+            Some(check) => check.run(self.settings.size).await,
             None => Ok(()),
         }
     }
 
-    /// Why there is no answer. Where so many nodes cannot get better by themselves that no majority is left, only they are
-    /// named: they alone decide, and whoever waits for the others waits in vain.
-    fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
-        let (for_good, passing): (Vec<_>, Vec<_>) = causes.into_iter().partition(|cause| cause.fault.is_permanent());
-        if for_good.len() > self.size.spare() {
-            return Unknown::of_nodes(for_good);
-        }
-        Unknown::of_nodes(for_good.into_iter().chain(passing).collect())
-    }
-
-    /// The end of a block that lies beyond all that was seen, so that the nodes need not move it, each in its own way.
-    fn proposal(&self, block: NonZeroU32) -> u64 {
-        let beyond = self.seen.load(Ordering::Relaxed).saturating_add(block.get().into());
-        self.clock.wall_micros().saturating_add(1).max(beyond)
-    }
-
-    fn saw(&self, fence: u64) {
-        self.seen.fetch_max(fence, Ordering::Relaxed);
-    }
-
-    /// All nodes, each with the reason why it is left out, if it is. While fewer than a majority are known to be well, none
-    /// is left out.
-    fn asked(&self, key: &Key) -> Vec<(Arc<Node>, Option<Unknown>)> {
-        let mut nodes: Vec<_> = self.nodes.iter().map(|node| (Arc::clone(node), node.down())).collect();
-        let down = nodes.iter().filter(|(_, down)| down.is_some()).count();
-        if down > self.size.spare() {
-            for (_, down) in &mut nodes {
-                *down = None;
+    /// How a call deals with each node. Those that are left out are probed.
+    fn plan(&self, key: &Key, limit: impl Fn(&Node) -> Duration) -> Vec<NodePlan> {
+        let down = self.nodes.iter().map(|node| node.down()).collect();
+        let plan = self.nodes.iter().zip(left_out(self.settings.size, down)).map(|(node, left_out)| {
+            if left_out.is_some() {
+                node.probe(key);
             }
-        }
-        for (node, _) in nodes.iter().filter(|(_, down)| down.is_some()) {
-            node.probe(key);
-        }
-        nodes
+            NodePlan { limit: limit(node), left_out }
+        });
+        plan.collect()
     }
 
     /// Asks all nodes at once. Each question runs to its answer or its limit, whether or not anybody listens.
@@ -203,13 +167,14 @@ impl Quorum {
         F: Future<Output = Result<T, Unknown>> + Send + 'static,
     {
         let (answers, inbox) = mpsc::unbounded_channel();
-        for (number, (node, left_out)) in self.asked(key).into_iter().enumerate() {
+        for (number, NodePlan { limit, left_out }) in self.plan(key, limit).into_iter().enumerate() {
             let answers = answers.clone();
             if let Some(cause) = left_out {
                 let _ = answers.send((number, Err(cause)));
                 continue;
             }
-            let (limit, question) = (limit(&node), question(Arc::clone(&node.backend)));
+            let node = Arc::clone(&self.nodes[number]);
+            let question = question(Arc::clone(&node.backend));
             tokio::spawn(async move {
                 let answer = node.with_timeout(limit, question).await;
                 let _ = answers.send((number, answer));
@@ -235,7 +200,7 @@ impl Quorum {
 impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
-        facts.expires = self.expires;
+        facts.expires = self.settings.expires;
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
         facts.longest_ttl = self.longest_ttl();
@@ -243,12 +208,12 @@ impl Backend for Quorum {
     }
 
     fn name(&self) -> String {
-        self.name_of_all()
+        self.settings.place.clone()
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.listeners.add(&listener);
-        for node in &self.nodes {
+        for node in self.nodes.iter() {
             node.backend.listen(Arc::clone(&listener));
         }
     }
@@ -263,7 +228,7 @@ impl Backend for Quorum {
             self.enter().await?;
             match claim.intent {
                 Intent::Poll => self.poll(claim).await,
-                Intent::Try | Intent::Enqueue => Attempt::new(self, claim).run().await,
+                Intent::Try | Intent::Enqueue => self.claim(claim).await,
             }
         })
     }
@@ -310,19 +275,22 @@ impl Backend for Quorum {
     }
 
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        let nodes = self.nodes.iter().map(|node| {
-            let mut again = Node::new(node.backend.node_reconnected()?);
-            again.shortest_limit = node.shortest_limit;
-            Some(Arc::new(again))
-        });
-        let (nodes, clock) = (nodes.collect::<Option<_>>()?, Arc::clone(&self.clock));
-        let Self { size, drift, expires, .. } = *self;
-        let (seen, listeners) = (AtomicU64::new(0), Listeners::default());
+        let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
         // It only releases, which needs no check.
-        Some(Arc::new(Self { nodes, size, clock, drift, expires, seen, listeners, startup_check: None }))
+        Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.findings())
     }
+}
+
+fn name_of_all(names: &[String]) -> String {
+    for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {
+        let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix(of_nodes)).collect();
+        if let Some(hosts) = hosts {
+            return format!("{scheme}{}", hosts.join(","));
+        }
+    }
+    format!("quorum of {}", names.join(", "))
 }

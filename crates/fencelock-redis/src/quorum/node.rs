@@ -1,22 +1,15 @@
-use fencelock_core::{Fault, HolderId, Key, QuorumNode, Span, Unknown};
+use fencelock_core::quorum::{HealthChange, NodeHealth};
+use fencelock_core::{Fault, HolderId, Key, Moment, QuorumNode, Span, Unknown};
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// Any node may take this long, unless the user says otherwise: less is a pause of a garbage collector or of a scheduler.
-const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
-const LONGEST_LIMIT: Duration = Duration::from_secs(1);
-/// A node that took the usual time so many times over does not answer any more.
-const PATIENCE: u32 = 8;
-/// After so many failures in a row a node is left alone, until a probe gets through.
-const FAILURES: u32 = 3;
-const FIRST_PROBE: Duration = Duration::from_millis(100);
-const RAREST_PROBE: Duration = Duration::from_secs(5);
-/// A request that was not answered by then will not be.
-pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
+/// A probe that was not answered by then will not be.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One node of a quorum, and what its last answers say of it.
 #[derive(Debug)]
@@ -24,24 +17,14 @@ pub(super) struct Node {
     pub(super) backend: Arc<dyn QuorumNode>,
     /// It is waited for this long at least.
     pub(super) shortest_limit: Duration,
-    availability: Mutex<Availability>,
+    health: Mutex<NodeHealth>,
+    /// The times of its health count from here.
+    created: Instant,
     /// The claims that are under way to it.
     claims: Mutex<HashMap<HolderId, watch::Receiver<()>>>,
 }
 
-#[derive(Debug, Default)]
-struct Availability {
-    failures: u32,
-    cause: Option<Unknown>,
-    /// How long an answer takes, the latest ones counting most.
-    usual: Option<Duration>,
-    probe_at: Option<Instant>,
-    probe_pause: Duration,
-    /// It was told in the log that it belongs to others.
-    told_of_others: bool,
-}
-
-/// A claim that is under way. Whoever wants to release waits for its end.
+/// A claim that is under way. A release waits for its end.
 #[derive(Debug)]
 pub(super) struct InFlight {
     node: Arc<Node>,
@@ -59,26 +42,19 @@ impl Drop for InFlight {
 }
 
 impl Node {
-    pub(super) fn new(backend: Arc<dyn QuorumNode>) -> Self {
-        Self { backend, shortest_limit: SHORTEST_LIMIT, availability: Mutex::default(), claims: Mutex::default() }
+    pub(super) fn new(backend: Arc<dyn QuorumNode>, shortest_limit: Duration) -> Self {
+        let (health, claims) = (Mutex::default(), Mutex::default());
+        Self { backend, shortest_limit, health, created: Instant::now(), claims }
     }
 
-    /// How long to wait for an answer that is worth waiting for `most`: a tenth of a lease. What is learnt shortens it, but
-    /// not after a failure, for then the node may just have become slower.
+    /// How long to wait for an answer that is worth waiting for `most`.
     pub(super) fn limit(&self, most: Duration) -> Duration {
-        let shortest = self.shortest_limit;
-        let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
-        let availability = lock(&self.availability);
-        match availability.usual {
-            Some(usual) if availability.failures == 0 => (usual * PATIENCE).clamp(shortest, most),
-            _ => most,
-        }
+        lock(&self.health).limit(most, self.shortest_limit)
     }
 
     /// Why there is no use in asking it now, if so.
     pub(super) fn down(&self) -> Option<Unknown> {
-        let availability = lock(&self.availability);
-        availability.cause.clone().filter(|_| availability.failures >= FAILURES)
+        lock(&self.health).down().cloned()
     }
 
     /// What it answers within the limit.
@@ -88,86 +64,45 @@ impl Node {
         call: impl Future<Output = Result<T, Unknown>>,
     ) -> Result<T, Unknown> {
         let begun = Instant::now();
-        let answer = timeout(limit, call).await.unwrap_or_else(|_| Err(self.no_answer(limit)));
-        self.note(begun, answer.as_ref().err());
+        let none = || Unknown::new(self.backend.name(), Fault::Timeout, format!("none within {}", Span(limit)));
+        let answer = timeout(limit, call).await.unwrap_or_else(|_| Err(none()));
+        self.note(begun.elapsed(), answer.as_ref().err());
         answer
     }
 
-    /// Carries a call out to its end. `say` hears the answer; before a late one it hears that there was none in time.
-    pub(super) async fn carried_out<T: Clone>(
-        &self,
-        limit: Duration,
-        call: impl Future<Output = Result<T, Unknown>>,
-        say: impl Fn(Result<T, Unknown>),
-    ) -> Result<T, Unknown> {
-        let begun = Instant::now();
-        let mut call = pin!(call);
-        let answer = if let Ok(answer) = timeout(limit, call.as_mut()).await {
-            self.note(begun, answer.as_ref().err());
-            answer
-        } else {
-            let unknown = self.no_answer(limit);
-            self.note(begun, Some(&unknown));
-            say(Err(unknown));
-            timeout(RELEASE_TIMEOUT, call).await.unwrap_or_else(|_| Err(self.no_answer(RELEASE_TIMEOUT)))
-        };
-        say(answer.clone());
-        answer
+    /// It has answered after `took`, or has failed.
+    pub(super) fn note(&self, took: Duration, failure: Option<&Unknown>) {
+        let change = lock(&self.health).on_answer(took, failure, self.now());
+        self.log(change, failure);
     }
 
-    fn no_answer(&self, limit: Duration) -> Unknown {
-        Unknown::new(self.backend.name(), Fault::Timeout, format!("none within {}", Span(limit)))
-    }
-
-    fn note(&self, begun: Instant, failure: Option<&Unknown>) {
-        let mut availability = lock(&self.availability);
-        if let Some(cause) = failure.filter(|unknown| unknown.is_permanent() && unknown.is_refusal())
-            && !availability.told_of_others
-        {
-            // A majority of other nodes may go on without it, and nobody would know.
-            availability.told_of_others = true;
-            tracing::warn!(%cause, "a node takes no part");
-        }
-        // A node that refuses is well: it is asked again, for it will not say by itself that its quarantine is over.
-        if let Some(unknown) = failure.filter(|unknown| !unknown.is_refusal()) {
-            availability.failures = availability.failures.saturating_add(1);
-            if availability.failures == FAILURES {
-                tracing::warn!(node = self.backend.name(), cause = %unknown, "left out until it answers again");
-                availability.probe_pause = FIRST_PROBE;
-                availability.probe_at = Some(Instant::now() + FIRST_PROBE);
-            }
-            availability.cause = Some(unknown.clone());
-            return;
-        }
-        let took = begun.elapsed();
-        availability.usual = Some(availability.usual.map_or(took, |usual| (usual * 7 + took) / 8));
-        availability.recover(&self.backend.name());
-    }
-
-    /// Looks whether a node that was left out answers again, if it is time for that. Nobody waits for it.
+    /// Checks in the background whether a node that is left out answers again, if that is due.
     pub(super) fn probe(self: &Arc<Self>, key: &Key) {
-        {
-            let mut availability = lock(&self.availability);
-            let now = Instant::now();
-            if availability.failures < FAILURES || availability.probe_at.is_none_or(|at| now < at) {
-                return;
-            }
-            // None until this one is over.
-            availability.probe_at = None;
+        if !lock(&self.health).begin_probe(self.now()) {
+            return;
         }
         let (node, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
-            let answer = timeout(RELEASE_TIMEOUT, node.backend.inspect(&key)).await;
-            let mut availability = lock(&node.availability);
-            // One that refuses is well, see [`Node::note`].
-            if answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true)) {
-                availability.recover(&node.backend.name());
-                availability.usual = None;
-                return;
-            }
-            availability.probe_pause = (availability.probe_pause * 2).min(RAREST_PROBE);
-            availability.probe_at = Some(Instant::now() + availability.probe_pause);
+            let answer = timeout(PROBE_TIMEOUT, node.backend.inspect(&key)).await;
+            // A node that refuses is well.
+            let answered = answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true));
+            let change = lock(&node.health).on_probe(answered, node.now());
+            node.log(change, None);
         });
+    }
+
+    fn log(&self, change: Option<HealthChange>, cause: Option<&Unknown>) {
+        let Some(change) = change else { return };
+        let (node, cause) = (self.backend.name(), cause.map(tracing::field::display));
+        match change {
+            HealthChange::LeftOut => tracing::warn!(node, cause, "left out until it answers again"),
+            HealthChange::Recovered => tracing::info!(node, "answers again"),
+            HealthChange::Refuses => tracing::warn!(cause, "a node takes no part"),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::default() + self.created.elapsed()
     }
 
     /// Marks that a claim of this holder is under way, until the mark is dropped.
@@ -177,6 +112,11 @@ impl Node {
         InFlight { node: Arc::clone(self), holder, ended }
     }
 
+    /// Whether a claim of this holder is under way.
+    pub(super) fn is_claiming(&self, holder: &HolderId) -> bool {
+        lock(&self.claims).contains_key(holder)
+    }
+
     /// Until no claim of this holder is under way: a release that overtakes its claim would free nothing.
     pub(super) async fn quiet(&self, holder: &HolderId) {
         let claim = lock(&self.claims).get(holder).cloned();
@@ -184,17 +124,6 @@ impl Node {
             // Nothing is ever sent: it ends with the claim.
             let _ = claim.changed().await;
         }
-    }
-}
-
-impl Availability {
-    fn recover(&mut self, node: &str) {
-        if self.failures >= FAILURES {
-            tracing::info!(node, "answers again");
-        }
-        self.failures = 0;
-        self.cause = None;
-        self.probe_at = None;
     }
 }
 

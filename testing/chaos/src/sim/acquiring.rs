@@ -1,251 +1,255 @@
-//! A client that wants a key: rounds until one is won, and everything given back that came of the others.
+//! A client that wants a key: a task in the engine, its claims, and the releases in the background.
 
 use super::Mutant;
-use super::client::{Asking, Client, Phase, Timer};
-use super::message::{Answer, Ask, Reply, Request};
+use super::calls::{Done, Kind, Of};
+use super::client::{Held, SimRng, Timer, number_of};
+use super::message::Reply;
 use super::sight::Sight;
-use super::world::{World, holder_name};
+use super::world::World;
 use crate::history::Op;
 use crate::luck::Luck as _;
-use fencelock_core::{Defeat, Expiry, FencingToken, Lease, NodeSet, Raise, RetryPlan, Round, Verdict, Vote};
-use std::mem;
-use std::time::Duration;
+use fencelock_core::engine::{
+    AcquireRequest, Action, Actions, Context, KeyEngine, PendingRelease, ReleaseOutcome, Step, WaiterId,
+};
+use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
+use fencelock_core::{Acquire, Claim, Defeat, Moment, Owner, Raise, Unknown};
+use std::sync::Arc;
 
-/// How long equal grants are waited for when a majority of different ones is there.
-const GRACE: Duration = Duration::from_millis(1);
+/// Most users wait until they get the key; some give up within this time, in parts per million.
+const GIVES_UP_PPM: u64 = 50_000;
+const GIVES_UP_US: u64 = 200_000;
 
 impl World<'_> {
-    pub(super) fn start(&mut self, client: usize) {
-        self.attempts += 1;
-        let (attempt, now) = (self.attempts, self.now);
+    /// Calls the engine of a client, and carries out its actions.
+    pub(super) fn engine<R>(
+        &mut self,
+        client: usize,
+        call: impl FnOnce(&mut KeyEngine<(), ()>, &mut Context<'_, (), ()>) -> R,
+    ) -> R {
+        self.numbers += 1;
         // Fresh for every attempt.
-        let holder = if self.scenario.is(Mutant::TokenReuse) {
-            client as u128 + 1
-        } else {
-            u128::from(attempt) << 8 | client as u128
-        };
-        let counts = self.scenario.is(Mutant::CounterOnly);
+        let same = self.scenario.is(Mutant::TokenReuse);
+        let holder = if same { client as u128 + 1 } else { u128::from(self.numbers) << 8 | client as u128 };
+        let now = self.believed_now(client);
+        let mut out = Actions::new();
         let asker = &mut self.clients[client];
-        (asker.attempt, asker.holder, asker.invoked) = (attempt, holder, now);
+        let result = call(
+            &mut asker.memory.engine,
+            &mut Context {
+                key: &self.keys[asker.key],
+                config: &self.config,
+                now,
+                rng: &mut SimRng { rng: &mut self.rng, holder },
+                out: &mut out,
+            },
+        );
+        for action in out.drain() {
+            self.act(client, action);
+        }
+        result
+    }
+
+    fn act(&mut self, client: usize, action: Action<(), ()>) {
+        match action {
+            Action::SetTimer { hold, to, .. } => self.set_hold_timer(client, hold, to),
+            Action::Ended(ended) => self.ended(client, *ended),
+            Action::Release(release) => self.release(client, *release),
+            Action::GrantedTooLate => self.sights.saw(Sight::TooLate),
+            // Nobody notifies a task here, and tasks do not share leases.
+            Action::Wake(())
+            | Action::Began
+            | Action::Linger { .. }
+            | Action::ClaimBegan
+            | Action::ClaimEnded
+            | Action::Report(_)
+            | Action::FallbackPoll => {}
+        }
+    }
+
+    pub(super) fn start(&mut self, client: usize) {
+        if self.clients[client].memory.task.is_some() || self.clients[client].memory.hold.is_some() {
+            return;
+        }
+        let (ttl, owner) = (self.scenario.ttl, self.owner.clone());
+        let request = AcquireRequest { owner, ttl, wait: None, retry: None, max_hold: None };
+        let (waiter, step) = self.engine(client, |engine, cx| {
+            let waiter = engine.enter(request, cx.now, false, cx);
+            (waiter, engine.poll(waiter, cx))
+        });
+        self.clients[client].memory.task = Some(waiter);
+        if self.rng.chance(GIVES_UP_PPM) {
+            let pause = self.rng.upto(GIVES_UP_US);
+            self.after(pause, client, Timer::GiveUp(waiter));
+        }
+        self.step(client, waiter, step.unwrap_or(Step::Wait));
+    }
+
+    /// The task begins anew after a moment.
+    pub(super) fn restart_task(&mut self, client: usize) {
+        self.clients[client].memory.task = None;
+        let pause = 200 + self.rng.upto(8000);
+        self.after(pause, client, Timer::Start);
+    }
+
+    fn step(&mut self, client: usize, waiter: WaiterId, step: Step) {
+        match step {
+            Step::Wait => {}
+            Step::Sleep { until, .. } => {
+                self.numbers += 1;
+                self.clients[client].memory.sleep = self.numbers;
+                let at = self.clients[client].clock.when(until, self.now);
+                self.after(at - self.now, client, Timer::Task(self.numbers));
+            }
+            Step::Claim(claim) => {
+                self.engine(client, |engine, _| engine.claim_sent(waiter));
+                self.claim(client, waiter, &claim);
+            }
+            Step::Granted(grant) => self.granted(client, grant),
+            Step::Refused(refusal) => {
+                self.tell(|| format!("c{client} gives up: {:?}", refusal.reason));
+                self.restart_task(client);
+            }
+            Step::Inspect | Step::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),
+        }
+    }
+
+    pub(super) fn task_timer(&mut self, client: usize, number: u64) {
+        let memory = &self.clients[client].memory;
+        if let Some(waiter) = memory.task.filter(|_| memory.sleep == number) {
+            let step = self.engine(client, |engine, cx| engine.timer_fired(waiter, cx));
+            self.step(client, waiter, step);
+        }
+    }
+
+    fn claim(&mut self, client: usize, waiter: WaiterId, claim: &Claim) {
+        let limit = self.settings.shortest_limit;
+        let plan = self.plan(client, |health| health.limit(claim.ttl.get() / 10, limit));
+        let counts = self.scenario.is(Mutant::CounterOnly);
+        let now = self.now;
+        let asker = &mut self.clients[client];
         let sent = asker.clock.moment(now);
-        let proposal = if counts { 0 } else { asker.wall.micros(now).max(asker.seen) + 1 };
-        asker.phase = Phase::Asking(Asking {
-            round: Round::new(self.size, sent),
-            sent,
-            proposal,
-            in_grace: false,
-            raising: NodeSet::new(),
-            busy_for: None,
-            granted: Vec::new(),
-        });
-        self.tell(|| format!("c{client} begins attempt {attempt}, proposing {proposal}"));
-        for node in 0..self.nodes.len() {
-            self.ask(client, node, Ask::Claim { proposal });
-        }
-        let limit = 4000 + self.rng.upto(60_000);
-        self.after(limit, client, Timer::ClaimLimit);
+        let proposal =
+            if counts { 1 } else { proposal(asker.wall.micros(now), asker.memory.seen, std::num::NonZeroU32::MIN) };
+        let holder = number_of(claim.holder.id);
+        asker.memory.invoked = now;
+        self.tell(|| format!("c{client} claims as {holder:x}, proposing {proposal}"));
+        let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
+        self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
     }
 
-    /// What is told of an answer where it is given, so that one that is lost counts too.
-    pub(super) fn notice(&mut self, reply: &Reply) {
-        match reply {
-            Reply::Vote(Vote::Refused, _) => self.sights.saw(Sight::Quarantine),
-            Reply::Yours => self.sights.saw(Sight::AskedTwice),
-            Reply::Raise(Raise::Refused) => self.sights.saw(Sight::RefusedRaise),
-            _ => {}
-        }
-    }
-
-    pub(super) fn hear(&mut self, answer: &Answer) {
-        let Answer { node, asked, reply } = *answer;
-        if let Reply::Vote(vote, _) = reply {
-            let seen = &mut self.clients[asked.client].seen;
-            *seen = vote.fence().max(*seen);
-        }
-        let is_present = asked.attempt == self.clients[asked.client].attempt;
-        let is_asking = is_present && matches!(self.clients[asked.client].phase, Phase::Asking(_));
-        let is_idle = !is_present || matches!(self.clients[asked.client].phase, Phase::Idle);
-        match reply {
-            Reply::Vote(vote, left) if is_asking => self.vote(asked.client, node, vote, left),
-            Reply::Yours if is_asking => self.confirm(asked.client, node),
-            Reply::Raise(answer) if is_asking => {
-                self.with_round(asked.client, |asking| asking.round.raised(node, answer));
-            }
-            Reply::Vote(Vote::Granted(_), _) | Reply::Yours if is_idle => self.give_back_late(node, &asked),
-            Reply::Renew(standing) if is_present => {
-                if let Ask::Renew { number } = asked.ask {
-                    self.renewal_vote(asked.client, number, node, standing);
+    pub(super) fn on_done(&mut self, client: usize, of: Of, done: Done) {
+        match (of, done) {
+            (Of::Claim(waiter, sent), Done::Claim(answer)) => self.claim_answered(client, waiter, sent, answer),
+            (Of::Renew { hold, sent, invoked }, Done::Renew(answers)) => {
+                for answer in answers {
+                    self.renewal_answered(client, hold, sent, invoked, answer);
                 }
+            }
+            (Of::Release { number, sent }, Done::Release(answer)) => {
+                let outcome = if answer.is_ok() { ReleaseOutcome::Confirmed(sent) } else { ReleaseOutcome::Failed };
+                let (now, rng) = (self.clients[client].clock.moment(self.now), self.rng.u64(..));
+                self.clients[client].memory.releases.answered(number, outcome, now, rng);
+                self.send_releases(client);
             }
             _ => {}
         }
     }
 
-    /// A claim that ran twice does not know its time left and its fence, so it asks for them.
-    fn confirm(&mut self, client: usize, node: usize) {
-        if let Phase::Asking(Asking { proposal, .. }) = self.clients[client].phase {
-            self.ask(client, node, Ask::Confirm { proposal });
+    fn claim_answered(&mut self, client: usize, waiter: WaiterId, sent: Moment, answer: Result<Acquire, Unknown>) {
+        self.tell(|| format!("c{client} has its answer: {answer:?}"));
+        let late = self.scenario.is(Mutant::ValidityFromReply);
+        let sent = if late { self.clients[client].clock.moment(self.now) } else { sent };
+        let step = self.engine(client, |engine, cx| engine.claim_answered(waiter, sent, answer, cx));
+        self.step(client, waiter, step);
+    }
+
+    fn granted(&mut self, client: usize, grant: fencelock_core::engine::Grant) {
+        self.clients[client].memory.task = None;
+        let facts = self.clients[client].memory.engine.facts(grant.hold);
+        let (Some((holder, ..)), Some(until)) = (facts, self.believes(client, grant)) else {
+            return self.restart_task(client);
+        };
+        let (holder, fence) = (number_of(holder), grant.tenure.fence);
+        let at = self.clients[client].clock.when(until, self.now);
+        self.tell(|| format!("c{client} HOLDS with {fence} until {at} us"));
+        let renews = !self.rng.chance(self.scenario.overrun_ppm);
+        let timer = self.clients[client].memory.timer;
+        let held = Held { grant, holder, fence, until, timer, renews, renewing: false };
+        self.clients[client].memory.hold = Some(held);
+        let invoked = self.clients[client].memory.invoked;
+        if let Some(mut line) = self.line_of_hold(client, Op::Acquire, invoked) {
+            line.valid_until_us = Some(at);
+            line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);
+            self.lines.push(line);
         }
+        self.work(client, renews);
     }
 
-    fn give_back_late(&mut self, node: usize, asked: &Request) {
-        self.sights.saw(Sight::LateGrant);
-        if !self.scenario.is(Mutant::NoRollback) {
-            self.send(node, Request { ask: Ask::Release, ..*asked });
-        }
-    }
-
-    fn vote(&mut self, client: usize, node: usize, vote: Vote, left: Option<Duration>) {
-        let hasty = self.scenario.is(Mutant::MajorityOff);
-        let enough = self.size.majority() - 1;
-        self.with_round(client, |asking| {
-            asking.busy_for = [asking.busy_for, left].into_iter().flatten().min();
-            if let Vote::Granted(tokens) = vote {
-                asking.granted.push(tokens.last());
-            }
-            let verdict = asking.round.vote(node, vote);
-            match asking.granted.iter().max() {
-                Some(greatest) if hasty && asking.granted.len() >= enough => Verdict::Won((*greatest).into()),
-                _ => verdict,
-            }
-        });
-    }
-
-    pub(super) fn claim_limit(&mut self, client: usize) {
-        self.with_round(client, |asking| {
-            let mut verdict = Verdict::Pending;
-            for node in asking.round.silent().iter() {
-                verdict = asking.round.vote(node, Vote::Unknown);
-                if verdict != Verdict::Pending {
-                    break;
-                }
-            }
-            verdict
-        });
-    }
-
-    pub(super) fn grace_over(&mut self, client: usize) {
-        self.with_round(client, |asking| asking.round.grace_over());
-    }
-
-    pub(super) fn raise_limit(&mut self, client: usize) {
-        self.with_round(client, |asking| {
-            let mut verdict = Verdict::Pending;
-            for node in asking.raising.iter() {
-                verdict = asking.round.raised(node, Raise::Refused);
-            }
-            verdict
-        });
-    }
-
-    /// Lets something happen to the open round, if there is one, and does what it says then.
-    fn with_round(&mut self, client: usize, happens: impl FnOnce(&mut Asking) -> Verdict) {
-        let phase = mem::replace(&mut self.clients[client].phase, Phase::Idle);
-        let Phase::Asking(mut asking) = phase else {
-            self.clients[client].phase = phase;
+    /// The user does not want the key any more.
+    pub(super) fn give_up(&mut self, client: usize, waiter: WaiterId) {
+        if self.clients[client].memory.task != Some(waiter) {
             return;
-        };
-        let was_raising = !asking.raising.is_empty();
-        match happens(&mut asking) {
-            Verdict::Pending => self.wait(client, asking),
-            Verdict::Raise { to, .. } if self.scenario.is(Mutant::NoRound2) => self.won(client, &asking, to),
-            Verdict::Raise { to, nodes } => self.raise(client, asking, to, nodes),
-            Verdict::Won(tokens) => {
-                if !was_raising {
-                    self.sights.saw(Sight::EqualGrants);
-                }
-                self.won(client, &asking, tokens.last());
-            }
-            Verdict::Lost(defeat) => self.lost(client, &asking, defeat),
+        }
+        self.tell(|| format!("c{client} gives up waiting"));
+        self.drop_claims(client, waiter);
+        self.engine(client, |engine, cx| engine.leave(waiter, cx));
+        self.restart_task(client);
+    }
+
+    /// Releases in the background.
+    fn release(&mut self, client: usize, release: PendingRelease) {
+        if release.is_hold || !self.scenario.is(Mutant::NoRollback) {
+            self.clients[client].memory.releases.push(release);
+            self.send_releases(client);
         }
     }
 
-    fn wait(&mut self, client: usize, mut asking: Asking) {
-        if asking.round.is_split() && !asking.in_grace {
-            asking.in_grace = true;
-            let clock = self.clients[client].clock;
-            let over = clock.when(clock.moment(self.now) + GRACE, self.now);
-            self.after(over - self.now, client, Timer::Grace);
+    pub(super) fn send_releases(&mut self, client: usize) {
+        let sent = self.clients[client].clock.moment(self.now);
+        for (number, release) in self.clients[client].memory.releases.next(sent) {
+            let limit = self.settings.shortest_limit;
+            let plan = self.plan(client, |health| health.limit(PATIENCE, limit));
+            let holder = number_of(release.holder);
+            let claiming = self.claiming(client, holder);
+            let call = ReleaseCall::new(Arc::clone(&self.settings), plan, claiming);
+            self.call(client, Kind::Release { call, number, sent }, holder, 0);
         }
-        self.clients[client].phase = Phase::Asking(asking);
-    }
-
-    fn raise(&mut self, client: usize, mut asking: Asking, to: FencingToken, nodes: NodeSet) {
-        self.sights.saw(Sight::Raise);
-        self.tell(|| format!("c{client} raises {nodes:?} to {to}"));
-        asking.raising = nodes;
-        self.clients[client].phase = Phase::Asking(asking);
-        for node in nodes.iter() {
-            self.ask(client, node, Ask::Raise { to });
-        }
-        let limit = 4000 + self.rng.upto(60_000);
-        self.after(limit, client, Timer::RaiseLimit);
-    }
-
-    fn won(&mut self, client: usize, asking: &Asking, fence: FencingToken) {
-        let now = self.clients[client].clock.moment(self.now);
-        let (ttl, drift) = (self.scenario.ttl.get(), self.scenario.drift());
-        let lease = if self.scenario.is(Mutant::ValidityFromReply) {
-            Some(Lease::granted(now, ttl, drift))
-        } else if self.scenario.is(Mutant::NoRound2) || self.scenario.is(Mutant::MajorityOff) {
-            // The round does not know that it was won.
-            Some(Lease::granted(asking.sent, ttl, drift)).filter(|lease| !lease.lapsed(now))
-        } else {
-            asking.round.lease(ttl, drift, now)
-        };
-        let Some(lease) = lease else {
-            self.sights.saw(Sight::TooLate);
-            self.give_up(client, None);
-            return;
-        };
-        self.clients[client].asked = 0;
-        let Client { invoked, holder, clock, .. } = self.clients[client];
-        let until = clock.when(lease.until(), self.now);
-        self.tell(|| format!("c{client} HOLDS with {fence} until {until} us"));
-        let mut line = self.line(client, Op::Acquire, invoked).hold(&holder_name(holder), Some(fence.get()));
-        line.valid_until_us = Some(until);
-        line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);
-        self.lines.push(line);
-        self.hold(client, asking.sent, lease, fence);
-    }
-
-    fn lost(&mut self, client: usize, asking: &Asking, defeat: Defeat) {
-        self.tell(|| format!("c{client} lost its round: {defeat:?}"));
-        self.sights.saw(match defeat {
-            Defeat::Busy => Sight::Busy,
-            Defeat::Unreachable => Sight::Unreachable,
-            Defeat::Overtaken => Sight::Overtaken,
-        });
-        self.give_up(client, asking.busy_for);
-    }
-
-    /// Back on every node, also where no answer came, and again after a pause.
-    fn give_up(&mut self, client: usize, busy_for: Option<Duration>) {
-        if !self.scenario.is(Mutant::NoRollback) {
-            self.release_everywhere(client);
-        }
-        let expiry = busy_for.map_or(Expiry::Never, Expiry::In);
-        let asked = self.clients[client].asked;
-        self.clients[client].asked += 1;
-        let pause = RetryPlan::BLIND.pause(asked, expiry, self.rng.u64(..));
-        // Two that asked at once should not do so again.
-        let more = self.rng.upto(4000);
-        self.after(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX / 2) + more, client, Timer::Start);
-    }
-
-    pub(super) fn release_everywhere(&mut self, client: usize) {
-        self.clients[client].phase = Phase::Idle;
-        for node in 0..self.nodes.len() {
-            self.ask(client, node, Ask::Release);
+        if let Some(due) = self.clients[client].memory.releases.due() {
+            let at = self.clients[client].clock.when(due, self.now);
+            self.after(at.max(self.now + 1) - self.now, client, Timer::Releases);
         }
     }
 
     /// The client ends, in order.
     pub(super) fn quit(&mut self, client: usize) {
-        match self.clients[client].phase {
-            Phase::Idle => {}
-            Phase::Asking(_) => self.release_everywhere(client),
-            Phase::Holding(_) => self.done(client),
+        if let Some(waiter) = self.clients[client].memory.task {
+            self.give_up(client, waiter);
+        }
+        if let Some(held) = &self.clients[client].memory.hold {
+            self.done(client, held.grant.hold);
         }
     }
+
+    /// What is told of an answer where it is given, so that one that is lost counts too.
+    pub(super) fn notice(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.sights.saw(Sight::Quarantine),
+            Reply::Yours => self.sights.saw(Sight::AskedTwice),
+            Reply::Node(NodeReply::Raise(Ok(Raise::Refused))) => self.sights.saw(Sight::RefusedRaise),
+            Reply::Node(_) => {}
+        }
+    }
+
+    pub(super) fn notice_defeat(&mut self, defeat: Defeat) {
+        self.sights.saw(match defeat {
+            Defeat::Busy => Sight::Busy,
+            Defeat::Unreachable => Sight::Unreachable,
+            Defeat::Overtaken => Sight::Overtaken,
+        });
+    }
+}
+
+/// Every holder of the simulation.
+pub(super) fn owner() -> Owner {
+    Owner::from_text("sim")
 }

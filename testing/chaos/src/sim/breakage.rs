@@ -1,6 +1,6 @@
 //! What is broken, and how it is made whole.
 
-use super::client::{Phase, Timer};
+use super::client::{Memory as ClientMemory, Timer};
 use super::node::Memory;
 use super::sight::Sight;
 use super::world::{Event, World};
@@ -64,9 +64,7 @@ impl World<'_> {
         self.sights.saw(Sight::ClientDied);
         let dead = &mut self.clients[client];
         dead.life += 1;
-        dead.phase = Phase::Idle;
-        dead.seen = 0;
-        dead.asked = 0;
+        dead.memory = ClientMemory::new(self.nodes.len());
         let pause = 1000 + self.rng.upto(300_000);
         self.after(pause, client, Timer::Start);
     }

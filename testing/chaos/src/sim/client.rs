@@ -1,8 +1,11 @@
+use super::calls::Running;
 use super::clock::SimClock;
-use fencelock_core::{FencingToken, Moment, NodeSet, RenewalPlan, Round, Tally};
-use std::time::Duration;
+use fencelock_core::engine::{Grant, HoldId, KeyEngine, ReleaseQueue, Rng, WaiterId};
+use fencelock_core::quorum::NodeHealth;
+use fencelock_core::{FencingToken, HolderId, Invalid, Moment, NodeSet};
+use std::collections::BTreeMap;
 
-/// One process that wants one key, over and over.
+/// One process that wants one key, over and over: the engine of production, and what drives it.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: String,
@@ -11,76 +14,93 @@ pub(super) struct Client {
     pub(super) clock: SimClock,
     /// The clock that proposals are made of.
     pub(super) wall: SimClock,
-    /// The greatest fence any node has named.
-    pub(super) seen: u64,
     pub(super) paused_until: u64,
     /// One more with every death: what was meant for an earlier life is not heard.
     pub(super) life: u32,
-    pub(super) attempt: u64,
-    pub(super) holder: u128,
-    /// When the attempt began, by the true time.
+    pub(super) memory: Memory,
+}
+
+/// What a client loses with its life.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) engine: KeyEngine<(), ()>,
+    pub(super) releases: ReleaseQueue,
+    pub(super) health: Vec<NodeHealth>,
+    /// Nodes that a probe is under way to.
+    pub(super) probing: NodeSet,
+    /// The greatest fence any node has named.
+    pub(super) seen: u64,
+    /// The calls that are not over, by number; `None` while it is told something.
+    pub(super) calls: BTreeMap<u64, Option<Box<Running>>>,
+    pub(super) task: Option<WaiterId>,
+    /// The latest timer of the task. An earlier one is of no use any more.
+    pub(super) sleep: u64,
+    /// When the last claim was sent, by the true time.
     pub(super) invoked: u64,
-    /// Rounds that were lost in a row.
-    pub(super) asked: u32,
-    pub(super) phase: Phase,
+    /// Where the timer of the last hold is.
+    pub(super) timer: Moment,
+    pub(super) hold: Option<Held>,
 }
 
-#[derive(Debug)]
-pub(super) enum Phase {
-    Idle,
-    Asking(Asking),
-    Holding(Hold),
-}
-
-/// A round that is open.
-#[derive(Debug)]
-pub(super) struct Asking {
-    pub(super) round: Round,
-    pub(super) sent: Moment,
-    pub(super) proposal: u64,
-    pub(super) in_grace: bool,
-    pub(super) raising: NodeSet,
-    /// How long whoever has the key will have it yet, at the least that was heard.
-    pub(super) busy_for: Option<Duration>,
-    /// For a client that is content with less than a majority.
-    pub(super) granted: Vec<FencingToken>,
+impl Memory {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { health: vec![NodeHealth::default(); nodes], ..Self::default() }
+    }
 }
 
 /// A key that is held.
 #[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) plan: RenewalPlan,
+pub(super) struct Held {
+    pub(super) grant: Grant,
+    pub(super) holder: u128,
     pub(super) fence: FencingToken,
-    pub(super) renewing: Option<Renewing>,
-    /// For a holder that does not accept its lapse.
-    pub(super) revives_until: Moment,
+    /// Until when the client believes in it.
+    pub(super) until: Moment,
+    /// Where its timer is.
+    pub(super) timer: Moment,
+    pub(super) renews: bool,
+    pub(super) renewing: bool,
 }
 
-/// A renewal under way.
-#[derive(Debug)]
-pub(super) struct Renewing {
-    pub(super) number: u64,
-    pub(super) sent: Moment,
-    /// The same by the true time.
-    pub(super) invoked: u64,
-    pub(super) tally: Tally,
-}
-
-/// What a client waits for, in an attempt of its own.
+/// What a client waits for, in one life.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Timer {
-    /// The next attempt.
+    /// The next task.
     Start,
-    /// Nodes that have not answered the claim by now count as silent.
-    ClaimLimit,
-    /// Different grants are raised now.
-    Grace,
-    /// Nodes that have not acked by now count as refusing.
-    RaiseLimit,
-    /// The lease needs something.
-    Watch,
-    /// Nodes that have not answered this renewal by now count as silent.
-    RenewLimit(u64),
+    /// The task sleeps until then.
+    Task(u64),
+    /// The user of the task gives up.
+    GiveUp(WaiterId),
+    /// The timer of a hold, and where it stood.
+    Hold(HoldId, Moment),
+    /// The next timer of a call.
+    Call(u64),
+    /// A release of the background is to be repeated.
+    Releases,
+    /// A probe that was not answered.
+    Probe { node: usize },
     /// The work is done.
-    Done,
+    Done(HoldId),
+}
+
+/// The random numbers of one client, out of the seed.
+pub(super) struct SimRng<'a> {
+    pub(super) rng: &'a mut fastrand::Rng,
+    pub(super) holder: u128,
+}
+
+impl Rng for SimRng<'_> {
+    fn next_u64(&mut self) -> u64 {
+        self.rng.u64(..)
+    }
+
+    fn holder_id(&mut self) -> Result<HolderId, Invalid> {
+        Ok(HolderId::from_bytes(self.holder.to_be_bytes()))
+    }
+}
+
+/// A holder as the nodes of the simulation know it.
+pub(super) fn number_of(holder: HolderId) -> u128 {
+    let value = |digit: u8| u128::from(char::from(digit).to_digit(16).unwrap_or(0));
+    holder.hex().into_iter().fold(0, |number, digit| number << 4 | value(digit))
 }

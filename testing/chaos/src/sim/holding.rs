@@ -1,13 +1,16 @@
 //! A client that holds a key: renewals, writes, the lapse, and the release.
 
 use super::Mutant;
-use super::client::{Client, Hold, Phase, Renewing, Timer};
-use super::message::Ask;
+use super::calls::Kind;
+use super::client::{Held, Timer};
 use super::sight::Sight;
 use super::world::{World, holder_name};
 use crate::history::{Line, Op};
 use crate::luck::Luck as _;
-use fencelock_core::{Due, FencingToken, Lease, Moment, Outcome, RenewalPlan, Standing, Tally, jitter};
+use fencelock_core::engine::{Duty, End, Ended, Grant, HoldId, Leaving, Status};
+use fencelock_core::quorum::RenewCall;
+use fencelock_core::{HolderId, LossReason, Moment, Renew, Renewal, Unknown};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a holder that does not accept its lapse goes on renewing.
@@ -15,11 +18,10 @@ const STUBBORN: Duration = Duration::from_secs(2);
 
 impl World<'_> {
     /// Most work is short. Some lasts for several leases, and some for longer than its lease, which it does not renew.
-    pub(super) fn hold(&mut self, client: usize, sent: Moment, lease: Lease, fence: FencingToken) {
-        let ttl = self.scenario.ttl;
-        let ttl_us = ttl.as_millis() * 1000;
-        let overruns = self.rng.chance(self.scenario.overrun_ppm);
-        let lasts = if overruns {
+    pub(super) fn work(&mut self, client: usize, renews: bool) {
+        let Some(Held { grant, fence, .. }) = self.clients[client].memory.hold else { return };
+        let ttl_us = self.scenario.ttl.as_millis() * 1000;
+        let lasts = if !renews {
             ttl_us + self.rng.upto(50_000)
         } else if self.now < self.scenario.calm_us && self.rng.chance(150_000) {
             // Not far into the time of peace, in which others must get their turn.
@@ -27,162 +29,162 @@ impl World<'_> {
         } else {
             self.rng.upto(4000)
         };
-        let first = if overruns { Moment::NEVER } else { sent + jitter(ttl.get() / 3, self.rng.u64(..)) };
-        let plan = RenewalPlan::new(lease, ttl, self.scenario.drift(), first, Moment::NEVER);
-        let revives_until = lease.until() + STUBBORN;
-        self.clients[client].phase = Phase::Holding(Hold { plan, fence, renewing: None, revives_until });
-        self.after(lasts, client, Timer::Done);
+        self.after(lasts, client, Timer::Done(grant.hold));
         for _ in 0..self.rng.upto(3) {
             // Sometimes after the end.
             let pause = self.rng.upto(lasts + lasts / 8);
             self.write_after(pause, client, fence);
         }
-        self.watch(client);
     }
 
-    fn holding(&mut self, client: usize) -> Option<(&mut Hold, Moment)> {
+    fn held(&self, client: usize, id: HoldId) -> Option<&Held> {
+        self.clients[client].memory.hold.as_ref().filter(|held| held.grant.hold == id)
+    }
+
+    /// Until when the client may believe in its hold.
+    pub(super) fn believes(&mut self, client: usize, grant: Grant) -> Option<Moment> {
+        match self.engine(client, |engine, cx| engine.status(grant.hold, grant.tenure, cx)) {
+            Status::Held(until) => Some(until),
+            Status::PassedOn | Status::Over => None,
+        }
+    }
+
+    pub(super) fn set_hold_timer(&mut self, client: usize, id: HoldId, to: Moment) {
+        let memory = &mut self.clients[client].memory;
+        memory.timer = to;
+        if let Some(held) = &mut memory.hold {
+            held.timer = to;
+        }
+        if to != Moment::NEVER {
+            let at = self.clients[client].clock.when(to, self.now);
+            self.after(at - self.now, client, Timer::Hold(id, to));
+        }
+    }
+
+    /// Whether the client is about to renew a hold whose lease is over.
+    fn revives(&self, client: usize) -> bool {
+        let Some(held) = &self.clients[client].memory.hold else { return false };
         let now = self.clients[client].clock.moment(self.now);
-        match &mut self.clients[client].phase {
-            Phase::Holding(hold) => Some((hold, now)),
-            _ => None,
+        self.scenario.is(Mutant::LateExtendRevives) && (held.until..held.until + STUBBORN).contains(&now)
+    }
+
+    /// The time as the engine of a client is told it.
+    pub(super) fn believed_now(&self, client: usize) -> Moment {
+        let now = self.clients[client].clock.moment(self.now);
+        match &self.clients[client].memory.hold {
+            Some(held) if self.revives(client) => Moment::from_micros(held.until.as_micros() - 1),
+            _ => now,
         }
     }
 
-    /// Looks what the lease needs now.
-    pub(super) fn watch(&mut self, client: usize) {
-        let stubborn = self.scenario.is(Mutant::LateExtendRevives);
-        let Some((hold, now)) = self.holding(client) else { return };
-        let until = hold.plan.until();
-        let idle = hold.renewing.is_none();
-        match hold.plan.due(now) {
-            Due::At(next) => self.watch_at(client, next),
-            Due::Renew if idle => self.renew(client),
-            // Its answers or its limit come first.
-            Due::Renew => self.watch_at(client, until),
-            Due::Lapsed if stubborn && now < hold.revives_until => {
-                if idle {
-                    self.renew(client);
-                }
+    pub(super) fn hold_timer(&mut self, client: usize, id: HoldId, fired: Moment) {
+        let Some(held) = self.held(client, id) else { return };
+        if self.revives(client) {
+            if !held.renewing {
+                self.renew(client, id);
             }
-            Due::Lapsed | Due::MaxHold => {
-                self.sights.saw(Sight::Lapsed);
-                self.lose_hold(client, "its lease ran out");
-            }
+            return;
+        }
+        let now = self.clients[client].clock.moment(self.now);
+        if !held.renews && now < held.until {
+            let at = self.clients[client].clock.when(held.until, self.now);
+            return self.after(at - self.now, client, Timer::Hold(id, fired));
+        }
+        let duty = self.engine(client, |engine, cx| engine.hold_due(id, fired, Duration::ZERO, cx.now, cx));
+        if matches!(duty, Duty::Renew(_)) {
+            self.renew(client, id);
         }
     }
 
-    fn watch_at(&mut self, client: usize, moment: Moment) {
-        let at = self.clients[client].clock.when(moment, self.now);
-        self.after(at - self.now, client, Timer::Watch);
-    }
-
-    fn renew(&mut self, client: usize) {
-        self.attempts += 1;
-        let (number, invoked, tally) = (self.attempts, self.now, Tally::new(self.size));
-        let Some((hold, sent)) = self.holding(client) else { return };
-        hold.renewing = Some(Renewing { number, sent, invoked, tally });
-        let until = hold.plan.until();
-        for node in 0..self.nodes.len() {
-            self.ask(client, node, Ask::Renew { number });
-        }
-        let limit = 4000 + self.rng.upto(60_000);
-        self.after(limit, client, Timer::RenewLimit(number));
-        if until > sent {
-            self.watch_at(client, until);
-        }
-    }
-
-    pub(super) fn renewal_vote(&mut self, client: usize, number: u64, node: usize, standing: Standing) {
-        self.count(client, number, |tally| tally.vote(node, standing));
-    }
-
-    pub(super) fn renew_limit(&mut self, client: usize, number: u64) {
-        self.count(client, number, |tally| {
-            let mut outcome = Outcome::Pending;
-            for node in tally.silent().iter() {
-                outcome = tally.vote(node, Standing::Unknown);
-            }
-            // All have answered or never will.
-            if outcome == Outcome::Pending { Outcome::Unknown } else { outcome }
+    fn renew(&mut self, client: usize, id: HoldId) {
+        let Some(held) = &mut self.clients[client].memory.hold else { return };
+        held.renewing = true;
+        let holder = held.holder;
+        let proof = HolderId::from_bytes(holder.to_be_bytes());
+        let renewal = Renewal::new(self.keys[self.clients[client].key].clone(), proof, self.scenario.ttl);
+        let shortest = self.settings.shortest_limit;
+        let plan = self.plan(client, |health| {
+            RenewCall::limit(std::slice::from_ref(&renewal), |most| health.limit(most, shortest))
         });
+        let (sent, invoked) = (self.clients[client].clock.moment(self.now), self.now);
+        let call = RenewCall::new(Arc::clone(&self.settings), 1, plan);
+        self.call(client, Kind::Renew { call, hold: id, sent, invoked }, holder, 0);
     }
 
-    fn count(&mut self, client: usize, number: u64, votes: impl FnOnce(&mut Tally) -> Outcome) {
-        let Some((hold, now)) = self.holding(client) else { return };
-        let Some(mut renewing) = hold.renewing.take_if(|renewing| renewing.number == number) else { return };
-        match votes(&mut renewing.tally) {
-            Outcome::Pending => hold.renewing = Some(renewing),
-            Outcome::Ours => self.renewed(client, &renewing, now),
-            Outcome::Absent | Outcome::Taken => {
-                self.sights.saw(Sight::TakenAway);
-                self.lose_hold(client, "a majority says that it is gone");
-            }
-            Outcome::Unknown => {
-                self.sights.saw(Sight::RenewalFailed);
-                let rng = self.rng.u64(..);
-                if let Some((hold, now)) = self.holding(client) {
-                    hold.plan.failed(now, rng);
-                }
-                self.watch(client);
-            }
+    pub(super) fn renewal_answered(
+        &mut self,
+        client: usize,
+        id: HoldId,
+        sent: Moment,
+        invoked: u64,
+        answer: Result<Renew, Unknown>,
+    ) {
+        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else {
+            return;
+        };
+        held.renewing = false;
+        let grant = held.grant;
+        let renewed = matches!(answer, Ok(Renew::Renewed { .. }));
+        if answer.is_err() {
+            self.sights.saw(Sight::RenewalFailed);
         }
-    }
-
-    fn renewed(&mut self, client: usize, renewing: &Renewing, now: Moment) {
-        let (ttl, drift) = (self.scenario.ttl, self.scenario.drift());
-        let rng = self.rng.u64(..);
-        let stubborn = self.scenario.is(Mutant::LateExtendRevives);
-        let Some((hold, _)) = self.holding(client) else { return };
-        if stubborn && now >= hold.plan.until() {
-            let lease = Lease::granted(renewing.sent, ttl.get(), drift);
-            hold.plan = RenewalPlan::new(lease, ttl, drift, now + ttl.get() / 3, Moment::NEVER);
-        } else if hold.plan.renewed(renewing.sent, now, rng).is_err() {
-            self.sights.saw(Sight::LateRenewal);
-            self.lose_hold(client, "its lease had run out when the renewal was confirmed");
+        self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, cx));
+        let Some(until) = self.believes(client, grant) else {
+            if renewed {
+                self.sights.saw(Sight::LateRenewal);
+            }
+            return;
+        };
+        if !renewed {
+            if self.revives(client) {
+                self.after(1000, client, Timer::Hold(id, Moment::NEVER));
+            }
             return;
         }
         self.sights.saw(Sight::Renewed);
-        let Some((hold, _)) = self.holding(client) else { return };
-        let until = hold.plan.until();
-        hold.revives_until = until + STUBBORN;
-        let until = self.clients[client].clock.when(until, self.now);
-        self.tell(|| format!("c{client} holds on until {until} us"));
-        if let Some(mut line) = self.line_of_hold(client, Op::Renew, renewing.invoked) {
-            line.valid_until_us = Some(until);
+        if let Some(held) = &mut self.clients[client].memory.hold {
+            held.until = until;
+        }
+        let at = self.clients[client].clock.when(until, self.now);
+        self.tell(|| format!("c{client} holds on until {at} us"));
+        if let Some(mut line) = self.line_of_hold(client, Op::Renew, invoked) {
+            line.valid_until_us = Some(at);
             self.lines.push(line);
         }
-        self.watch(client);
     }
 
-    fn line_of_hold(&mut self, client: usize, op: Op, invoked: u64) -> Option<Line> {
-        let fence = self.holding(client)?.0.fence;
-        let Client { holder, .. } = self.clients[client];
-        Some(self.line(client, op, invoked).hold(&holder_name(holder), Some(fence.get())))
+    pub(super) fn line_of_hold(&self, client: usize, op: Op, invoked: u64) -> Option<Line> {
+        let Held { holder, fence, .. } = self.clients[client].memory.hold.as_ref()?;
+        Some(self.line(client, op, invoked).hold(&holder_name(*holder), Some(fence.get())))
     }
 
-    fn lose_hold(&mut self, client: usize, why: &str) {
-        self.tell(|| format!("c{client} LOST its hold: {why}"));
+    /// The engine has ended a hold.
+    pub(super) fn ended(&mut self, client: usize, ended: Ended<()>) {
+        let End::Lost(reason) = ended.end else { return };
+        if self.held(client, ended.hold).is_none() {
+            return;
+        }
+        self.sights.saw(match reason {
+            LossReason::Deleted | LossReason::TakenBy(_) => Sight::TakenAway,
+            _ => Sight::Lapsed,
+        });
+        self.tell(|| format!("c{client} LOST its hold: {reason}"));
         let line = self.line_of_hold(client, Op::Lost, self.now);
-        self.lines.extend(line.map(|line| line.what(why)));
-        self.end(client);
+        self.lines.extend(line.map(|line| line.what(reason.to_string())));
+        self.clients[client].memory.hold = None;
+        self.restart_task(client);
     }
 
     /// The work is done, in time or not.
-    pub(super) fn done(&mut self, client: usize) {
-        let Some((hold, now)) = self.holding(client) else { return };
-        if now >= hold.plan.until() && !self.scenario.is(Mutant::LateExtendRevives) {
-            self.watch(client);
-            return;
-        }
-        self.tell(|| format!("c{client} releases"));
+    pub(super) fn done(&mut self, client: usize, id: HoldId) {
+        let Some(Held { grant, .. }) = self.held(client, id) else { return };
+        let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
-        self.lines.extend(line);
-        self.end(client);
-    }
-
-    fn end(&mut self, client: usize) {
-        self.release_everywhere(client);
-        let pause = 200 + self.rng.upto(8000);
-        self.after(pause, client, Timer::Start);
+        if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {
+            self.tell(|| format!("c{client} releases"));
+            self.lines.extend(line);
+            self.clients[client].memory.hold = None;
+            self.restart_task(client);
+        }
     }
 }

@@ -1,5 +1,5 @@
-use fencelock_core::{FencingToken, Raise, Standing, Vote};
-use std::time::Duration;
+use fencelock_core::FencingToken;
+use fencelock_core::quorum::NodeReply;
 
 /// What a client asks a node.
 #[derive(Debug, Clone, Copy)]
@@ -7,12 +7,16 @@ pub(super) struct Request {
     pub(super) client: usize,
     /// In which of its lives it asks: a later one hears nothing of the answer.
     pub(super) life: u32,
+    /// Its call, by number; [`Request::PROBE`] asks only whether the node answers.
+    pub(super) call: u64,
     pub(super) key: usize,
-    /// Its attempt, by number; it is the client's own affair.
-    pub(super) attempt: u64,
     /// What the node knows it by.
     pub(super) holder: u128,
     pub(super) ask: Ask,
+}
+
+impl Request {
+    pub(super) const PROBE: u64 = 0;
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,27 +31,22 @@ pub(super) enum Ask {
     Raise {
         to: FencingToken,
     },
-    Renew {
-        number: u64,
-    },
+    Renew,
     Release,
+    Watch,
 }
 
 /// What a node says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) node: usize,
     pub(super) asked: Request,
     pub(super) reply: Reply,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Reply {
-    /// To a claim; with how long the lock of somebody else will last there.
-    Vote(Vote, Option<Duration>),
     /// To a claim of one who has the lock already.
     Yours,
-    Raise(Raise),
-    Renew(Standing),
-    Release(#[expect(dead_code, reason = "nobody acts on it, but a trace tells it")] Standing),
+    Node(NodeReply),
 }

@@ -1,7 +1,7 @@
 //! The production core in a simulated world: clients, nodes, network and clocks, all out of one seed.
 //!
-//! Clients are state machines around the decisions of `fencelock_core` (`Round`, `Tally`, `Lease`, `RenewalPlan`,
-//! `RetryPlan`, `FenceGate`), the same code that production runs. Nodes are the model of the scripts that
+//! A client is what production runs: `KeyEngine` for its key, the calls of `fencelock_core::quorum` to its nodes,
+//! `ReleaseQueue` for releases in the background, and `FenceGate` at the resource. Nodes are the model of the scripts that
 //! `fencelock_conformance::model` keeps, behind a quarantine. Messages are late, lost, doubled and overtaken; processes
 //! sleep and die; nodes forget; clocks are off, run apart, and jump. The history of every seed goes through the same
 //! [checker](crate::checker) as that of a run with real servers.
@@ -12,6 +12,7 @@
 mod acquiring;
 mod batch;
 mod breakage;
+mod calls;
 mod client;
 mod clock;
 mod command;

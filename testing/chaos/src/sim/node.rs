@@ -1,11 +1,15 @@
 use super::Mutant;
+use super::acquiring::owner;
 use super::clock::SimClock;
 use super::message::{Ask, Reply, Request};
 use super::scenario::Scenario;
 use fencelock_conformance::model::{
     self, Acquire, Claim, Delivery, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,
 };
-use fencelock_core::{FencingToken, Raise, Standing, Vote};
+use fencelock_core::quorum::NodeReply;
+use fencelock_core::{
+    self as core, Expiry, Fault, FencingToken, Foreign, Holder, HolderId, Occupant, Owner, Raise, Unknown,
+};
 use std::time::Duration;
 
 /// One node: the model of its scripts, and around it what lets a node forget, and keeps one that may have forgotten out.
@@ -26,6 +30,7 @@ pub(super) struct Node {
     mutant: Option<Mutant>,
     ttl_ms: u64,
     quarantine: Duration,
+    owner: Owner,
 }
 
 /// What the node remembers of its own quarantine: the run that it holds for, and its end by the node's clock.
@@ -68,6 +73,7 @@ impl Node {
             mutant: scenario.mutant,
             ttl_ms: scenario.ttl.as_millis(),
             quarantine: scenario.quarantine(),
+            owner: owner(),
         }
     }
 
@@ -76,50 +82,52 @@ impl Node {
         self.model.server.now_us = self.clock.micros(at);
         let needs_memory = matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. });
         if needs_memory && self.is_in_quarantine() {
-            return match request.ask {
-                Ask::Raise { .. } => Reply::Raise(Raise::Refused),
-                _ => Reply::Vote(Vote::Refused, None),
-            };
+            return Reply::Node(match request.ask {
+                Ask::Raise { .. } => NodeReply::Raise(Ok(Raise::Refused)),
+                _ => NodeReply::Claim(Err(unknown(Fault::Quarantined))),
+            });
         }
         let Request { holder, .. } = *request;
         let ttl_ms = self.ttl_ms;
-        match request.ask {
-            Ask::Claim { proposal } => self.claim(request, &Claim::try_for(holder, ttl_ms, proposal)),
+        Reply::Node(match request.ask {
+            Ask::Claim { proposal } => return self.claim(request, &Claim::try_for(holder, ttl_ms, proposal)),
             Ask::Confirm { proposal } => {
-                self.claim(request, &Claim { intent: Intent::Poll, ..Claim::try_for(holder, ttl_ms, proposal) })
+                let claim = Claim { intent: Intent::Poll, ..Claim::try_for(holder, ttl_ms, proposal) };
+                return self.claim(request, &claim);
             }
             Ask::Raise { to } => self.raise(request, to),
-            Ask::Renew { .. } => {
+            Ask::Renew => {
                 let (server, key) = self.model.key(&request.key);
-                Reply::Renew(match key.renew(server, holder, ttl_ms, ttl_ms) {
-                    Renew::Renewed { .. } => Standing::Ours,
-                    Renew::Absent => Standing::Absent,
-                    Renew::Taken(_) => Standing::Taken,
-                })
+                NodeReply::Renew(vec![Ok(match key.renew(server, holder, ttl_ms, ttl_ms) {
+                    Renew::Renewed { .. } => core::Renew::Renewed { waiters: 0 },
+                    Renew::Absent => core::Renew::Absent,
+                    Renew::Taken(by) => core::Renew::TakenBy(occupant(by.holder(), &self.owner).into()),
+                })])
             }
             Ask::Release => self.release(request),
-        }
+            Ask::Watch => NodeReply::Watch,
+        })
     }
 
     fn claim(&mut self, request: &Request, claim: &Claim) -> Reply {
         let (server, key) = self.model.key(&request.key);
-        match key.acquire(server, claim, &Gate::Open, &mut nobody) {
+        Reply::Node(NodeReply::Claim(match key.acquire(server, claim, &Gate::Open, &mut nobody) {
             Ok(Acquire::Granted { fence, .. }) => {
-                Reply::Vote(FencingToken::new(fence).map_or(Vote::Unknown, |fence| Vote::Granted(fence.into())), None)
+                let tokens = |fence: FencingToken| core::Acquire::Granted { tokens: fence.into() };
+                FencingToken::new(fence).map(tokens).map_err(|_| unknown(Fault::Other))
             }
-            Ok(Acquire::Yours) => Reply::Yours,
+            Ok(Acquire::Yours) => return Reply::Yours,
             Ok(Acquire::Busy(occupied) | Acquire::Queued { occupied, .. }) => {
                 let left = occupied.ttl_ms.map(Duration::from_millis);
-                Reply::Vote(Vote::Busy { last_fence: occupied.last_fence }, left)
+                let by = occupant(occupied.by.holder(), &self.owner);
+                Ok(core::Acquire::Busy(core::Occupied::new(by, left.map_or(Expiry::Never, Expiry::In))))
             }
             Ok(Acquire::Gone | Acquire::More(_) | Acquire::Unreadable(_) | Acquire::Refused(_))
-            | Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => {
-                Reply::Vote(Vote::Unknown, None)
-            }
-        }
+            | Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Err(unknown(Fault::Other)),
+        }))
     }
 
-    fn raise(&mut self, request: &Request, to: FencingToken) -> Reply {
+    fn raise(&mut self, request: &Request, to: FencingToken) -> NodeReply {
         let (server, key) = self.model.key(&request.key);
         let fence = key.fence.map_or(0, |fence| fence.token);
         let acked = match self.mutant {
@@ -135,21 +143,21 @@ impl Node {
             }
             _ => matches!(key.raise(server, request.holder, to.get(), &Gate::Open), Ok(model::Raise::Acked)),
         };
-        Reply::Raise(if acked { Raise::Acked } else { Raise::Refused })
+        NodeReply::Raise(Ok(if acked { Raise::Acked } else { Raise::Refused }))
     }
 
-    fn release(&mut self, request: &Request) -> Reply {
+    fn release(&mut self, request: &Request) -> NodeReply {
         let (server, key) = self.model.key(&request.key);
         if self.mutant == Some(Mutant::PlainDel) {
             key.foreign_delete(server);
-            return Reply::Release(Standing::Ours);
+            return NodeReply::Release(Ok(core::Release::Released));
         }
         let proposal = server.now_us;
-        Reply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut nobody) {
-            Ok(Release::Released(_)) => Standing::Ours,
-            Ok(Release::Absent(_)) => Standing::Absent,
-            Ok(Release::Taken(_)) => Standing::Taken,
-            Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Standing::Unknown,
+        NodeReply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut nobody) {
+            Ok(Release::Released(_)) => Ok(core::Release::Released),
+            Ok(Release::Absent(_)) => Ok(core::Release::Absent),
+            Ok(Release::Taken(by)) => Ok(core::Release::TakenBy(occupant(by.holder(), &self.owner).into())),
+            Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Err(unknown(Fault::Other)),
         })
     }
 
@@ -214,5 +222,16 @@ impl Node {
     pub(super) fn is_whole(&mut self, at: u64) -> bool {
         self.model.server.now_us = self.clock.micros(at);
         self.up && self.paused_until <= at && self.cut_until <= at && !self.is_in_quarantine()
+    }
+}
+
+fn unknown(fault: Fault) -> Unknown {
+    Unknown::new("", fault, "")
+}
+
+fn occupant(holder: Option<u128>, owner: &Owner) -> Occupant {
+    match holder {
+        Some(id) => Occupant::Holder(Holder { id: HolderId::from_bytes(id.to_be_bytes()), owner: owner.clone() }),
+        None => Occupant::Foreign(Foreign::other("another")),
     }
 }

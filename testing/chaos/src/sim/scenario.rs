@@ -45,6 +45,8 @@ pub struct Scenario {
     pub jump_us: u64,
     /// Holds that stop renewing and go on to their end and beyond, in parts per million.
     pub overrun_ppm: u64,
+    /// How long clients wait for any node at least.
+    pub node_timeout: Duration,
     /// The protection that is left out.
     pub mutant: Option<Mutant>,
 }
@@ -86,6 +88,7 @@ impl Scenario {
             cuts: rng.usize(..2) > 0,
             jump_us,
             overrun_ppm: 100_000,
+            node_timeout: Duration::from_millis([5, 20, 100][rng.usize(..3)]),
             mutant: None,
         })
     }

@@ -1,6 +1,7 @@
-use super::client::{Client, Phase, Timer};
+use super::acquiring::owner;
+use super::client::{Client, Memory as ClientMemory, Timer};
 use super::clock::SimClock;
-use super::message::{Answer, Ask, Request};
+use super::message::{Answer, Request};
 use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;
@@ -9,7 +10,10 @@ use super::{Simulated, Trace};
 use crate::history::{History, Line, Op, Outcome};
 use crate::luck::Luck as _;
 use fastrand::Rng;
-use fencelock_core::{FenceGate, FencingToken, Quorum};
+use fencelock_core::engine::Config;
+use fencelock_core::quorum::Settings;
+use fencelock_core::{Capabilities, FenceGate, FencingToken, Key, Owner, Quorum};
+use std::sync::Arc;
 
 /// Wall clocks begin here, in microseconds since 1970.
 const WALL_US: i64 = 1_790_000_000_000_000;
@@ -20,14 +24,19 @@ const LAST_LOOK_US: u64 = 1_000_001;
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
-    pub(super) size: Quorum,
+    /// What the calls of all clients know.
+    pub(super) settings: Arc<Settings>,
+    /// What the engines of all clients know.
+    pub(super) config: Config,
+    pub(super) keys: Vec<Key>,
+    pub(super) owner: Owner,
     pub(super) now: u64,
     pub(super) queue: Queue<Event>,
     pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
-    pub(super) attempts: u64,
-    pub(super) key_names: Vec<String>,
+    /// Numbers of holders, calls and timers.
+    pub(super) numbers: u64,
     gates: Vec<FenceGate>,
     written: u64,
     pub(super) lines: Vec<Line>,
@@ -39,17 +48,17 @@ pub(super) struct World<'a> {
 #[derive(Debug)]
 pub(super) enum Event {
     /// A request arrives; `run` is that of the server it was sent to.
-    AtNode { node: usize, run: u32, request: Request },
+    AtNode { node: usize, run: u32, request: Box<Request> },
     /// An answer arrives.
-    AtClient(Answer),
+    AtClient(Box<Answer>),
     /// A client's time has come.
-    Timer { client: usize, life: u32, attempt: u64, timer: Timer },
+    Timer { client: usize, life: u32, timer: Timer },
     /// A client sends a write, whether it holds or not.
-    Write(Write),
+    Write(Box<Write>),
     /// It arrives.
-    AtResource(Write),
+    AtResource(Box<Write>),
     /// Its answer arrives: its place in the order of the resource, or the token that was greater.
-    Written(Write, Result<u64, FencingToken>),
+    Written(Box<Write>, Result<u64, FencingToken>),
     /// The next fault.
     Breakage,
     /// A node comes back.
@@ -91,26 +100,23 @@ impl<'a> World<'a> {
                 key: number % scenario.keys,
                 clock: SimClock { start_us: rng.upto(1_000_000_000).cast_signed(), ppm: rate(&mut rng, -1) },
                 wall: SimClock { start_us: WALL_US + rng.around(scenario.client_skew_us), ppm: 0 },
-                seen: 0,
                 paused_until: 0,
                 life: 0,
-                attempt: 0,
-                holder: 0,
-                invoked: 0,
-                asked: 0,
-                phase: Phase::Idle,
+                memory: ClientMemory::new(scenario.nodes),
             })
             .collect();
         Self {
             scenario,
-            size,
+            settings: Arc::new(settings(scenario, size)),
+            config: config(scenario),
+            keys: (0..scenario.keys).filter_map(|number| Key::new(format!("k{number}")).ok()).collect(),
+            owner: owner(),
             now: 0,
             queue: Queue::new(),
             rng,
             nodes,
             clients,
-            attempts: 0,
-            key_names: (0..scenario.keys).map(|number| format!("k{number}")).collect(),
+            numbers: 0,
             gates: vec![FenceGate::default(); scenario.keys],
             written: 0,
             lines: Vec::new(),
@@ -153,17 +159,17 @@ impl<'a> World<'a> {
             Event::AtClient(answer) => {
                 if self.clients[answer.asked.client].life == answer.asked.life && !self.stopped {
                     self.tell(|| format!("c{} hears of n{}: {:?}", answer.asked.client, answer.node, answer.reply));
-                    self.hear(&answer);
+                    self.hear(*answer);
                 }
             }
-            Event::Timer { client, life, attempt, timer } => {
-                if self.clients[client].life == life && self.clients[client].attempt == attempt && !self.stopped {
+            Event::Timer { client, life, timer } => {
+                if self.clients[client].life == life && !self.stopped {
                     self.ring(client, timer);
                 }
             }
-            Event::Write(write) => self.send_write(write),
+            Event::Write(write) => self.send_write(*write),
             Event::AtResource(write) => self.admit(write),
-            Event::Written(write, answer) => self.note_write(write, answer),
+            Event::Written(write, answer) => self.note_write(*write, answer),
             Event::Breakage => self.break_something(),
             Event::Restart { node, memory } => self.restart(node, memory),
             Event::Heal => self.heal(),
@@ -176,7 +182,8 @@ impl<'a> World<'a> {
         let until = match event {
             Event::AtNode { node, .. } => self.nodes[*node].paused_until,
             Event::AtClient(answer) => self.clients[answer.asked.client].paused_until,
-            Event::Timer { client, .. } | Event::Write(Write { client, .. }) => self.clients[*client].paused_until,
+            Event::Timer { client, .. } => self.clients[*client].paused_until,
+            Event::Write(write) => self.clients[write.client].paused_until,
             _ => 0,
         };
         (until > self.now).then_some(until)
@@ -185,12 +192,13 @@ impl<'a> World<'a> {
     fn ring(&mut self, client: usize, timer: Timer) {
         match timer {
             Timer::Start => self.start(client),
-            Timer::ClaimLimit => self.claim_limit(client),
-            Timer::Grace => self.grace_over(client),
-            Timer::RaiseLimit => self.raise_limit(client),
-            Timer::Watch => self.watch(client),
-            Timer::RenewLimit(number) => self.renew_limit(client, number),
-            Timer::Done => self.done(client),
+            Timer::Task(number) => self.task_timer(client, number),
+            Timer::GiveUp(waiter) => self.give_up(client, waiter),
+            Timer::Hold(hold, fired) => self.hold_timer(client, hold, fired),
+            Timer::Call(call) => self.call_timer(client, call),
+            Timer::Releases => self.send_releases(client),
+            Timer::Probe { node } => self.probed(client, node, false),
+            Timer::Done(hold) => self.done(client, hold),
         }
     }
 
@@ -200,10 +208,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A timer of the client's present attempt.
+    /// A timer of the client's present life.
     pub(super) fn after(&mut self, pause_us: u64, client: usize, timer: Timer) {
-        let Client { life, attempt, .. } = self.clients[client];
-        self.queue.put(self.now + pause_us, Event::Timer { client, life, attempt, timer });
+        let Client { life, .. } = self.clients[client];
+        self.queue.put(self.now + pause_us, Event::Timer { client, life, timer });
     }
 
     fn latency(&mut self) -> u64 {
@@ -216,23 +224,17 @@ impl<'a> World<'a> {
         self.now < self.scenario.calm_us && self.rng.chance(ppm)
     }
 
-    /// Asks a node, in the name of the present attempt.
-    pub(super) fn ask(&mut self, client: usize, node: usize, ask: Ask) {
-        let Client { life, key, attempt, holder, .. } = self.clients[client];
-        self.send(node, Request { client, life, key, attempt, holder, ask });
-    }
-
     pub(super) fn send(&mut self, node: usize, request: Request) {
         let run = self.nodes[node].run;
         if self.happens(self.scenario.loss_ppm) {
             self.tell(|| format!("c{} asks n{node}, and it is lost: {:?}", request.client, request.ask));
         } else {
             let at = self.now + self.latency();
-            self.queue.put(at, Event::AtNode { node, run, request });
+            self.queue.put(at, Event::AtNode { node, run, request: Box::new(request) });
         }
         if self.happens(self.scenario.twice_ppm) {
             let at = self.now + self.latency() + self.rng.upto(250_000);
-            self.queue.put(at, Event::AtNode { node, run, request });
+            self.queue.put(at, Event::AtNode { node, run, request: Box::new(request) });
         }
     }
 
@@ -243,33 +245,34 @@ impl<'a> World<'a> {
             return;
         }
         let reply = server.serve(now, request);
-        self.tell(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.attempt, request.ask));
+        self.tell(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.ask));
         self.notice(&reply);
         if !self.happens(self.scenario.loss_ppm) {
             let at = now + self.latency();
-            self.queue.put(at, Event::AtClient(Answer { node, asked: *request, reply }));
+            self.queue.put(at, Event::AtClient(Box::new(Answer { node, asked: *request, reply })));
         }
     }
 
     pub(super) fn line(&self, client: usize, op: Op, invoked: u64) -> Line {
         let Client { name, key, .. } = &self.clients[client];
-        Line::new(name, &self.key_names[*key], op, invoked, self.now)
+        Line::new(name, self.keys[*key].as_str(), op, invoked, self.now)
     }
 
     /// A write is sent when this much time has passed, and nobody asks whether the lock is still held.
     pub(super) fn write_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
-        let Client { life, holder, .. } = self.clients[client];
-        self.queue.put(self.now + pause_us, Event::Write(Write { client, life, holder, fence, invoked: 0 }));
+        let Client { life, memory, .. } = &self.clients[client];
+        let (life, holder) = (*life, memory.hold.as_ref().map_or(0, |held| held.holder));
+        self.queue.put(self.now + pause_us, Event::Write(Box::new(Write { client, life, holder, fence, invoked: 0 })));
     }
 
     fn send_write(&mut self, write: Write) {
         if self.clients[write.client].life == write.life && !self.stopped {
             let at = self.now + self.latency();
-            self.queue.put(at, Event::AtResource(Write { invoked: self.now, ..write }));
+            self.queue.put(at, Event::AtResource(Box::new(Write { invoked: self.now, ..write })));
         }
     }
 
-    fn admit(&mut self, write: Write) {
+    fn admit(&mut self, write: Box<Write>) {
         let answer = match self.gates[self.clients[write.client].key].admit(write.fence) {
             Ok(()) => {
                 self.written += 1;
@@ -312,7 +315,7 @@ impl<'a> World<'a> {
     fn look(&mut self) {
         for node in 0..self.nodes.len() {
             for key in 0..self.scenario.keys {
-                let mut line = Line::new("", &self.key_names[key], Op::Look, self.now, self.now);
+                let mut line = Line::new("", self.keys[key].as_str(), Op::Look, self.now, self.now);
                 if let Some((holder, left)) = self.nodes[node].look(self.now, key) {
                     line.holder = Some(format!("{} on n{node}", holder_name(holder)));
                     line.valid_until_us = Some(self.now + u64::try_from(left.as_micros()).unwrap_or(u64::MAX / 2));
@@ -325,4 +328,21 @@ impl<'a> World<'a> {
 
 pub(super) fn holder_name(holder: u128) -> String {
     format!("{holder:x}")
+}
+
+fn settings(scenario: &Scenario, size: Quorum) -> Settings {
+    Settings {
+        size,
+        drift: scenario.drift(),
+        expires: true,
+        names: (0..scenario.nodes).map(|number| format!("n{number}")).collect(),
+        place: "quorum".to_owned(),
+        shortest_limit: scenario.node_timeout,
+    }
+}
+
+fn config(scenario: &Scenario) -> Config {
+    let mut capabilities = Capabilities::default();
+    (capabilities.expires, capabilities.cross_process, capabilities.fresh_holders) = (true, true, true);
+    Config { place: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None }
 }

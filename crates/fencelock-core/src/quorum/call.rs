@@ -1,0 +1,140 @@
+use super::{Raise, Settings};
+use crate::{Acquire, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
+use std::time::Duration;
+
+/// A request that is given up so long after it counts as unanswered: no answer will come.
+pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`] and
+/// [`super::RenewCall`].
+///
+/// A driver tells it what happened, and carries out the actions that the call adds to `out`, in order, until the call
+/// [is over](Call::is_over). That is later than its [result](CallAction::Done): nodes are asked, and locks given back, in the
+/// background. The actions go into a list that the driver uses again.
+pub trait Call {
+    /// What the caller gets.
+    type Output;
+
+    /// The first requests.
+    fn start(&mut self, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
+
+    /// The answer of a node to [`CallAction::Send`].
+    fn on_reply(&mut self, node: usize, reply: NodeReply, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
+
+    /// A timer of [`CallAction::SetTimer`] has fired.
+    fn on_timer(&mut self, timer: CallTimer, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
+
+    /// The caller has got the result.
+    fn on_taken(&mut self) {}
+
+    /// The caller is gone without it.
+    fn on_dropped(&mut self, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
+
+    /// Whether nothing is under way any more.
+    fn is_over(&self) -> bool;
+
+    /// The greatest fence that any node has named to it.
+    fn last_fence(&self) -> u64 {
+        0
+    }
+}
+
+/// What a call asks of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NodeRequest {
+    /// The claim, proposing the same tokens to every node.
+    Claim,
+    /// [`super::QuorumNode::raise`] to this token.
+    Raise(FencingToken),
+    /// The batch of renewals.
+    Renew,
+    /// A release of what the holder of the call has.
+    Release,
+    /// A report when no claim of this holder is under way to the node any more.
+    ClaimEnd,
+    /// [`crate::Backend::watch`].
+    Watch,
+}
+
+/// The answer to a [`NodeRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NodeReply {
+    /// To [`NodeRequest::Claim`].
+    Claim(Result<Acquire, Unknown>),
+    /// To [`NodeRequest::Raise`].
+    Raise(Result<Raise, Unknown>),
+    /// To [`NodeRequest::Renew`], in the order of the batch.
+    Renew(Vec<Result<Renew, Unknown>>),
+    /// To [`NodeRequest::Release`].
+    Release(Result<Release, Unknown>),
+    /// To [`NodeRequest::ClaimEnd`].
+    ClaimEnd,
+    /// To [`NodeRequest::Watch`]. Whether it was carried out changes nothing.
+    Watch,
+}
+
+/// A timer of one call. Setting it again moves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallTimer {
+    /// Of the call as a whole.
+    Call,
+    /// Of the raise of this node.
+    Raise(usize),
+    /// Of any other request to this node.
+    Node(usize),
+}
+
+/// What the driver of a [`Call`] must do.
+#[derive(Debug, Clone)]
+pub enum CallAction<T> {
+    /// Send a request and report the answer to [`Call::on_reply`].
+    Send {
+        /// To this node.
+        node: usize,
+        /// What is asked.
+        request: NodeRequest,
+    },
+    /// Do not wait any more for the answer to the request that this timer belongs to. It is of no use if it comes.
+    Cancel(CallTimer),
+    /// Call [`Call::on_timer`] after this time, or never.
+    SetTimer {
+        /// Which.
+        timer: CallTimer,
+        /// From now; `None` stops it.
+        after: Option<Duration>,
+    },
+    /// A node has answered in time, or has failed to: [`super::NodeHealth`].
+    Health {
+        /// Which.
+        node: usize,
+        /// Why it failed; `None` if it answered.
+        failure: Option<Unknown>,
+    },
+    /// The result, once. Report whether the caller got it: [`Call::on_taken`] or [`Call::on_dropped`].
+    Done(T),
+}
+
+/// How a call deals with one node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NodePlan {
+    /// How long its answer is waited for: [`super::NodeHealth::limit`].
+    pub limit: Duration,
+    /// Why it is left out, if it is.
+    pub left_out: Option<Unknown>,
+}
+
+/// There was no answer within `limit`.
+pub(super) fn no_answer(settings: &Settings, node: usize, limit: Duration) -> Unknown {
+    Unknown::new(settings.name(node), Fault::Timeout, format!("none within {}", Span(limit)))
+}
+
+/// Sends a request and sets the timer of the node.
+pub(super) fn send<T>(node: usize, request: NodeRequest, limit: Duration, out: &mut Vec<CallAction<T>>) {
+    out.push(CallAction::Send { node, request });
+    let timer = if matches!(request, NodeRequest::Raise(_)) { CallTimer::Raise(node) } else { CallTimer::Node(node) };
+    out.push(CallAction::SetTimer { timer, after: Some(limit) });
+}
+
+pub(super) fn stop<T>(timer: CallTimer, out: &mut Vec<CallAction<T>>) {
+    out.push(CallAction::SetTimer { timer, after: None });
+}

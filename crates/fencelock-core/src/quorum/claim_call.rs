@@ -1,0 +1,387 @@
+use super::call::{GIVE_UP, no_answer, send, stop};
+use super::{Call, CallAction, CallTimer, Defeat, NodePlan, NodeReply, NodeRequest, NodeSet, Raise, Round, Settings};
+use super::{Verdict, Vote};
+use crate::{Acquire, Claim, Fault, FencingToken, Intent, Lease, Moment, NodeFault, Occupied, TokenBlock, Unknown};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long equal grants are waited for when a majority of different ones is there: they save a trip.
+const GRACE: Duration = Duration::from_millis(1);
+/// How long a lost round waits until what it got is released, so that a caller that gets "busy" has left nothing.
+const CLEANUP_WAIT: Duration = Duration::from_millis(50);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// One claim to all nodes: a [`Round`], and nothing left behind unless it is won and its result is taken.
+///
+/// - A node's claim is released only after the request of the claim has ended there. A release that overtakes its claim
+///   would free nothing.
+/// - A call that loses, comes too late or is dropped releases on every node that it has asked, also where no answer came, and
+///   repeats that until the node answers or the lease is over.
+/// - A call that is won keeps what it has got and what it still gets, from when the caller has the result.
+#[derive(Debug, Clone, Hash)]
+pub struct ClaimCall {
+    settings: Arc<Settings>,
+    ttl: Duration,
+    /// The caller wants to know when the key is freed.
+    watches: bool,
+    round: Round,
+    stage: Stage,
+    nodes: Vec<NodeClaim>,
+    raising: NodeSet,
+    /// Where the call has got something, or may yet get it: a lost round waits a moment for their releases.
+    owing: NodeSet,
+    occupied: Vec<Occupied>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Stage {
+    /// The round is open; whether the timer of the grace runs.
+    Open { grace: bool },
+    /// The caller has not yet got the result.
+    Won,
+    /// The caller has it.
+    Kept,
+    /// Nothing came of it; the caller is told after a moment.
+    CleaningUp(Failure),
+    /// The caller does not wait any more.
+    GivingBack,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Failure {
+    Lost(Defeat),
+    TooLate,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct NodeClaim {
+    limit: Duration,
+    step: Step,
+    busy: bool,
+    cause: Option<Unknown>,
+}
+
+/// How far the claim is at one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    /// It is under way. `overdue` if it counts as unanswered.
+    Claiming { overdue: bool },
+    /// It has ended, and may have left something there.
+    Ended,
+    /// It is being released, until its lease would be over, with this pause before another try.
+    Releasing { until: Moment, pause: Duration },
+    /// It waits for that try.
+    Pausing { until: Moment, pause: Duration },
+    /// The release is done, and the node is asked to tell of a change.
+    Watching,
+    /// Nothing is under way.
+    Over,
+}
+
+impl ClaimCall {
+    /// A call that is started right after `now`.
+    pub fn new(settings: Arc<Settings>, claim: &Claim, plan: Vec<NodePlan>, now: Moment) -> Self {
+        let node = |NodePlan { limit, left_out }: NodePlan| {
+            let step = if left_out.is_some() { Step::Over } else { Step::Claiming { overdue: false } };
+            NodeClaim { limit, step, busy: false, cause: left_out }
+        };
+        Self {
+            round: Round::new(settings.size, now),
+            settings,
+            ttl: claim.ttl.get(),
+            watches: claim.intent == Intent::Enqueue,
+            stage: Stage::Open { grace: false },
+            nodes: plan.into_iter().map(node).collect(),
+            raising: NodeSet::new(),
+            owing: NodeSet::new(),
+            occupied: Vec::new(),
+        }
+    }
+
+    /// Why the round was lost, if it was.
+    pub const fn defeat(&self) -> Option<Defeat> {
+        self.round.defeat()
+    }
+
+    fn on_claim(&mut self, node: usize, answer: Result<Acquire, Unknown>, now: Moment, out: &mut Actions) {
+        let Some(Step::Claiming { overdue }) = self.step(node) else { return };
+        if !overdue {
+            out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
+        }
+        stop(CallTimer::Node(node), out);
+        self.nodes[node].busy = matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }));
+        self.nodes[node].step = Step::Ended;
+        self.on_answer(node, answer, now, out);
+        if matches!(self.stage, Stage::CleaningUp(_) | Stage::GivingBack) {
+            self.give_back(node, now, out);
+        }
+        self.report_if_clean(out);
+    }
+
+    /// An answer, or that there is none in time.
+    fn on_answer(&mut self, node: usize, answer: Result<Acquire, Unknown>, now: Moment, out: &mut Actions) {
+        if !matches!(answer, Ok(Acquire::Granted { .. })) {
+            // A node that was busy has nothing to give back, and one that does not answer is not waited for.
+            self.owing.remove(node);
+        }
+        let vote = self.vote(node, answer);
+        let verdict = self.round.vote(node, vote);
+        self.decide(verdict, now, out);
+    }
+
+    fn vote(&mut self, node: usize, answer: Result<Acquire, Unknown>) -> Vote {
+        let (vote, cause) = match answer {
+            Ok(Acquire::Granted { tokens }) => (Vote::Granted(tokens), None),
+            Ok(Acquire::Busy(occupied)) => {
+                self.occupied.push(occupied);
+                (Vote::Busy { last_fence: 0 }, None)
+            }
+            Ok(Acquire::Queued { last_fence, occupied, .. }) => {
+                self.occupied.push(occupied);
+                (Vote::Busy { last_fence }, None)
+            }
+            Ok(Acquire::Gone) => {
+                let name = self.settings.name(node);
+                (Vote::Unknown, Some(Unknown::new(name, Fault::Other, "the lock disappeared during the claim")))
+            }
+            Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
+            Err(cause) => (Vote::Unknown, Some(cause)),
+        };
+        // After the round, an answer that comes late does not change why the others did not grant.
+        if cause.is_some() || matches!(self.stage, Stage::Open { .. }) {
+            self.nodes[node].cause = cause;
+        }
+        vote
+    }
+
+    fn decide(&mut self, verdict: Verdict, now: Moment, out: &mut Actions) {
+        let Stage::Open { grace } = self.stage else { return };
+        let split = verdict == Verdict::Pending && self.round.is_split();
+        if split != grace {
+            self.stage = Stage::Open { grace: split };
+            out.push(CallAction::SetTimer { timer: CallTimer::Call, after: split.then_some(GRACE) });
+        }
+        match verdict {
+            Verdict::Pending => {}
+            Verdict::Raise { to, nodes } => self.raise(to, nodes, now, out),
+            Verdict::Won(tokens) => self.won(tokens, now, out),
+            Verdict::Lost(defeat) => self.clean_up(Failure::Lost(defeat), now, out),
+        }
+    }
+
+    fn raise(&mut self, to: FencingToken, nodes: NodeSet, now: Moment, out: &mut Actions) {
+        let asked: NodeSet = nodes.iter().filter(|&node| self.step(node) != Some(Step::Over)).collect();
+        for node in asked.iter() {
+            self.raising.insert(node);
+            send(node, NodeRequest::Raise(to), self.nodes[node].limit, out);
+        }
+        let mut verdict = Verdict::Pending;
+        for node in nodes.without(asked).iter() {
+            verdict = self.round.raised(node, Raise::Refused);
+        }
+        self.decide(verdict, now, out);
+    }
+
+    fn on_raise(&mut self, node: usize, answer: Result<Raise, Unknown>, now: Moment, out: &mut Actions) {
+        if !self.raising.contains(node) {
+            return;
+        }
+        self.raising.remove(node);
+        stop(CallTimer::Raise(node), out);
+        out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
+        let verdict = self.round.raised(node, answer.unwrap_or(Raise::Refused));
+        self.decide(verdict, now, out);
+    }
+
+    fn won(&mut self, tokens: TokenBlock, now: Moment, out: &mut Actions) {
+        let endless = Some(Lease::endless()).filter(|_| !self.settings.expires);
+        if endless.or_else(|| self.round.lease(self.ttl, self.settings.drift, now)).is_none() {
+            return self.clean_up(Failure::TooLate, now, out);
+        }
+        self.stage = Stage::Won;
+        out.push(CallAction::Done(Ok(Acquire::Granted { tokens })));
+    }
+
+    fn clean_up(&mut self, failure: Failure, now: Moment, out: &mut Actions) {
+        self.stage = Stage::CleaningUp(failure);
+        out.push(CallAction::SetTimer { timer: CallTimer::Call, after: Some(CLEANUP_WAIT) });
+        self.give_all_back(now, out);
+        self.report_if_clean(out);
+    }
+
+    fn give_all_back(&mut self, now: Moment, out: &mut Actions) {
+        for node in 0..self.nodes.len() {
+            self.give_back(node, now, out);
+        }
+    }
+
+    /// Releases what a claim may have left, unless its request is still under way.
+    fn give_back(&mut self, node: usize, now: Moment, out: &mut Actions) {
+        if self.nodes[node].step == Step::Ended {
+            self.nodes[node].step = Step::Releasing { until: now + self.ttl, pause: FIRST_PAUSE };
+            send(node, NodeRequest::Release, GIVE_UP, out);
+        }
+    }
+
+    fn on_release(&mut self, node: usize, answered: bool, now: Moment, out: &mut Actions) {
+        let Some(Step::Releasing { until, pause }) = self.step(node) else { return };
+        stop(CallTimer::Node(node), out);
+        if !answered && now + pause < until {
+            self.nodes[node].step = Step::Pausing { until, pause };
+            out.push(CallAction::SetTimer { timer: CallTimer::Node(node), after: Some(pause) });
+            return;
+        }
+        self.owing.remove(node);
+        // Only where it was busy: a node that is free would tell of a change at once, and again each time.
+        if self.watches && self.nodes[node].busy {
+            self.nodes[node].step = Step::Watching;
+            send(node, NodeRequest::Watch, GIVE_UP, out);
+        } else {
+            self.nodes[node].step = Step::Over;
+        }
+        self.report_if_clean(out);
+    }
+
+    fn on_node_timer(&mut self, node: usize, now: Moment, out: &mut Actions) {
+        match self.step(node) {
+            Some(Step::Claiming { overdue: false }) => {
+                let cause = no_answer(&self.settings, node, self.nodes[node].limit);
+                self.nodes[node].step = Step::Claiming { overdue: true };
+                out.push(CallAction::Health { node, failure: Some(cause.clone()) });
+                out.push(CallAction::SetTimer { timer: CallTimer::Node(node), after: Some(GIVE_UP) });
+                self.on_answer(node, Err(cause), now, out);
+                self.report_if_clean(out);
+            }
+            Some(Step::Claiming { overdue: true }) => {
+                out.push(CallAction::Cancel(CallTimer::Node(node)));
+                self.on_claim(node, Err(no_answer(&self.settings, node, GIVE_UP)), now, out);
+            }
+            Some(Step::Releasing { .. }) => {
+                out.push(CallAction::Cancel(CallTimer::Node(node)));
+                self.on_release(node, false, now, out);
+            }
+            Some(Step::Pausing { until, pause }) => {
+                self.nodes[node].step = Step::Releasing { until, pause: (pause * 2).min(LONGEST_PAUSE) };
+                send(node, NodeRequest::Release, GIVE_UP, out);
+            }
+            Some(Step::Watching) => {
+                out.push(CallAction::Cancel(CallTimer::Node(node)));
+                self.nodes[node].step = Step::Over;
+            }
+            Some(Step::Ended | Step::Over) | None => {}
+        }
+    }
+
+    fn step(&self, node: usize) -> Option<Step> {
+        self.nodes.get(node).map(|claim| claim.step)
+    }
+
+    fn report_if_clean(&mut self, out: &mut Actions) {
+        if self.owing.is_empty() {
+            self.report(out);
+        }
+    }
+
+    /// Tells the caller that nothing came of it.
+    fn report(&mut self, out: &mut Actions) {
+        let Stage::CleaningUp(failure) = self.stage else { return };
+        self.stage = Stage::GivingBack;
+        stop(CallTimer::Call, out);
+        out.push(CallAction::Done(self.result(failure)));
+    }
+
+    fn result(&self, failure: Failure) -> Result<Acquire, Unknown> {
+        let unknown = |fault, detail| Err(Unknown::new(self.settings.place.clone(), fault, detail));
+        let Failure::Lost(defeat) = failure else {
+            return unknown(Fault::Timeout, "a majority granted the lock, but the lease had already expired");
+        };
+        if let (Defeat::Busy | Defeat::Overtaken, Some(occupied)) = (defeat, most_reported(&self.occupied)) {
+            return Ok(Acquire::Busy(occupied.clone()));
+        }
+        let causes = self.nodes.iter().filter_map(|node| node.cause.as_ref());
+        let causes: Vec<NodeFault> = causes.flat_map(|cause| cause.nodes().to_vec()).collect();
+        if causes.is_empty() {
+            return unknown(Fault::Busy, "a majority granted the lock, but not for long enough to agree");
+        }
+        Err(self.settings.unknown(causes))
+    }
+}
+
+type Actions = Vec<CallAction<Result<Acquire, Unknown>>>;
+
+impl Call for ClaimCall {
+    type Output = Result<Acquire, Unknown>;
+
+    fn start(&mut self, now: Moment, out: &mut Actions) {
+        for node in 0..self.nodes.len() {
+            if let Some(cause) = self.nodes[node].cause.clone() {
+                self.on_answer(node, Err(cause), now, out);
+            } else {
+                self.owing.insert(node);
+                send(node, NodeRequest::Claim, self.nodes[node].limit, out);
+            }
+        }
+    }
+
+    fn on_reply(&mut self, node: usize, reply: NodeReply, now: Moment, out: &mut Actions) {
+        match reply {
+            NodeReply::Claim(answer) => self.on_claim(node, answer, now, out),
+            NodeReply::Raise(answer) => self.on_raise(node, answer, now, out),
+            NodeReply::Release(answer) => self.on_release(node, answer.is_ok(), now, out),
+            NodeReply::Watch if self.step(node) == Some(Step::Watching) => {
+                stop(CallTimer::Node(node), out);
+                self.nodes[node].step = Step::Over;
+            }
+            NodeReply::Watch | NodeReply::Renew(_) | NodeReply::ClaimEnd => {}
+        }
+    }
+
+    fn on_timer(&mut self, timer: CallTimer, now: Moment, out: &mut Actions) {
+        match timer {
+            CallTimer::Call if matches!(self.stage, Stage::CleaningUp(_)) => self.report(out),
+            CallTimer::Call => {
+                let verdict = self.round.grace_over();
+                self.decide(verdict, now, out);
+            }
+            CallTimer::Raise(node) if self.raising.contains(node) => {
+                let limit = self.nodes[node].limit;
+                out.push(CallAction::Cancel(timer));
+                self.on_raise(node, Err(no_answer(&self.settings, node, limit)), now, out);
+            }
+            CallTimer::Raise(_) => {}
+            CallTimer::Node(node) => self.on_node_timer(node, now, out),
+        }
+    }
+
+    fn on_taken(&mut self) {
+        if self.stage == Stage::Won {
+            self.stage = Stage::Kept;
+        }
+    }
+
+    fn on_dropped(&mut self, now: Moment, out: &mut Actions) {
+        if self.stage != Stage::Kept {
+            self.stage = Stage::GivingBack;
+            stop(CallTimer::Call, out);
+            self.give_all_back(now, out);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let kept = self.stage == Stage::Kept;
+        let is_over = |node: &NodeClaim| node.step == Step::Over || kept && node.step == Step::Ended;
+        (kept || self.stage == Stage::GivingBack) && self.raising.is_empty() && self.nodes.iter().all(is_over)
+    }
+
+    fn last_fence(&self) -> u64 {
+        self.round.last_fence()
+    }
+}
+
+/// The occupant that most nodes report.
+fn most_reported(occupied: &[Occupied]) -> Option<&Occupied> {
+    let count = |by: &Occupied| occupied.iter().filter(|other| other.holders == by.holders).count();
+    let most = occupied.iter().map(count).max()?;
+    occupied.iter().find(|by| count(by) == most)
+}

@@ -1,0 +1,69 @@
+use super::{Outcome, Quorum, Standing, Tally};
+use crate::{Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
+
+/// The answers of all nodes about one hold: their [`Tally`], and what it says to the caller.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Count {
+    tally: Tally,
+    pub(super) outcome: Outcome,
+    causes: Vec<Option<Unknown>>,
+    taken_by: Option<Holders>,
+}
+
+impl Count {
+    pub(super) fn new(size: Quorum) -> Self {
+        Self { tally: Tally::new(size), outcome: Outcome::Pending, causes: vec![None; size.nodes()], taken_by: None }
+    }
+
+    pub(super) fn on_renewal(&mut self, node: usize, answer: Result<Renew, Unknown>) {
+        let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
+        if let Ok(Renew::TakenBy(by)) = answer {
+            self.taken_by.get_or_insert(by);
+        }
+        self.on_standing(node, standing);
+    }
+
+    pub(super) fn on_release(&mut self, node: usize, answer: Result<Release, Unknown>) {
+        let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
+        if let Ok(Release::TakenBy(by)) = answer {
+            self.taken_by.get_or_insert(by);
+        }
+        self.on_standing(node, standing);
+    }
+
+    fn on_standing(&mut self, node: usize, standing: Result<Standing, Unknown>) {
+        let vote = *standing.as_ref().unwrap_or(&Standing::Unknown);
+        if let Some(cause) = self.causes.get_mut(node) {
+            *cause = standing.err();
+        }
+        self.outcome = self.tally.vote(node, vote);
+    }
+
+    pub(super) fn renewed(&self) -> Result<Renew, Unknown> {
+        match self.outcome {
+            Outcome::Ours => Ok(Renew::Renewed { waiters: 0 }),
+            Outcome::Absent => Ok(Renew::Absent),
+            Outcome::Taken => Ok(Renew::TakenBy(self.taken_by())),
+            Outcome::Unknown | Outcome::Pending => Err(self.unknown()),
+        }
+    }
+
+    pub(super) fn released(&self) -> Result<Release, Unknown> {
+        match self.outcome {
+            Outcome::Ours => Ok(Release::Released),
+            Outcome::Absent => Ok(Release::Absent),
+            Outcome::Taken => Ok(Release::TakenBy(self.taken_by())),
+            Outcome::Unknown | Outcome::Pending => Err(self.unknown()),
+        }
+    }
+
+    fn unknown(&self) -> Unknown {
+        let causes: Vec<NodeFault> = self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
+        Unknown::of_nodes(causes)
+    }
+
+    fn taken_by(&self) -> Holders {
+        // A tally of "taken" has counted an answer that names a holder.
+        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("somebody else")).into())
+    }
+}

@@ -1,0 +1,165 @@
+use super::Quorum;
+use crate::{Moment, Unknown};
+use std::time::Duration;
+
+/// No node is waited for longer, unless the user sets a longer limit.
+const LONGEST_LIMIT: Duration = Duration::from_secs(1);
+/// A node that has taken this many times its usual time does not answer any more.
+const PATIENCE: u32 = 8;
+/// After this many failures in a row a node is left out until a probe succeeds.
+const FAILURES: u32 = 3;
+const FIRST_PROBE: Duration = Duration::from_millis(100);
+const RAREST_PROBE: Duration = Duration::from_secs(5);
+
+/// What the last answers of a node say about it: how long to wait for it, and whether to ask it at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct NodeHealth {
+    failures: u32,
+    cause: Option<Unknown>,
+    /// How long an answer takes; the latest ones count most.
+    usual: Option<Duration>,
+    probe_at: Option<Moment>,
+    probe_pause: Duration,
+    /// It was reported that the node belongs to others.
+    reported: bool,
+}
+
+/// What is worth a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealthChange {
+    /// The node is left out from now on.
+    LeftOut,
+    /// It answers again.
+    Recovered,
+    /// It refuses for good. A majority of the others may go on without it, and nobody would notice.
+    Refuses,
+}
+
+impl NodeHealth {
+    /// How long to wait for an answer that is worth waiting `most` for. What was learnt shortens it, except after a
+    /// failure: the node may have become slower. Never less than `shortest`.
+    pub fn limit(&self, most: Duration, shortest: Duration) -> Duration {
+        let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
+        match self.usual {
+            Some(usual) if self.failures == 0 => (usual * PATIENCE).clamp(shortest, most),
+            _ => most,
+        }
+    }
+
+    /// Why there is no use in asking the node now, if so.
+    pub fn down(&self) -> Option<&Unknown> {
+        self.cause.as_ref().filter(|_| self.failures >= FAILURES)
+    }
+
+    /// It has answered after `took`, or has failed.
+    pub fn on_answer(&mut self, took: Duration, failure: Option<&Unknown>, now: Moment) -> Option<HealthChange> {
+        // A node that refuses is well: it is asked again, for it does not report the end of its quarantine.
+        if let Some(cause) = failure.filter(|cause| !cause.is_refusal()) {
+            self.failures = self.failures.saturating_add(1);
+            self.cause = Some(cause.clone());
+            if self.failures != FAILURES {
+                return None;
+            }
+            (self.probe_pause, self.probe_at) = (FIRST_PROBE, Some(now + FIRST_PROBE));
+            return Some(HealthChange::LeftOut);
+        }
+        self.usual = Some(self.usual.map_or(took, |usual| (usual * 7 + took) / 8));
+        let recovered = self.recover();
+        if failure.is_some_and(Unknown::is_permanent) && !std::mem::replace(&mut self.reported, true) {
+            return Some(HealthChange::Refuses);
+        }
+        recovered
+    }
+
+    /// Whether a probe of a node that is left out is due. Until [`NodeHealth::on_probe`] none is.
+    pub fn begin_probe(&mut self, now: Moment) -> bool {
+        self.failures >= FAILURES && self.probe_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// The end of a probe: whether the node has answered it, also with a refusal.
+    pub fn on_probe(&mut self, answered: bool, now: Moment) -> Option<HealthChange> {
+        if answered {
+            self.usual = None;
+            return self.recover();
+        }
+        self.probe_pause = (self.probe_pause * 2).min(RAREST_PROBE);
+        self.probe_at = Some(now + self.probe_pause);
+        None
+    }
+
+    fn recover(&mut self) -> Option<HealthChange> {
+        let was_down = self.failures >= FAILURES;
+        (self.failures, self.cause, self.probe_at) = (0, None, None);
+        was_down.then_some(HealthChange::Recovered)
+    }
+}
+
+/// Which nodes are left out of a call, given which are down. While fewer than a majority are known to be well, none is.
+pub fn left_out(size: Quorum, mut down: Vec<Option<Unknown>>) -> Vec<Option<Unknown>> {
+    if down.iter().flatten().count() > size.spare() {
+        down.fill(None);
+    }
+    down
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn failure(fault: Fault) -> Unknown {
+        Unknown::new("node", fault, "")
+    }
+
+    fn down() -> NodeHealth {
+        let mut health = NodeHealth::default();
+        let changes: Vec<_> =
+            (0..4).map(|_| health.on_answer(MS, Some(&failure(Fault::Timeout)), Moment::default())).collect();
+        assert_eq!(changes, [None, None, Some(HealthChange::LeftOut), None]);
+        health
+    }
+
+    #[test]
+    fn what_is_learnt_shortens_the_limit_and_a_failure_restores_it() {
+        let mut health = NodeHealth::default();
+        let (most, shortest) = (MS * 500, MS * 10);
+        assert_eq!(health.limit(most, shortest), most);
+        health.on_answer(MS * 5, None, Moment::default());
+        assert_eq!(health.limit(most, shortest), MS * 40);
+        assert_eq!(health.limit(most, MS * 100), MS * 100);
+        health.on_answer(MS, Some(&failure(Fault::Timeout)), Moment::default());
+        assert_eq!(health.limit(most, shortest), most);
+        assert_eq!(health.limit(Duration::MAX, MS * 3000), MS * 3000);
+    }
+
+    #[test]
+    fn a_node_that_is_down_is_probed_less_and_less_often_until_it_answers() {
+        let mut health = down();
+        let at = |ms: u32| Moment::default() + MS * ms;
+        assert!(health.down().is_some() && !health.begin_probe(at(99)));
+        assert!(health.begin_probe(at(100)) && !health.begin_probe(at(5000)), "one at a time");
+        assert_eq!(health.on_probe(false, at(5000)), None);
+        assert!(!health.begin_probe(at(5199)) && health.begin_probe(at(5200)));
+        assert_eq!(health.on_probe(true, at(5201)), Some(HealthChange::Recovered));
+        assert_eq!(health, NodeHealth { probe_pause: MS * 200, ..NodeHealth::default() });
+    }
+
+    #[test]
+    fn a_node_that_refuses_is_well_and_reported_once() {
+        let mut health = down();
+        let refuses = failure(Fault::Misconfigured);
+        assert_eq!(health.on_answer(MS, Some(&refuses), Moment::default()), Some(HealthChange::Refuses));
+        assert_eq!(health.on_answer(MS, Some(&refuses), Moment::default()), None);
+        assert_eq!(health.down(), None);
+    }
+
+    #[test]
+    fn nodes_are_left_out_only_while_a_majority_remains() {
+        let size = Quorum::new(3).unwrap();
+        let down = |nodes: [bool; 3]| nodes.map(|down| down.then(|| failure(Fault::Timeout))).to_vec();
+        let count = |nodes| left_out(size, down(nodes)).iter().flatten().count();
+        assert_eq!((count([true, false, false]), count([true, true, false])), (1, 0));
+    }
+}

@@ -1,0 +1,171 @@
+use super::call::{GIVE_UP, no_answer, send, stop};
+use super::count::Count;
+use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Settings};
+use crate::{Moment, Release, Unknown};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A release is worth waiting for a node this long; no lease says how long.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A release that is decided waits for the nodes that have yet to free the key, so that the next claim finds it free on all of
+/// them: this part of the shortest limit of a node, 20 ms by default. No node that is well takes longer.
+const SETTLING: u32 = 5;
+
+/// One release on all nodes.
+///
+/// - It goes to every node, also to one that is left out or has not answered a claim of this holder. There it is sent when
+///   that claim has ended: a release that overtakes its claim would free nothing.
+/// - It is counted by a [`super::Tally`]. Answers that come late count as long as it is not decided.
+/// - What is not done when the caller has its result, or is gone, goes on in the background.
+#[derive(Debug, Clone, Hash)]
+pub struct ReleaseCall {
+    settings: Arc<Settings>,
+    count: Count,
+    nodes: Vec<NodeRelease>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Stage {
+    Counting,
+    /// It is decided, and a moment later the caller is told.
+    Settling,
+    Done,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct NodeRelease {
+    limit: Duration,
+    left_out: Option<Unknown>,
+    step: Step,
+    overdue: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    /// A claim of this holder is under way.
+    Waiting,
+    Sent,
+    Over,
+}
+
+impl ReleaseCall {
+    /// `claiming` are the nodes that claims of this holder are under way to.
+    pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, claiming: NodeSet) -> Self {
+        let node = |(node, NodePlan { limit, left_out })| {
+            let step = if claiming.contains(node) { Step::Waiting } else { Step::Sent };
+            NodeRelease { limit, left_out, step, overdue: false }
+        };
+        let nodes = plan.into_iter().enumerate().map(node).collect();
+        Self { count: Count::new(settings.size), settings, nodes, stage: Stage::Counting }
+    }
+
+    fn on_release(&mut self, node: usize, answer: Result<Release, Unknown>, out: &mut Actions) {
+        let Some(release) = self.nodes.get_mut(node).filter(|release| release.step == Step::Sent) else { return };
+        release.step = Step::Over;
+        let in_time = !release.overdue;
+        stop(CallTimer::Node(node), out);
+        if in_time {
+            out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
+        }
+        self.count(node, answer);
+        self.settle(out);
+    }
+
+    fn on_node_timer(&mut self, node: usize, out: &mut Actions) {
+        let Some(release) = self.nodes.get_mut(node) else { return };
+        if release.overdue {
+            out.push(CallAction::Cancel(CallTimer::Node(node)));
+            return self.on_release(node, Err(no_answer(&self.settings, node, GIVE_UP)), out);
+        }
+        release.overdue = true;
+        let (limit, sent) = (release.limit, release.step == Step::Sent);
+        let cause = no_answer(&self.settings, node, limit);
+        out.push(CallAction::Health { node, failure: Some(cause.clone()) });
+        if sent {
+            out.push(CallAction::SetTimer { timer: CallTimer::Node(node), after: Some(GIVE_UP) });
+        }
+        self.count(node, Err(cause));
+        self.settle(out);
+    }
+
+    fn on_claim_end(&mut self, node: usize, out: &mut Actions) {
+        let Some(release) = self.nodes.get_mut(node).filter(|release| release.step == Step::Waiting) else { return };
+        release.step = Step::Sent;
+        if release.overdue {
+            send(node, NodeRequest::Release, GIVE_UP, out);
+        } else {
+            out.push(CallAction::Send { node, request: NodeRequest::Release });
+        }
+    }
+
+    fn count(&mut self, node: usize, answer: Result<Release, Unknown>) {
+        if self.nodes[node].left_out.is_none() {
+            self.count.on_release(node, answer);
+        }
+    }
+
+    /// The result is told when all nodes that count have answered, or a moment after it is decided.
+    fn settle(&mut self, out: &mut Actions) {
+        let counts = |release: &NodeRelease| release.left_out.is_none() && release.step != Step::Over;
+        if !self.nodes.iter().any(counts) {
+            return self.report(out);
+        }
+        // What cannot be told yet may be told by an answer that is late.
+        if self.stage == Stage::Counting && !matches!(self.count.outcome, Outcome::Pending | Outcome::Unknown) {
+            self.stage = Stage::Settling;
+            let after = Some(self.settings.shortest_limit / SETTLING);
+            out.push(CallAction::SetTimer { timer: CallTimer::Call, after });
+        }
+    }
+
+    fn report(&mut self, out: &mut Actions) {
+        if self.stage != Stage::Done {
+            self.stage = Stage::Done;
+            stop(CallTimer::Call, out);
+            out.push(CallAction::Done(self.count.released()));
+        }
+    }
+}
+
+type Actions = Vec<CallAction<Result<Release, Unknown>>>;
+
+impl Call for ReleaseCall {
+    type Output = Result<Release, Unknown>;
+
+    fn start(&mut self, _: Moment, out: &mut Actions) {
+        for (node, release) in self.nodes.iter().enumerate() {
+            if let Some(cause) = &release.left_out {
+                self.count.on_release(node, Err(cause.clone()));
+            }
+            let request = if release.step == Step::Waiting { NodeRequest::ClaimEnd } else { NodeRequest::Release };
+            send(node, request, release.limit, out);
+        }
+    }
+
+    fn on_reply(&mut self, node: usize, reply: NodeReply, _: Moment, out: &mut Actions) {
+        match reply {
+            NodeReply::Release(answer) => self.on_release(node, answer, out),
+            NodeReply::ClaimEnd => self.on_claim_end(node, out),
+            NodeReply::Claim(_) | NodeReply::Raise(_) | NodeReply::Renew(_) | NodeReply::Watch => {}
+        }
+    }
+
+    fn on_timer(&mut self, timer: CallTimer, _: Moment, out: &mut Actions) {
+        match timer {
+            CallTimer::Call => self.report(out),
+            CallTimer::Node(node) => self.on_node_timer(node, out),
+            CallTimer::Raise(_) => {}
+        }
+    }
+
+    fn on_dropped(&mut self, _: Moment, out: &mut Actions) {
+        self.stage = Stage::Done;
+        stop(CallTimer::Call, out);
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage == Stage::Done && self.nodes.iter().all(|release| release.step == Step::Over)
+    }
+}

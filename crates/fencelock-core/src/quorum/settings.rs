@@ -1,0 +1,72 @@
+use super::Quorum;
+use crate::{Drift, NodeFault, Unknown};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// What all calls of one quorum know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How many nodes.
+    pub size: Quorum,
+    /// How far two clocks may part while a lease runs.
+    pub drift: Drift,
+    /// Whether locks of the nodes expire.
+    pub expires: bool,
+    /// The nodes in order, without secrets, for messages.
+    pub names: Vec<String>,
+    /// The quorum, in the same way.
+    pub place: String,
+    /// A node has this long to answer, whatever was learnt of it.
+    pub shortest_limit: Duration,
+}
+
+impl Settings {
+    /// The name of a node.
+    pub(super) fn name(&self, node: usize) -> &str {
+        self.names.get(node).map_or("", String::as_str)
+    }
+
+    /// Why there is no answer. If so many nodes cannot recover by themselves that no majority is left, only these are named:
+    /// waiting for the others is of no use.
+    pub(super) fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
+        let (permanent, passing): (Vec<_>, Vec<_>) = causes.into_iter().partition(|cause| cause.fault.is_permanent());
+        if permanent.len() > self.size.spare() {
+            return Unknown::of_nodes(permanent);
+        }
+        Unknown::of_nodes(permanent.into_iter().chain(passing).collect())
+    }
+}
+
+/// The fence that a claim of `block` tokens proposes to every node: it lies beyond `seen`, the greatest fence that any node has
+/// named, so that the nodes need not move it, each in its own way.
+pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
+    wall_micros.saturating_add(1).max(seen.saturating_add(block.get().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    #[test]
+    fn a_proposal_follows_the_clock_and_leaves_room_for_its_block() {
+        let block = NonZeroU32::new(64).unwrap();
+        assert_eq!((proposal(1000, 900, block), proposal(1000, 990, block)), (1001, 1054));
+    }
+
+    #[test]
+    fn only_permanent_causes_are_named_if_they_decide() {
+        let settings = Settings {
+            size: Quorum::new(3).unwrap(),
+            drift: Drift::default(),
+            expires: true,
+            names: Vec::new(),
+            place: String::new(),
+            shortest_limit: Duration::ZERO,
+        };
+        let fault = |fault| NodeFault::new("node", fault, "");
+        let count = |faults: &[Fault]| settings.unknown(faults.iter().copied().map(fault).collect()).nodes().len();
+        assert_eq!(count(&[Fault::Timeout, Fault::Misconfigured]), 2);
+        assert_eq!(count(&[Fault::Misconfigured, Fault::Timeout, Fault::Misconfigured]), 2);
+    }
+}

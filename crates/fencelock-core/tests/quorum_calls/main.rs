@@ -1,0 +1,112 @@
+//! Every order in which one claim to three nodes, its release, its timers and the loss of its caller can follow each other: no
+//! node keeps a lock of a call that was not won and taken, or that was released.
+//!
+//! The calls are those that production drives. A node answers late or never, and its request may be carried out after the
+//! call counts it as unanswered. Time does not pass, so no lease helps by ending.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+mod act;
+mod driver;
+mod world;
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use world::{Before, Mutant, World};
+
+/// How many timers of nodes may fire before an answer that still comes.
+const LATE: u8 = 2;
+
+#[derive(Default)]
+struct Search {
+    visited: HashSet<u64>,
+    path: Vec<String>,
+    ends: usize,
+    raised: usize,
+    released: usize,
+}
+
+impl Search {
+    /// The first path to a state that breaks a rule.
+    fn visit(&mut self, world: &World) -> Result<(), String> {
+        let mut hasher = DefaultHasher::new();
+        world.hash(&mut hasher);
+        if !self.visited.insert(hasher.finish()) {
+            return Ok(());
+        }
+        let acts = world.acts();
+        let checked = if acts.is_empty() { world.check_end() } else { world.check() };
+        checked.map_err(|broken| format!("{broken}\n  {}", self.path.join("\n  ")))?;
+        self.ends += usize::from(acts.is_empty());
+        self.raised += usize::from(world.is_raising());
+        self.released += usize::from(world.is_released());
+        for act in acts {
+            let mut next = world.clone();
+            self.path.push(format!("{act:?}"));
+            next.act(act);
+            self.visit(&next)?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+}
+
+/// The nodes are alike, so their order does not matter.
+fn starts() -> impl Iterator<Item = [Before; 3]> {
+    let all = [Before::Free, Before::Ahead, Before::Taken];
+    let pairs = (0..3).flat_map(move |a| (a..3).flat_map(move |b| (b..3).map(move |c| [a, b, c])));
+    pairs.map(move |nodes| nodes.map(|node| all[node]))
+}
+
+fn search(mutant: Option<Mutant>, late: u8) -> Result<Search, String> {
+    let mut search = Search::default();
+    for start in starts() {
+        search.path = vec![format!("{start:?}")];
+        search.visit(&World::new(start, mutant, late))?;
+    }
+    Ok(search)
+}
+
+#[test]
+fn nothing_is_left_on_any_node_in_any_order_of_answers_timers_and_drops() {
+    let search = search(None, LATE).unwrap_or_else(|broken| panic!("{broken}"));
+    println!("{} states, {} ends", search.visited.len(), search.ends);
+    assert!(search.visited.len() > 100_000 && search.ends > 100, "{} states", search.visited.len());
+    assert!(search.raised > 0 && search.released > 0, "a search that has not seen everything proves nothing");
+}
+
+#[track_caller]
+fn is_found(mutant: Mutant, text: &str) {
+    let Err(broken) = search(Some(mutant), LATE) else { panic!("{mutant:?} is not found") };
+    println!("{mutant:?}: {broken}");
+    assert!(broken.starts_with(text), "{broken}");
+}
+
+#[test]
+fn a_release_sent_before_its_claim_has_ended_leaves_a_lock() {
+    is_found(Mutant::ReleaseAtLimit, "node");
+}
+
+#[test]
+fn a_drop_that_is_not_reported_leaves_a_call_that_never_ends() {
+    is_found(Mutant::SilentDrop, "the claim never ends");
+}
+
+#[test]
+fn a_result_that_nobody_took_and_is_kept_leaves_a_lock() {
+    is_found(Mutant::KeptUntaken, "node");
+}
+
+#[test]
+fn a_release_that_does_not_wait_for_a_late_claim_leaves_a_lock() {
+    is_found(Mutant::ReleaseOvertakes, "node");
+}
+
+#[test]
+fn a_won_call_that_gives_back_loses_its_majority() {
+    is_found(Mutant::WonGivesBack, "a majority");
+}
+
+#[test]
+fn a_release_only_where_a_grant_was_seen_leaves_a_lock() {
+    is_found(Mutant::ReleaseOnlySeen, "node");
+}

@@ -1,0 +1,175 @@
+//! Carries out the calls that core decides: it sends, sleeps and reports.
+
+use super::Quorum;
+use super::node::Node;
+use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeReply, NodeRequest};
+use fencelock_core::{BoxFuture, Clock, Fault, Unknown};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Where a timer stands that is not set.
+const FAR: Duration = Duration::from_secs(60 * 60 * 24);
+
+/// How a call sends to a node.
+pub(super) trait Requests: Send + 'static {
+    /// The request to `node`, until its answer.
+    fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply>;
+}
+
+/// One call under way. It is a task of its own: what it has to clean up outlives the caller.
+struct Driver<C: Call, R> {
+    call: C,
+    requests: R,
+    nodes: Arc<[Arc<Node>]>,
+    clock: Arc<dyn Clock>,
+    seen: Arc<AtomicU64>,
+    /// For each node its request, for each node its raise, and the call as a whole.
+    slots: Vec<Slot>,
+    /// How long the answer took that is being reported.
+    took: Duration,
+    out: Vec<CallAction<C::Output>>,
+    result: Option<oneshot::Sender<C::Output>>,
+    taken: Option<oneshot::Receiver<()>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    request: Option<(BoxFuture<'static, NodeReply>, Instant)>,
+    timer: Option<Instant>,
+}
+
+enum Happened {
+    Answered(usize, NodeReply),
+    Fired(usize),
+    Taken,
+    Dropped,
+}
+
+impl Quorum {
+    /// Runs a call until its result. Dropping this future drops the call: what it has got is given back.
+    pub(super) async fn drive<C>(&self, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
+    where
+        C: Call<Output: Send + 'static> + Send + 'static,
+    {
+        let (result, answer) = oneshot::channel();
+        let (took, taken) = oneshot::channel();
+        let mut slots = Vec::new();
+        slots.resize_with(2 * self.nodes.len() + 1, Slot::default);
+        let driver = Driver {
+            call,
+            requests,
+            nodes: Arc::clone(&self.nodes),
+            clock: Arc::clone(&self.clock),
+            seen: Arc::clone(&self.seen),
+            slots,
+            took: Duration::ZERO,
+            out: Vec::new(),
+            result: Some(result),
+            taken: Some(taken),
+        };
+        tokio::spawn(driver.run());
+        let ended = |_| Unknown::new(self.settings.place.clone(), Fault::Other, "the runtime has ended");
+        let answer = answer.await.map_err(ended)?;
+        // If the call is over by now, it does not wait for this.
+        let _ = took.send(());
+        Ok(answer)
+    }
+}
+
+impl<C: Call, R: Requests> Driver<C, R> {
+    async fn run(mut self) {
+        let mut sleep = pin!(sleep(FAR));
+        self.call.start(self.clock.now(), &mut self.out);
+        self.act();
+        while !self.call.is_over() {
+            let happened = poll_fn(|cx| self.poll(sleep.as_mut(), cx)).await;
+            self.report(happened);
+            self.act();
+        }
+    }
+
+    /// What happens next. Answers come before timers.
+    fn poll(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Happened> {
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if let Some((request, sent)) = &mut slot.request
+                && let Poll::Ready(reply) = request.as_mut().poll(cx)
+            {
+                self.took = sent.elapsed();
+                slot.request = None;
+                return Poll::Ready(Happened::Answered(number, reply));
+            }
+        }
+        if let Some(taken) = &mut self.taken
+            && let Poll::Ready(taken) = Pin::new(taken).poll(cx)
+        {
+            self.taken = None;
+            return Poll::Ready(taken.map_or(Happened::Dropped, |()| Happened::Taken));
+        }
+        let timers = self.slots.iter().enumerate().filter_map(|(number, slot)| Some((slot.timer?, number)));
+        let Some((due, number)) = timers.min() else { return Poll::Pending };
+        if sleep.deadline() != due {
+            sleep.as_mut().reset(due);
+        }
+        sleep.poll(cx).map(|()| {
+            self.slots[number].timer = None;
+            Happened::Fired(number)
+        })
+    }
+
+    fn report(&mut self, happened: Happened) {
+        let (now, nodes) = (self.clock.now(), self.nodes.len());
+        match happened {
+            Happened::Answered(slot, reply) => self.call.on_reply(slot % nodes, reply, now, &mut self.out),
+            Happened::Fired(slot) => {
+                let timer = match slot / nodes {
+                    0 => CallTimer::Node(slot),
+                    1 => CallTimer::Raise(slot - nodes),
+                    _ => CallTimer::Call,
+                };
+                self.call.on_timer(timer, now, &mut self.out);
+            }
+            Happened::Taken => self.call.on_taken(),
+            Happened::Dropped => self.call.on_dropped(now, &mut self.out),
+        }
+    }
+
+    fn act(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        for action in out.drain(..) {
+            match action {
+                CallAction::Send { node, request } => {
+                    let raises = matches!(request, NodeRequest::Raise(_));
+                    let timer = if raises { CallTimer::Raise(node) } else { CallTimer::Node(node) };
+                    let sent = self.requests.send(&self.nodes[node], request);
+                    self.slot(timer).request = Some((sent, Instant::now()));
+                }
+                CallAction::Cancel(timer) => self.slot(timer).request = None,
+                CallAction::SetTimer { timer, after } => {
+                    self.slot(timer).timer = after.map(|after| Instant::now() + after);
+                }
+                CallAction::Health { node, failure } => self.nodes[node].note(self.took, failure.as_ref()),
+                CallAction::Done(result) => {
+                    // A caller that is gone is reported as such.
+                    let _ = self.result.take().map(|caller| caller.send(result));
+                }
+            }
+        }
+        self.out = out;
+        self.seen.fetch_max(self.call.last_fence(), Ordering::Relaxed);
+    }
+
+    fn slot(&mut self, timer: CallTimer) -> &mut Slot {
+        let nodes = self.nodes.len();
+        &mut self.slots[match timer {
+            CallTimer::Node(node) => node,
+            CallTimer::Raise(node) => nodes + node,
+            CallTimer::Call => 2 * nodes,
+        }]
+    }
+}

@@ -1,0 +1,397 @@
+//! Drives the calls of a client: sends, sets timers, and reports what comes back.
+
+use super::Mutant;
+use super::client::Timer;
+use super::message::{Answer, Ask, Reply, Request};
+use super::sight::Sight;
+use super::world::{Event, World};
+use fencelock_core::engine::{HoldId, WaiterId};
+use fencelock_core::quorum::{
+    Call, CallAction, CallTimer, ClaimCall, NodeHealth, NodePlan, NodeReply, NodeRequest, ReleaseCall, RenewCall,
+    left_out,
+};
+use fencelock_core::{Acquire, Moment, NodeSet, Raise, Release, Renew, Unknown};
+use std::time::Duration;
+
+/// A probe that was not answered by then will not be.
+const PROBE_LIMIT_US: u64 = 5_000_000;
+
+/// A call that is not over.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) kind: Kind,
+    link: Link,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Claim {
+        call: ClaimCall,
+        waiter: WaiterId,
+        sent: Moment,
+    },
+    Renew {
+        call: RenewCall,
+        hold: HoldId,
+        sent: Moment,
+        invoked: u64,
+    },
+    /// A release in the background, by its number there.
+    Release {
+        call: ReleaseCall,
+        number: u64,
+        sent: Moment,
+    },
+}
+
+/// What goes between a call and the nodes.
+#[derive(Debug, Default)]
+struct Link {
+    holder: u128,
+    proposal: u64,
+    /// When its timers fire, by the true time.
+    timers: Vec<(u64, CallTimer)>,
+    /// When the world looks at them next.
+    alarm: Option<u64>,
+    /// When the nodes were asked, by the true time.
+    sent: Vec<u64>,
+    /// Nodes that the claim is under way to.
+    claiming: NodeSet,
+    /// Nodes where the release waits for the end of a claim.
+    waiting: NodeSet,
+    raises: bool,
+    /// A token that a node granted, for a client that is content with less than a majority.
+    granted: Option<NodeReply>,
+    told: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Happened {
+    Started,
+    Replied(usize, NodeReply),
+    Fired(CallTimer),
+    Dropped,
+}
+
+/// The result of a call.
+#[derive(Debug)]
+pub(super) enum Done {
+    Claim(Result<Acquire, Unknown>),
+    Renew(Vec<Result<Renew, Unknown>>),
+    Release(Result<Release, Unknown>),
+}
+
+fn report<C: Call>(call: &mut C, happened: Happened, now: Moment) -> Vec<CallAction<C::Output>> {
+    let mut out = Vec::new();
+    match happened {
+        Happened::Started => call.start(now, &mut out),
+        Happened::Replied(node, reply) => call.on_reply(node, reply, now, &mut out),
+        Happened::Fired(timer) => call.on_timer(timer, now, &mut out),
+        Happened::Dropped => call.on_dropped(now, &mut out),
+    }
+    out
+}
+
+impl World<'_> {
+    /// Begins a call in the name of a holder.
+    pub(super) fn call(&mut self, client: usize, kind: Kind, holder: u128, proposal: u64) {
+        self.numbers += 1;
+        let sent = vec![self.now; self.nodes.len()];
+        let (id, link) = (self.numbers, Link { holder, proposal, sent, ..Link::default() });
+        self.clients[client].memory.calls.insert(id, Some(Box::new(Running { kind, link })));
+        self.happen(client, id, Happened::Started);
+    }
+
+    pub(super) fn happen(&mut self, client: usize, id: u64, happened: Happened) {
+        let Some(mut running) = self.clients[client].memory.calls.get_mut(&id).and_then(Option::take) else { return };
+        let Running { kind, link } = &mut *running;
+        let now = self.clients[client].clock.moment(self.now);
+        let done = match kind {
+            Kind::Claim { call, sent, .. } => {
+                let now = if self.scenario.is(Mutant::ValidityFromReply) { *sent } else { now };
+                let out = report(call, happened, now);
+                let done = self.carry_out(client, id, link, out).map(Done::Claim);
+                if done.is_some() {
+                    call.on_taken();
+                }
+                let seen = &mut self.clients[client].memory.seen;
+                *seen = call.last_fence().max(*seen);
+                done
+            }
+            Kind::Renew { call, .. } => {
+                let out = report(call, happened, now);
+                self.carry_out(client, id, link, out).map(Done::Renew)
+            }
+            Kind::Release { call, .. } => {
+                let out = report(call, happened, now);
+                self.carry_out(client, id, link, out).map(Done::Release)
+            }
+        };
+        let is_over = match kind {
+            Kind::Claim { call, .. } => call.is_over(),
+            Kind::Renew { call, .. } => call.is_over(),
+            Kind::Release { call, .. } => call.is_over(),
+        };
+        if let Some(done) = &done {
+            link.told = true;
+            self.notice_result(kind, link, done);
+        }
+        let result = done.map(|done| (kind.result(), done));
+        let calls = &mut self.clients[client].memory.calls;
+        if is_over {
+            calls.remove(&id);
+        } else if let Some(place) = calls.get_mut(&id) {
+            *place = Some(running);
+        }
+        if let Some((of, done)) = result {
+            self.on_done(client, of, done);
+        }
+    }
+
+    fn carry_out<T>(&mut self, client: usize, id: u64, link: &mut Link, out: Vec<CallAction<T>>) -> Option<T> {
+        let mut result = None;
+        for action in out {
+            match action {
+                CallAction::Send { node, request } => self.send_for(client, id, link, node, request),
+                CallAction::Cancel(CallTimer::Node(node)) => self.claim_ended(client, link, node),
+                CallAction::Cancel(_) => {}
+                CallAction::SetTimer { timer, after } => self.set_timer(client, id, link, timer, after),
+                CallAction::Health { node, failure } => {
+                    let took = Duration::from_micros(self.now - link.sent[node]);
+                    let client = &mut self.clients[client];
+                    let now = client.clock.moment(self.now);
+                    client.memory.health[node].on_answer(took, failure.as_ref(), now);
+                }
+                CallAction::Done(done) => result = Some(done),
+            }
+        }
+        result
+    }
+
+    fn set_timer(&mut self, client: usize, call: u64, link: &mut Link, timer: CallTimer, after: Option<Duration>) {
+        link.timers.retain(|(_, other)| *other != timer);
+        let Some(after) = after else { return };
+        let clock = self.clients[client].clock;
+        let at = clock.when(clock.moment(self.now) + after, self.now);
+        link.timers.push((at, timer));
+        self.set_alarm(client, call, link);
+    }
+
+    /// One event for each call is enough: most timers are stopped before they fire.
+    fn set_alarm(&mut self, client: usize, call: u64, link: &mut Link) {
+        let Some((at, _)) = link.timers.iter().min() else { return };
+        if link.alarm.is_none_or(|alarm| *at < alarm) {
+            link.alarm = Some(*at);
+            self.after(*at - self.now, client, Timer::Call(call));
+        }
+    }
+
+    pub(super) fn call_timer(&mut self, client: usize, id: u64) {
+        loop {
+            let Some(running) = self.running(client, id) else { return };
+            let Some(due) = running.link.timers.iter().min().copied().filter(|(at, _)| *at <= self.now) else { break };
+            self.running(client, id).into_iter().for_each(|running| running.link.timers.retain(|timer| *timer != due));
+            self.happen(client, id, Happened::Fired(due.1));
+        }
+        let calls = &mut self.clients[client].memory.calls;
+        let Some(mut running) = calls.get_mut(&id).and_then(Option::take) else { return };
+        running.link.alarm = None;
+        self.set_alarm(client, id, &mut running.link);
+        self.clients[client].memory.calls.insert(id, Some(running));
+    }
+
+    fn running(&mut self, client: usize, id: u64) -> Option<&mut Running> {
+        self.clients[client].memory.calls.get_mut(&id)?.as_deref_mut()
+    }
+
+    fn send_for(&mut self, client: usize, call: u64, link: &mut Link, node: usize, request: NodeRequest) {
+        link.sent[node] = self.now;
+        let ask = match request {
+            NodeRequest::Claim => {
+                link.claiming.insert(node);
+                Ask::Claim { proposal: link.proposal }
+            }
+            NodeRequest::Raise(to) => {
+                link.raises = true;
+                self.tell(|| format!("c{client} raises n{node} to {to}"));
+                Ask::Raise { to }
+            }
+            NodeRequest::Renew => Ask::Renew,
+            NodeRequest::Release => Ask::Release,
+            NodeRequest::Watch => Ask::Watch,
+            NodeRequest::ClaimEnd => {
+                link.waiting.insert(node);
+                return;
+            }
+        };
+        // The call gives nothing back: only a claim has a proposal.
+        if self.scenario.is(Mutant::NoRollback) && link.proposal > 0 && matches!(ask, Ask::Release) {
+            return;
+        }
+        let asked = self.request(client, call, link.holder, ask);
+        let reply = match ask {
+            // Nodes do not notify anybody here.
+            Ask::Watch => NodeReply::Watch,
+            Ask::Raise { .. } if self.scenario.is(Mutant::NoRound2) => NodeReply::Raise(Ok(Raise::Acked)),
+            _ => return self.send(node, asked),
+        };
+        self.queue.put(self.now, Event::AtClient(Box::new(Answer { node, asked, reply: Reply::Node(reply) })));
+    }
+
+    fn request(&self, client: usize, call: u64, holder: u128, ask: Ask) -> Request {
+        Request { client, life: self.clients[client].life, call, key: self.clients[client].key, holder, ask }
+    }
+
+    /// A claim has ended at a node, so releases that wait for it are sent.
+    fn claim_ended(&mut self, client: usize, link: &mut Link, node: usize) {
+        if !link.claiming.contains(node) {
+            return;
+        }
+        link.claiming.remove(node);
+        let waits = |running: &Running| running.link.holder == link.holder && running.link.waiting.contains(node);
+        for id in self.calls_where(client, waits) {
+            if let Some(running) = self.running(client, id) {
+                running.link.waiting.remove(node);
+            }
+            self.happen(client, id, Happened::Replied(node, NodeReply::ClaimEnd));
+        }
+    }
+
+    /// The nodes that claims of this holder are under way to.
+    pub(super) fn claiming(&self, client: usize, holder: u128) -> NodeSet {
+        let calls = self.clients[client].memory.calls.values().flatten();
+        calls.filter(|running| running.link.holder == holder).flat_map(|running| running.link.claiming.iter()).collect()
+    }
+
+    /// The claim of a task whose user has given up is dropped.
+    pub(super) fn drop_claims(&mut self, client: usize, of: WaiterId) {
+        let is_claim = |running: &Running| {
+            matches!(running.kind, Kind::Claim { waiter, .. } if waiter == of) && !running.link.told
+        };
+        for id in self.calls_where(client, is_claim) {
+            self.happen(client, id, Happened::Dropped);
+        }
+    }
+
+    fn calls_where(&self, client: usize, which: impl Fn(&Running) -> bool) -> Vec<u64> {
+        let calls = self.clients[client].memory.calls.iter();
+        calls.filter(|(_, running)| running.as_deref().is_some_and(&which)).map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn hear(&mut self, answer: Answer) {
+        let Answer { node, asked, reply } = answer;
+        let Request { client, call: id, .. } = asked;
+        if id == Request::PROBE {
+            return self.probed(client, node, true);
+        }
+        let calls = &mut self.clients[client].memory.calls;
+        let Some(mut running) = calls.get_mut(&id).and_then(Option::take) else { return };
+        let reply = match reply {
+            Reply::Node(NodeReply::Claim(answer)) => self.claim_replied(client, node, &mut running, answer),
+            Reply::Node(reply) => Some(reply),
+            Reply::Yours => {
+                self.confirm(node, asked, &running.link);
+                None
+            }
+        };
+        self.clients[client].memory.calls.insert(id, Some(running));
+        if let Some(reply) = reply {
+            self.happen(client, id, Happened::Replied(node, reply));
+        }
+    }
+
+    /// A claim that ran twice does not know its time left and its fence, so it asks for them.
+    fn confirm(&mut self, node: usize, asked: Request, link: &Link) {
+        if let (Ask::Claim { proposal } | Ask::Confirm { proposal }, true) = (asked.ask, link.claiming.contains(node)) {
+            self.send(node, Request { ask: Ask::Confirm { proposal }, ..asked });
+        }
+    }
+
+    fn claim_replied(
+        &mut self,
+        client: usize,
+        node: usize,
+        running: &mut Running,
+        answer: Result<Acquire, Unknown>,
+    ) -> Option<NodeReply> {
+        let Running { kind, link } = running;
+        if !link.claiming.contains(node) {
+            return None;
+        }
+        let lost = matches!(kind, Kind::Claim { call, .. } if call.defeat().is_some());
+        let mut reply = NodeReply::Claim(answer);
+        match &reply {
+            NodeReply::Claim(Ok(Acquire::Granted { .. })) if lost => self.sights.saw(Sight::LateGrant),
+            NodeReply::Claim(Ok(Acquire::Granted { .. })) => link.granted = Some(reply.clone()),
+            NodeReply::Claim(Ok(Acquire::Busy(_))) if self.scenario.is(Mutant::MajorityOff) => {
+                reply = link.granted.clone().unwrap_or(reply);
+            }
+            _ => {}
+        }
+        self.claim_ended(client, link, node);
+        Some(reply)
+    }
+
+    fn notice_result(&mut self, kind: &Kind, link: &Link, done: &Done) {
+        let (Kind::Claim { call, .. }, Done::Claim(result)) = (kind, done) else { return };
+        if link.raises {
+            self.sights.saw(Sight::Raise);
+        }
+        match (call.defeat(), result) {
+            (Some(defeat), _) => self.notice_defeat(defeat),
+            (None, Ok(_)) if !link.raises => self.sights.saw(Sight::EqualGrants),
+            (None, Ok(_)) => {}
+            (None, Err(_)) => self.sights.saw(Sight::TooLate),
+        }
+    }
+
+    /// How the calls of this client deal with each node.
+    pub(super) fn plan(&mut self, client: usize, limit: impl Fn(&NodeHealth) -> Duration) -> Vec<NodePlan> {
+        let health = &self.clients[client].memory.health;
+        let left_out = left_out(self.settings.size, health.iter().map(|health| health.down().cloned()).collect());
+        let plan = health.iter().zip(left_out).map(|(health, left_out)| NodePlan { limit: limit(health), left_out });
+        let plan: Vec<NodePlan> = plan.collect();
+        for (node, _) in plan.iter().enumerate().filter(|(_, plan)| plan.left_out.is_some()) {
+            self.probe(client, node);
+        }
+        plan
+    }
+
+    fn probe(&mut self, client: usize, node: usize) {
+        let now = self.clients[client].clock.moment(self.now);
+        let memory = &mut self.clients[client].memory;
+        if memory.health[node].begin_probe(now) {
+            memory.probing.insert(node);
+            let probe = self.request(client, Request::PROBE, 0, Ask::Watch);
+            self.send(node, probe);
+            self.after(PROBE_LIMIT_US, client, Timer::Probe { node });
+        }
+    }
+
+    pub(super) fn probed(&mut self, client: usize, node: usize, answered: bool) {
+        let now = self.clients[client].clock.moment(self.now);
+        let memory = &mut self.clients[client].memory;
+        if memory.probing.contains(node) {
+            memory.probing.remove(node);
+            memory.health[node].on_probe(answered, now);
+        }
+    }
+}
+
+/// What a result is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Of {
+    Claim(WaiterId, Moment),
+    Renew { hold: HoldId, sent: Moment, invoked: u64 },
+    Release { number: u64, sent: Moment },
+}
+
+impl Kind {
+    const fn result(&self) -> Of {
+        match self {
+            Self::Claim { waiter, sent, .. } => Of::Claim(*waiter, *sent),
+            Self::Renew { hold, sent, invoked, .. } => Of::Renew { hold: *hold, sent: *sent, invoked: *invoked },
+            Self::Release { number, sent, .. } => Of::Release { number: *number, sent: *sent },
+        }
+    }
+}
