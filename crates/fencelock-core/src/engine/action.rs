@@ -1,7 +1,6 @@
-use super::actions::Actions;
-use super::hold::{End, HoldId, Tenure};
 use super::release_queue::PendingRelease;
-use crate::{Claim, HolderId, Invalid, Key, Moment, Occupied, Unknown};
+use super::tenure::{End, HoldId, Tenure};
+use crate::{Claim, HolderId, Invalid, Moment, Occupied, Unknown};
 use std::time::Duration;
 
 /// What a task that waits must do next. Each step but the last ends with a call of the engine that gives the next one.
@@ -144,25 +143,4 @@ pub struct Ended<L> {
     pub end: End,
     /// Where its timer was.
     pub timer: Moment,
-}
-
-#[allow(missing_debug_implementations, reason = "a bundle of arguments")]
-/// What a call of the engine is given, besides the event itself.
-pub struct Context<'a, W, L> {
-    /// The key of the engine.
-    pub key: &'a Key,
-    /// What all engines of the client know.
-    pub config: &'a super::Config,
-    /// The time. It never goes back from one call of an engine to the next.
-    pub now: Moment,
-    /// Random numbers.
-    pub rng: &'a mut dyn super::Rng,
-    /// Where the actions go.
-    pub out: &'a mut Actions<W, L>,
-}
-
-impl<W, L> Context<'_, W, L> {
-    pub(super) fn act(&mut self, action: Action<W, L>) {
-        self.out.push(action);
-    }
 }

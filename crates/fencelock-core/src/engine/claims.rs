@@ -1,10 +1,11 @@
 //! The claims of one task, as part of the engine of its key.
 
 use super::Config;
-use super::action::{Action, Context, Grant, Refusal, RefusalReason, Report, Source, Step};
+use super::action::{Action, Grant, Refusal, RefusalReason, Report, Source, Step};
 use super::claiming::{Claiming, HASTY_ATTEMPTS, PendingClaim, Phase};
+use super::context::Context;
 use super::key_engine::KeyEngine;
-use super::queue::{State, Waiter, WaiterId};
+use super::waiter::{State, Waiter, WaiterId};
 use crate::{
     Acquire, Expiry, Fault, Foreign, Holding, Intent, Lease, Moment, Occupant, Occupied, PlaceInLine, Release,
     TokenBlock, Unknown,

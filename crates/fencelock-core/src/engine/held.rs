@@ -1,9 +1,11 @@
-use super::action::{Context, Grant, Source};
+use super::action::{Grant, Source};
 use super::answer::{Leaving, Status};
-use super::hold::{Duty, End, HoldId, Tenure};
+use super::context::Context;
+use super::hold::Duty;
 use super::key_engine::KeyEngine;
 use super::leases::Renewed;
 use super::request::AcquireRequest;
+use super::tenure::{End, HoldId, Tenure};
 use crate::{HolderId, Lease, LossReason, Moment, Renew, TokenBlock, Unknown};
 use std::time::Duration;
 

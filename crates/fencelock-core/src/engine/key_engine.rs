@@ -1,11 +1,13 @@
 use super::Config;
-use super::action::{Action, Context, Grant, Step};
+use super::action::{Action, Grant, Step};
 use super::answer::{IdleLease, View};
 use super::claiming::{HandOff, PendingClaim, Phase};
-use super::hold::{End, Tenure};
+use super::context::Context;
 use super::leases::Leases;
-use super::queue::{Queue, State, Waiter, WaiterId};
+use super::queue::Queue;
 use super::request::AcquireRequest;
+use super::tenure::{End, Tenure};
+use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
-use super::action::{Action, Context, Ended, Grant, Source};
-use super::hold::{Beginning, Duty, End, Hold, HoldId, Tenure};
+use super::action::{Action, Ended, Grant, Source};
+use super::context::Context;
+use super::hold::{Beginning, Duty, Hold};
 use super::release_queue::PendingRelease;
 use super::request::AcquireRequest;
 use super::rng::spread;
 use super::shared_lease::{LeaseHistory, SharedLease};
+use super::tenure::{End, HoldId, Tenure};
 use super::{Config, SharingLimits};
 use crate::{
     Expiry, Holder, HolderId, Lease, LossReason, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock, Unknown,

@@ -1,4 +1,4 @@
-use super::queue::{Waiter, WaiterId};
+use super::waiter::{Waiter, WaiterId};
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
@@ -112,8 +112,8 @@ impl<W: Hash> Hash for Line<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::queue::State;
     use super::super::request::AcquireRequest;
+    use super::super::waiter::State;
     use super::*;
     use crate::{Moment, Owner, Ttl};
     use proptest::prelude::*;
@@ -134,16 +134,16 @@ mod tests {
             for (call, which) in calls {
                 // Also one that is not there.
                 let number = first - 1 + i64::try_from(which.index(usize::try_from(last - first + 3).unwrap())).unwrap();
-                let id = WaiterId::from_number(number);
+                let id = WaiterId(number);
                 match call {
                     0 => {
                         last += 1;
-                        line.insert(WaiterId::from_number(last), waiter(last));
+                        line.insert(WaiterId(last), waiter(last));
                         map.insert(last, last);
                     }
                     1 => {
                         first -= 1;
-                        line.insert(WaiterId::from_number(first), waiter(first));
+                        line.insert(WaiterId(first), waiter(first));
                         map.insert(first, first);
                     }
                     2 => prop_assert_eq!(line.pop_first().map(|(_, one)| one.task), map.pop_first().map(|(_, task)| task)),

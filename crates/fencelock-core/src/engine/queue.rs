@@ -1,41 +1,10 @@
 use super::action::{Grant, Step};
-use super::claiming::{Claiming, PendingClaim};
-use super::hold::{HoldId, Tenure};
+use super::claiming::PendingClaim;
 use super::line::Line;
-use super::request::AcquireRequest;
-use crate::{HolderId, Moment};
+use super::tenure::{HoldId, Tenure};
+use super::waiter::{State, Waiter, WaiterId};
+use crate::HolderId;
 use std::collections::BTreeMap;
-
-/// Names a task that wants the key. No other task of the same engine ever has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(i64);
-
-#[cfg(test)]
-impl WaiterId {
-    pub(super) const fn from_number(number: i64) -> Self {
-        Self(number)
-    }
-}
-
-/// A task that wants the key.
-#[derive(Debug, Clone, Hash)]
-pub(super) struct Waiter<W> {
-    pub(super) request: AcquireRequest,
-    pub(super) arrived: Moment,
-    /// How the driver wakes it.
-    pub(super) task: W,
-    pub(super) state: State,
-}
-
-#[derive(Debug, Clone, Hash)]
-pub(super) enum State {
-    /// It waits for the lease of this client.
-    Queued,
-    /// It must claim the key at the place, from where another task has given up if there was one.
-    Called(Option<Box<PendingClaim>>),
-    /// It claims.
-    Claiming(Box<Claiming>),
-}
 
 /// The tasks of one client that want one key.
 ///

@@ -1,4 +1,4 @@
-use super::hold::HoldId;
+use super::tenure::HoldId;
 use super::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use super::Redis;
 use super::quarantine::EpochCheck;
 use super::reply::{self, Evicted, Remaining, StoredLock};
-use super::script::{self, Evicting};
 use super::unread;
+use super::{reply::Evicting, script};
 use fencelock_core::{Eviction, HolderId, Holding, Key, Unknown};
 
 impl Redis {

@@ -1,16 +1,17 @@
 use super::fault::{is_no_script, unknown};
-use super::peers::Peers;
+use super::peers::{Peer, Peers};
 use super::push_handler::PushHandler;
 use super::quarantine::{self, Marker, MarkerState, Quarantine};
 use super::script::{self, Call};
 use super::session::Session;
 use super::target::Target;
 use super::unread::Unread;
-use fencelock_core::{Fault, Moment, Unknown};
+use fencelock_core::{Answer, BootClock, Clock, Fault, Moment, Unknown};
 use redis::{RedisError, Value};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 /// Keeps one session alive on demand: the next request after a disconnect connects again.
 ///
@@ -51,6 +52,15 @@ impl Link {
         let (peers, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
         let unread_logged = AtomicBool::new(false);
         Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, tells })
+    }
+
+    /// Tells the servers of one list of each other, before any of them is used.
+    pub(crate) fn join_all(links: &[Arc<Self>]) {
+        let weak = |link: &Arc<Self>| -> Weak<dyn Peer> { Arc::<Self>::downgrade(link) };
+        let peers = Arc::new(Peers::new(links.iter().map(weak).collect()));
+        for link in links {
+            let _ = link.peers.set(Arc::clone(&peers));
+        }
     }
 
     /// A link to a server that was connected before.
@@ -140,7 +150,7 @@ impl Link {
         if let Some(peers) = self.peers.get().filter(|_| !quarantine.trust)
             && self.inspect_marker(session, quarantine).await? == MarkerState::Unmarked
         {
-            peers.may_mark(self).await?;
+            peers.may_mark(self.node()).await?;
         }
         let state = self.send_handshake(session, quarantine).await;
         match &state {
@@ -255,4 +265,24 @@ pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
         .map_or("INFO names no run id", |l| l);
     let detail = format!("{refused}; a quarantine needs it to notice a restart: allow INFO to this user");
     Unknown::new(node, Fault::Denied, detail)
+}
+
+impl Peer for Link {
+    fn node(&self) -> &str {
+        self.node()
+    }
+
+    fn limit(&self) -> Duration {
+        self.target.limit
+    }
+
+    fn inspect(&self) -> Answer<'_, MarkerState> {
+        Box::pin(async move {
+            let session = self.session(|| BootClock.now()).await?;
+            match &self.target.quarantine {
+                Some(quarantine) => self.inspect_marker(&session, quarantine).await,
+                None => Ok(MarkerState::Unmarked),
+            }
+        })
+    }
 }

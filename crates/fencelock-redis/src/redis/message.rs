@@ -1,6 +1,6 @@
 //! The message on the channel of a waiter's client.
 
-use super::script::WIRE;
+use super::wire::WIRE;
 use fencelock_core::{FencingToken, HolderId, TokenBlock};
 use std::time::Duration;
 

@@ -39,6 +39,7 @@ mod server_info;
 mod session;
 mod target;
 mod unread;
+mod wire;
 
 use ack_writer::Acked;
 use batch::send_batch;

@@ -3,7 +3,6 @@
 use super::Redis;
 use super::fault::unknown;
 use super::link::{Link, no_run_id};
-use super::peers::Peers;
 use super::quarantine::{ALONE, Quarantine};
 use super::reply::Reply;
 use super::script;
@@ -19,7 +18,7 @@ use std::sync::Arc;
 pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
     let members: Vec<Redis> = targets(urls)?.into_iter().map(Redis::at).collect::<Result<_, _>>()?;
     let links: Vec<_> = members.iter().map(|member| Arc::clone(&member.link)).collect();
-    Peers::link_all(&links);
+    Link::join_all(&links);
     Ok(members)
 }
 

@@ -4,11 +4,10 @@
 //! listed by mistake: then it must not be marked, because it would belong to an unintended set. The other servers
 //! decide between the two.
 
-use super::link::Link;
 use super::quarantine::MarkerState;
-use fencelock_core::{BootClock, Clock, Fault, Moment, NodeFault, Unknown};
+use fencelock_core::{Answer, BootClock, Clock, Fault, Moment, NodeFault, Unknown};
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -16,9 +15,20 @@ use tokio::time::timeout;
 /// How long an answer is valid: all nodes of a new list ask at the same time.
 const FRESH: Duration = Duration::from_millis(500);
 
-#[derive(Debug, Default)]
+/// One of these servers.
+pub(crate) trait Peer: std::fmt::Debug + Send + Sync {
+    fn node(&self) -> &str;
+
+    /// How long an answer may take.
+    fn limit(&self) -> Duration;
+
+    /// Reads its marker.
+    fn inspect(&self) -> Answer<'_, MarkerState>;
+}
+
+#[derive(Debug)]
 pub(crate) struct Peers {
-    links: std::sync::Mutex<Vec<Weak<Link>>>,
+    servers: Vec<Weak<dyn Peer>>,
     /// A server has confirmed that it belongs to this set, so the set is in use.
     set_up: AtomicBool,
     /// Why the last attempt was refused, and when. One caller asks, and all use its answer.
@@ -26,19 +36,13 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Links the nodes of one list.
-    pub(crate) fn link_all(links: &[Arc<Link>]) {
-        let peers = Arc::new(Self::default());
-        *peers.links.lock().unwrap_or_else(PoisonError::into_inner) = links.iter().map(Arc::downgrade).collect();
-        for link in links {
-            // It is set once, before the link is used.
-            let _ = link.peers.set(Arc::clone(&peers));
-        }
+    pub(crate) fn new(servers: Vec<Weak<dyn Peer>>) -> Self {
+        Self { servers, set_up: AtomicBool::new(false), refused: tokio::sync::Mutex::default() }
     }
 
     /// Whether a server without a marker may be marked: another server belongs to this set, or all of them answer and
     /// none has a marker.
-    pub(crate) async fn may_mark(&self, unmarked: &Link) -> Result<(), Unknown> {
+    pub(crate) async fn may_mark(&self, unmarked: &str) -> Result<(), Unknown> {
         if self.set_up.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -46,7 +50,7 @@ impl Peers {
         if let Some((when, cause)) = &*refused
             && BootClock.now().since(*when) < FRESH
         {
-            return Err(renamed(unmarked.node(), cause));
+            return Err(renamed(unmarked, cause));
         }
         *refused = None;
         let mut causes = Vec::new();
@@ -60,32 +64,22 @@ impl Peers {
                 Err(cause) => causes.push((node, cause.is_permanent() && cause.is_refusal())),
             }
         }
-        let Some(cause) = refusal(unmarked.node(), &causes) else { return Ok(()) };
+        let Some(cause) = refusal(unmarked, &causes) else { return Ok(()) };
         *refused = Some((BootClock.now(), cause.clone()));
         Err(cause)
     }
 
     async fn ask(&self) -> Vec<(String, Result<MarkerState, Unknown>)> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut asked = JoinSet::new();
-        for link in links.iter().filter_map(Weak::upgrade) {
+        for server in self.servers.iter().filter_map(Weak::upgrade) {
             asked.spawn(async move {
                 // The waiting claim has a timeout too.
-                let limit = link.target.limit / 2;
-                let answer = timeout(limit, look(&link)).await;
-                let silent = || Unknown::new(link.node(), Fault::Timeout, "");
-                (link.node().to_owned(), answer.unwrap_or_else(|_| Err(silent())))
+                let answer = timeout(server.limit() / 2, server.inspect()).await;
+                let silent = || Unknown::new(server.node(), Fault::Timeout, "");
+                (server.node().to_owned(), answer.unwrap_or_else(|_| Err(silent())))
             });
         }
         asked.join_all().await
-    }
-}
-
-async fn look(link: &Link) -> Result<MarkerState, Unknown> {
-    let session = link.session(|| BootClock.now()).await?;
-    match &link.target.quarantine {
-        Some(quarantine) => link.inspect_marker(&session, quarantine).await,
-        None => Ok(MarkerState::Unmarked),
     }
 }
 

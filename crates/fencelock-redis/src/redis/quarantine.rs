@@ -6,7 +6,7 @@
 //! every lease that the server may have forgotten has expired.
 
 use super::reply::Reply;
-use super::script::WIRE;
+use super::wire::WIRE;
 use fencelock_core::{Drift, Fault, Invalid, NodeFault, Span, Ttl, Unknown, quarantine};
 use redis::Value;
 use sha2::{Digest, Sha256};

@@ -1,7 +1,6 @@
 //! Parses the replies of the scripts into the types of the contract.
 
-use super::script::Evicting;
-use super::unread;
+use super::wire::later_value;
 use fencelock_core::{
     Acquire, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holding, Key, Occupant, Occupied, Raise, Release, Renew,
     TokenBlock, Unknown,
@@ -9,6 +8,17 @@ use fencelock_core::{
 use redis::Value;
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+/// The kind of hold that an eviction expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evicting {
+    /// A lock of fencelock, with a fence.
+    Ours,
+    /// A lock of another program, with a TTL.
+    Foreign,
+    /// A lock of another program, without a TTL.
+    Endless,
+}
 
 /// A lock as stored on the server.
 #[derive(Debug)]
@@ -27,7 +37,7 @@ impl StoredLock {
 
     /// Whether a later version wrote it, in an unknown format.
     pub(crate) fn is_later(&self) -> bool {
-        unread::later_value(&String::from_utf8_lossy(&self.value)).is_some()
+        later_value(&String::from_utf8_lossy(&self.value)).is_some()
     }
 
     /// Whether it has an expiry.
@@ -147,7 +157,7 @@ fn occupant(value: &[u8], kind: &str) -> Occupant {
         return Occupant::Foreign(Foreign::other(format!("a value of type {kind}")));
     }
     let value = String::from_utf8_lossy(value);
-    match unread::later_value(&value) {
+    match later_value(&value) {
         Some(shown) => Occupant::Foreign(Foreign::other(shown)),
         // Version 0 hands over the complete entry, including the text after the tab.
         None => Occupant::from_wire(value.split('\t').next().unwrap_or_default()),

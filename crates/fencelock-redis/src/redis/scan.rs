@@ -2,10 +2,11 @@
 
 use super::Redis;
 use super::batch::send_batch;
+use super::reply::Reply;
 use super::script;
 use super::session::Session;
-use super::unread::{Unread, later_value};
-use super::{reply::Reply, script::WIRE};
+use super::unread::Unread;
+use super::wire::{WIRE, later_value};
 use fencelock_core::{Fault, Finding, Key, Level, Unknown};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! One typed function for each script.
 
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
+use super::reply::Evicting;
 use fencelock_core::{Claim, FencingToken, HolderId, Intent, SideKeys};
 use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
@@ -11,9 +12,6 @@ use std::time::Duration;
 pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 /// A waiter polls every second; it is skipped after three seconds without a poll.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
-
-/// The version of the wire format that the scripts write.
-pub(crate) const WIRE: &str = "1";
 
 /// The side keys of a lock.
 pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
@@ -220,17 +218,6 @@ pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
 /// Its reply is parsed by [`super::unread::Unread`].
 pub(crate) fn unread(wire: &str) -> Call {
     Call::new(&UNREAD, wire)
-}
-
-/// The kind of hold that an eviction expects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Evicting {
-    /// A lock of fencelock, with a fence.
-    Ours,
-    /// A lock of another program, with a TTL.
-    Foreign,
-    /// A lock of another program, without a TTL.
-    Endless,
 }
 
 pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {

@@ -1,7 +1,7 @@
 //! Values and queue entries that this version cannot read.
 
 use super::reply::Reply;
-use super::script::WIRE;
+use super::wire::WIRE;
 use fencelock_core::{Fault, Key, Unknown, side_key};
 use redis::Value;
 
@@ -52,18 +52,6 @@ pub(crate) fn stuck(node: &str, wire: &str, unread: Option<&Unread>) -> Unknown 
     Unknown::new(node, Fault::Busy, detail)
 }
 
-/// The prefix of a value of a later version. It contains the version.
-const LATER: &str = "fencelock:";
-
-/// The text about a value of a later version.
-pub(crate) fn later_value(value: &str) -> Option<String> {
-    const SHOWN: usize = 24;
-    value.starts_with(LATER).then(|| {
-        let shown: String = value.chars().take(SHOWN).collect();
-        format!("a lock of a later version of fencelock, {shown:?}...")
-    })
-}
-
 /// The refusal to evict a lock of a later version.
 pub(crate) fn not_ended(key: &Key) -> String {
     format!("{key:?} is locked by a later version of fencelock, and was not changed: use that version")
@@ -87,12 +75,5 @@ mod tests {
         }
         assert!(!told.contains("89abcdef"), "the whole id is a proof: {told}");
         assert_eq!(Unread::of(&Value::Array(vec![text("granted"), text("7"), Value::Int(1)])), None);
-    }
-
-    #[test]
-    fn a_value_with_the_prefix_of_later_versions_is_recognized() {
-        assert!(later_value("fencelock:2:r:0:17").unwrap().contains("\"fencelock:2:r:0:17\""));
-        assert_eq!(later_value("fencelock"), None);
-        assert_eq!(later_value(&"ab".repeat(16)), None);
     }
 }

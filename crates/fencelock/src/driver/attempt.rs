@@ -1,24 +1,19 @@
 //! One task that wants a key: carries out the steps that the engine gives it.
 
-use super::key_cell::{Cx, Engine, KeyCell, WakeBy};
 use super::lease::Lease;
+use super::waiter::{LAST_ANSWER, Next, Waiter, guard};
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
 use crate::closing::Releasing;
 use crate::error::{Error, busy, could_not_tell, unreachable};
 use crate::guard::Guard;
-use crate::request::{Request, Waiting};
-use fencelock_core::engine::{
-    Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Report, Source, Step, View, WaiterId,
-};
-use fencelock_core::{Acquire, Answer, Claim, Fault, Holder, HolderId, Intent, LossReason, Moment, Occupied, Unknown};
+use crate::request::Request;
+use fencelock_core::engine::{Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, Step};
+use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-
-/// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
-pub(super) const LAST_ANSWER: Duration = Duration::from_millis(50);
 
 /// Waits for the key.
 pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
@@ -111,64 +106,7 @@ impl Drop for GivenUp {
     }
 }
 
-/// A task in the engine of its key. Dropping it gives the key up, also if it was granted meanwhile.
-pub(super) struct Waiter<'a> {
-    client: &'a Arc<ClientInner>,
-    pub(super) request: &'a Request,
-    pub(super) arrived: Moment,
-    cell: Arc<KeyCell>,
-    id: WaiterId,
-    entered: bool,
-    /// The context in which it entered wakes it already.
-    parked: bool,
-}
-
-/// A step, and the lease of a grant unless that is over already.
-pub(super) type Next = (Step, Option<Arc<Lease>>);
-
-impl<'a> Waiter<'a> {
-    /// A task that had the lease once, and lost it, enters `again`.
-    fn enter(
-        client: &'a Arc<ClientInner>,
-        request: &'a Request,
-        again: Option<Moment>,
-        context: &std::task::Context<'_>,
-    ) -> Self {
-        loop {
-            let cell = client.keys.get_or_insert(&request.key, client);
-            let entered = cell.try_with(|engine, cx| {
-                let arrived = again.unwrap_or(cx.now);
-                let id = engine.enter(request.options.clone(), arrived, again.is_some(), cx);
-                let parked = engine.is_queued(id);
-                if parked {
-                    engine.wake_by(id, context);
-                }
-                (id, arrived, parked)
-            });
-            if let Some((id, arrived, parked)) = entered {
-                return Self { client, request, arrived, cell, id, entered: true, parked };
-            }
-        }
-    }
-
-    pub(super) fn driver(&self) -> &Arc<Driver> {
-        self.client
-    }
-
-    pub(super) fn waited(&self) -> Duration {
-        self.client.clock.now().since(self.arrived)
-    }
-
-    pub(super) fn view(&self) -> Option<View> {
-        self.cell.with(|engine, cx| engine.view(self.id, cx.config, cx.now))
-    }
-
-    /// The wait was over before an answer came.
-    pub(super) fn timed_out(&self) -> Unknown {
-        let text = "the wait was over before an answer came";
-        Unknown::new(self.client.config.place.clone(), Fault::Timeout, text)
-    }
-
+impl Waiter<'_> {
     /// `None` if the lease was lost before it could be taken.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
@@ -195,46 +133,6 @@ impl<'a> Waiter<'a> {
             Step::Granted(grant) => Ok(lease.map(|lease| self.granted(grant, lease))),
             _ => Ok(None),
         }
-    }
-
-    /// Waits until the engine has something for this task.
-    pub(super) async fn next(&self) -> Result<Next, Error> {
-        self.next_unless(false).await
-    }
-
-    /// As [`Waiter::next`]; if the task is `parked`, the context of the first poll wakes it already.
-    async fn next_unless(&self, mut parked: bool) -> Result<Next, Error> {
-        poll_fn(|context| {
-            self.client.check_open()?;
-            if std::mem::take(&mut parked) {
-                return Poll::Pending;
-            }
-            let (next, report) = self.cell.unless_queued(self.id, context, |engine, cx| {
-                let step = engine.poll(self.id, cx);
-                if step.is_none() {
-                    engine.wake_by(self.id, context);
-                }
-                Some(self.with_lease(step?, engine))
-            });
-            self.hear(report);
-            next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
-        })
-        .await
-    }
-
-    /// Calls the engine for this task, and tells what it has heard.
-    fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
-        let (next, report) = self.cell.with_report(|engine, cx| {
-            let step = call(engine, cx);
-            self.with_lease(step, engine)
-        });
-        self.hear(report);
-        next
-    }
-
-    fn with_lease(&self, step: Step, engine: &mut Engine) -> Next {
-        let lease = if let Step::Granted(grant) = &step { Lease::of(&self.cell, engine, grant) } else { None };
-        (step, lease)
     }
 
     #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
@@ -293,41 +191,6 @@ impl<'a> Waiter<'a> {
         tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Says whether there is somebody to tell.
-    pub(super) fn tell(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
-        let Some(on_wait) = &self.request.on_wait else { return false };
-        on_wait(&Waiting {
-            key: self.request.key.clone(),
-            ahead,
-            holders: occupied.holders,
-            expiry: occupied.expiry,
-            held_for: occupied.held_for,
-            waited: self.waited(),
-        });
-        true
-    }
-
-    fn hear(&self, report: Option<Report>) {
-        let Some(report) = report else { return };
-        let (client, now) = (self.client, self.client.clock.now());
-        match report {
-            Report::Busy { ahead, occupied, again } => {
-                client.trouble.ends(now);
-                if again {
-                    client.telemetry.refused_again(&self.request.key);
-                }
-                self.tell(ahead, occupied);
-            }
-            Report::Trouble(cause) => {
-                client.trouble.begins(&cause, now);
-                if let Some(on_trouble) = &self.request.on_trouble {
-                    on_trouble(&cause);
-                }
-                tracing::debug!(key = %self.request.key, %cause, "no answer, trying again");
-            }
-        }
-    }
-
     fn granted(&self, grant: Grant, lease: Arc<Lease>) -> Guard {
         if grant.source != Source::Shared {
             self.client.trouble.ends(self.client.clock.now());
@@ -345,25 +208,4 @@ impl<'a> Waiter<'a> {
             RefusalReason::Invalid(invalid) => Error::Config(invalid),
         }
     }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        if !self.entered || !self.client.process().is_current() {
-            return;
-        }
-        let granted = self.cell.with(|engine, cx| {
-            let grant = engine.leave(self.id, cx)?;
-            Lease::of(&self.cell, engine, &grant).map(|lease| (grant, lease))
-        });
-        if let Some((grant, lease)) = granted {
-            // Its guard passes it on.
-            drop(guard(self.client, grant, lease, grant.tenure.since.since(self.arrived)));
-        }
-    }
-}
-
-fn guard(client: &Arc<ClientInner>, grant: Grant, lease: Arc<Lease>, waited: Duration) -> Guard {
-    client.telemetry.acquired(lease.key(), &grant.tenure, waited, grant.source);
-    Guard::new(Arc::clone(client), lease, grant)
 }

@@ -10,6 +10,7 @@ mod keys;
 mod lease;
 mod listener;
 mod renewals;
+mod waiter;
 mod watch;
 
 use crate::closing::Closing;

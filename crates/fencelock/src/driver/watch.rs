@@ -1,4 +1,4 @@
-use super::attempt::{Next, Waiter};
+use super::waiter::{LAST_ANSWER, Next, Waiter};
 use crate::error::{Error, busy, unreachable};
 use fencelock_core::engine::View;
 use fencelock_core::{Moment, Occupied};
@@ -44,7 +44,7 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
 /// The wait is over. The place is asked once who has the key.
 async fn out_of_time(waiter: &Waiter<'_>, known: Option<Occupied>) -> Error {
     let key = &waiter.request.key;
-    let asked = tokio::time::timeout(super::attempt::LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
+    let asked = tokio::time::timeout(LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
     let (seen, cause) = match asked {
         Ok(Ok(seen)) => (seen.map(Occupied::from), None),
         Ok(Err(cause)) => (None, Some(cause)),

@@ -6,7 +6,8 @@ use super::quarantined_client::{self, QuarantinedClient, Visit, rest};
 use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
-use crate::redis::script::{self, Call, Evicting};
+use crate::redis::reply::Evicting;
+use crate::redis::script::{self, Call};
 use fencelock_conformance::model::{
     self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
     UnknownVersion, Value,

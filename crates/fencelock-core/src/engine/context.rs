@@ -1,0 +1,24 @@
+use super::action::Action;
+use super::actions::Actions;
+use crate::{Key, Moment};
+
+#[allow(missing_debug_implementations, reason = "a bundle of arguments")]
+/// What a call of the engine is given, besides the event itself.
+pub struct Context<'a, W, L> {
+    /// The key of the engine.
+    pub key: &'a Key,
+    /// What all engines of the client know.
+    pub config: &'a super::Config,
+    /// The time. It never goes back from one call of an engine to the next.
+    pub now: Moment,
+    /// Random numbers.
+    pub rng: &'a mut dyn super::Rng,
+    /// Where the actions go.
+    pub out: &'a mut Actions<W, L>,
+}
+
+impl<W, L> Context<'_, W, L> {
+    pub(super) fn act(&mut self, action: Action<W, L>) {
+        self.out.push(action);
+    }
+}

@@ -1,0 +1,26 @@
+use crate::{FencingToken, LossReason, Moment};
+
+/// Names a hold of one key. No other hold of the same engine ever has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub(super) u64);
+
+/// One task's part of a hold. Tasks that share a lease have it one after the other, each with a fencing token of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tenure {
+    pub(super) number: u64,
+    /// The token of this tenure.
+    pub fence: FencingToken,
+    /// When it began.
+    pub since: Moment,
+    /// Nobody has it: the lease is kept for the next task.
+    pub idle: bool,
+}
+
+/// How a hold ended, as far as this process is concerned.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Its owner released it.
+    Released,
+    /// It was lost.
+    Lost(LossReason),
+}

@@ -1,0 +1,28 @@
+//! The version of the wire format, and what a later one looks like.
+
+/// The version of the wire format that the scripts write.
+pub(crate) const WIRE: &str = "1";
+
+/// The prefix of a value of a later version. It contains the version.
+const LATER: &str = "fencelock:";
+
+/// The text about a value of a later version.
+pub(crate) fn later_value(value: &str) -> Option<String> {
+    const SHOWN: usize = 24;
+    value.starts_with(LATER).then(|| {
+        let shown: String = value.chars().take(SHOWN).collect();
+        format!("a lock of a later version of fencelock, {shown:?}...")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_the_prefix_of_later_versions_is_recognized() {
+        assert!(later_value("fencelock:2:r:0:17").unwrap().contains("\"fencelock:2:r:0:17\""));
+        assert_eq!(later_value("fencelock"), None);
+        assert_eq!(later_value(&"ab".repeat(16)), None);
+    }
+}
