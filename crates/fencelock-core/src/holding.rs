@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_values_that_begin_alike_are_told_apart() {
+    fn foreign_values_that_begin_alike_are_distinguished() {
         assert_ne!(Foreign::string("5f3b12ab-1"), Foreign::string("5f3b12ab-2"));
         assert_eq!(Foreign::string("5f3b12ab-1"), Foreign::string("5f3b12ab-1"));
     }

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_handed_on_has_the_longest_hold_of_whoever_gets_it() {
+    fn a_lease_that_is_handed_on_has_the_longest_hold_of_its_new_task() {
         let mut plan = plan();
         assert!(plan.hand_on(at(500)));
         assert_eq!((plan.until(), plan.rest(at(0))), (at(500), Duration::from_millis(2968)));

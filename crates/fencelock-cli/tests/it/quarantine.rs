@@ -73,7 +73,7 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
 }
 
 #[test]
-fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_forgotten() {
+fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its_data() {
     let Some(servers) = servers(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     let fresh = |url: &str| {

@@ -24,7 +24,7 @@ fn the_command_gets_the_terminal() {
 }
 
 #[test]
-fn a_long_story_shows_how_far_it_is_and_wipes_it_away() {
+fn a_long_workload_shows_its_progress_and_clears_it() {
     let Some(place) = Place::redis() else { return };
     let line = format!("{BINARY} lab stock --scheme none --requests 16 --processes 1 --work 3s --url {}", place.url());
     let output = on_a_terminal(&place, &line).end();

@@ -127,13 +127,13 @@ fn taking_the_grant_message_as_ownership_breaks_exclusion() {
 /// A hand-off lapses, an ENQ that ran twice puts its token back in line, and a poll is answered QUEUED for the second time
 /// in line. The message of the first time must not start a guard that counts from that poll.
 #[test]
-fn heeding_a_stale_grant_message_breaks_exclusion() {
+fn trusting_a_stale_grant_message_breaks_exclusion() {
     breaks(Flaw::HeedsStaleMessages, Breach::Exclusion, SMALL);
 }
 
 /// Without any duplicate, if a token that has lost its hand-off is told QUEUED where it should be told LOST.
 #[test]
-fn heeding_a_stale_grant_message_breaks_exclusion_without_duplicates_where_polls_queue_strangers() {
+fn trusting_a_stale_grant_message_breaks_exclusion_without_duplicates_if_polls_enqueue_unknown_clients() {
     breaks(Flaw::QueuesStrangers, Breach::Exclusion, Scope { spare_runs: 0, ..SMALL });
 }
 

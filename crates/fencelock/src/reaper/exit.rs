@@ -1,5 +1,5 @@
-//! The end of the program. When `main` returns, or calls `exit`, no task runs any more, and no thread is waited for; so the
-//! main thread waits for the releases itself, where the system runs the destructors of its thread-local values (as on Linux with
+//! The end of the program. When `main` returns, or calls `exit`, tasks no longer run, and threads are not waited for; so the
+//! main thread waits for the releases itself, if the system runs the destructors of its thread-local values (as Linux with
 //! glibc).
 
 use super::{Releases, Worker};
@@ -11,14 +11,14 @@ thread_local! {
 }
 
 struct AtExit {
-    /// Other threads come and go while the program goes on.
+    /// Other threads may end while the program continues.
     is_main: bool,
     releasess: RefCell<Vec<Weak<Releases>>>,
 }
 
 /// If this is the main thread, its end waits for the releases of this client.
 pub(super) fn watch(releases: &Arc<Releases>) {
-    // There is no later than the end of the thread.
+    // The destructors of the thread have already run.
     let _ = AT_EXIT.try_with(|exit| exit.watch(releases));
 }
 
@@ -45,7 +45,7 @@ impl AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         let releasess: Vec<_> = self.releasess.take().iter().filter_map(Weak::upgrade).collect();
-        // All of them send before the first is waited for.
+        // All clients send before the first is waited for.
         for releases in &releasess {
             releases.at_exit();
         }
@@ -56,7 +56,7 @@ impl Drop for AtExit {
 }
 
 impl Releases {
-    /// Nothing that was left to a runtime is certain to be done.
+    /// Work that was left to a runtime may not be completed.
     fn at_exit(self: &Arc<Self>) {
         if !self.process.is_current() {
             return;
