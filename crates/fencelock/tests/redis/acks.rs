@@ -331,7 +331,7 @@ async fn a_server_that_does_not_wait_is_refused_at_the_connection() {
 async fn the_doctor_counts_the_replicas() {
     let Some(pair) = Pair::start() else { return };
     for (options, level, words) in [
-        ("", Level::Note, "a master with 1 replica that copies it later: a fail-over may lose a lock"),
+        ("", Level::Note, "a master with 1 replica that copies it asynchronously: a failover may lose a lock"),
         ("?acks=1", Level::Fine, "a lock counts when 1 of 1 replicas have it"),
         ("?acks=2", Level::Failure, "acks=2, but only 1 is online"),
     ] {

@@ -162,10 +162,10 @@ async fn a_port_that_speaks_something_else_is_identified() {
     }
     let ssh = answers("SSH-2.0-OpenSSH_9.2\r\n");
     let told = refused_for_good(&format!("redis://127.0.0.1:{ssh}")).await;
-    assert!(told.contains("says \"SSH-2.0-OpenSSH_9.2\""), "{told}");
+    assert!(told.contains("sends \"SSH-2.0-OpenSSH_9.2\""), "{told}");
 }
 
-/// A port where everybody is told the same.
+/// A port with the same reply for every client.
 fn answers(what: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
