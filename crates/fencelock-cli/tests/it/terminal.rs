@@ -158,13 +158,13 @@ fn a_waiter_on_a_terminal_sees_whom_it_waits_for_and_the_line_is_cleared() {
 #[test]
 fn a_load_shows_how_far_it_is_and_its_line_is_cleared() {
     let place = Place::files();
-    // A busy machine may not tell anything in the first seconds.
+    // A busy machine may show no progress in the first seconds.
     let seen = ["2", "20", "60"].iter().find_map(|seconds| {
         let load = format!("bench --seconds {seconds} --warm-up 0 --processes 1 --tasks 2");
         let seen = on_a_terminal(&place, &format!("stty cols 120; {BINARY} {load} && echo done")).end().stdout;
-        (seen.contains(" grants, ") && seen.contains(" a second")).then_some(seen)
+        (seen.contains(" grants, ") && seen.contains(" per second")).then_some(seen)
     });
-    let seen = seen.expect("a bar that tells how many");
-    let (bar, report) = seen.split_once("One key that everybody wants").unwrap();
+    let seen = seen.expect("a progress bar with a rate");
+    let (bar, report) = seen.split_once("One key for all tasks").unwrap();
     assert!(bar.contains("\x1b[2K") && !report.contains('\x1b') && report.ends_with("done\r\n"), "{seen:?}");
 }
