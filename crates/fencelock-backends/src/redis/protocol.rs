@@ -91,7 +91,7 @@ fn speaks(bytes: &[u8]) -> Speaks {
     }
 }
 
-/// A TLS ClientHello, to which every TLS server replies.
+/// A TLS `ClientHello`, to which every TLS server replies.
 fn client_hello(host: &str) -> Option<Vec<u8>> {
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
