@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_no_password_and_tells_prefixes_apart() {
+    fn a_place_has_no_password_and_distinguishes_prefixes() {
         let of = |query: &str| place("redis://h:6379", &format!("redis://u:s3cret@h?{query}"));
         assert_eq!(of("timeout=5"), "redis://h:6379");
         assert_eq!(of("timeout=5&prefix=a%3A"), "redis://h:6379?prefix=a%3A");

@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A future that a trait object can return.
+/// A boxed future for trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An answer, or "could not tell".
+/// An answer, or the error that it is unknown.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
 
-/// What differs between places where a lock can live, as data.
+/// The differences between backends, as data.
 ///
-/// Begin with [`Capabilities::default`], a place that can do nothing of this, and set what is true:
+/// Start with [`Capabilities::default`], which has no capability, and set those that apply:
 ///
 /// ```
 /// use fencelock_core::Capabilities;
@@ -29,84 +29,84 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
 #[non_exhaustive]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub struct Capabilities {
-    /// The modes of locks that it has besides exclusive ones.
+    /// The supported modes other than exclusive.
     pub modes: Modes,
-    /// Holds end by themselves when nobody renews them.
+    /// Holds expire if they are not renewed.
     pub expires: bool,
-    /// Waiters are served in the order of their arrival, and a release names the next holder.
+    /// Waiters are served in the order of arrival, and a release grants the lock to the next one.
     pub queues: bool,
     /// A hold can be passed to another process by its holder id.
     pub portable: bool,
-    /// Locks are seen by other processes.
+    /// Other processes see the locks.
     pub cross_process: bool,
-    /// [`Backend::evict`] can end another's hold.
+    /// [`Backend::evict`] can end the hold of another client.
     pub evicts: bool,
-    /// Every claim needs a holder that was never used before: what was left of an earlier claim may be released late.
+    /// Every claim needs an unused holder id, because remains of an earlier claim may be released late.
     pub fresh_holders: bool,
-    /// No lease may be longer, neither claimed nor renewed; `None` where only [`crate::Ttl::MAX`] is the limit. It is how
-    /// long a node that may have forgotten is kept from granting.
+    /// The maximum TTL of a claim or renewal; `None` if only [`crate::Ttl::MAX`] applies. It is how
+    /// long a node that may have lost data grants nothing.
     pub longest_ttl: Option<Duration>,
 }
 
-/// A place where locks live: everything that a lock needs of it. A node of a quorum needs more: [`crate::QuorumNode`].
+/// A place of locks, with all operations that a lock needs. A node of a quorum needs more: [`crate::QuorumNode`].
 ///
-/// Promises of an implementation, each checked by the conformance suite:
+/// Guarantees of an implementation, each checked by the conformance suite:
 ///
 /// - At most one holder has a key exclusively, from [`Acquire::Granted`] until its release, its expiry, or its eviction.
-/// - A claim in a mode that the place has not is refused at once: [`Claim::supported_by`].
-/// - Contention is an answer, not an error; the only error is [`Unknown`], and it means "maybe carried out".
-/// - A claim that is repeated by its holder gets the same answer and changes nothing, or gives it more time.
-/// - Fencing tokens of one key grow with every grant; a grant of several has them to itself.
-/// - A renewal neither creates nor frees, and leaves no less than its holder was told: [`Renewal::told`].
-/// - A release frees only what its holder has, and gives up its place in line.
-/// - Dropping any of the futures leaves the backend sound; what was sent may still be carried out.
+/// - A claim in an unsupported mode is refused immediately: [`Claim::supported_by`].
+/// - Contention is an answer, not an error; the only error is [`Unknown`], which means "may have been executed".
+/// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease.
+/// - Fencing tokens of one key increase with every grant; the tokens of a block belong to one grant.
+/// - A renewal neither acquires nor releases, and leaves at least the lease that its holder knows: [`Renewal::told`].
+/// - A release frees only the hold of its holder, and removes it from the queue.
+/// - Dropping a future leaves the backend in a consistent state; its request may still be executed.
 pub trait Backend: Debug + Send + Sync + 'static {
-    /// The facts about this place. They do not change.
+    /// The capabilities of this backend. They do not change.
     fn capabilities(&self) -> Capabilities;
 
     /// A name for messages, without secrets: `redis://localhost:6379`, `file:/run/locks`.
     fn name(&self) -> String;
 
-    /// From now on, events go to `listener` too, for as long as somebody else keeps it alive.
+    /// Sends events to `listener` as long as it is alive; the backend keeps a weak reference.
     fn listen(&self, listener: Arc<dyn Listener>);
 
-    /// Opens what a claim would otherwise open first. A lease counts from the sending of its claim, and the time of a
-    /// hand-shake before that would be lost to it. An error means that nothing was sent.
+    /// Opens the connection that a claim needs. A lease counts from the sending of its claim, and the time of a
+    /// handshake would shorten it. An error means that nothing was sent.
     fn ready(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Asks for a key. Begins with [`Claim::supported_by`].
+    /// Claims a key. An implementation first calls [`Claim::supported_by`].
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
 
-    /// Asks for one [`crate::Event::Changed`] when whoever has the key now has it no more; at once if nobody has. A hint:
-    /// it may be late, and may never come.
+    /// Requests one [`crate::Event::Changed`] when the current hold of the key ends; immediately if it is free. The event
+    /// is a hint: it may be late or missing.
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()>;
 
-    /// Renews many leases at once. The answers are in the order of the renewals, and as many.
+    /// Renews many leases in one request. The answers have the order of the renewals.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>>;
 
-    /// Gives up a hold or a place in line.
+    /// Releases a hold, or leaves the queue.
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release>;
 
-    /// Who has a key; `None` if it is free.
+    /// The holding of a key; `None` if it is free.
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>>;
 
-    /// The keys held now, in no order. A key taken or freed meanwhile may or may not be there.
+    /// The held keys, in any order. A key that is acquired or released concurrently may or may not be included.
     fn list(&self) -> Answer<'_, Vec<Holding>>;
 
-    /// Ends the holds that were seen, if they are still those.
+    /// Ends the holds that were inspected, if they have not changed.
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
 
-    /// The same place over connections of its own, which the next requests open on the runtime that they are made on. For
-    /// releases after the end of the runtime that has the connections of this one; `None` where there are none.
+    /// The same backend with separate connections, which open on the runtime of their first request: for
+    /// releases after the end of the runtime of this one; `None` if the backend has no connections.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         None
     }
 
-    /// Looks at everything that the promises rest on.
+    /// Checks what the guarantees of the backend depend on.
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
 }
 
-/// The contract must stay usable behind a pointer.
+/// The trait must stay object safe.
 const _: Option<&dyn Backend> = None;

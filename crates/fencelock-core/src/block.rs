@@ -1,10 +1,10 @@
 use crate::{FencingToken, Invalid};
 use std::num::NonZeroU32;
 
-/// The fencing tokens of one grant, from the first to the last: they belong to this hold alone. Mostly it is one; a claim
-/// with [`crate::Claim::block`] may get more, to be given one after the other to those who share the hold.
+/// The fencing tokens of one grant, from the first to the last: they belong to this hold only. Usually there is one; a claim
+/// with [`crate::Claim::block`] may get more, for the tasks that share the hold.
 ///
-/// What a node remembers is the last, so every later grant begins beyond it.
+/// A node stores the last one, so every later grant starts after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBlock {
     first: FencingToken,
@@ -18,43 +18,43 @@ impl TokenBlock {
         Self { first: FencingToken::new(first).unwrap_or(last), last }
     }
 
-    /// The smallest, to be used first.
+    /// The smallest token, which is used first.
     pub const fn first(self) -> FencingToken {
         self.first
     }
 
-    /// The greatest.
+    /// The greatest token.
     pub const fn last(self) -> FencingToken {
         self.last
     }
 
-    /// How many they are.
+    /// The number of tokens.
     pub fn count(self) -> NonZeroU32 {
         let more = u32::try_from(self.last.get() - self.first.get()).unwrap_or(u32::MAX);
         NonZeroU32::MIN.saturating_add(more)
     }
 }
 
-/// A single one.
+/// A single token.
 impl From<FencingToken> for TokenBlock {
     fn from(token: FencingToken) -> Self {
         Self { first: token, last: token }
     }
 }
 
-/// The tokens of the next grant where one authority grants: the memory of a process, the files of a machine, one Redis.
-/// They end with `max(now, previous + 1)` by that authority's own clock, and reach down to `previous + 1` at the lowest; at
-/// most `wanted`, at least one. An authority that remembers no token (`previous` = 0) grants one.
+/// The tokens of the next grant of a single authority: the memory of a process, the files of a machine, one Redis server.
+/// They end with `max(now, previous + 1)` by the clock of the authority, and start at `previous + 1` at the lowest; at
+/// most `wanted`, at least one. An authority without a stored token (`previous` = 0) grants one.
 ///
-/// So a block never reaches above the authority's time. Only where the last token is not behind it, because grants follow
-/// each other within a microsecond or the clock was set back, is the next one above it, by one. Tokens are ahead of
-/// the time by no more than the grants that a microsecond each would not hold, and an authority that forgets them, and takes
-/// longer than that to come back, still grants greater ones.
+/// So a block never exceeds the time of the authority. Only if the last token is not behind the time, because grants follow
+/// each other within a microsecond or the clock was set back, the next one is greater by one. Tokens are ahead of
+/// the time by at most the number of grants within a microsecond, so an authority that loses them, and takes
+/// longer than that to restart, still grants greater ones.
 ///
-/// Nobody's proposal has a say here. Where several nodes must agree on a token it is needed: [`crate::next_proposed_block`].
+/// No proposal is used. If several nodes must agree on a token, one is needed: [`crate::next_proposed_block`].
 ///
 /// # Errors
-/// [`Invalid`] at the end of the numbers.
+/// [`Invalid`] at the maximum token.
 pub fn next_block(previous: u64, now: u64, wanted: NonZeroU32) -> Result<TokenBlock, Invalid> {
     let last = FencingToken::new(now.max(previous.saturating_add(1)))?;
     let room = if previous == 0 { 1 } else { last.get() - previous };

@@ -5,41 +5,41 @@ use crate::{
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What a claim asks for.
+/// The intent of a claim.
 ///
-/// Exhaustive: a backend must do each of these, so a new one has to break the build of all.
+/// Exhaustive: a backend must implement each of them, so a new one must break its build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Intent {
-    /// Take the key if it is free and nobody waits for it; else leave nothing behind.
+    /// Acquire the key if it is free and no client waits for it; otherwise leave no trace.
     Try,
-    /// Take the key if it is free and nobody waits for it; else stand in line.
+    /// Acquire the key if it is free and no client waits for it; otherwise enter the queue.
     Enqueue,
-    /// The same holder again: confirms a grant, answers a hand-off, keeps a place in line alive.
+    /// The same holder again: confirms a grant, accepts a hand-off, and keeps the position in the queue.
     Poll,
 }
 
-/// One holder's request for a key.
+/// The request of one holder for a key.
 ///
-/// Sending a claim twice is harmless: a holder that has the key gets the same answer again.
+/// Sending a claim twice is harmless: a holder that holds the key gets the same answer again.
 #[derive(Debug, Clone, Hash)]
 #[non_exhaustive]
 pub struct Claim {
-    /// What is claimed.
+    /// The key.
     pub key: Key,
-    /// By whom.
+    /// The holder.
     pub holder: Holder,
-    /// For how long, counted by the backend from when it grants.
+    /// The TTL, counted by the backend from the grant.
     pub ttl: Ttl,
-    /// How.
+    /// The intent.
     pub intent: Intent,
-    /// In which mode: exclusive unless said otherwise.
+    /// The mode; exclusive by default.
     pub mode: Mode,
-    /// Of a node of a quorum: the fence to grant, in microseconds since 1970, if the node's own time and its last grant allow
-    /// it. Nodes that are proposed the same mostly grant the same. `None` everywhere else: a place that decides alone goes
-    /// by its own clock alone.
+    /// For a node of a quorum: the fence to grant, in microseconds since 1970, if the time and the last grant of the node allow
+    /// it. Nodes with the same proposal usually grant the same fence. `None` for a single authority, which uses only
+    /// its own clock.
     pub proposal: Option<u64>,
-    /// How many fencing tokens are wanted: 1 unless the hold is to be shared. What is granted may be fewer. Of a waiter the
-    /// last claim counts.
+    /// The number of requested fencing tokens: more than 1 only for a shared lease. The grant may contain fewer. For a
+    /// waiter, the last claim counts.
     pub block: NonZeroU32,
 }
 
@@ -61,12 +61,12 @@ impl Claim {
         Self { mode, ..self.clone() }
     }
 
-    /// Checks that `place` has the mode of this claim. A place does so before anything else.
+    /// Checks that `place` supports the mode of this claim. A backend calls this first.
     ///
     /// # Errors
-    /// [`Fault::ModeUnsupported`]: nothing was sent, and trying again changes nothing.
+    /// [`Fault::ModeUnsupported`]: nothing was sent, and a retry does not help.
     pub fn supported_by(&self, place: &dyn Backend) -> Result<(), Unknown> {
-        // Every place has exclusive locks, so the usual claim asks for no facts.
+        // All backends support exclusive locks, so the usual claim needs no lookup.
         if self.mode == Mode::Exclusive || place.capabilities().modes.has(self.mode) {
             return Ok(());
         }
@@ -80,10 +80,10 @@ impl Claim {
         Self { proposal: Some(micros), ..self.clone() }
     }
 
-    /// The tokens that it is granted after `previous` by a place whose clock says `now`.
+    /// The tokens that a backend with the time `now` grants after `previous`.
     ///
     /// # Errors
-    /// [`Invalid`] at the end of the numbers.
+    /// [`Invalid`] at the maximum token.
     pub fn next_block(&self, previous: u64, now: u64) -> Result<TokenBlock, Invalid> {
         match self.proposal {
             Some(proposal) => next_proposed_block(previous, proposal, Some(now), self.block),
@@ -91,7 +91,7 @@ impl Claim {
         }
     }
 
-    /// The same claim for as many fencing tokens.
+    /// The same claim for this number of fencing tokens.
     #[must_use]
     pub fn with_block(&self, block: NonZeroU32) -> Self {
         Self { block, ..self.clone() }
@@ -100,53 +100,53 @@ impl Claim {
 
 /// The answer to a [`Claim`].
 ///
-/// Exhaustive, as [`Renew`] and [`Release`] are: whoever asks must decide what each answer means, and an answer that falls
-/// through a wildcard is a hold that nobody knows of.
+/// Exhaustive, like [`Renew`] and [`Release`]: the caller must handle each answer, because an answer that a
+/// wildcard ignores may be an unknown hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Acquire {
-    /// The key is the holder's for the TTL asked for.
+    /// The holder holds the key for the requested TTL.
     Granted {
-        /// Each greater than those of every earlier grant of this key. Asked again, the node may name the last alone: that
-        /// much it remembers.
+        /// Each is greater than those of all earlier grants of this key. For a repeated claim, the backend may return only
+        /// the last one.
         tokens: TokenBlock,
     },
-    /// Somebody else has the key, and the claim left nothing behind.
+    /// Another client holds the key, and the claim left no trace.
     Busy(Occupied),
-    /// Somebody else has the key, and the holder stands in line.
+    /// Another client holds the key, and the holder is in the queue.
     Queued {
-        /// How many waiters stand before it.
+        /// The number of waiters in front.
         ahead: u32,
-        /// The greatest fencing token given so far; 0 if none. A hand-off message with a token up to this is an old one.
+        /// The greatest fencing token so far; 0 if none. A hand-off message with a token up to this is outdated.
         last_fence: u64,
-        /// What the clock said that tokens are drawn from, in microseconds since 1970, where it is that of a server. A hand-off
-        /// message with a token far beyond it is not the server's.
+        /// The time of the clock of the tokens, in microseconds since 1970, if it is the clock of a server. A hand-off
+        /// message with a token far ahead of it was not sent by the server.
         server_micros: Option<u64>,
-        /// Who has the key.
+        /// The current holders.
         occupied: Occupied,
     },
-    /// A [`Intent::Poll`] from a holder that neither has the key nor a place in line, any more or at all.
+    /// A [`Intent::Poll`] of a holder that neither holds the key nor waits in the queue.
     Gone,
 }
 
-/// Who stands in the way, and for how long at least.
+/// The holders of a busy key, and for how long at least.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Occupied {
-    /// Who.
+    /// The holders.
     pub holders: Holders,
-    /// When the first of their holds ends if nobody renews it.
+    /// When the first of their holds ends unless it is renewed.
     pub expiry: Expiry,
-    /// How long the oldest of their holds has lasted, where that is known.
+    /// The duration of the oldest of their holds, if known.
     pub held_for: Option<Duration>,
 }
 
 impl Occupied {
-    /// It is not known since when.
+    /// Holders with an unknown duration.
     pub fn new(holders: impl Into<Holders>, expiry: Expiry) -> Self {
         Self { holders: holders.into(), expiry, held_for: None }
     }
 
-    /// The same with how long it has lasted, if that is known.
+    /// The same with a duration, if known.
     #[must_use]
     pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
         self.held_for = held_for;
@@ -162,69 +162,69 @@ impl From<Holding> for Occupied {
     }
 }
 
-/// One lease to renew.
+/// The renewal of one lease.
 #[derive(Debug, Clone, Hash)]
 #[non_exhaustive]
 pub struct Renewal {
-    /// What is held.
+    /// The key.
     pub key: Key,
-    /// The proof.
+    /// The holder id.
     pub holder: HolderId,
-    /// The lease runs at least this long from when the backend renews it.
+    /// The lease lasts at least this long from the execution of the renewal.
     pub ttl: Ttl,
-    /// How much longer the holder may believe in its lease, whatever comes of this renewal: a lease is never shortened below that.
-    /// [`Duration::MAX`] if the caller does not know; then nothing is shortened.
+    /// How much longer the holder may assume its lease, whatever the result of this renewal: a lease is never shortened
+    /// below that. [`Duration::MAX`] if the caller does not know; then nothing is shortened.
     ///
-    /// A lease that is longer than both by more than a second was made long by a clock that was set back, and is cut.
+    /// A lease that is longer than both by more than a second was caused by a clock that was set back, and is shortened.
     pub told: Duration,
 }
 
 impl Renewal {
-    /// The lease of `holder` on `key` is to run for at least `ttl`.
+    /// Renews the lease of `holder` on `key` for at least `ttl`.
     pub const fn new(key: Key, holder: HolderId, ttl: Ttl) -> Self {
         Self { key, holder, ttl, told: Duration::MAX }
     }
 
-    /// The same for a holder that may believe in its lease for `told` from now on.
+    /// The same for a holder that may assume its lease for `told` from now on.
     #[must_use]
     pub fn with_told(self, told: Duration) -> Self {
         Self { told, ..self }
     }
 }
 
-/// The answer to a [`Renewal`]. Exhaustive, for the reason given at [`Acquire`].
+/// The answer to a [`Renewal`]. Exhaustive for the same reason as [`Acquire`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Renew {
-    /// The lease runs on.
+    /// The lease was renewed.
     Renewed {
-        /// How many stand in line for the key.
+        /// The number of waiters in the queue.
         waiters: u32,
     },
-    /// The key is free: it expired or was deleted. It was not taken again.
+    /// The key is free: it expired or was deleted. It was not acquired again.
     Absent,
-    /// Somebody else has the key.
+    /// Another client holds the key.
     TakenBy(Holders),
 }
 
-/// The answer to a release. Exhaustive, for the reason given at [`Acquire`].
+/// The answer to a release. Exhaustive for the same reason as [`Acquire`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// The holder had the key, and now it is free or handed to the next in line.
+    /// The holder held the key, and now it is free or handed over to the next waiter.
     Released,
-    /// The key was already free. A place in line, if there was one, is given up.
+    /// The key was already free. The holder has left the queue, if it was in it.
     Absent,
-    /// Somebody else has the key, and keeps it. A place in line, if there was one, is given up.
+    /// Another client holds the key. The holder has left the queue, if it was in it.
     TakenBy(Holders),
 }
 
-/// The answer to a forced release.
+/// The answer to an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// The holds that were seen are ended.
+    /// The inspected holds were ended.
     Evicted,
-    /// By now the key is free, or somebody else's: nothing was done.
+    /// The key is free, or another client holds it: nothing was changed.
     Changed(Option<Box<Holding>>),
-    /// This backend cannot end another's hold; the text says what can.
+    /// The backend cannot end the hold of another client; the text names what can.
     Refused(String),
 }

@@ -2,40 +2,40 @@ use crate::{HolderId, Key, TokenBlock};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A hint from a backend. It may come late, twice or never; a claim or a renewal tells the truth. So one of a kind that a
-/// listener does not know may be ignored.
+/// A hint from a backend. It may be late, duplicated or lost; a claim or a renewal returns the reliable state. So a listener
+/// may ignore unknown events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The key was handed to this waiter, after the backend had last answered it.
+    /// The key was handed to this waiter, after the last answer of the backend.
     ///
-    /// It is the one hint that carries a fact. If the first of `tokens` is greater than the `last_fence` of the waiter's last
-    /// answered claim, the key is its own for at least `claim_ttl` from the sending of that claim, unless a claim answered
-    /// meanwhile says [`crate::Acquire::Gone`]. Older `tokens` are those of a hand-off that has ended since. (Blocks
-    /// do not overlap and `last_fence` ends one, so it makes no difference which of them is compared.)
+    /// This is the only event that proves something. If the first of `tokens` is greater than the `last_fence` of the last
+    /// answered claim of the waiter, the waiter holds the key for at least `claim_ttl` from the sending of that claim,
+    /// unless a later answer is [`crate::Acquire::Gone`]. Older `tokens` belong to an earlier hand-off. (Blocks do not
+    /// overlap and `last_fence` ends one, so any token of the block may be compared.)
     ///
-    /// The searches in `tests/engine/hand_off.rs` show that this suffices, and what breaks without each part of it.
+    /// The searches in `tests/engine/hand_off.rs` show that this is sufficient, and that each condition is necessary.
     Handed {
-        /// What was handed.
+        /// The key.
         key: Key,
-        /// To whom.
+        /// The receiver.
         holder: HolderId,
         /// The tokens of the grant.
         tokens: TokenBlock,
-        /// The short lease of a hand-off, which a renewal makes a full one. Zero where a grant counts only after more than
-        /// the hand-off: then the message proves nothing, and the waiter must ask.
+        /// The short lease of a hand-off, which a renewal extends to a full one. Zero if a grant needs more than
+        /// the hand-off: then the message proves nothing, and the waiter must poll.
         claim_ttl: Duration,
     },
-    /// The key was freed, expired, or is another's: waiters should poll, a holder should look.
+    /// The key was released, expired, or was taken: waiters should poll, and a holder should check.
     Changed {
-        /// Which.
+        /// The key.
         key: Key,
     },
-    /// Events may have been missed: everybody should look.
+    /// Events may have been lost: all waiters and holders should check.
     Reset,
 }
 
-/// Takes the events of a backend. It must return at once: it runs where the backend reads its socket.
+/// Receives the events of a backend. It must return immediately: it runs on the task that reads the socket.
 pub trait Listener: Debug + Send + Sync {
     /// Called for every event, from any thread.
     fn event(&self, event: &Event);

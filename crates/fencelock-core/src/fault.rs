@@ -2,53 +2,53 @@ use crate::Mode;
 use std::fmt;
 use std::time::Duration;
 
-/// Why one node could not tell.
+/// Why the result of a request to one node is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// No answer in time. The request may have been carried out all the same.
+    /// No reply in time. The request may have been executed.
     Timeout,
-    /// No connection, or it broke. The request may have been carried out all the same.
+    /// No connection, or it was closed. The request may have been executed.
     Unreachable,
-    /// The credentials are wrong, or do not suffice. Trying again changes nothing.
+    /// The credentials are wrong or insufficient. A retry does not help.
     Denied,
     /// A replica, or a master demoted to one.
     ReadOnly,
-    /// The server is starting and reads its data.
+    /// The server is starting and loads its data.
     Loading,
-    /// The server takes no writes: it is out of memory, cannot write to its disk, or lacks the replicas that it must have.
+    /// The server accepts no writes: it is out of memory, cannot write to its disk, or lacks required replicas.
     Full,
-    /// The server is busy with a script or a fail-over, and asks to try again.
+    /// The server is busy with a script or a failover, and asks to retry.
     Busy,
-    /// It was carried out, but fewer replicas than wanted confirmed in time that they have it too.
+    /// The request was executed, but too few replicas confirmed it in time.
     NotReplicated {
-        /// How many did.
+        /// The number of confirmations.
         confirmed: u32,
-        /// How many must.
+        /// The required number.
         wanted: u32,
     },
-    /// It is well, but may have forgotten what it granted, and so grants nothing for a while. Nothing was carried out, and it
-    /// passes by itself: the detail says when.
+    /// The server works, but may have lost its grants, so it grants nothing for a while. Nothing was executed, and the state
+    /// ends by itself: the detail says when.
     Quarantined,
-    /// It is well, but belongs to another set of nodes, or allows another longest TTL. Nothing was carried out, and trying
-    /// again changes nothing.
+    /// The server works, but belongs to another set of nodes, or has another longest TTL. Nothing was executed, and a retry
+    /// does not help.
     Misconfigured,
-    /// Something answers, but these locks cannot live there: a node of a Redis Cluster, a database that it does not have,
-    /// another protocol. Trying again changes nothing, and the detail says what does.
+    /// The server cannot store these locks: a node of a Redis Cluster, a missing database,
+    /// another protocol. A retry does not help, and the detail names the remedy.
     Unsupported,
-    /// The place has no locks of this mode. Nothing was carried out. Trying again changes nothing.
+    /// The backend does not support this mode. Nothing was executed. A retry does not help.
     ModeUnsupported(Mode),
-    /// Anything else: the detail says what.
+    /// Any other error; see the detail.
     Other,
 }
 
 impl Fault {
-    /// Whether trying again cannot help.
+    /// Whether a retry does not help.
     pub const fn is_permanent(self) -> bool {
         matches!(self, Self::Denied | Self::Misconfigured | Self::Unsupported | Self::ModeUnsupported(_))
     }
 
-    /// Whether the node answered, and takes no part: nothing was carried out.
+    /// Whether the node answered that it refuses: nothing was executed.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Quarantined | Self::Misconfigured)
     }
@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// What to do about it, where it is the same for every node.
+    /// The remedy, if it is the same for every node.
     const fn advice(self) -> Option<&'static str> {
         match self {
             Self::Quarantined => Some("servers that are all new: `fencelock init --trust-empty`"),
@@ -97,17 +97,17 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A [`Fault`] with its place and the words of whoever reported it.
+/// A [`Fault`] with its node and the original error text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct NodeFault {
-    /// Host and port, or a directory. Never a password.
+    /// Host and port, or a directory. Never contains a password.
     pub node: String,
-    /// What kind.
+    /// The kind of fault.
     pub fault: Fault,
-    /// The words of the server or the operating system; may be empty.
+    /// The text of the server or the operating system; may be empty.
     pub detail: String,
-    /// When it passes by itself, where that is known: the rest of a quarantine.
+    /// The remaining time if the fault ends by itself: the rest of a quarantine.
     pub passes_in: Option<Duration>,
 }
 
@@ -117,7 +117,7 @@ impl NodeFault {
         Self { node: node.into(), fault, detail: detail.into(), passes_in: None }
     }
 
-    /// The same with when it passes by itself.
+    /// The same with the remaining time.
     #[must_use]
     pub const fn with_passes_in(mut self, passes_in: Duration) -> Self {
         self.passes_in = Some(passes_in);
@@ -135,9 +135,9 @@ impl fmt::Display for NodeFault {
     }
 }
 
-/// The backend could not tell: the request may or may not have been carried out.
+/// The result of a request is unknown: it may or may not have been executed.
 ///
-/// It is neither "held" nor "lost". Only a later answer or the end of the lease decides.
+/// It means neither "held" nor "lost". Only a later answer or the end of the lease decides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unknown {
     nodes: Vec<NodeFault>,
@@ -145,34 +145,34 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// One node, one cause.
+    /// One node and its cause.
     pub fn new(node: impl Into<String>, fault: Fault, detail: impl Into<String>) -> Self {
         Self { nodes: vec![NodeFault::new(node, fault, detail)], unsent: false }
     }
 
-    /// Several nodes, each with its cause.
+    /// Several nodes with their causes.
     pub const fn of_nodes(nodes: Vec<NodeFault>) -> Self {
         Self { nodes, unsent: false }
     }
 
-    /// The same, of a request that was not sent: there was no connection for it.
+    /// The same for a request that was not sent, because there was no connection.
     #[must_use]
     pub fn unsent(mut self) -> Self {
         self.unsent = true;
         self
     }
 
-    /// Whether it is known that the request reached no node: then nothing was carried out, and nothing has to be given back.
+    /// Whether the request reached no node: then nothing was executed, and no release is needed.
     pub const fn is_unsent(&self) -> bool {
         self.unsent
     }
 
-    /// The causes, one for each node that failed.
+    /// The causes, one for each failed node.
     pub fn nodes(&self) -> &[NodeFault] {
         &self.nodes
     }
 
-    /// How many replicas confirmed and how many must, if that is the cause.
+    /// The number of confirmations and the required number, if that is the cause.
     pub fn not_replicated(&self) -> Option<(u32, u32)> {
         self.nodes.iter().find_map(|node| match node.fault {
             Fault::NotReplicated { confirmed, wanted } => Some((confirmed, wanted)),
@@ -180,7 +180,7 @@ impl Unknown {
         })
     }
 
-    /// The mode that the place does not have, if that is the cause.
+    /// The unsupported mode, if that is the cause.
     pub fn unsupported_mode(&self) -> Option<Mode> {
         self.nodes.iter().find_map(|node| match node.fault {
             Fault::ModeUnsupported(mode) => Some(mode),
@@ -188,24 +188,23 @@ impl Unknown {
         })
     }
 
-    /// Whether trying again cannot help: no node can get better by itself.
+    /// Whether a retry does not help, because no node can recover by itself.
     pub fn is_permanent(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.is_permanent())
     }
 
-    /// Whether every node that failed answered that it takes no part. Then, whatever "unknown" says, nothing was carried out,
-    /// or a quorum is giving it back.
+    /// Whether every failed node answered that it refuses. Then nothing was executed, or a quorum releases it.
     pub fn is_refusal(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.is_refusal())
     }
 
-    /// Whether every node that failed answered before it changed anything: no part of the request is under way, and none was
-    /// carried out there.
+    /// Whether every failed node answered before it changed anything: no part of the request is in progress, and none was
+    /// executed there.
     pub fn changed_nothing(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.changed_nothing())
     }
 
-    /// Whether a node is in quarantine, so that it is worth waiting for the end of that.
+    /// Whether a node is in quarantine, so that the client may wait for its end.
     pub fn is_quarantine(&self) -> bool {
         self.nodes.iter().any(|node| node.fault == Fault::Quarantined)
     }

@@ -3,18 +3,18 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// A number that grows with every grant of a key: the part of a lock that a paused holder cannot break.
+/// A number that increases with every grant of a key, and so detects a holder that was paused.
 ///
-/// Send it along with every write to what the lock protects, and let the receiver refuse a token smaller than the
-/// greatest it has seen. Then a holder that slept through the end of its lease can do no harm.
+/// Send it with every write to the protected resource, and let the receiver reject a token smaller than the
+/// greatest it has seen. Then a holder that was paused beyond the end of its lease does no harm.
 ///
-/// It is a count of microseconds, from 1 to 2^53 - 1, so that Lua, JavaScript and a double hold it exactly. It is close to the time
-/// of the grant, but nothing may rest on that: only the order is promised.
+/// It is a number of microseconds, from 1 to 2^53 - 1, so that Lua, JavaScript and a double represent it exactly. It is
+/// close to the time of the grant, but do not rely on that: only the order is guaranteed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    /// The greatest integer that a double counts up to without a gap; as microseconds since 1970 it is in the year 2255.
+    /// The greatest exact integer of a double; as microseconds since 1970 it is in the year 2255.
     pub const MAX: u64 = (1 << 53) - 1;
 
     /// # Errors
@@ -41,7 +41,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// Always fits: a token is less than 2^53. Databases mostly have signed integers.
+/// Always fits: a token is less than 2^53. Most databases have signed integers.
 impl From<FencingToken> for i64 {
     fn from(token: FencingToken) -> Self {
         token.get().cast_signed()
@@ -66,7 +66,7 @@ impl TryFrom<i64> for FencingToken {
     type Error = Invalid;
 
     fn try_from(value: i64) -> Result<Self, Invalid> {
-        // What is negative is out of range in either form, and the message should show it as it was given.
+        // Negative numbers are out of range too, and the message shows them unchanged.
         u64::try_from(value).map_err(|_| out_of_range(value)).and_then(Self::new)
     }
 }

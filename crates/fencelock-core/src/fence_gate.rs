@@ -1,10 +1,10 @@
 use crate::FencingToken;
 use std::fmt;
 
-/// The receiver's side of a [`FencingToken`]: it refuses a token smaller than the greatest it has seen.
+/// Checks fencing tokens at the receiver: it rejects a token smaller than the greatest it has seen.
 ///
-/// Keep one for each key, beside what the lock protects, and ask it in the same step as the write: under the same
-/// mutex, in the same transaction. Equal tokens pass, for one hold may write many times.
+/// Keep one for each key, next to the protected data, and call it in the same step as the write: under the same
+/// mutex, in the same transaction. Equal tokens pass, because one hold may write many times.
 ///
 /// ```
 /// use fencelock_core::{FenceGate, FencingToken};
@@ -17,13 +17,13 @@ use std::fmt;
 /// assert_eq!(superseded.greatest, token(9));
 /// ```
 ///
-/// Where the receiver is a database, the gate is a column. In SQL every write under the lock says
+/// If the receiver is a database, the gate is a column. In SQL every protected write is
 ///
 /// ```sql
 /// UPDATE stock SET pieces = :pieces, fence = :token WHERE item = :item AND fence <= :token;
 /// ```
 ///
-/// and no row changed means refused. In Redis it is a script, with the token in `ARGV[1]`:
+/// and no changed row means that the write was rejected. In Redis it is a script, with the token in `ARGV[1]`:
 ///
 /// ```lua
 /// if tonumber(redis.call('HGET', KEYS[1], 'fence') or '0') > tonumber(ARGV[1]) then return 0 end
@@ -37,24 +37,24 @@ pub struct FenceGate {
     greatest: Option<FencingToken>,
 }
 
-/// The answer to a token that comes too late: a greater one was there before. Whoever brought it must stop, for somebody
-/// else is in charge by now.
+/// The result for a stale token: a greater one was used before. The writer must stop, because another holder
+/// has replaced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Superseded {
-    /// What was brought.
+    /// The stale token.
     pub token: FencingToken,
-    /// The greatest seen.
+    /// The greatest token seen.
     pub greatest: FencingToken,
 }
 
 impl FenceGate {
-    /// A gate that goes on where another has ended: `greatest` is what was stored with the data.
+    /// A gate that continues from a stored state: `greatest` is the token that was stored with the data.
     pub const fn resume(greatest: Option<FencingToken>) -> Self {
         Self { greatest }
     }
 
-    /// Lets a write pass, and remembers its token.
+    /// Accepts a write, and stores its token.
     ///
     /// # Errors
     /// [`Superseded`] if a greater token was seen; the gate has not changed.

@@ -1,29 +1,29 @@
 use crate::{Drift, Lease, Moment, TokenBlock, Ttl};
 use std::time::Duration;
 
-/// How far a token may lie beyond what the server's clock must say by now.
+/// How far a token may be ahead of the clock of the server.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// The last claim of a waiter that was answered with a place in line: what a hand-off message is held against.
+/// The last claim of a waiter that was answered with a position in the queue. Hand-off messages are compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlaceInLine {
-    /// Just before it was sent.
+    /// The time just before it was sent.
     pub sent: Moment,
     /// The greatest fencing token by then; 0 if none.
     pub last_fence: u64,
-    /// What the server's clock said, in microseconds since 1970; `None` where messages cannot be anybody else's.
+    /// The time of the server's clock, in microseconds since 1970; `None` if messages cannot be forged.
     pub server_micros: Option<u64>,
 }
 
 impl PlaceInLine {
-    /// The lease that a hand-off message gives a waiter that asked for `ttl`, if the message is to be believed.
+    /// The lease that a hand-off message gives to a waiter that requested `ttl`, if the message is valid.
     ///
-    /// A first token greater than the greatest at the last answered claim means that the key was handed over after that claim
-    /// was carried out, so after it was sent. Counting `claim_ttl` from there is therefore safe however late the
-    /// message is. A message that comes late in its claim TTL is left to a poll, and so is one without a claim TTL.
+    /// A first token greater than the greatest one at the last answered claim means that the key was handed over after that
+    /// claim was executed, and so after it was sent. Counting `claim_ttl` from there is therefore safe, however late the
+    /// message is. If the message is late, or has no claim TTL, the waiter polls instead.
     ///
-    /// Whoever may publish on the channel can forge a message, so it is believed no further than the server could have gone: the
-    /// lease is no longer than the waiter asked for, and the tokens are not beyond the server's time.
+    /// Any client that may publish on the channel can forge a message, so it is limited to what the server could have
+    /// granted: the lease is not longer than requested, and the tokens are not ahead of the server's time.
     pub fn believe(
         self,
         tokens: TokenBlock,
@@ -44,7 +44,7 @@ impl PlaceInLine {
         let passed = now.since(self.sent);
         let furthest = passed + drift.of(passed) + SLACK;
         let furthest = u64::try_from(furthest.as_micros()).unwrap_or(u64::MAX);
-        // A fence that is ahead of the time goes on from where it is.
+        // A fence ahead of the time continues from its value.
         tokens.last().get() <= server_micros.max(self.last_fence).saturating_add(furthest)
     }
 }
@@ -61,7 +61,7 @@ mod tests {
         PlaceInLine { sent: Moment::from_micros(SECOND), last_fence, server_micros: Some(NOW) }
     }
 
-    /// A message with this token and claim TTL, half a second after the claim was sent. How long the lease still is.
+    /// The remaining lease of a message with this token and claim TTL, half a second after the claim was sent.
     fn heard(place: PlaceInLine, token: u64, claim_ttl: u64) -> Option<u128> {
         let now = Moment::from_micros(SECOND + SECOND / 2);
         let (tokens, ttl) = (FencingToken::new(token).unwrap().into(), Ttl::new(Duration::from_secs(10)).unwrap());

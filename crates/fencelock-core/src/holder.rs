@@ -3,18 +3,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Proof of a hold: 128 random bits, written as 32 lowercase hexadecimal digits.
+/// The proof of a hold: 128 random bits, written as 32 lowercase hexadecimal digits.
 ///
-/// Whoever knows it may renew and release. It is fresh for every attempt, never reused: a late release of an earlier
+/// A client that knows it can renew and release. Every attempt uses a new one: a late release of an earlier
 /// attempt must not free a later one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId([u8; 16]);
 
 impl HolderId {
-    /// Length of the text form.
+    /// The length of the text form.
     pub const HEX_LEN: usize = 32;
 
-    /// The caller brings 128 bits from a cryptographic source.
+    /// The caller provides 128 bits from a cryptographic source.
     pub const fn from_bytes(random: [u8; 16]) -> Self {
         Self(random)
     }
@@ -56,24 +56,24 @@ impl FromStr for HolderId {
     }
 }
 
-/// Who stands behind a hold, for people to read: nothing is decided by it.
+/// The owner of a hold, for people: no decision depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     text: Arc<str>,
 }
 
 impl Owner {
-    /// Longest label in bytes; longer ones are refused rather than cut.
+    /// The maximum length of a label in bytes; longer ones are rejected, not truncated.
     pub const LABEL_MAX_BYTES: usize = 128;
 
     const HOST_MAX_BYTES: usize = 64;
-    /// More than the host, the process and the label take together.
+    /// The maximum length of host, process and label together.
     const MAX_BYTES: usize = 256;
 
-    /// `host` and `pid` say where; `label` says what for.
+    /// `host` and `pid` identify the process; `label` describes the purpose.
     ///
     /// # Errors
-    /// [`Invalid`] if the label is too long or has a control character.
+    /// [`Invalid`] if the label is too long or contains a control character.
     pub fn new(host: &str, pid: u32, label: Option<&str>) -> Result<Self, Invalid> {
         let host = plain(&host.replace(' ', "_"), Self::HOST_MAX_BYTES);
         let text = match label {
@@ -93,8 +93,8 @@ impl Owner {
         Ok(Self { text: text.into() })
     }
 
-    /// Takes the text as another process wrote it: at most 256 bytes of it, with `_` for what would move a terminal's cursor
-    /// or turn its text around.
+    /// Accepts the text of another process: at most 256 bytes, with `_` for characters that move the cursor of a terminal
+    /// or change the direction of text.
     pub fn from_text(text: &str) -> Self {
         Self { text: plain(text, Self::MAX_BYTES).into() }
     }
@@ -117,22 +117,22 @@ impl Owner {
             .map_or(self.place(), |(host, _)| host)
     }
 
-    /// The process, if it is told.
+    /// The process id, if known.
     pub fn pid(&self) -> Option<u32> {
         self.place().rsplit_once(':').and_then(|(_, pid)| pid.parse().ok())
     }
 
-    /// What its owner said the hold is for.
+    /// The label.
     pub fn label(&self) -> Option<&str> {
         self.text.split_once(' ').map(|(_, label)| label)
     }
 }
 
-/// At most so many bytes, in whole characters.
+/// At most this many bytes, in whole characters.
 fn plain(text: &str, longest: usize) -> String {
     let mut out = String::with_capacity(text.len().min(longest));
     for c in text.chars().take(longest) {
-        // Marks that change the direction of writing can make a text look like another.
+        // Marks that change the text direction can make one text look like another.
         let moves =
             c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         let c = if moves { '_' } else { c };
@@ -154,26 +154,26 @@ impl fmt::Display for Owner {
     }
 }
 
-/// One attempt to hold a key: its proof and its owner.
+/// An attempt to hold a key: its holder id and its owner.
 ///
-/// Exhaustive: these two are the value on the wire, which does not change.
+/// Exhaustive: these two form the value on the server, which does not change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// The proof.
+    /// The holder id.
     pub id: HolderId,
-    /// For people.
+    /// The owner.
     pub owner: Owner,
 }
 
 impl Holder {
-    /// The value on the wire: the proof, a space, the owner.
+    /// The value on the server: the holder id, a space, the owner.
     ///
-    /// Other libraries compare the whole value byte for byte, which makes any distinct text safe beside theirs.
+    /// Other libraries compare the whole value byte by byte, so any different text is safe.
     pub fn wire(&self) -> String {
         format!("{} {}", self.id, self.owner.as_str())
     }
 
-    /// Reads a value from the wire; `None` if another program wrote it.
+    /// Parses a value from the server; `None` if another program wrote it.
     pub fn from_wire(value: &str) -> Option<Self> {
         let (id, owner) = value.split_at_checked(HolderId::HEX_LEN)?;
         let owner = owner.strip_prefix(' ')?;

@@ -2,13 +2,13 @@ use crate::{Expiry, FencingToken, HolderId, Mode, Occupant};
 use std::fmt;
 use std::time::Duration;
 
-/// Who has a key: at least one holder.
+/// The holders of a key: at least one.
 ///
-/// An exclusive lock has one, a shared lock or a semaphore may have many. A place may name some of many and count the others.
+/// An exclusive lock has one, a shared lock or a semaphore may have many. A backend may list some of many and count the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holders<H = Occupant> {
     first: H,
-    /// Rarely there, so it takes little room in the answers and errors that name holders.
+    /// Rarely used, so it is boxed to keep the answers and errors that contain holders small.
     others: Option<Box<Others<H>>>,
 }
 
@@ -24,14 +24,14 @@ impl<H> Holders<H> {
         Self { first: holder, others: None }
     }
 
-    /// The same and one more.
+    /// The same with one more holder.
     #[must_use]
     pub fn and(mut self, holder: H) -> Self {
         self.others_mut().named.push(holder);
         self
     }
 
-    /// The same and `more` holders that are only counted.
+    /// The same with `more` holders that are only counted.
     #[must_use]
     pub fn and_unnamed(mut self, more: u32) -> Self {
         if more > 0 {
@@ -45,7 +45,7 @@ impl<H> Holders<H> {
         self.others.get_or_insert_with(|| Box::new(Others { named: Vec::new(), unnamed: 0 }))
     }
 
-    /// The first that is named; of an exclusive lock, the only one.
+    /// The first listed holder; of an exclusive lock, the only one.
     pub const fn first(&self) -> &H {
         &self.first
     }
@@ -55,12 +55,12 @@ impl<H> Holders<H> {
         self.first
     }
 
-    /// Those that are named.
+    /// The listed holders.
     pub fn iter(&self) -> impl Iterator<Item = &H> {
         std::iter::once(&self.first).chain(self.others.iter().flat_map(|others| &others.named))
     }
 
-    /// How many there are, named or not.
+    /// The number of holders, listed or not.
     pub fn count(&self) -> u32 {
         u32::try_from(self.iter().count()).unwrap_or(u32::MAX).saturating_add(self.unnamed())
     }
@@ -69,7 +69,7 @@ impl<H> Holders<H> {
         self.others.as_ref().map_or(0, |others| others.unnamed)
     }
 
-    /// The same holders, each described otherwise.
+    /// The same holders, each mapped by a function.
     pub fn map<T>(self, describe: impl Fn(H) -> T) -> Holders<T> {
         let Self { first, others } = self;
         let others = others.map(|others| {
@@ -100,24 +100,24 @@ impl fmt::Display for Holders {
     }
 }
 
-/// One holder of a key, and what a place knows of its hold.
+/// A holder of a key, and the known facts about its hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct HolderInfo {
-    /// Who.
+    /// The holder.
     pub occupant: Occupant,
-    /// How it has the key.
+    /// The mode.
     pub mode: Mode,
-    /// When the hold ends by itself.
+    /// When the hold expires.
     pub expiry: Expiry,
-    /// The greatest fencing token that the hold may use, and mostly the only one; unknown for foreign holds.
+    /// The greatest fencing token of the hold, and usually the only one; unknown for foreign holds.
     pub fence: Option<FencingToken>,
-    /// How long it has lasted, where that is known.
+    /// The duration of the hold, if known.
     pub held_for: Option<Duration>,
 }
 
 impl HolderInfo {
-    /// An exclusive hold whose fence and age are unknown.
+    /// An exclusive hold with unknown fence and duration.
     pub const fn new(occupant: Occupant, expiry: Expiry) -> Self {
         Self { occupant, mode: Mode::Exclusive, expiry, fence: None, held_for: None }
     }
@@ -129,21 +129,21 @@ impl HolderInfo {
         self
     }
 
-    /// The same with its greatest fencing token, if that is known.
+    /// The same with its greatest fencing token, if known.
     #[must_use]
     pub const fn with_fence(mut self, fence: Option<FencingToken>) -> Self {
         self.fence = fence;
         self
     }
 
-    /// The same with how long it has lasted, if that is known.
+    /// The same with its duration, if known.
     #[must_use]
     pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
         self.held_for = held_for;
         self
     }
 
-    /// The proof, if it is one of ours.
+    /// The holder id, if it is a fencelock lock.
     pub fn holder_id(&self) -> Option<HolderId> {
         self.occupant.holder_id()
     }

@@ -3,19 +3,19 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Who has a key.
+/// The holder of a key.
 ///
-/// Exhaustive: what is not one of ours is foreign.
+/// Exhaustive: a value that is not a fencelock lock is foreign.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Occupant {
-    /// A holder of ours, with its owner.
+    /// A fencelock holder, with its owner.
     Holder(Holder),
-    /// Something that another program put there.
+    /// A value of another program.
     Foreign(Foreign),
 }
 
 impl Occupant {
-    /// Reads a value from the wire.
+    /// Parses a value from the server.
     pub fn from_wire(value: &str) -> Self {
         match Holder::from_wire(value) {
             Some(holder) => Self::Holder(holder),
@@ -23,7 +23,7 @@ impl Occupant {
         }
     }
 
-    /// The proof, if it is one of ours.
+    /// The holder id, if it is a fencelock lock.
     pub fn holder_id(&self) -> Option<HolderId> {
         match self {
             Self::Holder(holder) => Some(holder.id),
@@ -32,10 +32,10 @@ impl Occupant {
     }
 }
 
-/// What another program put under a key, as far as it is shown: type, length, and the first characters.
+/// The displayed part of a foreign value: type, length, and the first characters.
 ///
-/// The value of another library's lock is the proof by which that library releases it. So no more than its first 8 characters
-/// are kept, and at most half of it. Two of these are equal if the whole values are, as far as a digest can tell.
+/// The value of a lock of another library is the proof with which that library releases it. So at most its first 8 characters
+/// are stored, and at most half of it. Two are equal if the complete values have the same digest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Foreign {
     text: String,
@@ -53,7 +53,7 @@ impl Foreign {
         Self { text: format!("a string of {bytes} bytes, {shown:?}..."), is_string, digest: hasher.finish() }
     }
 
-    /// Something that is no lock of any library: a hash, a file that somebody has locked. The text says what, for people.
+    /// A value that is not a lock of a known library: a hash, or a file locked by another program. The text describes it.
     pub fn other(what: impl Into<String>) -> Self {
         Self { text: what.into(), is_string: false, digest: 0 }
     }
@@ -80,19 +80,19 @@ impl fmt::Display for Occupant {
     }
 }
 
-/// When a hold ends by itself.
+/// When a hold expires.
 ///
-/// Exhaustive: there is no third way.
+/// Exhaustive: there is no third case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expiry {
-    /// After this long, unless renewed.
+    /// After this time, unless renewed.
     In(Duration),
-    /// Never: the end of the holder's process frees it, or nothing does.
+    /// Never: it ends with the process of its holder, or only by a release.
     Never,
 }
 
 impl Expiry {
-    /// Whichever comes first.
+    /// The earlier one.
     #[must_use]
     pub fn earlier(self, other: Self) -> Self {
         match (self, other) {
@@ -101,7 +101,7 @@ impl Expiry {
         }
     }
 
-    /// The span, if there is one.
+    /// The time, if there is one.
     pub const fn span(self) -> Option<Duration> {
         match self {
             Self::In(span) => Some(span),
@@ -110,21 +110,21 @@ impl Expiry {
     }
 }
 
-/// What a backend knows of a held key.
+/// What a backend knows about a held key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Holding {
-    /// What is held.
+    /// The key.
     pub key: Key,
-    /// By whom, and how.
+    /// The holders and their modes.
     pub holders: Holders<HolderInfo>,
-    /// How many stand in line where the lock lives; 0 where there is no line. Tasks of one client that share leases are one
-    /// waiter there.
+    /// The number of waiters in the queue of the backend; 0 without a queue. Tasks of one client that share leases are one
+    /// waiter.
     pub waiters: u32,
 }
 
 impl Holding {
-    /// One holder, and nobody waits.
+    /// One holder without waiters.
     pub const fn new(key: Key, holder: HolderInfo) -> Self {
         Self { key, holders: Holders::one(holder), waiters: 0 }
     }
@@ -136,24 +136,24 @@ impl Holding {
         self
     }
 
-    /// The same with how many stand in line.
+    /// The same with a number of waiters.
     #[must_use]
     pub const fn with_waiters(mut self, waiters: u32) -> Self {
         self.waiters = waiters;
         self
     }
 
-    /// The first holder that is named; of an exclusive lock, the only one.
+    /// The first known holder; of an exclusive lock, the only one.
     pub const fn first(&self) -> &HolderInfo {
         self.holders.first()
     }
 
-    /// What is known of this occupant's hold, if it is named.
+    /// The known facts about the hold of this occupant, if listed.
     pub fn hold_of(&self, occupant: &Occupant) -> Option<&HolderInfo> {
         self.holders.iter().find(|hold| hold.occupant == *occupant)
     }
 
-    /// Whether this holder is named.
+    /// Whether this holder is listed.
     pub fn has(&self, holder: HolderId) -> bool {
         self.holders.iter().any(|hold| hold.holder_id() == Some(holder))
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_values_that_begin_alike_are_told_apart() {
+    fn foreign_values_that_begin_alike_are_distinguished() {
         assert_ne!(Foreign::string("5f3b12ab-1"), Foreign::string("5f3b12ab-2"));
         assert_eq!(Foreign::string("5f3b12ab-1"), Foreign::string("5f3b12ab-1"));
     }

@@ -1,10 +1,10 @@
 use crate::{Drift, Moment};
 use std::time::Duration;
 
-/// Until when a holder may believe that it holds.
+/// Until when a holder may assume that it holds a lock.
 ///
-/// It is made in two ways only, both from the moment just *before* the request was sent: the server's TTL begins later,
-/// when the request arrives, so it also ends later. Counting from the reply would add a round trip that nobody granted.
+/// It is created in two ways only, both from the time just *before* the request was sent: the TTL at the server starts later,
+/// when the request arrives, so it also ends later. Counting from the reply would add the time of the reply.
 ///
 /// Source: "Distributed Locks with Redis" in the Redis documentation (`MIN_VALIDITY`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ impl Lease {
         Self { until: sent + ttl.saturating_sub(drift.of(ttl)) }
     }
 
-    /// A hold that only its release or the end of its process ends.
+    /// A hold that ends only by its release or with its process.
     pub const fn endless() -> Self {
         Self { until: Moment::NEVER }
     }
@@ -28,20 +28,20 @@ impl Lease {
         self.until
     }
 
-    /// Whether the end has come.
+    /// Whether the lease has ended.
     pub fn lapsed(self, now: Moment) -> bool {
         now >= self.until
     }
 
-    /// Time left; zero once lapsed, [`Duration::MAX`] if it never ends.
+    /// The remaining time; zero after the end, [`Duration::MAX`] if it never ends.
     pub fn remaining(self, now: Moment) -> Duration {
         self.until.since(now)
     }
 
     /// The lease after a renewal that was sent at `sent` for `ttl` and answered at `now`.
     ///
-    /// `None` if this lease had lapsed by `now`: in between, somebody else may have held the key and let it go, so a
-    /// late "renewed" proves nothing about the whole interval. A renewal never shortens.
+    /// `None` if this lease had ended by `now`: in between, another client may have held the key and released it, so a
+    /// late confirmation proves nothing about the whole interval. A renewal never shortens a lease.
     #[must_use]
     pub fn renewed(self, sent: Moment, ttl: Duration, drift: Drift, now: Moment) -> Option<Self> {
         if self.lapsed(now) {

@@ -1,34 +1,34 @@
-//! The ground floor of fencelock: its words, its decisions, and the contract of a backend.
+//! The core of fencelock: its types, its decisions, and the contract of a backend.
 //!
-//! No decision here reads a clock, opens a socket or draws a random number: the time, the answers of servers and every random number
-//! come in as arguments. That is what lets one set of rules serve production, table tests, property tests and
-//! exhaustive models alike.
+//! This crate reads no clock, opens no socket and creates no random numbers: the time, the answers of servers and random
+//! numbers are arguments. So production, table tests, property tests and exhaustive models use the same rules.
 //!
-//! | word | meaning | where |
-//! |---|---|---|
-//! | key | what is locked, a name that all parties agree on | [`Key`] |
-//! | holder | one attempt to hold a key; fresh and random for every attempt | [`HolderId`], [`Holder`] |
-//! | owner | who stands behind a holder, for people to read | [`Owner`] |
-//! | ttl | how long a lease outlives a holder that stops renewing it | [`Ttl`] |
-//! | drift | how far two clocks may part while a lease runs | [`Drift`] |
+//! | term | meaning | type |
+//! | key | the name of a lock | [`Key`] |
+//! | holder | one attempt to hold a key; new and random for every attempt | [`HolderId`], [`Holder`] |
+//! | owner | the process of a holder, for people | [`Owner`] |
+//! | ttl | how long a lease outlasts a holder that stops renewing it | [`Ttl`] |
+//! | drift | how far two clocks may drift apart during a lease | [`Drift`] |
+//! | lease | until when its holder may assume that it holds the lock | [`Lease`] |
 //! | lease | until when its holder may believe that it holds | [`Lease`] |
-//! | fencing token | a number that grows with every grant of a key | [`FencingToken`] |
-//! | gate | the receiver's side of it | [`FenceGate`] |
-//! | claim | one holder's request for a key | [`Claim`] |
+//! | fencing token | a number that increases with every grant of a key | [`FencingToken`] |
+//! | gate | the check of tokens at the receiver | [`FenceGate`] |
+//! | claim | the request of one holder for a key | [`Claim`] |
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
-//! | holding | what a backend knows of a held key and its holders | [`Holding`], [`Holders`] |
-//! | scheme | how URLs name a kind of place | [`Scheme`] |
-//! | event | a hint from a backend to whoever waits or holds | [`Event`] |
-//! | fault | why a backend could not tell | [`Unknown`] |
-//! | round | one attempt to get a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
+//! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`] |
+//! | scheme | the form of the URLs of a backend | [`Scheme`] |
+//! | event | a hint from a backend to waiters and holders | [`Event`] |
+//! | fault | why the state is unknown | [`Unknown`] |
+//! | round | one attempt to acquire a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
 //!
-//! Types that describe something to people or may learn to say more are `#[non_exhaustive]`, and are made with `new` or
-//! `default`. The answers to a claim, a renewal and a release and the decisions of a quorum are not: each of them must be
-//! acted upon, so whoever matches on them wants the compiler to show a new one.
+//! Types that may get more fields or variants are `#[non_exhaustive]`, and are created with `new` or
+//! `default`. The answers to a claim, a renewal and a release and the decisions of a quorum are not: the caller must
+//! handle each of them, so a new one must break the build.
 //!
-//! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent; what is read is checked as
-//! by their constructors. The feature `clock` adds `BootClock`, the one implementation of [`Clock`] that reads a clock. All
-//! places share it, and nothing else in this crate uses it.
+//! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be serialized; deserialization checks them like
+//! their constructors.
+//! The feature `clock` adds `BootClock`, the only implementation of [`Clock`] that reads a clock. All backends share it, and
+//! nothing else in this crate uses it.
 //!
 //! ```
 //! use fencelock_core::{Drift, Lease, Moment, Ttl};

@@ -1,24 +1,24 @@
 use crate::Invalid;
 use std::fmt;
 
-/// How a claim wants a key.
+/// The mode of a claim.
 ///
-/// A place says in [`Capabilities::modes`](crate::Capabilities::modes) which modes it has. It refuses a claim in another mode with
+/// [`Capabilities::modes`](crate::Capabilities::modes) lists the modes of a backend. It refuses a claim in another mode with
 /// [`Fault::ModeUnsupported`](crate::Fault::ModeUnsupported).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// One holder, and nobody beside it. Every place has this mode.
+    /// One holder. Every backend supports this mode.
     #[default]
     Exclusive,
-    /// Any number of holders that all asked for this mode.
+    /// Any number of holders with this mode.
     Shared,
-    /// A semaphore: holders take `weight` of `limit` permits each. Made by [`Mode::permits`].
+    /// A semaphore: each holder acquires `weight` of `limit` permits. Created by [`Mode::permits`].
     #[non_exhaustive]
     Permits {
-        /// How many permits this claim takes: 1 to `limit`.
+        /// The number of permits of this claim: 1 to `limit`.
         weight: u32,
-        /// How many permits there are: 1 to [`Mode::MOST_PERMITS`].
+        /// The total number of permits: 1 to [`Mode::MOST_PERMITS`].
         limit: u32,
     },
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The modes that a place has besides [`Mode::Exclusive`], which every place has.
+/// The modes that a backend supports in addition to [`Mode::Exclusive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Modes {

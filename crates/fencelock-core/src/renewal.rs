@@ -2,19 +2,19 @@ use crate::{Drift, Holders, Lease, Moment, Ttl, jitter};
 use std::fmt;
 use std::time::Duration;
 
-/// Why a hold ended that nobody released.
+/// Why a hold ended without a release.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease ran out before a renewal was confirmed: servers out of reach, or this process was paused.
+    /// The lease ended before a renewal was confirmed: the servers were unreachable, or this process was paused.
     Expired,
-    /// The key is gone though its time had not come: somebody deleted it, or the server forgot.
+    /// The key disappeared before its expiry: it was deleted, or the server lost its data.
     Deleted,
-    /// Somebody else has the key.
+    /// Another client holds the key.
     TakenBy(Holders),
     /// The longest hold that its owner allowed is over.
     MaxHold,
-    /// This process is a fork of the one that holds it. Whether that one still does cannot be told from here.
+    /// This process is a forked child of the holder. Whether the parent still holds the lock is unknown.
     Forked,
 }
 
@@ -30,26 +30,26 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// What a lease needs now.
+/// The next step for a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing before this moment.
+    /// Nothing before this time.
     At(Moment),
-    /// A renewal, at once.
+    /// A renewal, immediately.
     Renew,
-    /// It is over, for the lease ran out.
+    /// The hold is over, because the lease has ended.
     Lapsed,
-    /// It is over, for the longest hold is reached.
+    /// The hold is over, because the longest hold has been reached.
     MaxHold,
 }
 
-/// The brain of the watchdog for one lease: when to renew, and when it is lost.
+/// Decides for one lease when to renew, and when it is lost.
 ///
 /// A lease is renewed after a third of its TTL. A renewal that fails, or is not answered within [`RenewalPlan::answer_limit`],
-/// is tried again soon, for as long as the lease would have run, and not a moment longer.
+/// is repeated soon, until the lease would have ended.
 ///
-/// An outage of two fifths of the TTL, less 3 ms, costs nothing whenever it begins. The worst one begins just before a
-/// renewal, when a third is gone already, and ends just after another was sent, whose answer is waited for in vain.
+/// An outage of two fifths of the TTL, minus 3 ms, loses no lease, whenever it starts. The worst one starts just before a
+/// renewal, after a third of the TTL, and ends just after another was sent, whose reply is lost.
 #[derive(Debug, Clone, Hash)]
 pub struct RenewalPlan {
     lease: Lease,
@@ -57,45 +57,45 @@ pub struct RenewalPlan {
     drift: Drift,
     next: Moment,
     ends: Moment,
-    /// It has been renewed before, so the next renewal need not wait for its very moment.
+    /// The lease has been renewed before, so the next renewal may be sent together with others.
     seasoned: bool,
 }
 
 impl RenewalPlan {
-    /// `first` is the first renewal; a lease from a hand-off has only its claim TTL and needs one soon.
+    /// `first` is the time of the first renewal; a lease from a hand-off has only its claim TTL and needs one soon.
     /// At `ends` the hold is over even if it could be renewed.
     pub fn new(lease: Lease, ttl: Ttl, drift: Drift, first: Moment, ends: Moment) -> Self {
         Self { lease, ttl, drift, next: first, ends, seasoned: false }
     }
 
-    /// How long the answer to a renewal is waited for. A server that takes longer cannot keep a lease of this TTL.
+    /// The timeout of a renewal. A server that takes longer cannot keep a lease with this TTL.
     pub fn answer_limit(ttl: Duration) -> Duration {
         ttl / 5
     }
 
-    /// Until when the holder may believe: the lease, or the longest hold if that comes first.
+    /// Until when the holder may assume the hold: the end of the lease, or of the longest hold if that comes first.
     pub fn until(&self) -> Moment {
         self.lease.until().min(self.ends)
     }
 
-    /// How much longer the holder may believe in its lease, as a server counts it whose clock runs fast within the drift: no
-    /// renewal may make the lease shorter than that.
+    /// The remaining lease that the holder may assume, as counted by a server whose clock is fast within the drift: no
+    /// renewal may shorten the lease below that.
     pub fn told(&self, now: Moment) -> Duration {
         let rest = self.lease.remaining(now);
         rest.saturating_add(self.drift.of(rest))
     }
 
-    /// How long the lease runs on from `now` if no renewal succeeds, whatever the longest hold.
+    /// The remaining lease at `now` if no renewal succeeds, without the limit of the longest hold.
     pub fn rest(&self, now: Moment) -> Duration {
         self.lease.remaining(now)
     }
 
-    /// The lease goes on under somebody else, whose hold is over at `ends`. Says whether that is another end than before.
+    /// The lease passes to another task, whose longest hold ends at `ends`. Returns whether that changes the end.
     pub fn hand_on(&mut self, ends: Moment) -> bool {
         std::mem::replace(&mut self.ends, ends) != ends
     }
 
-    /// What to do at `now`.
+    /// The next step at `now`.
     pub fn due(&self, now: Moment) -> Due {
         if now >= self.ends {
             Due::MaxHold
@@ -108,8 +108,8 @@ impl RenewalPlan {
         }
     }
 
-    /// As [`RenewalPlan::due`], for one who is about to renew other leases: a renewal that would be due within `ahead` comes
-    /// along, but no earlier than a thirtieth of the TTL before its time. The first one never does: most holds are over
+    /// Like [`RenewalPlan::due`], together with renewals of other leases: a renewal that is due within `ahead` is sent
+    /// early, but at most by a thirtieth of the TTL. The first renewal is never sent early: most holds end
     /// before it.
     pub fn due_with_others(&self, now: Moment, ahead: Duration) -> Due {
         match self.due(now) {
@@ -118,7 +118,7 @@ impl RenewalPlan {
         }
     }
 
-    /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had lapsed by then: it stays lost.
+    /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had ended by then: it stays lost.
     pub fn renewed(&mut self, sent: Moment, now: Moment, dice: u64) -> Result<(), LossReason> {
         self.lease = self.lease.renewed(sent, self.ttl.get(), self.drift, now).ok_or(LossReason::Expired)?;
         self.next = sent + jitter(self.ttl.get() / 3, dice);
@@ -126,15 +126,15 @@ impl RenewalPlan {
         Ok(())
     }
 
-    /// A renewal failed with "could not tell": try again soon.
+    /// A renewal failed with an unknown result: it is repeated soon.
     pub fn failed(&mut self, now: Moment, dice: u64) {
-        // A sixtieth of the TTL gives some forty tries in the two thirds that are left, and 1 s bounds the wait after
-        // an outage that has ended. Timers are no finer than 1 ms.
+        // A sixtieth of the TTL allows some forty attempts in the remaining two thirds, and 1 s bounds the wait after
+        // the end of an outage. Timers have a resolution of 1 ms.
         let pause = (self.ttl.get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
         self.next = now + jitter(pause, dice);
     }
 
-    /// A hint says that something happened to the key: look at once.
+    /// An event reports a change of the key: renew immediately.
     pub fn hurry(&mut self, now: Moment) {
         self.next = self.next.min(now);
     }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_handed_on_has_the_longest_hold_of_whoever_gets_it() {
+    fn a_lease_that_is_handed_on_has_the_longest_hold_of_its_new_task() {
         let mut plan = plan();
         assert!(plan.hand_on(at(500)));
         assert_eq!((plan.until(), plan.rest(at(0))), (at(500), Duration::from_millis(2968)));
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(plan.due(at(5)), Due::Renew);
     }
 
-    /// The least that was left of a lease when a renewal was confirmed, if the place is away from `begin` on for `length`.
-    /// The first `quick` renewals in that time fail at once, the others by their limit. `None` if the lease was lost.
+    /// The minimum remaining lease when a renewal was confirmed, if the backend is unavailable from `begin` for `length`.
+    /// The first `quick` renewals in that time fail immediately, the others by their timeout. `None` if the lease was lost.
     fn least_left(ttl: Duration, begin: Duration, length: Duration, quick: u32, dice: u64) -> Option<Duration> {
         let (start, drift) = (at(1), Drift::default());
         let first = start + jitter(ttl / 3, dice);
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Over outages that begin at any time within a lease and its renewal, and fail in many ways.
+    /// Tries outages that start at any time within a lease and its renewal, and fail in many ways.
     fn worst(ttl: Duration, length: Duration) -> Option<Duration> {
         let phases = (0..=60).map(|part| ttl / 90 * part).chain([ttl / 3, ttl / 3 * 2]);
         let ways = (0..50).flat_map(|quick| [0, 1 << 40, u64::MAX / 2].map(|dice| (quick, dice)));
@@ -277,7 +277,7 @@ mod tests {
             let ttl = Duration::from_millis(ms);
             let length = (ttl * 2 / 5).saturating_sub(margin);
             assert!(worst(ttl, length).is_some(), "{ttl:?}");
-            // Half of it is too much at least for short leases, so this can fail.
+            // Half of the TTL is too long at least for short leases, so this can fail.
             assert!(ms > 1000 || worst(ttl, ttl / 2).is_none(), "{ttl:?}");
         }
     }

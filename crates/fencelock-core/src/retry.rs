@@ -1,38 +1,38 @@
 use crate::Expiry;
 use std::time::Duration;
 
-/// `span` less up to a tenth, chosen by `dice`: neighbours that began together should not knock together for ever.
+/// `span` minus up to a tenth, chosen by `dice`: the jitter separates waiters that started together.
 pub fn jitter(span: Duration, dice: u64) -> Duration {
     let tenth = u64::try_from(span.as_micros() / 10).unwrap_or(u64::MAX);
     let less = if tenth == 0 { 0 } else { dice % (tenth + 1) };
     span.saturating_sub(Duration::from_micros(less))
 }
 
-/// When a waiter asks again if nobody wakes it.
+/// The pauses between the polls of a waiter that is not woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPlan {
-    /// The first pause where nobody is told of a release; each further one is half as long again.
+    /// The first pause without wake-ups; each further one is half as long again.
     pub first: Duration,
     /// The longest pause.
     pub longest: Duration,
 }
 
 impl RetryPlan {
-    /// Where a wake-up comes with the release: asking is only a heartbeat and a net below lost messages.
+    /// With wake-ups: polls only keep the waiter alive and replace lost messages.
     pub const WOKEN: Self = Self { first: Duration::from_secs(1), longest: Duration::from_secs(1) };
-    /// Where nobody tells: quick at first, then four times a second at least.
+    /// Without wake-ups: fast at first, then at least four times a second.
     pub const BLIND: Self = Self { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
 
-    /// Always the same pause, less the jitter.
+    /// A constant pause, minus the jitter.
     pub const fn every(pause: Duration) -> Self {
         Self { first: pause, longest: pause }
     }
 
-    /// The pause before asking again for the `asked`-th time (from 0), when the holder's lease ends after `expiry`.
+    /// The pause before the `asked`-th poll (from 0), when the lease of the holder ends after `expiry`.
     ///
-    /// A lease about to end is worth waiting for exactly; 1 ms more lets the server see it end too. A holder without
-    /// an end of its own says nothing about when to come back.
+    /// The waiter polls right after the end of the lease; 1 ms more lets the server expire it too. A holder without
+    /// an expiry gives no such time.
     pub fn pause(self, asked: u32, expiry: Expiry, dice: u64) -> Duration {
         let mut pause = self.first;
         for _ in 0..asked.min(64) {

@@ -1,5 +1,5 @@
-//! The text and number forms of keys, holders and tokens for `serde`. What is read passes through the same checks as what is
-//! made by hand.
+//! The text and number forms of keys, holders and tokens for `serde`. Deserialized values pass the same checks as
+//! constructed ones.
 
 use crate::{FencingToken, HolderId, Key};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
@@ -8,49 +8,49 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// As its name.
+/// Serialized as its name.
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
 }
 
-/// From its name, checked as by [`Key::new`].
+/// Deserialized from its name, checked like [`Key::new`].
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text { expected: "a lock's key", parsed: PhantomData })
     }
 }
 
-/// As 32 hexadecimal digits. It is a proof: whoever reads it may renew and release.
+/// Serialized as 32 hexadecimal digits. It is a proof: a reader can renew and release.
 impl Serialize for HolderId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// From 32 lowercase hexadecimal digits.
+/// Deserialized from 32 lowercase hexadecimal digits.
 impl<'de> Deserialize<'de> for HolderId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text { expected: "32 lowercase hexadecimal digits", parsed: PhantomData })
     }
 }
 
-/// As a number, which JavaScript and any double hold exactly.
+/// Serialized as a number, which JavaScript and any double represent exactly.
 impl Serialize for FencingToken {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(self.get())
     }
 }
 
-/// From a number, checked as by [`FencingToken::new`].
+/// Deserialized from a number, checked like [`FencingToken::new`].
 impl<'de> Deserialize<'de> for FencingToken {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_u64(Number)
     }
 }
 
-/// Reads a text with the rules of `T`.
+/// Parses a text with the rules of `T`.
 struct Text<T> {
     expected: &'static str,
     parsed: PhantomData<T>,

@@ -94,7 +94,7 @@ async fn refusal(url: &str) -> Unknown {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_nobody_has_used_grants_nothing_before_its_quarantine_is_over() {
+async fn a_server_that_is_new_grants_nothing_before_its_quarantine_is_over() {
     let Some(servers) = servers(1) else { return };
     let begun = Instant::now();
     // The shortest quarantine there is, whatever the longest TTL.
@@ -110,7 +110,7 @@ async fn a_server_that_nobody_has_used_grants_nothing_before_its_quarantine_is_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_restarted_empty_is_noticed_by_whoever_was_connected() {
+async fn a_server_that_was_restarted_empty_is_noticed_by_connected_clients() {
     let Some(mut servers) = servers(1) else { return };
     init(&alone(&servers[0]), true).await.unwrap();
     let redis = connect(&alone(&servers[0])).await.unwrap();
@@ -239,7 +239,7 @@ async fn a_marker_of_another_set_is_left_alone_also_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_look_at_the_server_is_told_what_to_allow() {
+async fn a_user_without_permissions_learns_which_ones_to_add() {
     if servers(1).is_none() {
         return;
     }
@@ -284,7 +284,7 @@ async fn a_lease_longer_than_a_server_is_kept_out_is_neither_claimed_nor_renewed
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn init_again_changes_nothing_and_forgets_no_forgetting() {
+async fn init_again_changes_nothing_and_keeps_the_quarantine() {
     let Some(servers) = servers(3) else { return };
     let short = redlock(&servers, "max_ttl=1000");
     let first = init(&short, false).await.unwrap();
@@ -341,7 +341,7 @@ async fn story(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_forgot_its_vote_lets_nobody_else_in() {
+async fn a_node_that_lost_its_vote_admits_no_second_holder() {
     let Some(mut servers) = servers(3) else { return };
     let url = redlock(&servers, "");
     init(&url, true).await.unwrap();

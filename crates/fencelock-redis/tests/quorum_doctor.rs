@@ -59,7 +59,7 @@ async fn a_server_whose_clock_is_off_is_named_with_the_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_server_is_told_from_those_that_answer() {
+async fn a_frozen_server_is_distinguished_from_those_that_answer() {
     let Some(first) = redis_or_skip() else { return };
     let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
     servers[2].freeze();

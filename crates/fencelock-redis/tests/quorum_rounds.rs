@@ -184,7 +184,7 @@ async fn a_release_waits_for_the_claim_that_it_would_overtake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_two_nodes_answer_late_is_told_all_the_same() {
+async fn a_release_that_two_nodes_answer_late_is_still_reported() {
     let scene = Scene::new(3);
     let claim = claim("k", TEN_SECONDS);
     scene.grants(&claim).await;
@@ -201,7 +201,7 @@ async fn renew(scene: &Scene, claim: &fencelock_core::Claim) -> Result<Renew, fe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_with_one_node_away_keeps_the_lock_and_with_two_cannot_tell() {
+async fn a_renewal_with_one_node_unavailable_keeps_the_lock_and_with_two_cannot_tell() {
     let scene = Scene::new(3);
     let claim = claim("k", TEN_SECONDS);
     scene.grants(&claim).await;
@@ -234,7 +234,7 @@ async fn a_batch_of_renewals_goes_to_each_node_once_and_waits_for_none_that_hang
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_batch_with_a_hold_that_cannot_be_told_is_answered_while_the_leases_run() {
+async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_run() {
     let scene = Scene::new(3);
     let ttl = Duration::from_secs(1);
     let claims: Vec<_> = (0..1000).map(|n| claim(&format!("k{n}"), ttl)).collect();
@@ -288,7 +288,7 @@ impl Listener for Ear {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_when_the_nodes_are_free() {
+async fn waiters_are_notified_when_the_nodes_are_free() {
     let scene = Scene::new(3);
     let ear = Arc::new(Ear::default());
     scene.quorum.listen(Arc::clone(&ear) as _);
@@ -307,7 +307,7 @@ async fn who_waits_is_told_when_the_nodes_are_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_free_wakes_nobody() {
+async fn a_node_that_is_free_sends_no_event() {
     let scene = Scene::new(3);
     let ear = Arc::new(Ear::default());
     scene.quorum.listen(Arc::clone(&ear) as _);

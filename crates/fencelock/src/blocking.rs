@@ -1,15 +1,14 @@
-//! The same locks without async: for scripts, threads, and programs that have no runtime.
+//! The blocking API: for scripts, threads, and programs without a runtime.
 //!
-//! A client here has a tokio runtime on a thread of its own, so leases are renewed while your threads compute. The names
-//! and the promises are those of the async types. What is awaited there blocks the calling thread here; nothing else of the
-//! process waits for it.
+//! A client has a tokio runtime on its own thread, so leases are renewed while your threads compute. The names
+//! and guarantees are those of the async types. Methods that are awaited there block the calling thread here.
 //!
 //! | async | here |
 //! |---|---|
 //! | `client.lock(key).await?` | `client.lock(key).acquire()?` |
 //! | `client.lock(key).run(async \|held\| ..).await` | `client.lock(key).run(\|held\| ..)` |
 //! | `guard.lost().await` | `guard.lost()`, or `guard.lost_within(span)` |
-//! | dropping a future gives it up | a call ends by itself: bound it with [`Lock::wait`] |
+//! | dropping a future cancels it | a call cannot be cancelled: limit it with [`Lock::wait`] |
 //!
 //! ```
 //! use fencelock::blocking::Client;
@@ -23,12 +22,12 @@
 //! # Ok::<(), fencelock::Error>(())
 //! ```
 //!
-//! Everything here may be used from any thread. It may be called inside an async runtime too, but blocks that runtime's
-//! thread: use the async types there.
+//! All types may be used from any thread. Calls in an async runtime block the thread of that runtime:
+//! use the async types there.
 //!
-//! When the last [`Client`], [`Lock`] and [`Guard`] of a client are gone its thread ends. The last one to go waits up to
-//! 250 ms for the releases of guards that were dropped before it, so a script that ends after its last guard does not leave
-//! the lock to its TTL. The end of the main thread waits likewise for a client that is never dropped.
+//! The thread ends when the last [`Client`], [`Lock`] and [`Guard`] of a client is dropped. That drop waits up to
+//! 250 ms for the releases of guards that were dropped before, so a script that exits after its last guard does not leave
+//! the lock to its TTL. The end of the main thread waits in the same way for a client that is never dropped.
 
 mod builder;
 mod guard;
@@ -46,21 +45,21 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Where locks come from: one place where they live, and a thread that looks after those held here.
+/// A client of one backend, with a thread that renews and releases its locks.
 ///
-/// It is cheap to clone, and clones share everything. The async twin is [`crate::Client`].
+/// Cloning is cheap, and clones share all state. The async type is [`crate::Client`].
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: crate::Client,
     engine: Arc<Engine>,
 }
 
-/// A runtime on a thread of its own.
+/// A runtime on its own thread.
 struct Engine {
-    /// Taken out when it is dropped.
+    /// `None` after the drop.
     runtime: Option<tokio::runtime::Runtime>,
     reaper: OnceLock<Arc<Reaper>>,
-    /// In a fork its thread is not there.
+    /// In a forked child, the thread does not exist.
     process: Process,
 }
 
@@ -75,14 +74,14 @@ impl Engine {
             .map_err(|error| Invalid::new(format!("the system gave no thread for the client: {error}")).into())
     }
 
-    /// Runs `work` on the engine's thread and blocks until it is done; `None` only if it panicked.
+    /// Runs `work` on the thread of the client and blocks until it is done; `None` only if it panicked.
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         if !self.process.is_current() {
             return None;
         }
         let (done, result) = std::sync::mpsc::sync_channel(1);
         self.runtime.as_ref()?.spawn(async move {
-            // Nobody takes the result only if the caller's thread is gone.
+            // The receiver is dropped only if the thread of the caller has ended.
             let _ = done.send(work.await);
         });
         result.recv().ok()
@@ -107,91 +106,92 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         if !self.process.is_current() {
-            // What it is made of is the parent's.
+            // The runtime belongs to the parent process.
             std::mem::forget(runtime);
             return;
         }
-        // A script that ends after its last guard should not leave the lock to its TTL.
+        // A script that exits after its last guard must not leave the lock to its TTL.
         if let Some(reaper) = self.reaper.take() {
             reaper.settle();
         }
-        // Waiting for it would panic inside an async runtime.
+        // Waiting would panic in an async runtime.
         runtime.shutdown_background();
     }
 }
 
 impl Client {
-    /// Connects to the place that `url` names, and starts the client's thread. The URLs are those of
+    /// Connects to the backend of `url`, and starts the thread of the client. The URLs are those of
     /// [`crate::Client::connect`]: `memory:`, `file:DIR`, `redis://HOST`, `redlock://HOST,HOST,HOST`, ...
     ///
     /// # Errors
-    /// [`Error::Config`] for a URL that cannot be used, credentials that are refused, servers that belong to another set,
-    /// and a system that gives no thread; [`Error::Unreachable`] if nobody answers there.
+    /// [`Error::Config`] for an invalid URL, rejected credentials, servers that belong to another set,
+    /// and if the thread cannot start; [`Error::Unreachable`] if the backend does not answer.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url)
     }
 
-    /// A client with other settings than the usual ones.
+    /// A builder for a client with other settings than the default.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Uses a backend that was made by hand, with the clock of production and the usual drift.
+    /// Uses an existing backend, with the production clock and the default drift.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system gives no thread.
+    /// [`Error::Config`] if the thread cannot start.
     pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
         Self::builder().backend(backend)
     }
 
-    /// Uses another clock, which must go like that of the backend, and another allowance for drift.
+    /// Uses another clock, which must be the clock of the backend, and another drift allowance.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system gives no thread.
+    /// [`Error::Config`] if the thread cannot start.
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
         Self::builder().clock(clock, drift).backend(backend)
     }
 
-    /// Starts a thread, and makes the client there: it lives on the runtime it was made on.
+    /// Starts a thread, and creates the client there, because a client belongs to its runtime.
     fn start(making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static) -> Result<Self, Error> {
         let engine = Arc::new(Engine::start()?);
         let inner = engine.get(making)?;
-        // A client that is never dropped is left to the end of the program.
+        // A client that is never dropped is closed at the end of the program.
         engine.reaper.get_or_init(|| inner.reaper()).watch_exit();
         Ok(Self { inner, engine })
     }
 
-    /// Describes a lock on `key`. Nothing is asked until it is acquired; an unusable key is reported then.
+    /// Returns a lock on `key` that is not acquired yet. No request is sent until it is acquired; an invalid key is
+    /// reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
     }
 
-    /// The place, without secrets, for messages.
+    /// The name of the backend for messages, without secrets.
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
-    /// What the place can and cannot do.
+    /// The capabilities of the backend.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives.
+    /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
     pub fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
         self.engine.get(async move { client.inspect(key).await })
     }
 
-    /// How many threads of this client stand in line for `key` now, here or at the server. Those that ask once, or at times
-    /// of their own ([`Lock::retry`]), do not.
+    /// The number of threads of this client that wait in the queue for `key`, locally or at the server. Threads that try once,
+    /// or poll ([`Lock::retry`]), do not.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
         self.inner.waiting(key)
     }
 
-    /// The keys held now, in no order.
+    /// Returns the held keys, in any order.
     ///
     /// # Errors
     /// [`Error::Unreachable`].
@@ -200,50 +200,51 @@ impl Client {
         self.engine.get(async move { client.list().await })
     }
 
-    /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
-    /// take up to a third of its TTL to hear of it; only the fencing token stops it in between. A hold that has ended or
-    /// changed hands meanwhile is no error: the [`Eviction`] says so, and nothing is touched.
+    /// Ends a hold that was inspected, if it has not changed. Its holder is notified of the loss, which may
+    /// take up to a third of its TTL; until then, only the fencing token stops it. It is not an error if the hold has ended
+    /// or the holder has changed: the [`Eviction`] reports it, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::Unreachable`]: it may or may not have been ended, and calling it again is harmless.
+    /// [`Error::Unreachable`]: the hold may or may not be ended, and calling it again is harmless.
     pub fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
         let (client, seen) = (self.inner.clone(), seen.clone());
         self.engine.get(async move { client.evict(&seen).await })
     }
 
-    /// Releases by proof, for whoever took the proof out of a guard with [`Guard::into_holder`].
+    /// Releases a hold with the holder id that [`Guard::into_holder`] returned.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unusable key; [`Error::Unreachable`]: it may or may not have been released, and calling it
+    /// [`Error::Config`] for an invalid key; [`Error::Unreachable`]: the hold may or may not be released, and calling it
     /// again is harmless.
     pub fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
         self.engine.get(async move { client.release(key, holder).await })
     }
 
-    /// Renews by proof, once, for `ttl`, 10 ms to 24 h, and says how long the lease certainly runs from now on.
-    /// [`Duration::MAX`] where holds do not end by themselves.
+    /// Renews a hold once with its holder id for `ttl`, 10 ms to 24 h, and returns the remaining validity of the lease.
+    /// [`Duration::MAX`] if holds do not expire.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
-    /// [`Error::NotReplicated`]; [`Error::Unreachable`]: it may or may not have been renewed, and calling it again is
+    /// [`Error::Lost`] if the holder does not hold the key, [`Error::Config`] for an invalid key or TTL,
+    /// [`Error::NotReplicated`]; [`Error::Unreachable`]: the hold may or may not be renewed, and calling it again is
     /// harmless.
     pub fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
         self.engine.get(async move { client.renew(key, holder, ttl).await })
     }
 
-    /// Looks at everything that the promises of this place rest on: one [`Finding`] for each, also if it does not answer.
+    /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
+    /// unavailable.
     pub fn diagnose(&self) -> Vec<Finding> {
         let client = self.inner.clone();
         self.engine.run(async move { client.diagnose().await }).unwrap_or_default()
     }
 
-    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
-    /// every guard is released and every release confirmed, for at most `within`.
+    /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,
+    /// every guard is released and every release is confirmed, for at most `within`.
     ///
     /// # Errors
-    /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
+    /// [`Error::Closed`] with the remaining holds and releases if the time is over. The remaining holds stay with their guards.
     pub fn close(self, within: Duration) -> Result<(), Error> {
         let Self { inner, engine } = self;
         engine.get(async move { inner.close(within).await })

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 /// The settings of a client; see [`Client::builder`].
 ///
-/// All but the clock are about **sharing**: tasks of one client that want the same key stand in one line, and the lease
-/// goes from one to the next without the network, each with its own fencing token. It goes only between locks of the same
-/// TTL and label, and others that wait for the key get their turn after a bounded batch.
+/// All settings but the clock concern **sharing**: tasks of one client that wait for the same key form one queue, and the lease
+/// passes from one to the next without a request, each with its own fencing token. It passes only between locks with the same
+/// TTL and label, and other clients that wait for the key acquire it after a bounded batch.
 ///
 /// ```
 /// # async fn demo() -> Result<(), fencelock::Error> {
@@ -39,63 +39,64 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Whether tasks of this client share leases: yes, unless it is turned off. Then each task claims every lock for itself.
+    /// Whether tasks of this client share leases; on by default. If it is off, each task sends its own claims.
     pub fn sharing(mut self, sharing: bool) -> Self {
         self.sharing = sharing;
         self
     }
 
-    /// How long tasks of this client come first when somebody else is known to wait for the key: at most `grants` more
-    /// grants (at least one), and no grant after `span`. 64 and 10 ms unless set.
+    /// The limit of a batch of grants within this client while another client waits for the key: at most `grants` more
+    /// grants (at least one), and no grant after `span`. The default is 64 grants and 10 ms.
     ///
-    /// Whether somebody waits is asked when the sharing begins, and every few milliseconds. Where the place cannot tell (on
-    /// files and on a quorum), it is assumed: there the batch begins with each lease, and is 50 ms of any number of grants
-    /// unless set. Then the key is left free for a few milliseconds, and whoever asks first has it.
+    /// The client checks for other waiters when the sharing starts, and every few milliseconds. If the backend cannot
+    /// report them (files and quorums), it assumes that there are some: then the batch starts with each lease, and the
+    /// default is 50 ms and any number of grants. After that, the key stays free for a few milliseconds, and the first
+    /// claim acquires it.
     pub fn batch(mut self, grants: u32, span: Duration) -> Self {
         self.limits.batch = Some((grants, span));
         self
     }
 
-    /// For the sake of programs that only ask now and then, and so leave no trace where the lock lives: when tasks of this
-    /// client have passed the key on among themselves for `stretch`, and nobody is known to wait, it is left free for
-    /// `pause`. A second and 20 ms unless set; without a pause (zero) such programs may wait for ever.
+    /// For the benefit of programs that only poll, which a server cannot see: when tasks of this client
+    /// have passed the key among themselves for `stretch`, and no waiter is known, the key stays free for
+    /// `pause`. The default is 1 s and 20 ms; without a pause (zero) such programs may wait indefinitely.
     ///
-    /// One that asks every `pause` or more often has its turn within about `stretch`; one that asks less often, say every
-    /// `p`, after `stretch * p / pause` on average. It holds where this client is the only one that wants the key so much:
-    /// those who stand in line come before those who do not. On files and on a quorum [`Builder::batch`] takes its place.
+    /// A program that polls at least every `pause` acquires the key within about `stretch`; one that polls every
+    /// `p` acquires it after `stretch * p / pause` on average. This applies if no other client uses the key as much:
+    /// clients in the queue come before clients that poll. On files and on a quorum, [`Builder::batch`] applies instead.
     pub fn give_way(mut self, stretch: Duration, pause: Duration) -> Self {
         (self.limits.stretch, self.limits.pause) = (stretch, pause);
         self
     }
 
-    /// How long a lease that no task of this client wants any more is kept for the next one that does: not at all unless
-    /// set, 10 ms at most. It is given up at once when somebody else is seen to wait.
+    /// How long a lease without a waiting task is kept for the next task of this client; by default not at all,
+    /// at most 10 ms. The lease is released immediately if another client is known to wait.
     ///
-    /// A release is then confirmed before the server has heard of it. Others that do not line up find the key held.
+    /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
     pub fn linger(mut self, span: Duration) -> Self {
         self.limits.linger = span;
         self
     }
 
-    /// Another clock, and another bound for how far clocks may drift apart: tests drive time with the first; the second
-    /// belongs to machines whose clocks are off by more than a hundredth.
+    /// Sets the clock, and the bound for clock drift: a test controls the time with the former; the latter
+    /// is for machines whose clocks drift by more than one percent.
     pub fn clock(mut self, clock: Arc<dyn Clock>, drift: Drift) -> Self {
         (self.clock, self.drift) = (clock, drift);
         self
     }
 
-    /// Connects to the place that `url` names, as [`Client::connect`] does.
+    /// Connects to the backend of `url`, like [`Client::connect`].
     ///
     /// # Errors
-    /// As there, and [`Error::Config`] for settings out of range.
+    /// See [`Client::connect`], and [`Error::Config`] for settings out of range.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future leaves no connection behind.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         self.backend(crate::backends::connect(url).await?)
     }
 
-    /// Uses a backend that was made by hand.
+    /// Uses an existing backend.
     ///
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime, and for settings out of range.
@@ -106,42 +107,42 @@ impl Builder {
 }
 
 impl Client {
-    /// Connects to the place that `url` names.
+    /// Connects to the backend of `url`.
     ///
-    /// | URL | locks live in |
+    /// | URL | where the locks are |
     /// |---|---|
-    /// | `memory:` | this process: all its clients of `memory:` exclude each other |
-    /// | `memory:NAME` | this process, apart from all other names: the same name gives the same locks |
-    /// | `file:DIR` | files below `DIR`, for the processes of one machine |
-    /// | `redis://[user:password@]host[:port][/db]` | one Redis server; `rediss://` with TLS |
-    /// | `redlock://host[:port],host[:port],host[:port]` | a majority of independent Redis servers; `redlock+tls://` with TLS |
+    /// | `memory:` | in this process: all its clients of `memory:` exclude each other |
+    /// | `memory:NAME` | in this process, separate from other names: the same name refers to the same locks |
+    /// | `file:DIR` | in files below `DIR`, for the processes of one machine |
+    /// | `redis://[user:password@]host[:port][/db]` | on one Redis server; `rediss://` with TLS |
+    /// | `redlock://host[:port],host[:port],host[:port]` | on a majority of independent Redis servers; `redlock+tls://` with TLS |
     ///
-    /// Other crates add schemes of their own: [`register`](crate::register).
+    /// Other crates can add schemes: [`register`](crate::register).
     ///
-    /// A relative `DIR` is resolved against the working directory, and [`Client::name`] shows the result. Give an absolute one
-    /// to programs that must exclude each other: two that say `file:locks` in different directories have two places.
+    /// A relative `DIR` is resolved against the working directory, and [`Client::name`] shows the result. Use an absolute path
+    /// for programs that must exclude each other: `file:locks` in two working directories is two directories.
     ///
-    /// A test that wants locks of its own uses [`Client::with_backend`] with a [`Memory::new`](crate::backends::Memory::new).
+    /// A test that needs isolated locks uses [`Client::with_backend`] with a [`Memory::new`](crate::backends::Memory::new).
     ///
-    /// Servers of a `redlock://` that nobody has used yet grant nothing for a minute; [`backends::init`](crate::backends::init) puts them
-    /// into service at once.
+    /// New servers of a `redlock://` URL grant nothing for a minute; [`backends::init`](crate::backends::init) registers them so that they
+    /// grant immediately.
     ///
     /// # Errors
-    /// [`Error::Config`] for a URL that cannot be used, credentials that are refused, and servers that belong to another
-    /// set; [`Error::Unreachable`] if nobody answers there.
+    /// [`Error::Config`] for an invalid URL, rejected credentials, and servers that belong to another
+    /// set; [`Error::Unreachable`] if the backend does not answer.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future leaves no connection behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
 
-    /// A client with other settings than the usual ones.
+    /// A builder for a client with other settings than the default.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Uses a backend that was made by hand, with the clock of production and the usual drift.
+    /// Uses an existing backend, with the production clock and the default drift.
     ///
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime.
@@ -149,8 +150,8 @@ impl Client {
         Self::builder().backend(backend)
     }
 
-    /// Uses another clock, which must go like that of the backend, and another allowance for drift. For tests that
-    /// drive time, and for machines whose clocks are known to be worse or better than a hundredth.
+    /// Uses another clock, which must be the clock of the backend, and another drift allowance. For tests that
+    /// control the time, and for machines whose clocks are known to be worse or better than one percent.
     ///
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime.

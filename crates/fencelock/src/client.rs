@@ -10,9 +10,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where locks come from: one place where they live, and the two tasks that look after those held here.
+/// A client of one backend. It renews the locks that it holds, and releases them in the background when their guards are
+/// dropped.
 ///
-/// It is cheap to clone, and clones share everything. It lives on the tokio runtime it was made on; guards may be
+/// Cloning is cheap, and clones share all state. A client belongs to the tokio runtime on which it was created; guards may be
 /// used and dropped anywhere.
 #[derive(Clone)]
 pub struct Client {
@@ -26,7 +27,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Describes a lock on `key`. Nothing is asked until it is awaited; an unusable key is reported then.
+    /// Returns a lock on `key` that is not acquired yet. No request is sent until it is awaited; an invalid key is reported
+    /// then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.inner), key.as_ref())
     }
@@ -44,73 +46,73 @@ impl Client {
         Arc::clone(&self.inner.reaper)
     }
 
-    /// The place, without secrets, for messages.
+    /// The name of the backend for messages, without secrets.
     pub fn name(&self) -> String {
         self.inner.config.place.clone()
     }
 
-    /// What the place can and cannot do.
+    /// The capabilities of the backend.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.backend.capabilities()
     }
 
-    /// Who has `key`; `None` if it is free. The answer may be out of date when it arrives. It is the server's: it counts
-    /// those who wait there, and names the last token that a lease may use, where tasks of one client share it.
+    /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives. It is the view of
+    /// the server: it counts the waiters there, and contains the last token of a lease that tasks of one client share.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
     ///
     /// # Cancel safety
-    /// It only looks.
+    /// This method is cancel safe: it only reads.
     pub async fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
         self.inner.check_process()?;
         let key = Key::new(key)?;
         self.inner.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
     }
 
-    /// How many tasks of this client stand in line for `key` now, here or at the server.
+    /// The number of tasks of this client that wait in the queue for `key`, locally or at the server.
     ///
-    /// Tasks that share leases are one waiter to the server, so [`Holding::waiters`] counts at most one of them. Those that ask
-    /// once, or at times of their own ([`Lock::retry`]), do not stand in line. Nobody waits for a key that cannot be used.
+    /// Tasks that share leases are a single waiter at the server, so [`Holding::waiters`] counts at most one of them. Tasks
+    /// that try once, or poll ([`Lock::retry`]), do not wait in the queue. The number is zero for an invalid key.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
         let cell = Key::new(key).ok().and_then(|key| self.inner.keys.get(&key));
         cell.map_or(0, |cell| cell.waiting())
     }
 
-    /// The keys held now, in no order.
+    /// Returns the held keys, in any order.
     ///
     /// # Errors
     /// [`Error::Unreachable`].
     ///
     /// # Cancel safety
-    /// It only looks.
+    /// This method is cancel safe: it only reads.
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
         self.inner.check_process()?;
         self.inner.backend.list().await.map_err(|cause| unreachable_once(None, cause))
     }
 
-    /// Ends the hold that was seen, if it is still that one, whoever has it. Its holder is told that it is lost, but may
-    /// take up to a third of its TTL to hear of it; only the fencing token stops it in between.
+    /// Ends a hold that was inspected, if it has not changed. Its holder is notified of the loss, which may
+    /// take up to a third of its TTL; until then, only the fencing token stops it.
     ///
-    /// A hold that has ended or changed hands meanwhile is no error: the [`Eviction`] says so, and nothing is touched.
+    /// It is not an error if the hold has ended or the holder has changed: the [`Eviction`] reports it, and nothing is changed.
     ///
     /// # Errors
     /// [`Error::Unreachable`].
     ///
     /// # Cancel safety
-    /// It may or may not have been ended; calling it again is harmless.
+    /// If the future is dropped, the hold may or may not be ended; calling it again is harmless.
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
         self.inner.check_process()?;
         self.inner.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
     }
 
-    /// Releases by proof, for whoever took the proof out of a guard with [`crate::Guard::into_holder`].
+    /// Releases a hold with the holder id that [`crate::Guard::into_holder`] returned.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unusable key, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
     ///
     /// # Cancel safety
-    /// It may or may not have been released; calling it again is harmless.
+    /// If the future is dropped, the hold may or may not be released; calling it again is harmless.
     pub async fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
         self.inner.check_process()?;
         let key = Key::new(key)?;
@@ -119,15 +121,15 @@ impl Client {
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
 
-    /// Renews by proof, once, and says how long the lease certainly runs from now on: `ttl`, less the time that the answer
-    /// took and what clocks may drift apart. [`Duration::MAX`] where holds do not end by themselves.
+    /// Renews a hold once with its holder id, and returns the remaining validity of the lease: `ttl`, minus the time of the
+    /// request and the drift allowance. [`Duration::MAX`] if holds do not expire.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the holder does not have the key, [`Error::Config`] for an unusable key or TTL,
+    /// [`Error::Lost`] if the holder does not hold the key, [`Error::Config`] for an invalid key or TTL,
     /// [`Error::NotReplicated`], [`Error::Unreachable`].
     ///
     /// # Cancel safety
-    /// It may or may not have been renewed; calling it again is harmless.
+    /// If the future is dropped, the hold may or may not be renewed; calling it again is harmless.
     pub async fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
         self.inner.check_process()?;
         let key = Key::new(key)?;
@@ -135,7 +137,7 @@ impl Client {
         self.inner.config.drift.check(ttl)?;
         ttl.within(self.capabilities().longest_ttl)?;
         let renewal = [Renewal::new(key.clone(), holder, ttl)];
-        // A lease counts from when it was asked for.
+        // A lease counts from the time of the request.
         let sent = self.inner.clock.now();
         let answer = self.inner.backend.renew(&renewal).await.pop();
         let reason = match answer {
@@ -155,26 +157,27 @@ impl Client {
         Err(Error::Lost { key, reason })
     }
 
-    /// Looks at everything that the promises of this place rest on: one [`Finding`] for each, also if it does not answer.
+    /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
+    /// unavailable.
     ///
     /// # Cancel safety
-    /// It only looks.
+    /// This method is cancel safe: it only reads.
     pub async fn diagnose(&self) -> Vec<Finding> {
         self.inner.backend.diagnose().await
     }
 
-    /// Refuses new claims on all clones, ends those that wait with [`Error::Closed`], and waits until those have ended,
-    /// every guard is released and every release confirmed, for at most `within`.
+    /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,
+    /// every guard is released and every release is confirmed, for at most `within`.
     ///
-    /// A claim that was given up before it was answered may still arrive. Its release is repeated once it cannot any more, a
-    /// second later; until then it counts as pending.
+    /// A cancelled claim may still arrive at the server. Its release is repeated a second later, when the claim can no longer
+    /// arrive; until then it counts as pending.
     ///
     /// # Errors
-    /// [`Error::Closed`] with what was left when the time was over. Holds that are left stay with their guards.
+    /// [`Error::Closed`] with the remaining holds and releases if the time is over. The remaining holds stay with their guards.
     /// [`Error::Config`] in a forked child.
     ///
     /// # Cancel safety
-    /// The client stays closed; the waiting is all that is given up.
+    /// If the future is dropped, the client stays closed, and only the waiting ends.
     pub async fn close(self, within: Duration) -> Result<(), Error> {
         self.inner.check_process()?;
         self.inner.close();

@@ -1,19 +1,19 @@
-//! The end of a client, and who is told of it.
+//! The end of a client, and the tasks that wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// Whether a client is closed, and what its closing waits for.
+/// Whether a client is closed, and what closing waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     begun: AtomicBool,
-    /// Guards that are being released by their owners.
+    /// Guards with a release in progress.
     releasing: AtomicUsize,
     changed: Notify,
 }
 
-/// A guard that is being released; dropped after whatever is left of that was given to the reaper.
+/// A guard with a release in progress; dropped after the remaining work was passed to the reaper.
 #[derive(Debug)]
 pub(crate) struct Releasing(Arc<Closing>);
 
@@ -33,21 +33,21 @@ impl Closing {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// There is one release more to wait for.
+    /// Registers a release to wait for.
     pub(crate) fn releasing(self: &Arc<Self>) -> Releasing {
         self.releasing.fetch_add(1, Ordering::SeqCst);
         Releasing(Arc::clone(self))
     }
 
-    /// A table that is empty in the end has become smaller. Called after its lock was held: whoever looked at it under that
-    /// lock before has begun the closing before, so that is seen here.
+    /// Notifies the waiting tasks that a table may be empty. It is called after its lock was held: a task that read the table
+    /// under that lock has started the closing before, which is visible here.
     pub(crate) fn emptied(&self) {
         if self.has_begun() {
             self.changed.notify_waiters();
         }
     }
 
-    /// Waits until nothing is being released, and the tables are empty.
+    /// Waits until no release is in progress, and the tables are empty.
     pub(crate) async fn ends(&self, empty: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();

@@ -3,89 +3,89 @@ use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Occupan
 use std::fmt;
 use std::time::Duration;
 
-/// Why there is no lock, or no longer one. Each meaning has a name of its own, and none stands for two.
+/// Why a lock was not acquired, or was lost. Each variant has exactly one meaning.
 ///
-/// `{}` shows the error alone, and its cause is its [`source`](std::error::Error::source), as reports of errors expect it.
+/// `{}` shows only the error, and [`source`](std::error::Error::source) returns its cause, as error reporters expect.
 /// `{:#}` shows both on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else had the key until the wait was over. Nothing is left behind.
+    /// Another client held the key until the maximum wait was over. No claim is left behind.
     #[non_exhaustive]
     Busy {
-        /// What was asked for.
+        /// The key.
         key: Key,
-        /// Who has it.
+        /// The holders.
         holders: Holders,
         /// When the first of these holds ends unless it is renewed.
         expires_in: Expiry,
-        /// How long this caller waited.
+        /// How long the caller waited.
         waited: Duration,
-        /// How often it asked.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The place where the lock lives did not answer: it could not be told whether the lock is free.
+    /// The backend did not answer, so it is unknown whether the lock is free.
     #[non_exhaustive]
     Unreachable {
-        /// What was asked for, if it was one key.
+        /// The key, if the request was about one key.
         key: Option<Key>,
         /// The last cause, node by node: the source of this error.
         cause: Unknown,
-        /// How long it was tried.
+        /// How long the client tried.
         waited: Duration,
-        /// How often.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The place has the lock, but too few of its replicas confirmed that they have it too: a fail-over could lose it, so it
-    /// does not count. A new lock was given back; a hold that was there before goes on until its old end.
+    /// The backend has granted the lock, but too few of its replicas have confirmed it: a failover could lose it, so it
+    /// does not count. A new lock was released; an existing hold continues until its previous end.
     #[non_exhaustive]
     NotReplicated {
-        /// What was asked for.
+        /// The key.
         key: Key,
-        /// How many replicas confirmed it in time.
+        /// The number of replicas that confirmed in time.
         confirmed: u32,
-        /// How many must.
+        /// The required number.
         wanted: u32,
-        /// Where, and in what time: the source of this error.
+        /// The node and the timeout: the source of this error.
         cause: Unknown,
     },
-    /// The hold is over although nobody here released it. Stop what it protected.
+    /// The hold has ended although it was not released here. Stop the protected work.
     #[non_exhaustive]
     Lost {
-        /// What was held.
+        /// The key.
         key: Key,
-        /// Why it is over.
+        /// The reason.
         reason: LossReason,
     },
-    /// Something that was given cannot be used; trying again changes nothing.
+    /// An argument is invalid; a retry does not help.
     Config(Invalid),
     /// The client was closed.
     #[non_exhaustive]
     Closed {
-        /// Holds that were not released when the time to close was over.
+        /// Holds that were not released in time.
         held: usize,
-        /// Releases that were not confirmed by then.
+        /// Releases that were not confirmed in time.
         pending: usize,
     },
 }
 
 impl Error {
-    /// A hold of `key` that is over: for programs that watch holds themselves and report as this library does.
+    /// The loss of a hold of `key`: for programs that watch holds themselves and report like this library.
     pub const fn lost(key: Key, reason: LossReason) -> Self {
         Self::Lost { key, reason }
     }
 
-    /// The answer of a backend that was asked by hand, once and not for one key.
+    /// The error of a backend that was called directly, once and not for a single key.
     pub const fn unreachable(cause: Unknown) -> Self {
         Self::Unreachable { key: None, cause, waited: Duration::ZERO, attempts: 1 }
     }
 
-    /// Whether somebody else had the key until the wait was over: [`Error::Busy`].
+    /// Whether another client held the key until the maximum wait was over: [`Error::Busy`].
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })
     }
 
-    /// Whether it could not be told who has the key: [`Error::Unreachable`].
+    /// Whether the holder of the key is unknown: [`Error::Unreachable`].
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
@@ -95,12 +95,12 @@ impl Error {
         matches!(self, Self::NotReplicated { .. })
     }
 
-    /// Whether a hold is over that nobody released: [`Error::Lost`].
+    /// Whether a hold ended without a release: [`Error::Lost`].
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether something that was given cannot be used, so that trying again changes nothing: [`Error::Config`].
+    /// Whether an argument is invalid, so that a retry does not help: [`Error::Config`].
     pub const fn is_config(&self) -> bool {
         matches!(self, Self::Config(_))
     }
@@ -110,7 +110,7 @@ impl Error {
         matches!(self, Self::Closed { .. })
     }
 
-    /// The key that was asked for, if the error is about one.
+    /// The key, if the error is about one.
     pub const fn key(&self) -> Option<&Key> {
         match self {
             Self::Busy { key, .. } | Self::NotReplicated { key, .. } | Self::Lost { key, .. } => Some(key),
@@ -152,7 +152,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // `Config` is its reason, so that has no other one.
+        // The text of `Config` is its reason, so it has no source.
         self.cause().map(|cause| cause as _)
     }
 }
@@ -163,7 +163,7 @@ impl From<Invalid> for Error {
     }
 }
 
-/// A place that refuses for good is a matter of configuration.
+/// A permanent refusal of a backend is a configuration error.
 impl From<ConnectError> for Error {
     fn from(error: ConnectError) -> Self {
         match error {
@@ -174,7 +174,7 @@ impl From<ConnectError> for Error {
     }
 }
 
-/// The words of [`Error::Unreachable`].
+/// The text of [`Error::Unreachable`].
 struct Unreached<'a> {
     key: Option<&'a Key>,
     cause: &'a Unknown,
@@ -198,7 +198,7 @@ impl fmt::Display for Unreached<'_> {
     }
 }
 
-/// The words of [`Error::Busy`].
+/// The text of [`Error::Busy`].
 struct Busy<'a> {
     key: &'a Key,
     holders: &'a Holders,
@@ -224,7 +224,7 @@ impl fmt::Display for Busy<'_> {
     }
 }
 
-/// Wrong credentials and another set of servers are matters of configuration; anything else may pass.
+/// Wrong credentials and another set of servers are configuration errors; other errors may be temporary.
 pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     if cause.is_permanent() {
         return Error::Config(Invalid::new(cause.to_string()));
@@ -232,7 +232,7 @@ pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, a
     Error::Unreachable { key: key.cloned(), cause, waited, attempts }
 }
 
-/// As [`unreachable`], for what must be replicated to count.
+/// Like [`unreachable`], for requests that replicas must confirm.
 pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     match cause.not_replicated() {
         Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
@@ -240,15 +240,15 @@ pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attemp
     }
 }
 
-/// A wait that is over.
+/// The error at the end of a wait.
 pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
-    // Before the first answer nothing is known about who has it; the deadline came first.
+    // Before the first reply, the holder is unknown.
     let unknown = || Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never);
     let Occupied { holders, expiry: expires_in, .. } = occupied.unwrap_or_else(unknown);
     Error::Busy { key: key.clone(), holders, expires_in, waited, attempts }
 }
 
-/// As [`unreachable`], for what is asked once.
+/// Like [`unreachable`], for a single attempt.
 pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
     unreachable(key, cause, Duration::ZERO, 1)
 }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(Error::unreachable(cause.clone()).to_string(), "the home of the locks cannot be reached");
     }
 
-    /// One of each. The match fails to compile when there is a new one.
+    /// One of each variant. The match fails to compile when a variant is added.
     fn all() -> Vec<Error> {
         let key = || Key::new("k").unwrap();
         let cause = |fault| Unknown::new("redis://cache:6379", fault, "in the words of the server");

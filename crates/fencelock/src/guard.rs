@@ -7,24 +7,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A held lock. It is renewed for as long as it lives, and given back when it goes.
+/// A held lock. It is renewed while the guard exists, and released when the guard is dropped.
 ///
-/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release, which the client's runtime
-/// then sends; it never blocks while that runtime lives.
+/// [`Guard::release`] waits for the confirmation of the server. Dropping the guard only queues the release, which the
+/// runtime of the client then sends; it does not block while that runtime exists.
 ///
-/// # When the program ends
-/// A guard that is dropped as `main` returns leaves no lock behind. Whatever was not released when the runtime of the client
-/// ends (it is dropped, `main` returns or panics) is sent over a new connection, and the end of the runtime waits until that
-/// is confirmed; so does the drop of a guard that outlives the runtime. A place that does not answer is waited for once, for
-/// 250 ms at most for each client. Where the system allows it (Linux with glibc does) the same is done when the main
-/// thread calls [`std::process::exit`], or lets go of its runtime with `shutdown_background`, if the client was made or the
-/// guard dropped on that thread. A process that is killed or aborted, or that exits from another thread, leaves the lock to
-/// its lease.
+/// # At the end of the program
+/// A guard that is dropped when `main` returns leaves no lock behind. When the runtime of the client ends (it is dropped,
+/// or `main` returns or panics), pending releases are sent over a new connection, and the end of the runtime waits for
+/// their confirmation; so does dropping a guard after the end of the runtime. An unavailable backend is waited for once,
+/// for at most 250 ms per client. If the system supports it (Linux with glibc does), the same happens when the main thread
+/// calls [`std::process::exit`], or ends its runtime with `shutdown_background`, if the client was created or the guard
+/// dropped on that thread. A process that is killed or aborted, or that exits from another thread, leaves the lock until
+/// its lease ends.
 ///
 /// # After a fork
 /// A child that is forked without `exec` has a copy of the guard and holds nothing: [`Guard::is_held`] is `false`, the loss is
-/// [`LossReason::Forked`], and neither a drop nor a release sends anything or waits for anybody. The client is of no use there;
-/// connect another one, and do not use or drop the parent's runtime.
+/// [`LossReason::Forked`], and neither a drop nor a release sends a request or waits. The client cannot be used there;
+/// connect another one, and do not use or drop the runtime of the parent.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     client: Arc<ClientInner>,
@@ -46,11 +46,11 @@ pub struct Held {
 /// Exhaustive: a release finds the lock held, or lost before. That it could not be told is an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
-    /// The lock was held until now, and is free or handed to the next in line.
+    /// The lock was held until now, and is free or handed over to the next waiter.
     Released,
-    /// The lock had been lost before. Nothing of another holder was touched.
+    /// The lock had been lost before. The lock of another holder was not changed.
     AlreadyLost {
-        /// How.
+        /// The reason.
         why: LossReason,
     },
 }
@@ -65,7 +65,7 @@ impl Released {
     }
 }
 
-/// A release is sent this often before it is left to the background.
+/// The number of attempts before the release continues in the background.
 const RELEASE_TRIES: u32 = 3;
 
 impl Guard {
@@ -74,71 +74,72 @@ impl Guard {
         Self { client, held, armed: true, releasing: None }
     }
 
-    /// Whether this is a copy in a child of the process that has the lock.
+    /// Whether this is a copy in a child of the process that holds the lock.
     pub(crate) fn is_forked(&self) -> bool {
         self.held.is_forked()
     }
 
-    /// What is locked.
+    /// The key of the lock.
     pub fn key(&self) -> &Key {
         self.held.key()
     }
 
-    /// The proof of this hold, which [`crate::Client::release`] and [`crate::Lock::resume`] take. Tasks of one client that
-    /// share a lease have the same, one after the other: it is of use outside of them only with [`Guard::into_holder`].
+    /// The holder id, which [`crate::Client::release`] and [`crate::Lock::resume`] require. Tasks of one client that
+    /// share a lease have the same id, so use it elsewhere only with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
         self.held.lease.holder
     }
 
-    /// The number to send with every write to what the lock protects; see [`FencingToken`].
+    /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
         self.held.fencing_token()
     }
 
-    /// How long the lock is certainly held from now on if no renewal succeeds; zero once it is lost, and
-    /// [`Duration::MAX`] where holds do not end by themselves.
+    /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
+    /// [`Duration::MAX`] if holds do not expire.
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Whether the lock is held. Once this has been `false` it stays so.
+    /// Whether the lock is held. After the first `false` it stays `false`.
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
-    /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work. It asks nobody.
+    /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the lock is not held any more.
+    /// [`Error::Lost`] if the lock is no longer held.
     pub fn check(&self) -> Result<(), Error> {
         self.held.check()
     }
 
-    /// Waits until the lock is lost, and says why. It is told no later than at the end of the lease, before a server
-    /// lets anybody else in; and at once when the server reports that the key was deleted or taken over.
+    /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server
+    /// grants the lock to another client; and immediately if the server reports that the key was deleted or taken.
     ///
     /// # Cancel safety
-    /// It only looks.
+    /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> LossReason {
         self.held.lost().await
     }
 
-    /// A view to pass on.
+    /// A view of the lock for other tasks.
     pub fn held(&self) -> Held {
         self.held.clone()
     }
 
-    /// Gives the lock back and waits for the server's word; or leaves the lease to the next task of this client, if one
-    /// waits that may have it. Then the answer is [`Released::Released`] without asking anybody.
+    /// Releases the lock and waits for the confirmation of the server; or passes the lease to the next waiting task of this
+    /// client, if it can share it. Then this returns [`Released::Released`] without a request.
     ///
-    /// A lock that was lost before is no error: the answer says so, and the key's present holder is not touched.
+    /// It is not an error if the lock was lost before: the result reports it, and the current holder of the key is not
+    /// affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server did not answer a few tries. The release then goes on in the background
-    /// until the lease would have ended, and [`crate::Client::release`] may be called with the holder's id.
+    /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
+    /// until the lease would have ended, and [`crate::Client::release`] may be called with the holder id.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
         if self.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
@@ -169,15 +170,15 @@ impl Guard {
                 Ok(answer) => {
                     self.armed = self.held.lease.may_have_strays();
                     return Ok(match before {
-                        // The server may still have had the key, for its clock runs a little longer.
+                        // The lease at the server ends a little later, because of the drift allowance.
                         Some(End::Lost(why)) => Released::AlreadyLost { why },
-                        // It was an earlier try that did it; only its reply got lost.
+                        // An earlier attempt succeeded, and its reply was lost.
                         Some(End::Released) | None if attempts > 1 => Released::Released,
                         Some(End::Released) | None => Released::from_answer(answer, LossReason::Deleted),
                     });
                 }
                 Err(cause) => match &before {
-                    // Whatever the server would say, it is over. The rest is done in the background.
+                    // The hold is over, whatever the server answers. The rest happens in the background.
                     Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
                     _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
                         return Err(unreachable(Some(self.key()), cause, client.clock.now().since(started), attempts));
@@ -188,9 +189,9 @@ impl Guard {
         }
     }
 
-    /// Stops looking after the hold, which goes on until its lease ends: whoever gets the id may
-    /// [`crate::Lock::resume`], [`crate::Client::renew`] or [`crate::Client::release`] it. Where holds do not end by themselves
-    /// it must, or the key stays taken: on files until this process ends.
+    /// Stops renewing the hold, which continues until its lease ends. With the returned id, [`crate::Lock::resume`],
+    /// [`crate::Client::renew`] or [`crate::Client::release`] can continue or end it. If holds do not expire, one of them
+    /// must, or the key stays held: on files until this process exits.
     pub fn into_holder(mut self) -> HolderId {
         self.armed = false;
         if self.is_forked() {
@@ -209,46 +210,46 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // A child made by fork has a copy of the guard, but the lock is its parent's.
+        // A forked child has a copy of the guard, but the lock belongs to its parent.
         if !self.armed || self.is_forked() {
             return;
         }
         let Left { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
         match leaving {
             Ok(_) => self.count_released(now),
-            // It was lost, or its release was given up: what is left of it is released in the background.
+            // The lock was lost, or its release failed: the rest is released in the background.
             Err(_) => self.client.reaper.take(self.held.lease.pending_release()),
         }
     }
 }
 
 impl Held {
-    /// Whether this is a copy in a child of the process that has the lock.
+    /// Whether this is a copy in a child of the process that holds the lock.
     pub(crate) fn is_forked(&self) -> bool {
         self.lease.is_forked()
     }
 
-    /// What is locked.
+    /// The key of the lock.
     pub fn key(&self) -> &Key {
         self.lease.key()
     }
 
-    /// As [`Guard::fencing_token`].
+    /// See [`Guard::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.tenure.fence
     }
 
-    /// As [`Guard::remaining`].
+    /// See [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.lease.remaining(self.tenure)
     }
 
-    /// As [`Guard::is_held`].
+    /// See [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
         self.lease.end_of(self.tenure).is_none()
     }
 
-    /// As [`Guard::check`]. A lock that was released here is no error, but [`Held::is_held`] is `false` then.
+    /// See [`Guard::check`]. It is not an error if the lock was released, but [`Held::is_held`] then returns `false`.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock was lost.
@@ -259,16 +260,16 @@ impl Held {
         }
     }
 
-    /// As [`Guard::lost`]. It never ends if the lock is released instead.
+    /// See [`Guard::lost`]. It never completes if the lock is released instead.
     ///
     /// # Cancel safety
-    /// It only looks.
+    /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> LossReason {
         self.lease.lost(self.tenure).await
     }
 }
 
-/// Without the holder's id, which is a proof.
+/// Omits the holder id, which is a proof of the hold.
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.held.write("Guard", f)

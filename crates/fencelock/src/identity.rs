@@ -1,8 +1,8 @@
 use fencelock_core::engine::Rng;
 use fencelock_core::{HolderId, Invalid, Owner};
 
-/// The process that made something. A child after `fork` has a copy of its memory, but none of its threads: it holds no lock,
-/// must send nothing, and must not wait for a mutex that a thread of the parent may have held.
+/// The process that created a value. After `fork`, a child has a copy of its memory, but none of its threads: it holds no lock,
+/// must send no request, and must not wait for a mutex that a thread of the parent may have held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
@@ -11,13 +11,13 @@ impl Process {
         Self(std::process::id())
     }
 
-    /// Whether this is still that process, and not a fork of it.
+    /// Whether this is still that process, and not a forked child.
     pub(crate) fn is_current(self) -> bool {
         self.0 == std::process::id()
     }
 
     /// # Errors
-    /// [`Invalid`] in a fork of it, where no thread of its runtime is there to answer.
+    /// [`Invalid`] in a forked child, where no thread of the runtime exists.
     pub(crate) fn check(self) -> Result<(), Invalid> {
         if self.is_current() {
             return Ok(());
@@ -26,7 +26,7 @@ impl Process {
     }
 }
 
-/// Who this process is to others: host and process id.
+/// The identity of this process: host and process id.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     host: String,
@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// The random numbers of the operating system.
+/// Random numbers of the operating system.
 #[derive(Debug)]
 pub(crate) struct SystemRng;
 
@@ -73,9 +73,9 @@ impl Rng for SystemRng {
         random()
     }
 
-    /// Nothing is drawn ahead, for memory is copied: by fork, and when a virtual machine is resumed twice from one snapshot.
-    /// Then two would claim as one holder, and a place would grant both. The kernel is told of such a resumption, this
-    /// process is not; so it asks each time, which costs less than a microsecond.
+    /// No random numbers are stored in advance, because memory is copied by fork, and when a virtual machine is resumed
+    /// twice from one snapshot. Then two clients would use one holder id, and a backend would grant both. Only the kernel
+    /// detects such a resume, so it is asked each time, which costs less than a microsecond.
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
@@ -84,7 +84,7 @@ impl Rng for SystemRng {
     }
 }
 
-/// Spreads timers. If the system gives no random numbers, the jitter is nil and nothing else suffers.
+/// Jitter for timers. If the system returns no random numbers, the jitter is zero.
 pub(crate) fn random() -> u64 {
     getrandom::u64().unwrap_or(0)
 }

@@ -16,12 +16,12 @@
 //!
 //! What it promises:
 //!
-//! - **One holder at a time**, while clocks run at the same rate within the [`Drift`] and no server forgets what it
+//! - **One holder at a time**, while clocks run at the same rate within the [`Drift`] and no server loses data that it
 //!   acknowledged.
-//! - **Loss is told** by [`Guard::lost`] before a server lets anybody else in, and at once when the key is deleted or
-//!   taken over, where the server can tell.
-//! - **Waiters are served in order**, and woken by the release itself, where the place has a line.
-//! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, beyond the TTL at the very worst.
+//! - **You are notified of a loss** by [`Guard::lost`] before a server grants the lock again, and immediately when the key is deleted or
+//!   taken, if the server reports it.
+//! - **Waiters are served in order**, and woken by the release itself, if the place has a queue.
+//! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
 //!

@@ -11,9 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock described, not yet held. Await it, or call [`Lock::try_acquire`] or [`Lock::run`].
+/// A lock that is not acquired yet. Await it, or call [`Lock::try_acquire`] or [`Lock::run`].
 ///
-/// Settings that cannot be used are reported by whichever of these is called.
+/// Invalid settings are reported by these methods.
 #[must_use = "a lock does nothing until it is awaited"]
 #[derive(Clone)]
 pub struct Lock {
@@ -44,66 +44,67 @@ impl Lock {
         }
     }
 
-    /// How long the lease outlives this process if it dies: 10 ms to 24 h, 30 s unless set. A place with a quarantine
-    /// allows no more than its `max_ttl=`.
+    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
+    /// allows at most its `max_ttl=`.
     ///
-    /// While the guard lives the lease is renewed every third of it, so it need not cover the work. Shorter means a
-    /// crash costs less waiting; longer survives longer outages of the server.
+    /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
+    /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
+    /// server.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Waits at most this long, and 50 ms for a last answer; without it, as long as it takes. Zero asks once, and waits for
-    /// that answer as long as the place allows.
+    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
+    /// waits for that reply as long as the backend allows.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Asks at most `times` times, `pause` apart, and never stands in line. Others that do stand in line come first. Zero
-    /// times is once, as there is no answer without a question.
+    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
+    /// Zero is the same as one.
     pub fn retry(mut self, times: u32, pause: Duration) -> Self {
         self.retry = Some(Retry { times: times.max(1), pause });
         self
     }
 
-    /// What the lock is for, shown to those who wait for it: at most 128 bytes.
+    /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Lets the lock go, as lost, after this long even if the guard lives: a bound for work that hangs. The guard says
-    /// so before anybody else can have the lock, and whoever waits gets it at once.
+    /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
+    /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Calls `told` after each answer while it waits. It must return quickly.
+    /// Calls `told` after each reply while the lock is waited for. It must return quickly.
     pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(told));
         self
     }
 
-    /// Calls `told` after each try that could not tell, while it goes on trying: servers that do not answer, or that are
+    /// Calls `told` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It must return quickly.
     pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.on_trouble = Some(Arc::new(told));
         self
     }
 
-    /// Waits for the lock.
+    /// Waits for the lock, and acquires it.
     ///
     /// # Errors
-    /// [`Error::Busy`] when the wait is over, [`Error::Unreachable`] when the place has not answered for as long as
-    /// the TTL (or the wait, or at once if it asks only once), [`Error::NotReplicated`] at once, [`Error::Config`],
-    /// [`Error::Closed`]. The end of a quarantine is waited for as long as for a release.
+    /// [`Error::Busy`] after the maximum wait, [`Error::Unreachable`] if the backend has not answered for
+    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately, [`Error::Config`],
+    /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in line; if the lock was granted meanwhile it is released in the
-    /// background. Nothing stays behind.
+    /// Dropping the future leaves the queue; if the lock was granted in the meantime, it is released in the
+    /// background.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
         let asked = self.client.telemetry.asked();
@@ -112,13 +113,13 @@ impl Lock {
         claimed
     }
 
-    /// Takes the lock if it is free and nobody waits for it; `None` if not.
+    /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
     ///
     /// # Cancel safety
-    /// As for [`Lock::acquire`].
+    /// See [`Lock::acquire`].
     pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
         match self.wait(Duration::ZERO).acquire().await {
             Ok(guard) => Ok(Some(guard)),
@@ -127,27 +128,27 @@ impl Lock {
         }
     }
 
-    /// Continues a hold that [`Guard::into_holder`] let go of, here or in another process.
+    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process.
     ///
     /// # Errors
-    /// [`Error::Lost`] if that holder does not have the key any more, [`Error::Unreachable`],
+    /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
     /// [`Error::NotReplicated`], [`Error::Config`].
     ///
     /// # Cancel safety
-    /// The hold goes on, unwatched, until its lease ends or it is resumed again.
+    /// The hold continues without renewal until its lease ends or it is resumed again.
     pub async fn resume(self, holder: HolderId) -> Result<Guard, Error> {
         let request = self.check()?;
         driver::resume(&self.client, &request, holder).await
     }
 
-    /// Runs `body` while the lock is held, releases the lock, and returns what the body returned.
+    /// Runs `body` while the lock is held, releases the lock, and returns the result of the body.
     ///
-    /// `Ok` means that the body has ended well and that the lock was held until then. The value and the error of the body
-    /// always come back, also when the lock was lost meanwhile: see [`RunError`]. Use the [`Held`] that the body is given
-    /// for its fencing token. If the lock is lost while the body runs, the body is dropped at its next await point.
+    /// `Ok` means that the body succeeded and that the lock was held until then. The value and the error of the body
+    /// are always returned, also when the lock was lost: see [`RunError`]. The body gets a [`Held`] with
+    /// its fencing token. If the lock is lost while the body runs, the body is dropped at its next await point.
     ///
-    /// A release that the server does not confirm is no error, for the body has run under the lock: it goes on in the
-    /// background until the lease would have ended, as for a guard that is dropped.
+    /// A release that the server does not confirm is not an error, because the body was protected by the lock: it continues
+    /// in the background until the lease would have ended, as for a dropped guard.
     ///
     /// ```
     /// use fencelock::RunError;
@@ -173,11 +174,11 @@ impl Lock {
     ///
     /// # Errors
     /// [`RunError::Lock`] with an error of [`Lock::acquire`], and with [`Error::Lost`] if the lock was lost before `body`
-    /// had ended; [`RunError::Body`] with the body's own error; [`RunError::LostAfter`] with the body's value if the lock
-    /// was found lost when it was to be released.
+    /// ended; [`RunError::Body`] with the error of the body; [`RunError::LostAfter`] with the value of the body if the loss
+    /// was detected by the release.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `body` and releases in the background.
+    /// Dropping the future drops `body` and releases the lock in the background.
     pub async fn run<T, E, F, B>(self, body: F) -> Result<T, RunError<T, E>>
     where
         F: FnOnce(Held) -> B,
@@ -215,7 +216,7 @@ impl Lock {
     }
 }
 
-/// What comes of a body that has ended, by how the release went.
+/// Combines the result of the body with the result of the release.
 pub(crate) fn settle<T, E>(
     key: Key,
     ended: Result<T, E>,
@@ -226,7 +227,7 @@ pub(crate) fn settle<T, E>(
         Ok(Released::Released) => Ok(value),
         Ok(Released::AlreadyLost { why }) => Err(RunError::LostAfter { value, key, reason: why }),
         Err(error) => {
-            // Only a lock that was held when its release began is released in vain, so the work was done under it.
+            // Only a lock that was held when its release started can fail to be released, so the work was protected by it.
             tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
             Ok(value)
         }

@@ -1,4 +1,4 @@
-//! What is asked for, once its settings are checked.
+//! A request with checked settings.
 
 use fencelock_core::engine::AcquireRequest;
 use fencelock_core::{Expiry, Holders, Key, Unknown};
@@ -8,25 +8,25 @@ use std::time::Duration;
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
 pub(crate) type OnTrouble = Arc<dyn Fn(&Unknown) + Send + Sync>;
 
-/// What a waiter was last told.
+/// The last known state of a wait.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// What it waits for.
+    /// The key.
     pub key: Key,
-    /// How many stand before it; `None` where there is no line.
+    /// The number of waiters in front; `None` without a queue.
     pub ahead: Option<u32>,
-    /// Who has the key.
+    /// The holders.
     pub holders: Holders,
     /// When the first of these holds ends unless it is renewed.
     pub expiry: Expiry,
-    /// How long the oldest of these holds has lasted, where it is known.
+    /// The duration of the oldest of these holds, if known.
     pub held_for: Option<Duration>,
-    /// How long it has waited.
+    /// How long the request has waited.
     pub waited: Duration,
 }
 
-/// A lock whose settings are checked.
+/// A lock with checked settings.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) key: Key,

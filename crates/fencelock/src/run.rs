@@ -2,12 +2,12 @@ use crate::error::Error;
 use fencelock_core::{Key, LossReason};
 use std::fmt;
 
-/// Why [`Lock::run`](crate::Lock::run) gave no value that you can rely on. Either the lock, or the body, or both.
+/// Why [`Lock::run`](crate::Lock::run) returned no reliable value: because of the lock, the body, or both.
 ///
-/// Exhaustive, as there are three ways for it to end. `{}` shows the error of the lock or of the body, whichever it is;
-/// `{:#}` passes the flag on.
+/// Exhaustive, because there are exactly three cases. `{}` shows the error of the lock or of the body;
+/// `{:#}` uses the alternate form of that error.
 ///
-/// It is not an [`Error`], so `?` does not turn one into the other and lose the body's part:
+/// It is not an [`Error`], so `?` does not convert one into the other and lose the result of the body:
 ///
 /// ```compile_fail,E0277
 /// # async fn work() -> std::io::Result<u32> { Ok(7) }
@@ -16,7 +16,7 @@ use std::fmt;
 /// }
 /// ```
 ///
-/// `?` does take one where any error is taken:
+/// `?` converts it into any boxed error:
 ///
 /// ```
 /// # async fn work() -> std::io::Result<u32> { Ok(7) }
@@ -25,7 +25,7 @@ use std::fmt;
 /// }
 /// ```
 ///
-/// A call without a look at the result does not compile where unused results are denied:
+/// A call that ignores the result does not compile if unused results are denied:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -37,35 +37,35 @@ use std::fmt;
 #[must_use = "it tells whether the work was done, and whether it was done under the lock"]
 #[derive(Clone, PartialEq, Eq)]
 pub enum RunError<T, E> {
-    /// The body has not run to its end: the lock was not acquired and the body not called, or the lock was lost
+    /// The body did not complete: the lock was not acquired and the body not called, or the lock was lost
     /// ([`Error::Lost`]) and the body dropped.
     Lock(Error),
-    /// The body has ended with this error, whatever became of the lock.
+    /// The body returned this error, whatever happened to the lock.
     Body(E),
-    /// The body has ended with this value, but the lock was lost before it was released: somebody else may have had it
-    /// meanwhile. Check what the body wrote (its fencing token tells which writes were refused), or undo it.
+    /// The body returned this value, but the lock was lost before it was released: another client may have held it
+    /// in the meantime. Check what the body wrote (the resource rejects writes with an old fencing token), or undo it.
     LostAfter {
-        /// What the body returned.
+        /// The value of the body.
         value: T,
-        /// What was held.
+        /// The key of the lock.
         key: Key,
-        /// Why the lock was lost.
+        /// The reason of the loss.
         reason: LossReason,
     },
 }
 
 impl<T, E> RunError<T, E> {
-    /// Whether somebody else had the key until the wait was over. The body has not been called.
+    /// Whether another client held the key until the maximum wait was over. The body was not called.
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Lock(Error::Busy { .. }))
     }
 
-    /// Whether the lock was lost, while the body ran or after it.
+    /// Whether the lock was lost, during or after the body.
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lock(Error::Lost { .. }) | Self::LostAfter { .. })
     }
 
-    /// The error of the body, if it ended with one.
+    /// The error of the body, if it returned one.
     pub const fn body(&self) -> Option<&E> {
         match self {
             Self::Body(error) => Some(error),
@@ -73,10 +73,10 @@ impl<T, E> RunError<T, E> {
         }
     }
 
-    /// One error, of the body's type, for callers that treat all three alike: `.run(body).await.map_err(RunError::merge)?`.
-    /// It suits types that take any error, such as `Box<dyn Error + Send + Sync>`.
+    /// Converts into the error type of the body, for callers that treat all cases alike:
+    /// `.run(body).await.map_err(RunError::merge)?`. The type must accept any error, like `Box<dyn Error + Send + Sync>`.
     ///
-    /// A value that was returned after the loss of the lock is dropped: that is [`Error::Lost`] then.
+    /// A value that was returned after the loss of the lock is dropped, and the result is [`Error::Lost`].
     pub fn merge(self) -> E
     where
         E: From<Error>,
@@ -107,7 +107,7 @@ impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
     }
 }
 
-/// Without the value, which need not be fit to be shown.
+/// Omits the value, which need not implement `Debug`.
 impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,7 +120,7 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
     }
 }
 
-/// It shows what it wraps, so its source is that of what it wraps.
+/// The source is that of the wrapped error, because the text is that of the wrapped error.
 impl<T, E: std::error::Error> std::error::Error for RunError<T, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -1,4 +1,4 @@
-//! Two days in driven time, and nothing has grown.
+//! Two days in simulated time: no state grows.
 
 use crate::backends::{Memory, TokioClock};
 use crate::{Client, Drift};
@@ -9,7 +9,7 @@ const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// One of some users of ten keys: holds, waits, gives up, loses, forgets to release, from one minute to the next.
+/// One of several users of ten keys with random actions: holds, waits, cancels, loses, and drops guards.
 async fn user(client: Client, number: u64, end: tokio::time::Instant) -> u64 {
     let mut grants = 0;
     let mut turn = number;

@@ -1,4 +1,4 @@
-//! Tells, once for all who wait, when a place begins to refuse claims, and when that is over.
+//! Logs, once for all waiters, when a backend starts to refuse claims, and when it stops.
 
 use fencelock_core::{Fault, Moment, Unknown};
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// A claim came to nothing, and is made again.
+    /// A claim was refused, and is repeated.
     ///
-    /// An outage is told by whoever gives up because of it, and a quarantine by the server's name when it begins. A server that
-    /// answers, and takes no locks, would be waited for in silence.
+    /// An outage is reported by the waiter that gives up because of it, and a quarantine by the session of the server. A
+    /// server that answers, but accepts no locks, would otherwise be waited for without a message.
     pub(crate) fn begins(&self, cause: &Unknown, now: Moment) {
         let told_elsewhere = |fault| matches!(fault, Fault::Timeout | Fault::Unreachable | Fault::Quarantined);
         if cause.nodes().iter().all(|node| told_elsewhere(node.fault)) {

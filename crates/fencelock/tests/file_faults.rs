@@ -120,7 +120,7 @@ fn a_lock_file_follows_the_umask_that_takes_reading_away() {
 }
 
 #[test]
-fn a_file_that_was_too_open_is_closed_even_while_somebody_locks_it() {
+fn a_file_that_was_too_open_is_closed_even_while_it_is_locked() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let file = scratch.path().join("k.lock");

@@ -99,7 +99,7 @@ fn a_release_frees_only_what_its_holder_has() {
 }
 
 #[test]
-fn a_release_is_told_to_tasks_of_its_own_process() {
+fn a_release_is_reported_to_tasks_of_its_own_process() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (_ears, events) = listen(&locks);
@@ -109,7 +109,7 @@ fn a_release_is_told_to_tasks_of_its_own_process() {
 }
 
 #[test]
-fn a_release_is_told_to_whoever_waits_elsewhere() {
+fn a_release_is_reported_to_waiters_elsewhere() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.locks(), scratch.locks());
     let (_ears, events) = listen(&b);
@@ -312,7 +312,7 @@ fn a_holder_whose_file_was_replaced_learns_who_has_the_lock() {
 }
 
 #[test]
-fn a_deleted_file_is_told_to_whoever_waits() {
+fn a_deleted_file_is_reported_to_waiters() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.locks(), scratch.locks());
     let (_ears, events) = listen(&b);

@@ -53,7 +53,7 @@ fn a_killed_holder_is_free_at_once() {
 }
 
 #[test]
-fn the_end_of_a_killed_holder_is_told_to_whoever_waits() {
+fn the_death_of_a_holder_is_reported_to_waiters() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (_ears, events) = listen(&locks);
@@ -70,7 +70,7 @@ fn the_end_of_a_killed_holder_is_told_to_whoever_waits() {
 }
 
 #[test]
-fn a_release_is_told_to_whoever_waits_in_another_process() {
+fn a_release_is_reported_to_waiters_in_other_processes() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (_ears, events) = listen(&locks);

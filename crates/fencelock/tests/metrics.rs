@@ -155,7 +155,7 @@ fn waits_holds_and_losses_are_counted_by_how_they_ended() {
 }
 
 #[test]
-fn no_label_tells_of_a_key_or_a_holder() {
+fn no_label_contains_a_key_or_a_holder() {
     let series = recorded(waits_holds_and_losses("memory:labels"));
     for (name, labels) in series.keys() {
         for (label, value) in labels {

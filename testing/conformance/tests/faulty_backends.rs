@@ -95,7 +95,7 @@ fn contention_that_is_an_error_is_caught() {
 }
 
 #[test]
-fn a_release_that_frees_anybodys_hold_is_caught() {
+fn a_release_that_frees_the_hold_of_any_client_is_caught() {
     caught(
         Defect::ReleaseFreesAnybodys,
         &[
@@ -122,7 +122,7 @@ fn a_renewal_that_takes_the_key_again_is_caught() {
 }
 
 #[test]
-fn a_renewal_that_renews_anybodys_hold_is_caught() {
+fn a_renewal_that_renews_the_hold_of_any_client_is_caught() {
     caught(Defect::RenewalOfAnybodys, &["a_renewal_after_a_takeover_changes_nothing_for_the_new_holder"]);
 }
 
@@ -140,7 +140,7 @@ fn answers_out_of_order_are_caught() {
 }
 
 #[test]
-fn a_try_that_stays_in_line_is_caught() {
+fn a_try_that_stays_in_the_queue_is_caught() {
     caught(Defect::TryEnqueues, &["a_try_at_a_busy_key_changes_nothing"]);
 }
 
@@ -188,7 +188,7 @@ fn a_lease_of_twice_the_ttl_is_caught() {
 }
 
 #[test]
-fn a_forgotten_label_is_caught() {
+fn a_missing_label_is_caught() {
     caught(Defect::ForgetsLabels, &["a_held_key_shows_its_holder_with_owner_label_and_fence"]);
 }
 
@@ -209,12 +209,12 @@ fn a_list_without_an_end_is_caught() {
 }
 
 #[test]
-fn a_backend_that_tells_nobody_is_caught() {
+fn a_backend_that_sends_no_event_is_caught() {
     caught(Defect::NeverNotifies, &["a_release_notifies_the_first_waiter_of_its_grant"]);
 }
 
 #[test]
-fn a_line_that_nobody_leaves_is_caught() {
+fn a_queue_that_is_never_left_is_caught() {
     caught(
         Defect::KeepsWaiters,
         &["a_release_by_a_waiter_removes_it_from_the_queue", "a_waiter_that_gave_up_is_skipped"],

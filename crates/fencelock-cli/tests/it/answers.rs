@@ -4,7 +4,7 @@ use crate::test::Test;
 use serde_json::Value;
 
 #[test]
-fn a_free_key_is_told_and_0() {
+fn a_free_key_is_reported_with_exit_code_0() {
     let place = Place::files();
     Test::new(&place, "status k").stdout("k: free\n").run();
     Test::new(&place, "status -q k").run();
@@ -13,7 +13,7 @@ fn a_free_key_is_told_and_0() {
 }
 
 #[test]
-fn a_held_key_is_told_with_its_holder_and_75() {
+fn a_held_key_is_reported_with_its_holder_and_exit_code_75() {
     let place = Place::files();
     let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();
     holder.wait_for("ready");
@@ -122,7 +122,7 @@ fn a_list_has_only_the_keys_that_begin_with_what_is_asked_for() {
 }
 
 #[test]
-fn a_quiet_doctor_tells_problems_only() {
+fn a_quiet_doctor_reports_problems_only() {
     let place = Place::files();
     Test::new(&place, "doctor").ok();
     Test::new(&place, "doctor -q").run();
@@ -134,7 +134,7 @@ fn a_quiet_doctor_tells_problems_only() {
 }
 
 #[test]
-fn doctor_never_sends_anybody_to_doctor() {
+fn doctor_never_refers_to_doctor() {
     let place = Place::files();
     std::fs::write(place.file("plain"), "").unwrap();
     for url in ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:/proc/x", "file:plain"] {
@@ -230,7 +230,7 @@ fn an_answer_that_cannot_be_written_is_74() {
 }
 
 #[test]
-fn a_waiter_is_told_who_is_before_it() {
+fn a_waiter_learns_who_is_in_front() {
     let Some(place) = Place::redis() else { return };
     let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");

@@ -132,7 +132,7 @@ fn the_report_is_for_people_and_fits_a_terminal() {
     assert!(place_line.starts_with("file:"), "{text}");
     for part in [
         "A flash sale: 2 processes of 4 tasks, ",
-        "\n  grants            38 in all, ",
+        "\n  grants            38 in total, ",
         "\n  wait              p50 ",
         "\n  longest wait      ",
         "\n  fairness (Jain)   ",
@@ -154,7 +154,7 @@ fn memory_is_measured_within_one_process_and_a_second_is_refused() {
     assert!(text.starts_with("memory:\nA flash sale: 1 process of 3 tasks, "), "{text}");
     Test::new(&place, "bench --url memory: --processes 2")
         .status(64)
-        .stderr("fencelock: memory: is the memory of one process, so 2 processes would not share a lock: *\n")
+        .stderr("fencelock: memory: exists only within one process, so 2 processes cannot share its locks: *\n")
         .run();
 }
 

@@ -109,7 +109,7 @@ fn a_second_term_does_not_wait_for_what_was_left_behind() {
 }
 
 #[test]
-fn one_that_is_told_by_another_gets_term_once() {
+fn a_process_with_a_pending_signal_gets_term_once() {
     let place = Place::files();
     // In a group of its own, as the command of a wrapper is; told by the command, and slow to end.
     let told = "trap 'echo term; sleep 0.3; exit' TERM; echo ready; while :; do sleep 0.02; done";
@@ -135,7 +135,7 @@ fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
 }
 
 #[test]
-fn a_guardian_that_is_stopped_keeps_nobody_from_the_end() {
+fn a_watcher_that_is_stopped_does_not_prevent_the_end() {
     let place = Place::files();
     let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
     send(&guardian(&wrapper), "STOP");
@@ -252,7 +252,7 @@ fn a_command_of_another_user_is_never_said_to_be_killed() {
 }
 
 #[test]
-fn what_another_user_has_left_is_told_and_not_waited_for() {
+fn what_another_user_has_left_is_reported_and_not_waited_for() {
     let place = Place::files();
     let script = "AS_ROOT sh -c 'echo $$; exec sleep 1000' & setsid sleep 1000 & wait";
     let Some(mut wrapper) = with_a_part_of_root(&place, "--max-hold 1s --grace 0.3", script) else { return };

@@ -151,7 +151,7 @@ fn every_event_is_as_documented() {
 }
 
 #[test]
-fn an_end_by_force_is_told_as_documented() {
+fn an_end_by_force_is_reported_as_documented() {
     let place = Place::files();
     let output = Test::script(&place, "--json --max-hold 100ms --grace 100ms k", "trap '' TERM; while :; do :; done");
     let told = events(&output.output());
@@ -161,7 +161,7 @@ fn an_end_by_force_is_told_as_documented() {
 }
 
 #[test]
-fn a_wait_is_told_as_documented() {
+fn a_wait_is_reported_as_documented() {
     let Some(place) = Place::redis() else { return };
     let holder = answer(&place, "acquire --ttl 10m --label nightly k", 0)["holder"].as_str().unwrap().to_owned();
     let waiter = Test::new(&place, "--json acquire --ttl 20s k").start();

@@ -33,7 +33,7 @@ fn a_counterexample_is_shown_step_by_step() {
 }
 
 #[test]
-fn a_counterexample_is_told_in_chinese() {
+fn a_counterexample_is_reported_in_chinese() {
     let text = Test::new(&Place::files(), "lab s3-2-try-finally --lang zh").output().stdout;
     for part in
         ["“不误删别人的锁”在 3 步内被打破，无需任何故障", "  3. P2 删除 key，不管它是谁的。\n", "出了什么问题："]

@@ -73,7 +73,7 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
 }
 
 #[test]
-fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_forgotten() {
+fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its_data() {
     let Some(servers) = servers(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     let fresh = |url: &str| {
@@ -148,7 +148,7 @@ fn a_list_of_two_nodes_is_warned_of_by_every_command() {
     assert!(test(&place, &url, "doctor").output().stdout.contains("2 nodes, of which 0 may be unavailable"));
     for line in ["status k", "list", "wait k", "run k -- true", "acquire k", "break k"] {
         let output = test(&place, &url, line).output();
-        let warned = output.stderr.starts_with("fencelock: warning: two nodes cannot spare one");
+        let warned = output.stderr.starts_with("fencelock: warning: two nodes tolerate no failure");
         assert!(warned, "{line}: {}", output.stderr);
     }
 }

@@ -27,7 +27,7 @@ fn a_signal_before_the_acquisition_ends_the_wait_and_starts_nothing() {
 }
 
 #[test]
-fn a_signal_in_the_line_of_a_server_leaves_no_place_behind() {
+fn a_signal_in_the_queue_of_a_server_leaves_no_waiter_behind() {
     let Some(place) = Place::redis() else { return };
     let (mut holder, waiter) = behind(&place, "touch started");
     wait_until("the waiter's place in line", || (waiters(&place) == 1).then_some(()));
@@ -73,7 +73,7 @@ fn signals_are_passed_to_the_command() {
 }
 
 #[test]
-fn a_signal_reaches_everybody_in_the_commands_group() {
+fn a_signal_reaches_all_processes_of_the_commands_group() {
     let place = Place::files();
     let mut wrapper = Test::script(&place, "k", "sleep 1000 & echo $!; wait").start();
     let grandchild = wrapper.wait_for("");

@@ -77,7 +77,7 @@ fn the_table_has_a_row_for_each_scheme_and_the_own_client_is_the_last() {
 }
 
 #[test]
-fn a_story_without_a_server_says_how_to_get_one() {
+fn a_workload_without_a_server_says_how_to_get_one() {
     let Some(place) = Place::redis() else { return };
     // The place is in the environment, which says nothing of a load.
     let output = Test::new(&place, "lab stock").output();
@@ -93,7 +93,7 @@ fn a_story_without_a_server_says_how_to_get_one() {
 }
 
 #[test]
-fn a_signal_ends_a_story_with_its_processes_and_its_keys() {
+fn a_signal_ends_a_workload_with_its_processes_and_its_keys() {
     let Some(place) = Place::redis() else { return };
     let line = format!("lab stock --scheme s2-1-setnx --work 1m --processes 2 --url {}", place.url());
     let running = Test::new(&place, &line).start();
@@ -150,7 +150,7 @@ fn where_a_lock_never_ends_a_process_that_stands_still_does_no_harm() {
 }
 
 #[test]
-fn a_process_that_stands_still_ends_with_its_story_too() {
+fn a_process_that_is_paused_is_ended_with_its_workload() {
     let Some(place) = Place::redis() else { return };
     let line = format!("lab stock --scheme s3-1-setnx --requests 1000 --pause --url {}", place.url());
     let mut was_still = false;

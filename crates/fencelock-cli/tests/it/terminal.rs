@@ -24,7 +24,7 @@ fn the_command_gets_the_terminal() {
 }
 
 #[test]
-fn a_long_story_shows_how_far_it_is_and_wipes_it_away() {
+fn a_long_workload_shows_its_progress_and_clears_it() {
     let Some(place) = Place::redis() else { return };
     let line = format!("{BINARY} lab stock --scheme none --requests 16 --processes 1 --work 3s --url {}", place.url());
     let output = on_a_terminal(&place, &line).end();
@@ -158,13 +158,13 @@ fn a_waiter_on_a_terminal_sees_whom_it_waits_for_and_the_line_is_cleared() {
 #[test]
 fn a_load_shows_how_far_it_is_and_its_line_is_cleared() {
     let place = Place::files();
-    // A busy machine may not tell anything in the first seconds.
+    // A busy machine may show no progress in the first seconds.
     let seen = ["2", "20", "60"].iter().find_map(|seconds| {
         let load = format!("bench --seconds {seconds} --warm-up 0 --processes 1 --tasks 2");
         let seen = on_a_terminal(&place, &format!("stty cols 120; {BINARY} {load} && echo done")).end().stdout;
-        (seen.contains(" grants, ") && seen.contains(" a second")).then_some(seen)
+        (seen.contains(" grants, ") && seen.contains(" per second")).then_some(seen)
     });
-    let seen = seen.expect("a bar that tells how many");
-    let (bar, report) = seen.split_once("One key that everybody wants").unwrap();
+    let seen = seen.expect("a progress bar with a rate");
+    let (bar, report) = seen.split_once("One key for all tasks").unwrap();
     assert!(bar.contains("\x1b[2K") && !report.contains('\x1b') && report.ends_with("done\r\n"), "{seen:?}");
 }

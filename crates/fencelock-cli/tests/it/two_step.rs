@@ -112,7 +112,7 @@ fn a_hold_whose_proof_could_not_be_written_is_given_back() {
 }
 
 #[test]
-fn a_hold_whose_proof_nobody_reads_is_given_back() {
+fn a_hold_without_a_reader_of_its_proof_is_released() {
     let Some(place) = Place::redis() else { return };
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -46,7 +46,7 @@ fn a_signal_ends_the_wait() {
 }
 
 #[test]
-fn a_wait_is_told_when_it_begins_and_when_it_is_over_if_it_was_long() {
+fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
     let Some(place) = Place::redis() else { return };
     let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
@@ -79,7 +79,7 @@ fn a_wait_is_told_when_it_begins_and_when_it_is_over_if_it_was_long() {
 }
 
 #[test]
-fn a_short_wait_is_told_once() {
+fn a_short_wait_is_reported_once() {
     let place = Place::files();
     let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
@@ -94,7 +94,7 @@ fn a_short_wait_is_told_once() {
 }
 
 #[test]
-fn who_wants_to_know_more_is_told_where_the_lock_lives() {
+fn verbose_output_names_the_place_of_the_lock() {
     let place = Place::files();
     let output = Test::new(&place, "run -v k -- true").output();
     assert!(output.stderr.contains(&format!("fencelock: k is stored at {}\n", place.url())), "{}", output.stderr);
@@ -103,7 +103,7 @@ fn who_wants_to_know_more_is_told_where_the_lock_lives() {
 }
 
 #[test]
-fn a_server_that_takes_no_locks_is_told_of_once() {
+fn a_server_that_accepts_no_locks_is_reported_once() {
     let Some(place) = Place::redis() else { return };
     // A master that does not exist: the data stay, and writes are refused.
     place.server().command(&["REPLICAOF", "127.0.0.1", "1"]);

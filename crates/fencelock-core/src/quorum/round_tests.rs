@@ -254,7 +254,7 @@ proptest! {
 
     /// A node vouches for F if it granted F, or acked the raise to F that it was asked for.
     #[test]
-    fn nobody_wins_without_a_majority_that_vouches_for_the_token(
+    fn no_round_succeeds_without_a_majority_for_the_token(
         nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)
     ) {
         let mut round = round(nodes);

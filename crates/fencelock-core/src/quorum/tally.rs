@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_replaces_none_at_all() {
+    fn a_late_answer_counts_if_there_was_none() {
         let mut tally = Tally::new(Quorum::new(3).unwrap());
         tally.vote(0, Standing::Unknown);
         tally.vote(1, Standing::Ours);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_decide_what_could_not_be_told() {
+    fn late_answers_decide_what_was_unknown() {
         let mut tally = Tally::new(Quorum::new(3).unwrap());
         tally.vote(0, Standing::Unknown);
         assert_eq!(tally.vote(1, Standing::Unknown), Outcome::Unknown);

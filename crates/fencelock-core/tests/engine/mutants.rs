@@ -86,7 +86,7 @@ fn a_release_of_what_another_holds_is_found() {
 }
 
 #[test]
-fn a_renewal_that_was_none_is_found() {
+fn a_renewal_that_did_not_happen_is_found() {
     assert!(found(Mutant::FalseRenewals, &scenarios::RENEW_LAPSE).contains("not its own"));
 }
 
@@ -132,7 +132,7 @@ fn a_lease_that_counts_from_the_answer_is_found() {
 
 /// Not found by the explorer that ran the driver of production: the second release came a second later.
 #[test]
-fn a_key_handed_to_nobody_that_is_not_handed_on_is_found() {
+fn a_key_handed_to_a_cancelled_claim_that_is_not_handed_on_is_found() {
     assert!(found(Mutant::KeepsWhatNobodyWants, &scenarios::CANCEL_HAND_OFF).contains("not handed on"));
 }
 

@@ -120,7 +120,7 @@ fn without_a_raise_the_order_breaks_among_three() {
 }
 
 #[test]
-fn a_raise_acked_for_anybody_gives_a_token_twice() {
+fn a_raise_for_any_client_gives_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksForAnybody), SMALL, 14);
 }
 

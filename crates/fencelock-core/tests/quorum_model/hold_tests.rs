@@ -34,7 +34,7 @@ fn one_at_a_time_holds_among_three() {
 }
 
 #[test]
-fn one_at_a_time_holds_if_nodes_that_forgot_stay_out_for_a_ttl() {
+fn exclusion_holds_if_nodes_that_lost_their_data_are_excluded_for_a_ttl() {
     holds(Scope { crashes: 2, ..SMALL }, landmark::HELD_AFTER_LAPSE | landmark::GRANTED_AFTER_LOSS);
 }
 
@@ -52,7 +52,7 @@ fn a_renewed_hold_has_no_break() {
 }
 
 #[test]
-fn a_renewed_hold_has_no_break_beside_nodes_that_forgot() {
+fn a_renewed_hold_has_no_break_with_nodes_that_lost_their_data() {
     holds(Scope { runs: 1, renews: true, crashes: 2, ..SMALL }, RENEWED | landmark::GRANTED_AFTER_LOSS);
 }
 
@@ -69,7 +69,7 @@ fn a_renewed_hold_has_no_break_where_claims_run_twice() {
 }
 
 #[test]
-fn a_majority_that_came_too_late_is_none() {
+fn a_majority_that_came_too_late_does_not_count() {
     breaks(Flaw::IgnoresValidity, SMALL, Holds::shared, 10);
 }
 
@@ -79,7 +79,7 @@ fn a_clock_that_jumps_on_one_node_breaks_exclusion() {
 }
 
 #[test]
-fn a_node_that_forgot_and_grants_at_once_breaks_exclusion() {
+fn a_node_that_lost_its_data_and_grants_at_once_breaks_exclusion() {
     breaks(Flaw::NoQuarantine, Scope { crashes: 1, ..SMALL }, Holds::shared, 10);
 }
 

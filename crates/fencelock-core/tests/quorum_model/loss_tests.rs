@@ -57,12 +57,12 @@ fn tokens_survive_the_loss_of_a_majority_with_clocks_that_err() {
 
 /// Fences that only count start again from 1.
 #[test]
-fn without_clocks_a_node_that_forgot_gives_a_token_twice() {
+fn without_clocks_a_node_that_lost_its_data_gives_a_token_twice() {
     breaks::<3>(UNIQUE, None, SMALL, 9);
 }
 
 #[test]
-fn without_clocks_a_single_node_that_forgot_gives_a_token_twice() {
+fn without_clocks_a_single_node_that_lost_its_data_gives_a_token_twice() {
     breaks::<1>(UNIQUE, None, SMALL, 7);
 }
 

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_waited_for_only_if_asked_for_and_as_long_as_for_the_server_unless_told() {
+    fn replicas_are_waited_for_only_with_acks_and_by_default_for_the_server_timeout() {
         let acks = |query: &str| Target::parse(&format!("redis://h?{query}")).unwrap().acks;
         assert_eq!(acks("acks_timeout=7"), None);
         assert_eq!(acks("acks=0"), None);

@@ -92,7 +92,7 @@ async fn an_entry_that_cannot_be_read_keeps_its_place_and_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_line_that_begins_with_entries_that_cannot_be_read_is_a_refusal_that_says_so() {
+async fn a_queue_that_starts_with_unreadable_entries_is_a_refusal_with_the_reason() {
     let Some(server) = redis_or_skip() else { return };
     let (current, waiter) = (Current::new(&server, 1).await, Current::new(&server, 99).await);
     current.granted(Intent::Try).await;

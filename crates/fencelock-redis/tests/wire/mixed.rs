@@ -22,7 +22,7 @@ fn value(server: &RedisServer) -> String {
 }
 
 #[tokio::test]
-async fn both_versions_stand_in_one_line_and_hand_over_to_each_other() {
+async fn both_versions_share_one_queue_and_hand_over_to_each_other() {
     let Some(server) = redis_or_skip() else { return };
     let holder = Current::new(&server, 9).await;
     let (mut first, second) = (Before::new(&server, 1), Current::new(&server, 2).await);
@@ -115,7 +115,7 @@ async fn neither_version_renews_or_frees_what_the_other_holds() {
 }
 
 #[tokio::test]
-async fn each_version_breaks_the_lock_of_the_other_and_the_line_moves_on() {
+async fn each_version_breaks_the_lock_of_the_other_and_the_queue_continues() {
     let Some(server) = redis_or_skip() else { return };
     let (mut before, current) = (Before::new(&server, 1), Current::new(&server, 2).await);
     before.granted("try");

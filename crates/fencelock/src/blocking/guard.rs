@@ -3,11 +3,12 @@ use crate::{Error, FencingToken, HolderId, Key, LossReason, Released};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A held lock. It is renewed for as long as it lives, and given back when it goes. The async twin is [`crate::Guard`].
+/// A held lock. It is renewed while the guard exists, and released when the guard is dropped. The async type is
+/// [`crate::Guard`].
 ///
-/// [`Guard::release`] waits for the server's word. Dropping the guard only asks for the release and does not block; only the
-/// last handle of a client waits for it when it is dropped, for 250 ms at most. What becomes of the lock at the end of the
-/// program and after a fork is told at [`crate::Guard`].
+/// [`Guard::release`] waits for the confirmation of the server. Dropping the guard only queues the release and does not
+/// block; only the last handle of a client waits for it when it is dropped, for at most 250 ms. [`crate::Guard`] describes
+/// the end of the program and forks.
 #[must_use = "the lock is released when its guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {
@@ -15,7 +16,7 @@ pub struct Guard {
     engine: Arc<Engine>,
 }
 
-/// A view of a held lock, to pass to the work it protects. It keeps nothing alive. The async twin is [`crate::Held`].
+/// A view of a held lock for the work that it protects. It keeps nothing alive. The async type is [`crate::Held`].
 #[derive(Debug, Clone)]
 pub struct Held {
     inner: crate::Held,
@@ -27,30 +28,30 @@ impl Guard {
         Self { inner, engine }
     }
 
-    /// What is locked.
+    /// The key of the lock.
     pub fn key(&self) -> &Key {
         self.inner.key()
     }
 
-    /// The proof of this hold, which [`Client::release`](super::Client::release) and [`Lock::resume`](super::Lock::resume)
-    /// take. Threads of one client that share a lease have the same, one after the other: it is of use outside of them only
+    /// The holder id, which [`Client::release`](super::Client::release) and [`Lock::resume`](super::Lock::resume)
+    /// require. Threads of one client that share a lease have the same id, so use it elsewhere only
     /// with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
         self.inner.holder()
     }
 
-    /// The number to send with every write to what the lock protects; see [`FencingToken`].
+    /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.fencing_token()
     }
 
-    /// How long the lock is certainly held from now on if no renewal succeeds; zero once it is lost, and
-    /// [`Duration::MAX`] where holds do not end by themselves.
+    /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
+    /// [`Duration::MAX`] if holds do not expire.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Whether the lock is held. Once this has been `false` it stays so. It asks nobody.
+    /// Whether the lock is held. After the first `false` it stays `false`. It sends no request.
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
     }
@@ -58,24 +59,24 @@ impl Guard {
     /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the lock is not held any more.
+    /// [`Error::Lost`] if the lock is no longer held.
     pub fn check(&self) -> Result<(), Error> {
         self.inner.check()
     }
 
-    /// A view to pass on.
+    /// A view of the lock for other threads.
     pub fn held(&self) -> Held {
         Held { inner: self.inner.held(), engine: Arc::downgrade(&self.engine) }
     }
 
-    /// Waits until the lock is lost, for ever if need be, and says why. It is told no later than at the end of the lease,
-    /// before a server lets anybody else in; and at once when the server reports that the key was deleted or taken over.
+    /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server grants
+    /// the lock to another client; and immediately if the server reports that the key was deleted or taken.
     pub fn lost(&self) -> LossReason {
         let held = self.inner.held();
         if held.is_forked() {
             return LossReason::Forked;
         }
-        // Without the client's thread nothing renews the lease.
+        // Without the thread of the client, the lease is not renewed.
         self.engine.run(async move { held.lost().await }).unwrap_or(LossReason::Expired)
     }
 
@@ -84,14 +85,15 @@ impl Guard {
         self.held().lost_within(within)
     }
 
-    /// Gives the lock back and waits for the server's word; or leaves the lease to the next thread of this client, if one
-    /// waits that may have it. Then the answer is [`Released::Released`] without asking anybody.
+    /// Releases the lock and waits for the confirmation of the server; or passes the lease to the next waiting thread of
+    /// this client, if it can share it. Then this returns [`Released::Released`] without a request.
     ///
-    /// A lock that was lost before is no error: the answer says so, and the key's present holder is not touched.
+    /// It is not an error if the lock was lost before: the result reports it, and the current holder of the key is not
+    /// affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server did not answer a few tries. The release then goes on in the background
-    /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder's id.
+    /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
+    /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder id.
     pub fn release(self) -> Result<Released, Error> {
         let Self { inner, engine } = self;
         if inner.is_forked() {
@@ -100,37 +102,37 @@ impl Guard {
         engine.get(inner.release())
     }
 
-    /// Stops looking after the hold, which goes on until its lease ends: whoever gets the id may
+    /// Stops renewing the hold, which continues until its lease ends. With the returned id,
     /// [`Lock::resume`](super::Lock::resume), [`Client::renew`](super::Client::renew) or
-    /// [`Client::release`](super::Client::release) it.
-    /// Where holds do not end by themselves it must, or the key stays taken: on files until this process ends.
+    /// [`Client::release`](super::Client::release) can continue or end it. If holds do not expire, one of them must, or the
+    /// key stays held: on files until this process exits.
     pub fn into_holder(self) -> HolderId {
         self.inner.into_holder()
     }
 }
 
 impl Held {
-    /// What is locked.
+    /// The key of the lock.
     pub fn key(&self) -> &Key {
         self.inner.key()
     }
 
-    /// The number to send with every write to what the lock protects; see [`FencingToken`].
+    /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.fencing_token()
     }
 
-    /// As [`Guard::remaining`]; zero once the lock is released.
+    /// See [`Guard::remaining`]; zero once the lock is released.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Whether the lock is held: neither lost nor released. Once this has been `false` it stays so.
+    /// Whether the lock is held: neither lost nor released. After the first `false` it stays `false`.
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
     }
 
-    /// As [`Guard::check`]. A lock that was released here is no error, but [`Held::is_held`] is `false` then.
+    /// See [`Guard::check`]. It is not an error if the lock was released, but [`Held::is_held`] then returns `false`.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock was lost.
@@ -138,13 +140,13 @@ impl Held {
         self.inner.check()
     }
 
-    /// Waits at most `within` for the loss; `None` if there was none by then, because the lock is held, or was released.
+    /// Waits at most `within` for the loss; `None` if the lock is still held, or was released.
     pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
         if self.inner.is_forked() {
             return Some(LossReason::Forked);
         }
         let Some(engine) = self.engine.upgrade() else {
-            // The last guard is gone, so what has not been lost was released.
+            // The last guard was dropped, so a lock that is not lost was released.
             return match self.inner.check() {
                 Err(Error::Lost { reason, .. }) => Some(reason),
                 _ => None,

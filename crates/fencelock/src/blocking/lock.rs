@@ -4,10 +4,10 @@ use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock described, not yet held. Call [`Lock::acquire`], [`Lock::try_acquire`] or [`Lock::run`]. The async twin is
+/// A lock that is not acquired yet. Call [`Lock::acquire`], [`Lock::try_acquire`] or [`Lock::run`]. The async type is
 /// [`crate::Lock`].
 ///
-/// Settings that cannot be used are reported by whichever of these is called.
+/// Invalid settings are reported by these methods.
 #[must_use = "a lock does nothing until it is acquired"]
 #[derive(Debug, Clone)]
 pub struct Lock {
@@ -20,70 +20,71 @@ impl Lock {
         Self { inner, engine }
     }
 
-    /// How long the lease outlives this process if it dies: 10 ms to 24 h, 30 s unless set. A place with a quarantine
-    /// allows no more than its `max_ttl=`.
+    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
+    /// allows at most its `max_ttl=`.
     ///
-    /// While the guard lives the lease is renewed every third of it, so it need not cover the work. Shorter means a
-    /// crash costs less waiting; longer survives longer outages of the server.
+    /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
+    /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
+    /// server.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.inner = self.inner.ttl(ttl);
         self
     }
 
-    /// Waits at most this long, and 50 ms for a last answer; without it, as long as it takes. Zero asks once, and waits for
-    /// that answer as long as the place allows.
+    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
+    /// waits for that reply as long as the backend allows.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.inner = self.inner.wait(wait);
         self
     }
 
-    /// Asks at most `times` times, `pause` apart, and never stands in line. Others that do stand in line come first. Zero
-    /// times is once, as there is no answer without a question.
+    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
+    /// Zero is the same as one.
     pub fn retry(mut self, times: u32, pause: Duration) -> Self {
         self.inner = self.inner.retry(times, pause);
         self
     }
 
-    /// What the lock is for, shown to those who wait for it: at most 128 bytes.
+    /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.inner = self.inner.label(label);
         self
     }
 
-    /// Lets the lock go, as lost, after this long even if the guard lives: a bound for work that hangs. The guard says
-    /// so before anybody else can have the lock, and whoever waits gets it at once.
+    /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
+    /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.inner = self.inner.max_hold(max_hold);
         self
     }
 
-    /// Calls `told` after each answer while it waits, on the client's thread. It must return quickly.
+    /// Calls `told` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
     pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_wait(told);
         self
     }
 
-    /// Calls `told` after each try that could not tell, while it goes on trying: servers that do not answer, or that are
-    /// in quarantine. It is called on the client's thread and must return quickly.
+    /// Calls `told` after each failed try while trying continues: servers that do not answer, or are
+    /// in quarantine. It is called on the thread of the client and must return quickly.
     pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_trouble(told);
         self
     }
 
-    /// Waits for the lock. Without [`Lock::wait`] nothing but the lock, an outage as long as the TTL, or
-    /// [`Client::close`](super::Client::close) ends it.
+    /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or
+    /// [`Client::close`](super::Client::close) ends the wait.
     ///
     /// # Errors
-    /// [`Error::Busy`] when the wait is over, [`Error::Unreachable`] when the place has not answered for as long as
-    /// the TTL (or the wait, or at once if it asks only once), [`Error::NotReplicated`] at once, [`Error::Config`],
-    /// [`Error::Closed`]. The end of a quarantine is waited for as long as for a release.
+    /// [`Error::Busy`] after the maximum wait, [`Error::Unreachable`] if the backend has not answered for
+    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately, [`Error::Config`],
+    /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     pub fn acquire(self) -> Result<Guard, Error> {
         let Self { inner, engine } = self;
         let guard = engine.get(inner.acquire())?;
         Ok(Guard::new(guard, engine))
     }
 
-    /// Takes the lock if it is free and nobody waits for it; `None` if not.
+    /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
@@ -93,10 +94,10 @@ impl Lock {
         Ok(guard.map(|guard| Guard::new(guard, engine)))
     }
 
-    /// Continues a hold that [`Guard::into_holder`] let go of, here or in another process.
+    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process.
     ///
     /// # Errors
-    /// [`Error::Lost`] if that holder does not have the key any more, [`Error::Unreachable`],
+    /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
     /// [`Error::NotReplicated`], [`Error::Config`].
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
         let Self { inner, engine } = self;
@@ -104,14 +105,14 @@ impl Lock {
         Ok(Guard::new(guard, engine))
     }
 
-    /// Runs `body` on this thread while the lock is held, releases the lock, and returns what the body returned.
+    /// Runs `body` on this thread while the lock is held, releases the lock, and returns the result of the body.
     ///
-    /// `Ok` means that the body has ended well and that the lock was held until then. The value and the error of the body
-    /// always come back, also when the lock was lost meanwhile: see [`RunError`]. A closure cannot be interrupted, so it
-    /// should look at [`Held::is_held`] or [`Held::check`] where it can still stop.
+    /// `Ok` means that the body succeeded and that the lock was held until then. The value and the error of the body
+    /// are always returned, also when the lock was lost: see [`RunError`]. A closure cannot be interrupted, so it
+    /// should check [`Held::is_held`] or [`Held::check`] where it can still stop.
     ///
-    /// A release that the server does not confirm is no error, for the body has run under the lock: it goes on in the
-    /// background until the lease would have ended. If the body panics the lock is released in the background too.
+    /// A release that the server does not confirm is not an error, because the body was protected by the lock: it continues
+    /// in the background until the lease would have ended. If the body panics, the lock is also released in the background.
     ///
     /// ```
     /// use fencelock::RunError;
@@ -126,8 +127,8 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Lock`] with an error of [`Lock::acquire`], the body not called; [`RunError::Body`] with the body's own
-    /// error; [`RunError::LostAfter`] with the body's value if the lock was lost before it was released.
+    /// [`RunError::Lock`] with an error of [`Lock::acquire`], and the body is not called; [`RunError::Body`] with the error
+    /// of the body; [`RunError::LostAfter`] with the value of the body if the lock was lost before it was released.
     pub fn run<T, E>(self, body: impl FnOnce(Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guard = self.acquire()?;
         let ended = body(guard.held());

@@ -1,5 +1,5 @@
-//! The end of the program. When `main` returns, or calls `exit`, no task runs any more, and no thread is waited for; so the
-//! main thread waits for the releases itself, where the system runs the destructors of its thread-local values (as on Linux with
+//! The end of the program. When `main` returns, or calls `exit`, tasks no longer run, and threads are not waited for; so the
+//! main thread waits for the releases itself, if the system runs the destructors of its thread-local values (as Linux with
 //! glibc).
 
 use super::{Releases, Worker};
@@ -11,52 +11,52 @@ thread_local! {
 }
 
 struct AtExit {
-    /// Other threads come and go while the program goes on.
+    /// Other threads may end while the program continues.
     is_main: bool,
-    releasess: RefCell<Vec<Weak<Releases>>>,
+    clients: RefCell<Vec<Weak<Releases>>>,
 }
 
 /// If this is the main thread, its end waits for the releases of this client.
 pub(super) fn watch(releases: &Arc<Releases>) {
-    // There is no later than the end of the thread.
+    // This fails only while the thread ends, when it is too late to register.
     let _ = AT_EXIT.try_with(|exit| exit.watch(releases));
 }
 
 impl AtExit {
     fn of_this_thread() -> Self {
-        Self { is_main: std::thread::current().name() == Some("main"), releasess: RefCell::default() }
+        Self { is_main: std::thread::current().name() == Some("main"), clients: RefCell::default() }
     }
 
     fn watch(&self, releases: &Arc<Releases>) {
         if !self.is_main {
             return;
         }
-        let mut releasess = self.releasess.borrow_mut();
-        if releasess.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(releases))) {
+        let mut clients = self.clients.borrow_mut();
+        if clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(releases))) {
             return;
         }
-        if releasess.len().is_power_of_two() {
-            releasess.retain(|known| known.strong_count() > 0);
+        if clients.len().is_power_of_two() {
+            clients.retain(|known| known.strong_count() > 0);
         }
-        releasess.push(Arc::downgrade(releases));
+        clients.push(Arc::downgrade(releases));
     }
 }
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let releasess: Vec<_> = self.releasess.take().iter().filter_map(Weak::upgrade).collect();
-        // All of them send before the first is waited for.
-        for releases in &releasess {
+        let clients: Vec<_> = self.clients.take().iter().filter_map(Weak::upgrade).collect();
+        // All clients send before the first is waited for.
+        for releases in &clients {
             releases.at_exit();
         }
-        for releases in &releasess {
+        for releases in &clients {
             releases.settle();
         }
     }
 }
 
 impl Releases {
-    /// Nothing that was left to a runtime is certain to be done.
+    /// Work that was left to a runtime may not be completed.
     fn at_exit(self: &Arc<Self>) {
         if !self.process.is_current() {
             return;

@@ -1,7 +1,7 @@
-//! Gives up what nobody waits for any more: dropped guards, cancelled attempts, failed releases.
+//! Releases in the background: dropped guards, cancelled attempts, failed releases.
 //!
-//! A task on the client's runtime sends the releases. When that runtime ends, or the program does, a thread with
-//! connections of its own sends what is left, and whoever ends them waits for it: [`SETTLE`] at most.
+//! A task on the runtime of the client sends the releases. When that runtime or the program ends, a thread with
+//! its own connections sends the rest, and the end waits for it: at most [`SETTLE`].
 
 mod exit;
 mod worker;
@@ -15,27 +15,27 @@ use std::time::Duration;
 use tokio::sync::Notify;
 pub(crate) use worker::ReaperTask;
 
-/// How long a key handed to an attempt that was given up is still handed on at once.
+/// How long a key that was handed to a cancelled attempt is still handed on immediately.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// How long the end of a runtime or of the program waits for releases, all in all: a few trips to a server far away, and
-/// nobody notices it.
+/// How long the end of a runtime or of the program waits for releases in total: a few round trips to a distant server,
+/// and not noticeable.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Takes releases from anywhere. The task that does them is [`ReaperTask::run`]; it ends after the last of these is gone and all
-/// is done.
+/// Queues releases from any thread. [`ReaperTask::run`] sends them; it ends after the last of these handles is dropped and all
+/// releases are done.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     releases: Arc<Releases>,
 }
 
-/// What is known of the releases.
+/// The state of the releases.
 #[derive(Debug)]
 struct Releases {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     process: Process,
     state: Mutex<State>,
-    /// The last unconfirmed release was confirmed.
+    /// Signals that the last unconfirmed release was confirmed.
     settled: Condvar,
     idle: Notify,
     abandoned: Mutex<HashMap<HolderId, Moment>>,
@@ -45,22 +45,22 @@ struct Releases {
 struct State {
     queue: ReleaseQueue,
     worker: Worker,
-    /// Tells the worker of new releases; each has its own.
+    /// Wakes the worker for new releases; each worker has its own.
     wake: Arc<Notify>,
-    /// Every client and guard is gone.
+    /// All clients and guards are dropped.
     closed: bool,
-    /// Somebody has waited in vain, and nothing was confirmed since.
+    /// A wait has timed out, and no release was confirmed since.
     unresponsive: bool,
 }
 
-/// Who sends the releases.
+/// The worker that sends the releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worker {
-    /// The task on the client's runtime.
+    /// The task on the runtime of the client.
     Task,
-    /// That runtime has ended, or the program is about to.
+    /// A thread: the runtime has ended, or the program is about to.
     Thread,
-    /// As before, and nothing is to be done.
+    /// A thread is allowed, but no release is pending.
     Nobody,
 }
 
@@ -77,17 +77,17 @@ impl Reaper {
         (Arc::new(Self { releases }), task)
     }
 
-    /// Works on any thread, with or without a runtime. It never blocks while the client's runtime lives.
+    /// Works on any thread, with or without a runtime. It does not block while the runtime of the client exists.
     pub(crate) fn take(&self, release: PendingRelease) {
         if self.releases.add(release) {
             exit::watch(&self.releases);
         } else {
-            // Nobody else waits for it: the runtime has ended already.
+            // The runtime has ended, so only this caller waits.
             self.releases.settle();
         }
     }
 
-    /// A key was handed to a holder that does not wait here. If it is one that was given up, the key is handed on.
+    /// A key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on.
     pub(crate) fn handed_to_nobody(&self, key: &Key, holder: HolderId) {
         if self.releases.knows(holder) {
             let until = self.releases.clock.now() + STRAGGLER;
@@ -96,18 +96,18 @@ impl Reaper {
         }
     }
 
-    /// Releases that are not confirmed yet, and those that wait to be repeated.
+    /// Releases that are not confirmed yet, or wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
         self.releases.state().queue.pending()
     }
 
-    /// How many attempts that were given up are remembered.
+    /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         self.releases.abandoned.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Waits until nothing is pending.
+    /// Waits until no release is pending.
     pub(crate) async fn idle(&self) {
         loop {
             let idle = self.releases.idle.notified();
@@ -120,12 +120,12 @@ impl Reaper {
         }
     }
 
-    /// Blocks until every release was confirmed once, for [`SETTLE`] at most.
+    /// Blocks until every release was confirmed once, for at most [`SETTLE`].
     pub(crate) fn settle(&self) {
         self.releases.settle();
     }
 
-    /// The main thread of the program waits when it ends, as for guards that were dropped there.
+    /// The end of the main thread waits, as for guards that were dropped there.
     pub(crate) fn watch_exit(&self) {
         exit::watch(&self.releases);
     }
@@ -144,10 +144,10 @@ impl Drop for Reaper {
 }
 
 impl Releases {
-    /// Says whether the task on the client's runtime sees to it.
+    /// Returns whether the task on the runtime of the client sends the release.
     fn add(self: &Arc<Self>, release: PendingRelease) -> bool {
         if !self.process.is_current() {
-            // The lock is the parent's.
+            // The lock belongs to the parent process.
             return true;
         }
         if self.clock.now() < release.stray_until {
@@ -166,8 +166,8 @@ impl Releases {
         worker == Worker::Task
     }
 
-    /// Blocks until every release was confirmed once. A place that did not answer in time is not waited for again, until it
-    /// does.
+    /// Blocks until every release was confirmed once. A backend that did not answer in time is not waited for again until it
+    /// answers.
     fn settle(&self) {
         if !self.process.is_current() {
             return;
@@ -182,7 +182,7 @@ impl Releases {
         }
     }
 
-    /// Tells those who wait, if there is something to tell.
+    /// Notifies the waiting threads, if necessary.
     fn tell(&self, state: MutexGuard<'_, State>) {
         let (settled, idle) = (state.queue.unconfirmed() == 0, state.queue.pending() == 0);
         drop(state);
@@ -197,7 +197,7 @@ impl Releases {
     fn remember(&self, holder: HolderId) {
         let now = self.clock.now();
         let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked through when it has grown to a power of two, so that a storm of cancellations costs each a little.
+        // The table is scanned when its size reaches a power of two, so that many cancellations cost little each.
         if abandoned.len().is_power_of_two() {
             abandoned.retain(|_, until| now < *until);
         }

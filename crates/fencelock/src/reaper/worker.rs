@@ -8,10 +8,10 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Timers stand still while the machine sleeps, so no nap is longer than this.
+/// Timers stop while the machine is suspended, so a sleep is never longer than this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// Sends the releases, on the client's runtime or on that of a thread.
+/// Sends the releases, on the runtime of the client or of a thread.
 #[derive(Debug)]
 pub(crate) struct ReaperTask {
     releases: Arc<Releases>,
@@ -20,7 +20,7 @@ pub(crate) struct ReaperTask {
     wake: Arc<Notify>,
 }
 
-/// What there is to do.
+/// The next work.
 enum Work {
     Send(Vec<(u64, PendingRelease)>, Option<Duration>),
     Done,
@@ -33,7 +33,7 @@ impl ReaperTask {
         Self { releases, worker: Worker::Task, backend, wake }
     }
 
-    /// The task ends when every client and guard is gone and the queue is empty; the thread when the queue is empty.
+    /// The task ends when all clients and guards are dropped and the queue is empty; the thread when the queue is empty.
     pub(crate) async fn run(self) {
         let mut sent = FuturesUnordered::new();
         loop {
@@ -92,13 +92,13 @@ impl ReaperTask {
         self.releases.tell(state);
     }
 
-    /// Another may have taken over.
+    /// Another worker may have taken over.
     fn is_in_charge(&self, state: &State) -> bool {
         state.worker == self.worker && Arc::ptr_eq(&state.wake, &self.wake)
     }
 }
 
-/// The runtime has ended, and with it whatever was under way.
+/// The runtime has ended, and with it all requests in flight.
 impl Drop for ReaperTask {
     fn drop(&mut self) {
         // A forked child drops a copy.
@@ -113,7 +113,7 @@ impl Drop for ReaperTask {
             self.releases.take_over(state);
             self.releases.settle();
         } else {
-            // It panicked, and would again.
+            // The worker panicked, and would panic again.
             state.worker = Worker::Nobody;
             self.releases.abandon(state);
         }
@@ -121,7 +121,7 @@ impl Drop for ReaperTask {
 }
 
 impl Releases {
-    /// No task of the client's runtime will send anything any more, and nothing arrives there.
+    /// No task on the runtime of the client will send a release any more, and no reply arrives there.
     pub(super) fn take_over(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         state.queue.recall();
         if state.queue.pending() == 0 {
@@ -131,7 +131,7 @@ impl Releases {
         }
     }
 
-    /// If the process ends first, the leases do the rest.
+    /// If the process ends first, the leases expire.
     pub(super) fn start_thread(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let wake = Arc::new(Notify::new());
         (state.worker, state.wake) = (Worker::Thread, Arc::clone(&wake));
@@ -143,7 +143,7 @@ impl Releases {
             Ok(runtime) => runtime.block_on(task.run()),
             Err(error) => tracing::warn!(%error, "no runtime for releases"),
         };
-        // A task that cannot work is dropped, and gives up.
+        // A task that cannot run is dropped, and stops.
         if let Err(error) = std::thread::Builder::new().name("fencelock-release".into()).spawn(run) {
             tracing::warn!(%error, "no thread for releases");
         }

@@ -1,4 +1,4 @@
-//! What operators see: `tracing` events always, numbers through the [`metrics`](https://docs.rs/metrics) facade with the
+//! Observability: `tracing` events always, metrics through the [`metrics`](https://docs.rs/metrics) facade with the
 //! feature of that name.
 //!
 //! | number | kind | unit | labels | meaning |
@@ -22,8 +22,8 @@
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
 //!
-//! No label is a key or a holder, so there is a fixed number of series for each place that a program uses. All of them are
-//! there, with 0, as soon as a client starts: install the recorder before that. Clients of one place are added up.
+//! No label contains a key or a holder, so the number of series per place is fixed. All series
+//! exist with 0 as soon as a client starts: install the recorder before that. Clients of one place are summed.
 
 mod numbers;
 
@@ -34,7 +34,7 @@ use fencelock_core::{Fault, Key, LossReason, Moment, Renew, Unknown};
 use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
 use std::time::Duration;
 
-/// Tells of one place.
+/// The telemetry of one place.
 #[derive(Debug, Clone)]
 pub(crate) struct Telemetry {
     numbers: Numbers,
@@ -54,7 +54,7 @@ impl Telemetry {
         Self { numbers: Numbers::of(place) }
     }
 
-    /// Somebody asks for a lock.
+    /// An attempt to acquire a lock starts.
     pub(crate) fn asked(&self) -> Asked<'_> {
         Asked { telemetry: self, ended: false }
     }
@@ -76,7 +76,7 @@ impl Telemetry {
     pub(crate) fn lost(&self, key: &Key, tenure: &Tenure, reason: &LossReason, now: Moment) {
         let held_for = now.since(tenure.since);
         if tenure.idle {
-            // Nobody had it.
+            // The key was free.
             return;
         }
         tracing::warn!(%key, fence = %tenure.fence, ?held_for, %reason, "lock lost");
@@ -122,7 +122,7 @@ impl Telemetry {
     }
 }
 
-/// An attempt to get a lock; dropped before its end, it was cancelled.
+/// An attempt to acquire a lock; if it is dropped before its end, it was cancelled.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     telemetry: &'a Telemetry,
@@ -133,7 +133,7 @@ impl Asked<'_> {
     pub(crate) fn ended(mut self, with: &Result<Guard, Error>) {
         self.ended = true;
         let outcome = match with {
-            // Told where it came from: [`Telemetry::acquired`].
+            // The source of the grant is reported by [`Telemetry::acquired`].
             Ok(_) => return,
             Err(Error::Busy { key, waited, .. }) => {
                 tracing::debug!(%key, ?waited, "busy");
@@ -182,7 +182,7 @@ fn fault(cause: &Unknown) -> &'static str {
     }
 }
 
-/// Where a value stands among all that a label can have; the last of them if it is none.
+/// The index of a value among the values of a label; the last index if it is unknown.
 fn index(values: &[&str], value: &str) -> usize {
     values.iter().position(|known| *known == value).unwrap_or(values.len() - 1)
 }

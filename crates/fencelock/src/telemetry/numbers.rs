@@ -1,8 +1,8 @@
-//! The numbers themselves: their names, units, labels, and how they reach the `metrics` facade.
+//! The metrics: their names, units and labels, and how they are passed to the `metrics` facade.
 
 use std::time::Duration;
 
-/// One of [`DEFINITIONS`], in their order.
+/// An index of [`DEFINITIONS`].
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Number {
     Acquisitions,
@@ -17,7 +17,7 @@ pub(super) enum Number {
     WastedWakeups,
 }
 
-/// How asking for a lock can end.
+/// The outcomes of an attempt.
 pub(super) const OUTCOMES: [&str; 10] = [
     "claimed",
     "handed",
@@ -30,9 +30,9 @@ pub(super) const OUTCOMES: [&str; 10] = [
     "closed",
     "cancelled",
 ];
-/// Why a lock can be lost.
+/// The reasons of a loss.
 pub(super) const LOSSES: [&str; 5] = ["expired", "deleted", "taken", "max_hold", "other"];
-/// Why a renewal can fail.
+/// The reasons of a failed renewal.
 pub(super) const FAULTS: [&str; 11] = [
     "timeout",
     "unreachable",
@@ -70,7 +70,7 @@ mod with_facade {
         kind: Kind,
         unit: Unit,
         help: &'static str,
-        /// Beside `place`, with every value that it can have.
+        /// The label in addition to `place`, with all its values.
         label: Option<(&'static str, &'static [&'static str])>,
     }
 
@@ -117,15 +117,16 @@ mod with_facade {
 
     static METADATA: Metadata<'static> = Metadata::new("fencelock", Level::INFO, None);
 
-    /// The numbers of one place. Their keys are made once: a label is allocated when the client starts, and not with each lock.
+    /// The metrics of one place. Their keys are created once: a label is allocated when the client starts, and not with
+    /// each lock.
     #[derive(Debug, Clone)]
     pub(in crate::telemetry) struct Numbers {
-        /// For each definition one for each value of its label.
+        /// For each definition, one metric for each value of its label.
         keys: Arc<[Vec<Key>]>,
     }
 
     impl Numbers {
-        /// Describes and registers all of them: what has not moved yet is 0, and not absent.
+        /// Describes and registers all metrics, so that unused ones are 0 and not absent.
         pub(in crate::telemetry) fn of(place: &str) -> Self {
             let place = SharedString::from(place.to_owned());
             let key = |name, label: Option<Label>| {
@@ -189,7 +190,7 @@ mod with_facade {
 mod without {
     use super::{Duration, Number};
 
-    /// Nobody counts.
+    /// No recorder is installed.
     #[derive(Debug, Clone)]
     pub(in crate::telemetry) struct Numbers;
 

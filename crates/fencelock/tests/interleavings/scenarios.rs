@@ -89,7 +89,7 @@ fn a_release_wins_over_a_renewal_under_way() {
 }
 
 #[test]
-fn a_hand_off_to_whoever_gave_up_goes_to_the_next() {
+fn a_hand_off_to_a_cancelled_waiter_goes_to_the_next() {
     explore(&CANCEL_HAND_OFF);
 }
 

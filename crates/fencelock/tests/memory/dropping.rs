@@ -143,7 +143,7 @@ fn on_a_runtime_that_never_runs_again() {
 
 /// One after the other would take a quarter of a second each.
 #[test]
-fn by_the_hundred_after_their_runtime_when_nobody_answers() {
+fn many_guards_dropped_after_their_runtime_wait_only_once() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (net, guards) = runtime.block_on(async {
         let clock = fencelock::backends::TokioClock::starting_now();

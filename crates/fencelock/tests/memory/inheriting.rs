@@ -140,7 +140,7 @@ async fn nothing_is_left_when_all_of_a_client_give_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_closed_leaves_no_place_behind() {
+async fn a_client_that_is_closed_leaves_no_waiter_behind() {
     let scene = Scene::new();
     let queue = queue(&scene, plain(&scene), plain(&scene)).await;
     let client: Client = scene.client.clone();

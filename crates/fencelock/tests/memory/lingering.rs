@@ -40,7 +40,7 @@ async fn a_free_lease_lingers_for_the_next_task_and_goes_back_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_lingers_is_given_up_for_whoever_cannot_use_it() {
+async fn a_lease_that_lingers_is_given_up_for_a_task_that_cannot_use_it() {
     let scene = Scene::new();
     let lingering = scene.another(|settings| settings.linger(ms(10)));
     drop(shared_guard(&scene, &lingering).await);

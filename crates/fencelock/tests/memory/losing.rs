@@ -63,7 +63,7 @@ async fn a_lost_lock_is_not_renewed_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_is_told_at_once_as_a_deletion() {
+async fn an_eviction_is_reported_immediately_as_a_deletion() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     let seen = scene.holding("k").await.unwrap();
@@ -74,7 +74,7 @@ async fn an_eviction_is_told_at_once_as_a_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_for_a_waiter_is_told_as_taken_by_that_waiter() {
+async fn an_eviction_for_a_waiter_is_reported_as_taken_by_that_waiter() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     let neighbour = scene.neighbour();
@@ -180,7 +180,7 @@ async fn waiting_for_the_loss_of_a_released_lock_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_was_told_is_not_taken_back_by_the_reason_of_a_later_answer() {
+async fn a_loss_that_was_reported_is_not_taken_back_by_the_reason_of_a_later_answer() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
     // The answer "absent" comes when the lease has long ended: it ended by itself, nobody deleted anything.
@@ -190,7 +190,7 @@ async fn a_loss_that_was_told_is_not_taken_back_by_the_reason_of_a_later_answer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_watcher_of_a_hold_is_told() {
+async fn every_task_that_watches_a_hold_is_notified() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
     let told = crate::common::Counter::default();

@@ -72,7 +72,7 @@ async fn waiters_at_a_free_key_that_cannot_be_written_back_off_and_warn_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_in_line_backs_off_too_however_short_the_lease_was_that_it_waits_for() {
+async fn a_queued_waiter_backs_off_too_however_short_the_lease_was_that_it_waits_for() {
     let scene = Scene::new();
     let held = scene.neighbour().lock("k").ttl(ms(30)).await.unwrap();
     let waiting = tokio::spawn(scene.client.lock("k").ttl(secs(60)).acquire());
@@ -88,7 +88,7 @@ async fn a_waiter_in_line_backs_off_too_however_short_the_lease_was_that_it_wait
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_lasts_as_long_as_a_lease_is_told() {
+async fn a_refusal_that_lasts_as_long_as_a_lease_is_reported() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Full);
     let before = scene.now();

@@ -79,7 +79,7 @@ async fn a_release_whose_reply_is_lost_was_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_whose_reply_is_lost_while_somebody_waits_was_a_release() {
+async fn a_release_with_a_lost_reply_and_a_waiter_is_a_release() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").await.unwrap();
     let next = tokio::spawn(scene.neighbour().lock("k").acquire());
@@ -90,7 +90,7 @@ async fn a_release_whose_reply_is_lost_while_somebody_waits_was_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_nobody_answers_can_be_called_again_by_proof() {
+async fn a_release_without_an_answer_can_be_called_again_by_proof() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").await.unwrap();
     let holder = guard.holder();
@@ -101,7 +101,7 @@ async fn a_release_that_nobody_answers_can_be_called_again_by_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_nobody_answers_goes_on_in_the_background() {
+async fn a_release_without_an_answer_goes_on_in_the_background() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     scene.net.always(Verb::Release, Fate::Lost);

@@ -93,7 +93,7 @@ async fn a_body_that_ends_with_the_loss_keeps_its_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_only_the_release_finds_is_told_with_the_value() {
+async fn a_loss_that_only_the_release_finds_is_reported_with_the_value() {
     let scene = Scene::new();
     let lock = scene.client.lock("k");
     let ran = lock.run(async |held| {

@@ -70,7 +70,7 @@ async fn many_tasks_need_few_claims_and_are_served_in_order_with_growing_tokens(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_a_batch_for_the_tasks_of_another_client() {
+async fn no_client_waits_longer_than_a_batch_for_the_tasks_of_another_client() {
     let scene = Scene::new();
     let [a, b] = [0; 2].map(|_| scene.another(|settings| settings.batch(8, secs(1))));
     let log = Log::default();
@@ -107,7 +107,7 @@ async fn a_batch_is_bounded_in_time_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn even_if_nobody_is_known_to_wait_a_lease_goes_back_within_a_second_or_so() {
+async fn without_known_waiters_a_lease_goes_back_within_a_second_or_so() {
     let scene = Scene::new();
     let log = Log::default();
     let held = scene.client.lock("k").await.unwrap();
@@ -301,7 +301,7 @@ async fn a_hold_that_was_taken_out_of_its_guard_is_never_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_turn_has_a_longest_hold_of_its_own() {
+async fn each_task_has_its_own_longest_hold() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let waiting = tokio::spawn(scene.client.lock("k").max_hold(secs(2)).acquire());
@@ -319,7 +319,7 @@ async fn each_turn_has_a_longest_hold_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_was_passed_on_is_over_for_whoever_kept_a_view_of_it() {
+async fn a_guard_that_was_passed_on_is_over_for_its_views() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let waiting = tokio::spawn(scene.client.lock("k").acquire());
@@ -336,7 +336,7 @@ async fn a_guard_that_was_passed_on_is_over_for_whoever_kept_a_view_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_behind_another_task_is_bounded_and_told() {
+async fn a_wait_behind_another_task_is_bounded_and_reported() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let _second = tokio::spawn(scene.client.lock("k").acquire());
@@ -365,7 +365,7 @@ async fn closing_ends_those_that_wait_for_a_task_of_their_own_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_wait_are_told_together_that_nobody_answers() {
+async fn all_waiters_learn_of_an_outage_together() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Lost);
     let began = scene.now();

@@ -54,7 +54,7 @@ async fn a_wait_without_bounds_lasts_for_more_than_a_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_asks_as_often_as_it_was_told_and_as_far_apart() {
+async fn a_retry_has_the_configured_number_and_interval_of_attempts() {
     let scene = Scene::new();
     let _held = scene.neighbour().lock("k").await.unwrap();
     for (times, expected) in [(0, 1), (1, 1), (2, 2), (5, 5)] {
@@ -116,7 +116,7 @@ async fn a_retry_without_a_pause_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_told_its_place_and_the_holder() {
+async fn a_waiter_learns_its_position_and_the_holder() {
     let scene = Scene::new();
     let held = scene.client.lock("k").label("payroll").await.unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -180,7 +180,7 @@ async fn waiters_of_two_clients_that_do_not_share_are_served_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_who_asks_only_once_overtakes_the_line() {
+async fn a_single_attempt_does_not_overtake_the_queue() {
     let scene = Scene::new();
     let held = scene.client.lock("k").await.unwrap();
     let waiting = tokio::spawn(scene.client.lock("k").acquire());
@@ -324,7 +324,7 @@ async fn a_waiter_asks_about_once_a_second_and_not_after_it_was_handed_the_key()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_in_a_quarantine_ends_nobody_elses() {
+async fn a_wait_that_ends_in_a_quarantine_ends_no_other_wait() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Quarantined);
     let bounded = tokio::spawn(scene.client.lock("k").ttl(secs(1)).wait(secs(5)).acquire());

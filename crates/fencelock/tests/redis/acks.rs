@@ -148,7 +148,7 @@ async fn a_claim_cancelled_while_replicas_are_waited_for_leaves_no_lock() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_held_up_while_replicas_are_waited_for() {
+async fn waiting_for_replicas_delays_no_other_request() {
     let Some(pair) = Pair::start() else { return };
     let neighbour = pair.client("").await;
     let _theirs = neighbour.lock("theirs").await.unwrap();
@@ -249,7 +249,7 @@ async fn every_renewal_is_written_even_if_it_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_the_scripts_is_taught_them_and_asked_again() {
+async fn scripts_are_loaded_again_into_a_server_that_lost_them() {
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("?acks=1").await;
     let guard = client.lock("k").ttl(secs(60)).await.unwrap();
@@ -264,7 +264,7 @@ async fn a_server_that_forgot_the_scripts_is_taught_them_and_asked_again() {
 }
 
 #[tokio::test]
-async fn a_line_for_confirmed_writes_that_broke_is_replaced() {
+async fn a_connection_for_confirmed_writes_that_broke_is_replaced() {
     let Some(pair) = Pair::start() else { return };
     for options in ["?acks=1", "?acks=1&protocol=resp2"] {
         let client = pair.client(options).await;
@@ -277,7 +277,7 @@ async fn a_line_for_confirmed_writes_that_broke_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_hold_deleted_by_another_program_is_told_at_once_with_acks_too() {
+async fn a_hold_deleted_by_another_program_is_reported_immediately_with_acks_too() {
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("?acks=1").await;
     let guard = client.lock("k").ttl(secs(600)).await.unwrap();
@@ -331,7 +331,7 @@ async fn a_server_that_does_not_wait_is_refused_at_the_connection() {
 async fn the_doctor_counts_the_replicas() {
     let Some(pair) = Pair::start() else { return };
     for (options, level, words) in [
-        ("", Level::Note, "a master with 1 replica that copies it later: a fail-over may lose a lock"),
+        ("", Level::Note, "a master with 1 replica that copies it asynchronously: a failover may lose a lock"),
         ("?acks=1", Level::Fine, "a lock counts when 1 of 1 replicas have it"),
         ("?acks=2", Level::Failure, "acks=2, but only 1 is online"),
     ] {

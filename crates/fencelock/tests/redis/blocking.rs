@@ -62,7 +62,7 @@ async fn it_works_inside_an_async_runtime() {
 }
 
 #[test]
-fn a_loss_is_told() {
+fn a_loss_is_reported() {
     let Some(server) = server() else { return };
     let client = Client::connect(&server.url()).unwrap();
     let guard = client.lock("k").acquire().unwrap();

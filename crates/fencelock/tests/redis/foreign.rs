@@ -41,7 +41,7 @@ async fn a_foreign_release_wakes_the_first_waiter() {
 }
 
 #[tokio::test]
-async fn a_foreign_delete_of_a_held_key_is_told_at_once() {
+async fn a_foreign_delete_of_a_held_key_is_reported_immediately() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     for command in ["DEL", "UNLINK"] {
@@ -57,7 +57,7 @@ async fn a_foreign_delete_of_a_held_key_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_foreign_overwrite_of_a_held_key_is_told_at_once() {
+async fn a_foreign_overwrite_of_a_held_key_is_reported_immediately() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let guard = client.lock("k").ttl(secs(30)).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_foreign_overwrite_of_a_held_key_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_flush_is_told_to_every_holder_and_wakes_every_waiter() {
+async fn a_flush_is_reported_to_every_holder_and_wakes_every_waiter() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let mut guards = Vec::new();

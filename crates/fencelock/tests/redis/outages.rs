@@ -6,7 +6,7 @@ use fencelock::{Client, Error, Guard, Level, LossReason};
 use fencelock_testkit::{Proxy, Then};
 
 #[tokio::test]
-async fn a_server_frozen_for_longer_than_the_lease_costs_it_before_the_server_lets_anybody_in() {
+async fn a_lease_on_a_stopped_server_is_lost_before_the_server_grants_it_again() {
     let Some(server) = server() else { return };
     let mine = client(&format!("{}?timeout=200", server.url())).await;
     let guard = mine.lock("k").ttl(secs(1)).await.unwrap();
@@ -124,7 +124,7 @@ async fn renewed(guard: &Guard) {
 }
 
 #[tokio::test]
-async fn connections_that_are_swallowed_cost_no_lock_while_new_ones_pass() {
+async fn connections_without_replies_cost_no_lock_while_new_ones_pass() {
     let Some(server) = server() else { return };
     for (ttl, query) in [(6000, ""), (3000, ""), (1000, ""), (1000, "?protocol=resp2"), (3000, "?timeout=5000")] {
         let proxy = Proxy::to(server.port()).unwrap();
@@ -140,7 +140,7 @@ async fn connections_that_are_swallowed_cost_no_lock_while_new_ones_pass() {
 }
 
 #[tokio::test]
-async fn a_swallowed_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time() {
+async fn a_lost_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time() {
     let Some(server) = server() else { return };
     for ttl in [secs(6), secs(3)] {
         let proxy = Proxy::to(server.port()).unwrap();
@@ -159,7 +159,7 @@ async fn a_swallowed_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time(
 }
 
 #[tokio::test]
-async fn a_waiter_whose_connection_is_swallowed_asks_over_a_new_one_after_one_time_limit() {
+async fn a_waiter_without_replies_polls_over_a_new_connection_after_one_timeout() {
     let Some(server) = server() else { return };
     let proxy = Proxy::to(server.port()).unwrap();
     let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=10000", proxy.url())).await);

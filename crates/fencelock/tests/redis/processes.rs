@@ -5,7 +5,7 @@ use crate::common::{eventually, ms, secs};
 use crate::support::{client, in_line, is_free, server, text, waiting};
 
 #[tokio::test]
-async fn a_waiting_process_that_is_killed_does_not_stall_the_line() {
+async fn a_waiting_process_that_is_killed_does_not_stall_the_queue() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let held = client.lock("k").await.unwrap();

@@ -42,7 +42,7 @@ async fn waits_that_are_given_up_leave_nothing() {
 }
 
 #[tokio::test]
-async fn a_foreign_delete_is_told_by_the_next_renewal_at_the_latest() {
+async fn a_foreign_delete_is_reported_by_the_next_renewal_at_the_latest() {
     let Some(server) = server() else { return };
     for options in OPTIONS {
         let client = client(&format!("{}{options}", server.url())).await;

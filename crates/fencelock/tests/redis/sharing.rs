@@ -53,7 +53,7 @@ async fn tokens_grow_over_a_quorum_of_servers() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_on_the_server_gets_its_turn() {
+async fn a_client_that_waits_on_the_server_acquires_the_lock() {
     let Some(server) = server() else { return };
     let [busy, other] = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
     let held = busy.lock("k").await.unwrap();

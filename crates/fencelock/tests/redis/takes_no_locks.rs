@@ -88,7 +88,7 @@ async fn refused_for_good(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_is_told_apart() {
+async fn a_node_of_a_cluster_is_identified() {
     // The other node is missed after as long as this, and then there is no cluster.
     let cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "600000"];
     let Some(server) = server_with(RedisServer::options().args(cluster)) else { return };
@@ -116,7 +116,7 @@ fn restarted_with(mut server: RedisServer, nodes: &str) -> RedisServer {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_told_apart() {
+async fn a_database_that_is_not_there_is_identified() {
     let Some(server) = server() else { return };
     for options in ["", "?protocol=resp2"] {
         let told = refused_for_good(&format!("{}/99{options}", server.url())).await;
@@ -145,7 +145,7 @@ async fn commands_that_scripts_may_not_use_are_named_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_command_that_was_renamed_is_told_apart() {
+async fn a_command_that_was_renamed_is_identified() {
     for command in ["SET", "EVALSHA"] {
         let Some(server) = server_with(RedisServer::options().args(["--rename-command", command, ""])) else { return };
         let told = refused_for_good(&server.url()).await;
@@ -154,7 +154,7 @@ async fn a_command_that_was_renamed_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_port_that_speaks_something_else_is_told_apart() {
+async fn a_port_that_speaks_something_else_is_identified() {
     let http = answers("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     for scheme in ["redis", "rediss"] {
         let told = refused_for_good(&format!("{scheme}://127.0.0.1:{http}")).await;
@@ -162,10 +162,10 @@ async fn a_port_that_speaks_something_else_is_told_apart() {
     }
     let ssh = answers("SSH-2.0-OpenSSH_9.2\r\n");
     let told = refused_for_good(&format!("redis://127.0.0.1:{ssh}")).await;
-    assert!(told.contains("says \"SSH-2.0-OpenSSH_9.2\""), "{told}");
+    assert!(told.contains("sends \"SSH-2.0-OpenSSH_9.2\""), "{told}");
 }
 
-/// A port where everybody is told the same.
+/// A port with the same reply for every client.
 fn answers(what: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -184,14 +184,14 @@ fn answers(what: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_port_without_tls_is_told_to_who_speaks_it() {
+async fn a_port_without_tls_is_reported_to_a_client_with_it() {
     let Some(server) = server() else { return };
     let told = refused_for_good(&format!("rediss://127.0.0.1:{}", server.port())).await;
     assert!(told.contains("speaks Redis without TLS: use redis://"), "{told}");
 }
 
 #[tokio::test]
-async fn a_port_with_tls_is_told_to_who_does_not_speak_it() {
+async fn a_port_with_tls_is_reported_to_a_client_without_it() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
     for options in ["", "?protocol=resp2"] {
         let told = refused_for_good(&format!("{}{options}", server.tls_url().replace("rediss", "redis"))).await;
@@ -227,7 +227,7 @@ async fn a_url_that_cannot_be_read_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_counter_that_another_program_has_put_at_its_end_is_told_with_the_remedy() {
+async fn a_counter_at_its_maximum_is_reported_with_the_remedy() {
     let Some(server) = server() else { return };
     ask(&server, &["SET", "fencelock:{k}:fence", "9007199254740991"]);
     let told = refused_for_good(&server.url()).await;
@@ -235,7 +235,7 @@ async fn a_counter_that_another_program_has_put_at_its_end_is_told_with_the_reme
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_told_with_the_remedy() {
+async fn a_certificate_that_is_not_trusted_is_reported_with_the_remedy() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
     let told = refused_for_good(&server.tls_url()).await;
     assert!(told.contains("its certificate is not trusted: UnknownIssuer; ca=FILE"), "{told}");

@@ -22,7 +22,7 @@ async fn a_held_lock_is_a_string_of_proof_and_owner_with_a_ttl() {
 }
 
 #[tokio::test]
-async fn a_lock_that_nobody_else_wants_costs_two_scripts_and_nothing_else() {
+async fn an_uncontended_lock_costs_two_scripts_and_nothing_else() {
     let Some(server) = server() else { return };
     for sharing in [true, false] {
         let client = fencelock::Client::builder().sharing(sharing).connect(&server.url()).await.unwrap();

@@ -20,7 +20,7 @@ impl MeasureProgress {
         bar.set_position(crate::json::millis(progress.elapsed.min(progress.whole)));
         if let Some(per_second) = (u128::from(progress.grants) * 1000).checked_div(progress.reported.as_millis()) {
             let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
-            bar.set_message(format!("{} grants, {} a second", HumanCount(progress.grants), HumanCount(per_second)));
+            bar.set_message(format!("{} grants, {} per second", HumanCount(progress.grants), HumanCount(per_second)));
         }
     }
 }
