@@ -64,7 +64,7 @@ impl Builder {
     /// A program that polls at least every `pause` acquires the key within about `stretch`; one that polls every
     /// `p` acquires it after `stretch * p / pause` on average. This applies if no other client uses the key as much:
     /// clients in the queue come before clients that poll. On files and on a quorum, [`Builder::batch`] applies instead.
-    pub fn give_way(mut self, stretch: Duration, pause: Duration) -> Self {
+    pub fn yield_interval(mut self, stretch: Duration, pause: Duration) -> Self {
         (self.limits.stretch, self.limits.pause) = (stretch, pause);
         self
     }
@@ -73,8 +73,8 @@ impl Builder {
     /// at most 10 ms. The lease is released immediately if another client is known to wait.
     ///
     /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
-    pub fn linger(mut self, span: Duration) -> Self {
-        self.limits.linger = span;
+    pub fn idle_timeout(mut self, span: Duration) -> Self {
+        self.limits.idle_timeout = span;
         self
     }
 

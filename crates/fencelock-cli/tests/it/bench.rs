@@ -37,7 +37,7 @@ fn check(json: &Value, line: &str) {
 
 const LOADS: [&str; 4] = [
     "--workload uncontended",
-    "--workload hot-key --batch 8,2ms --linger 1ms",
+    "--workload hot-key --batch 8,2ms --idle-timeout 1ms",
     "--workload many-keys --keys 20 --no-sharing",
     "--workload flash-sale --stock 50 --seconds 60",
 ];
@@ -165,8 +165,8 @@ fn what_cannot_be_measured_is_64_and_a_place_that_is_not_there_69() {
         ("bench --workload nonsense", 64),
         ("bench --batch 0,1ms", 64),
         ("bench --batch 3", 64),
-        ("bench --linger 1s", 64),
-        ("bench --no-sharing --linger 1ms", 64),
+        ("bench --idle-timeout 1s", 64),
+        ("bench --no-sharing --idle-timeout 1ms", 64),
         ("bench --tasks 0", 64),
         ("bench --seconds 0", 64),
         ("bench --url nonsense:", 64),

@@ -111,8 +111,8 @@ pub enum Action<W, L> {
     Ended(Box<Ended<L>>),
     /// Release in the background.
     Release(Box<PendingRelease>),
-    /// Call [`super::KeyEngine::linger_over`] when [`super::SharingLimits::linger`] has passed.
-    Linger {
+    /// Call [`super::KeyEngine::idle_timer_fired`] when [`super::SharingLimits::idle_timeout`] has passed.
+    KeepIdle {
         /// Which hold.
         hold: HoldId,
         /// The tenure that nobody has.

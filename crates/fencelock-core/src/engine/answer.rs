@@ -24,7 +24,7 @@ pub enum Leaving {
     Over,
 }
 
-/// What became of a lease that lingered.
+/// What became of an idle lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdleLease {
     /// There is none.

@@ -38,7 +38,7 @@ pub struct SharingLimits {
     /// and for how long it is left free.
     pub pause: Duration,
     /// How long a free lease is kept for the next task of this client.
-    pub linger: Duration,
+    pub idle_timeout: Duration,
 }
 
 /// Where the place tells who waits: a few trips' worth of grants.
@@ -46,7 +46,7 @@ const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
 /// Where the place cannot tell whether others wait, the engine assumes that they do: a lease is shared this long.
 const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
 /// A free lease that is kept longer than this stands in the way of other clients.
-const LONGEST_LINGER: Duration = Duration::from_millis(10);
+const LONGEST_IDLE: Duration = Duration::from_millis(10);
 
 impl SharingLimits {
     /// The same limits, if they can be used.
@@ -57,11 +57,11 @@ impl SharingLimits {
         if self.batch.is_some_and(|(grants, _)| grants == 0) {
             return Err(Invalid::new("a batch of grants has at least one"));
         }
-        if self.linger > LONGEST_LINGER {
+        if self.idle_timeout > LONGEST_IDLE {
             return Err(Invalid::new(format!(
-                "a free lease lingers for at most {}, not {}",
-                Span(LONGEST_LINGER),
-                Span(self.linger)
+                "a free lease is kept idle for at most {}, not {}",
+                Span(LONGEST_IDLE),
+                Span(self.idle_timeout)
             )));
         }
         Ok(self)
@@ -78,6 +78,6 @@ impl Default for SharingLimits {
         // A fiftieth of the time is what clients that only poll cost; one that asks ten times a second gets the key within
         // five seconds on average.
         let (stretch, pause) = (Duration::from_secs(1), Duration::from_millis(20));
-        Self { batch: None, stretch, pause, linger: Duration::ZERO }
+        Self { batch: None, stretch, pause, idle_timeout: Duration::ZERO }
     }
 }

@@ -119,8 +119,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The time for which a lease lingers is over: it is released unless it was taken meanwhile.
-    pub fn linger_over(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) {
+    /// The time for which a lease is kept idle is over: it is released unless it was taken meanwhile.
+    pub fn idle_timer_fired(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) {
         if self.leases.idle() == Some((id, tenure)) {
             self.leases.give_back(id, true, cx);
             self.settle(None, cx);

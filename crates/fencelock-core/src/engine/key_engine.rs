@@ -125,7 +125,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         None
     }
 
-    /// For a task that does not wait in line: a lease that lingers, if it suits.
+    /// For a task that does not wait in line: an idle lease, if it suits.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
         let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
         if let Some(grant) = self.leases.hand_over(idle, request, cx) {
@@ -210,7 +210,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Leaves the shared lease to the next task, or keeps it for a moment.
     pub(super) fn pass_on(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let passed = self.hand_over(from, cx) || self.queue.line_is_empty() && self.leases.linger(from, cx);
+        let passed = self.hand_over(from, cx) || self.queue.line_is_empty() && self.leases.keep_idle(from, cx);
         if passed {
             self.settle(None, cx);
         }

@@ -246,9 +246,9 @@ impl<L: Default> Leases<L> {
     }
 
     /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
-    pub(super) fn linger<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let lingers = cx.config.sharing.is_some_and(|limits| !limits.linger.is_zero());
-        let Some(shared) = self.shared.as_mut().filter(|_| lingers) else { return false };
+    pub(super) fn keep_idle<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+        let keeps = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
+        let Some(shared) = self.shared.as_mut().filter(|_| keeps) else { return false };
         if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
             return false;
         }
@@ -261,7 +261,7 @@ impl<L: Default> Leases<L> {
         // Whether somebody waits is asked at once.
         hold.expedite(cx.now, Duration::ZERO);
         hold.set_timer(cx);
-        cx.act(Action::Linger { hold: hold.id, tenure: hold.tenure });
+        cx.act(Action::KeepIdle { hold: hold.id, tenure: hold.tenure });
         true
     }
 

@@ -21,7 +21,7 @@
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
 //! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
 //! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`] |
-//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::linger_over`] |
+//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::idle_timer_fired`] |
 
 mod action;
 mod actions;

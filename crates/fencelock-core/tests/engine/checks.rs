@@ -126,10 +126,7 @@ impl World {
     pub(crate) fn has(&self, holder: HolderId) -> Option<usize> {
         let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
         let keeps = self.clients.iter().any(|client| {
-            client
-                .lingering
-                .iter()
-                .any(|(_, hold, _)| client.engine.facts(*hold).is_some_and(|facts| facts.0 == holder))
+            client.idle.iter().any(|(_, hold, _)| client.engine.facts(*hold).is_some_and(|facts| facts.0 == holder))
         });
         self.users.iter().position(has).or(keeps.then_some(usize::MAX))
     }

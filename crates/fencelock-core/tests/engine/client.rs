@@ -17,7 +17,7 @@ pub(crate) struct Client {
     pub(crate) ids: Ids,
     pub(crate) timers: Vec<(Moment, HoldId)>,
     pub(crate) renewals: Vec<Renewing>,
-    pub(crate) lingering: Vec<(Moment, HoldId, Tenure)>,
+    pub(crate) idle: Vec<(Moment, HoldId, Tenure)>,
     pub(crate) releases: ReleaseQueue,
     pub(crate) releasing: Vec<Releasing>,
     /// Claims that were given up and may be handed the key later.
@@ -64,7 +64,7 @@ impl Client {
             ids: Ids { client: number, holders: 0, ops: 0 },
             timers: Vec::new(),
             renewals: Vec::new(),
-            lingering: Vec::new(),
+            idle: Vec::new(),
             releases: ReleaseQueue::default(),
             releasing: Vec::new(),
             abandoned: Vec::new(),
@@ -98,9 +98,9 @@ impl Client {
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         let timers = self.timers.iter().map(|(moment, _)| *moment);
         let renewals = self.renewals.iter().map(|renewing| renewing.limit);
-        let lingering = self.lingering.iter().map(|(moment, ..)| *moment);
+        let idle = self.idle.iter().map(|(moment, ..)| *moment);
         let releasing = self.releasing.iter().map(|releasing| releasing.limit);
-        timers.chain(renewals).chain(lingering).chain(releasing).chain(self.releases.due()).min()
+        timers.chain(renewals).chain(idle).chain(releasing).chain(self.releases.due()).min()
     }
 }
 

@@ -36,11 +36,11 @@ pub(crate) enum Coverage {
     /// A grant came after its lease was over.
     GrantedTooLate,
     /// A lease was kept for the next user.
-    Lingered,
+    KeptIdle,
     /// A user got a lease that was kept for it.
-    TakenFromLinger,
+    TakenIdle,
     /// A kept lease was released, for nobody came in time.
-    LingerOver,
+    IdleTimeout,
     /// A lease was released though another user of its client waits.
     Yielded,
     /// The longest hold was over.

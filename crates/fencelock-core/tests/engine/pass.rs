@@ -277,15 +277,15 @@ impl World {
         let late: Vec<_> = this.renewals.iter().filter(|renewing| renewing.limit <= now).map(|one| one.op).collect();
         let late_releases = this.releasing.iter().filter(|releasing| releasing.limit <= now).map(|one| one.op);
         let late: Vec<_> = late.into_iter().chain(late_releases).collect();
-        let over = this.lingering.iter().position(|(moment, ..)| *moment <= now).map(|at| this.lingering.remove(at));
+        let over = this.idle.iter().position(|(moment, ..)| *moment <= now).map(|at| this.idle.remove(at));
         for op in &late {
             self.give_up_request(client, *op);
             self.answer(client, *op, now, Err(unknown()));
         }
         if let Some((_, hold, tenure)) = over {
             let before = self.clients[client].holds;
-            self.call(client, |engine, cx| engine.linger_over(hold, tenure, cx));
-            self.cover_if(self.clients[client].holds < before, Coverage::LingerOver);
+            self.call(client, |engine, cx| engine.idle_timer_fired(hold, tenure, cx));
+            self.cover_if(self.clients[client].holds < before, Coverage::IdleTimeout);
         }
         fired || !late.is_empty() || over.is_some()
     }

@@ -56,10 +56,10 @@ fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
     );
 }
 
-/// The same for a lease that lingers: it runs out before the answer to its renewal.
+/// The same for an idle lease: it runs out before the answer to its renewal.
 #[test]
-fn a_lingering_lease_that_is_lost_is_released() {
-    let limits = SharingLimits { linger: Duration::from_secs(10), ..LIMITS };
+fn an_idle_lease_that_is_lost_is_released() {
+    let limits = SharingLimits { idle_timeout: Duration::from_secs(10), ..LIMITS };
     let scenario = Scenario {
         users: &[Plan { drops: true, ..READY }, Plan { drops: true, ..READY }],
         sharing: Some(limits),
@@ -74,7 +74,7 @@ fn a_lingering_lease_that_is_lost_is_released() {
             (Deliver(0), RUN),
             (Deliver(0), RUN),
             (Deliver(0), RUN),
-            // It lingers, and is renewed at once.
+            // It is kept idle, and is renewed at once.
             (Drop(1), RUN),
             (Deliver(0), RUN),
             (Time, RUN),

@@ -124,7 +124,7 @@ pub(crate) const LIMITS: SharingLimits = SharingLimits {
     batch: None,
     stretch: Duration::from_secs(1),
     pause: Duration::from_millis(20),
-    linger: Duration::ZERO,
+    idle_timeout: Duration::ZERO,
 };
 
 pub(crate) const PLAIN: Scenario = Scenario {

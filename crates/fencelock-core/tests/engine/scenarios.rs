@@ -130,8 +130,8 @@ pub(crate) const SHARED: Scenario = Scenario {
     ..PLAIN
 };
 
-pub(crate) const LINGER: Scenario = Scenario {
-    name: "linger",
+pub(crate) const IDLE: Scenario = Scenario {
+    name: "idle",
     users: &[
         Plan { drops: true, ..READY },
         Plan { drops: true, ..READY },
@@ -139,9 +139,9 @@ pub(crate) const LINGER: Scenario = Scenario {
         Plan { drops: true, wait: Some(Duration::ZERO), ..USER },
         Plan { ttl: Some(Duration::from_secs(25)), ..USER },
     ],
-    sharing: Some(SharingLimits { linger: Duration::from_millis(5), ..LIMITS }),
+    sharing: Some(SharingLimits { idle_timeout: Duration::from_millis(5), ..LIMITS }),
     budget: Budget { time: 2, ..NO_BUDGET },
-    covers: &[Coverage::Lingered, Coverage::LingerOver, Coverage::TakenFromLinger, Coverage::Shared],
+    covers: &[Coverage::KeptIdle, Coverage::IdleTimeout, Coverage::TakenIdle, Coverage::Shared],
     ..PLAIN
 };
 
@@ -348,8 +348,8 @@ fn tasks_that_share_a_lease_exclude_each_other() {
 }
 
 #[test]
-fn a_lease_that_lingers_is_taken_or_released() {
-    explore(&LINGER);
+fn a_lease_that_is_idle_is_taken_or_released() {
+    explore(&IDLE);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl World {
         match self.call(client, |engine, cx| engine.take_idle(&request, cx)) {
             IdleLease::None => self.enter(user, false),
             IdleLease::Taken(grant) => {
-                self.cover(Coverage::TakenFromLinger);
+                self.cover(Coverage::TakenIdle);
                 self.granted(user, grant);
             }
             IdleLease::Release(release) => {

@@ -38,7 +38,7 @@ pub(crate) enum Wait {
     Sleep(Moment),
     /// For an answer.
     Answer { op: u16, sent: Moment, limit: Moment, to: Asked },
-    /// For the release of a lease that lingered.
+    /// For the release of an idle lease.
     IdleRelease { op: u16, limit: Moment, release: Box<PendingRelease> },
     /// For the answer to a claim that resumes a hold.
     Resume { op: u16, sent: Moment, limit: Moment, claim: Box<Claim> },

@@ -172,10 +172,10 @@ impl World {
                 }
                 self.clients[client].take_release(*release, now);
             }
-            Action::Linger { hold, tenure } => {
-                let linger = self.config.sharing.map_or(Duration::ZERO, |limits| limits.linger);
-                this.lingering.push((now + linger, hold, tenure));
-                self.cover(Coverage::Lingered);
+            Action::KeepIdle { hold, tenure } => {
+                let idle_timeout = self.config.sharing.map_or(Duration::ZERO, |limits| limits.idle_timeout);
+                this.idle.push((now + idle_timeout, hold, tenure));
+                self.cover(Coverage::KeptIdle);
             }
             Action::ClaimBegan => this.claims += 1,
             Action::ClaimEnded => this.claims -= 1,

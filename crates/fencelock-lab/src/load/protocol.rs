@@ -94,7 +94,7 @@ pub struct Sharing {
     /// Grants within a worker while other clients wait: the maximum number, and milliseconds.
     pub batch: Option<(u32, u64)>,
     /// How long a free lease is kept for the next task, in microseconds.
-    pub linger_us: u64,
+    pub idle_timeout_us: u64,
 }
 
 /// The result of one worker.
@@ -211,7 +211,7 @@ mod tests {
         for workload in [Workload::Uncontended, Workload::HotKey, Workload::ManyKeys, Workload::FlashSale] {
             job.workload = workload;
             job.shop = Some("/tmp/x".to_owned());
-            job.sharing = Sharing { off: true, batch: Some((3, 4)), linger_us: 5 };
+            job.sharing = Sharing { off: true, batch: Some((3, 4)), idle_timeout_us: 5 };
             assert_eq!(Job::parse(&job.line()).unwrap(), job);
             assert!(!job.line().contains('\n'));
         }

@@ -48,7 +48,8 @@ struct WorkerContext {
 impl WorkerContext {
     async fn open(job: &Job) -> Result<Self, NotMeasured> {
         let sharing = &job.sharing;
-        let mut builder = Client::builder().sharing(!sharing.off).linger(Duration::from_micros(sharing.linger_us));
+        let mut builder =
+            Client::builder().sharing(!sharing.off).idle_timeout(Duration::from_micros(sharing.idle_timeout_us));
         if let Some((grants, span)) = sharing.batch {
             builder = builder.batch(grants, Duration::from_millis(span));
         }

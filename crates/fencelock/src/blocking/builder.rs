@@ -42,9 +42,9 @@ impl Builder {
 
     /// When threads of this client have passed the key among themselves for `stretch`, and no waiter is known, the key
     /// stays free for `pause`, for the benefit of programs that only poll. The default is 1 s and 20 ms; without a pause (zero)
-    /// such programs may wait indefinitely. [`crate::Builder::give_way`] describes the details.
-    pub fn give_way(mut self, stretch: Duration, pause: Duration) -> Self {
-        self.inner = self.inner.give_way(stretch, pause);
+    /// such programs may wait indefinitely. [`crate::Builder::yield_interval`] describes the details.
+    pub fn yield_interval(mut self, stretch: Duration, pause: Duration) -> Self {
+        self.inner = self.inner.yield_interval(stretch, pause);
         self
     }
 
@@ -52,8 +52,8 @@ impl Builder {
     /// at most 10 ms. The lease is released immediately if another client is known to wait.
     ///
     /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
-    pub fn linger(mut self, span: Duration) -> Self {
-        self.inner = self.inner.linger(span);
+    pub fn idle_timeout(mut self, span: Duration) -> Self {
+        self.inner = self.inner.idle_timeout(span);
         self
     }
 

@@ -62,7 +62,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     }
 }
 
-/// A lease that lingers in this client is as good as a free key.
+/// An idle lease in this client is as good as a free key.
 async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard> {
     let cell = client.keys.get(&request.key)?;
     let (idle, lease, releasing) = cell.with(|engine, cx| {
@@ -81,7 +81,7 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard
     }
 }
 
-/// A lease that lingered and is released by a task that waits for it. Without a confirmation that is done in the background.
+/// An idle lease that is released by a task that waits for it. Without a confirmation that is done in the background.
 struct GivenUp {
     driver: Arc<Driver>,
     release: Box<PendingRelease>,

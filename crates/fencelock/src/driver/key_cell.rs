@@ -39,16 +39,16 @@ struct State {
 }
 
 /// A lease that is kept for the next task. Dropping it says that the time for that is over, also when the runtime ends.
-struct Lingering {
+struct IdleTimer {
     cell: Arc<KeyCell>,
     hold: HoldId,
     tenure: Tenure,
 }
 
-impl Drop for Lingering {
+impl Drop for IdleTimer {
     fn drop(&mut self) {
         if self.cell.driver.process().is_current() {
-            self.cell.with(|engine, cx| engine.linger_over(self.hold, self.tenure, cx));
+            self.cell.with(|engine, cx| engine.idle_timer_fired(self.hold, self.tenure, cx));
         }
     }
 }
@@ -165,7 +165,7 @@ impl KeyCell {
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
                 Action::Release(release) => driver.reaper.take(*release),
-                Action::Linger { hold, tenure } => self.linger(hold, tenure),
+                Action::KeepIdle { hold, tenure } => self.keep_idle(hold, tenure),
                 Action::ClaimBegan => driver.telemetry.waiting(&self.key),
                 Action::ClaimEnded => driver.telemetry.waited(),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
@@ -185,13 +185,13 @@ impl KeyCell {
         }
     }
 
-    fn linger(self: &Arc<Self>, hold: HoldId, tenure: Tenure) {
-        let lingering = Lingering { cell: Arc::clone(self), hold, tenure };
-        let span = self.driver.config.sharing.map_or(std::time::Duration::ZERO, |limits| limits.linger);
+    fn keep_idle(self: &Arc<Self>, hold: HoldId, tenure: Tenure) {
+        let timer = IdleTimer { cell: Arc::clone(self), hold, tenure };
+        let span = self.driver.config.sharing.map_or(std::time::Duration::ZERO, |limits| limits.idle_timeout);
         // A runtime that has ended drops what it is given at once.
         self.driver.runtime.spawn(async move {
             tokio::time::sleep(span).await;
-            drop(lingering);
+            drop(timer);
         });
     }
 }

@@ -109,7 +109,8 @@ pub(crate) async fn who_asks_now_and_then_has_its_turn(place: &Place, sharing: b
     if !sharing {
         return;
     }
-    let crowded = place.client(Client::builder().give_way(Duration::from_millis(100), Duration::from_millis(20))).await;
+    let crowded =
+        place.client(Client::builder().yield_interval(Duration::from_millis(100), Duration::from_millis(20))).await;
     let log = Log::default();
     let crowd = crowd(&crowded, &log);
     let stranger = client(place, false).await;

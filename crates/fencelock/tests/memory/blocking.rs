@@ -47,10 +47,12 @@ fn the_builder_sets_what_it_says() {
     assert_eq!(waiters_at_the_place(Client::builder()), 1, "threads that share a lease are one waiter");
     let apart = || {
         let builder = Client::builder().sharing(false).batch(1, Duration::ZERO);
-        waiters_at_the_place(builder.give_way(Duration::from_secs(1), Duration::ZERO).linger(Duration::ZERO))
+        waiters_at_the_place(
+            builder.yield_interval(Duration::from_secs(1), Duration::ZERO).idle_timeout(Duration::ZERO),
+        )
     };
     until("each claims for itself", || apart() == 2);
-    let absurd = Client::builder().linger(Duration::from_secs(1)).backend(place());
+    let absurd = Client::builder().idle_timeout(Duration::from_secs(1)).backend(place());
     assert!(absurd.unwrap_err().is_config(), "settings out of range");
 }
 

@@ -58,7 +58,7 @@ impl World<'_> {
             // Nobody notifies a task here, and tasks do not share leases.
             Action::Wake(())
             | Action::Began
-            | Action::Linger { .. }
+            | Action::KeepIdle { .. }
             | Action::ClaimBegan
             | Action::ClaimEnded
             | Action::Report(_)

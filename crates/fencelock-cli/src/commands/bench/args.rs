@@ -43,14 +43,14 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "PREFIX", default_value = "fencelock-bench")]
     pub(crate) key: String,
     /// Do not share leases: each task claims the lock itself.
-    #[arg(long, help_heading = "Sharing", conflicts_with_all = ["batch", "linger"])]
+    #[arg(long, help_heading = "Sharing", conflicts_with_all = ["batch", "idle_timeout"])]
     pub(crate) no_sharing: bool,
     /// Maximum number and duration of consecutive grants within a process while others wait [default: 64,10ms]
     #[arg(long, value_name = "N,DURATION", value_parser = batch, help_heading = "Sharing")]
     pub(crate) batch: Option<(u32, Duration)>,
     /// How long an idle lease is kept for the next task of the process, at most 10ms [default: 0]
-    #[arg(long, value_name = "DURATION", value_parser = linger, help_heading = "Sharing")]
-    pub(crate) linger: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = idle_timeout, help_heading = "Sharing")]
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 const AFTER: &str = "\
@@ -126,7 +126,9 @@ impl Bench {
             sharing: Sharing {
                 off: self.no_sharing,
                 batch: self.batch.map(|(grants, span)| (grants, crate::json::millis(span))),
-                linger_us: self.linger.map_or(0, |span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+                idle_timeout_us: self
+                    .idle_timeout
+                    .map_or(0, |span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
             },
             ..usual
         }
@@ -140,7 +142,7 @@ fn batch(text: &str) -> Result<(u32, Duration), String> {
     Ok((grants, span::parse(span)?))
 }
 
-fn linger(text: &str) -> Result<Duration, String> {
+fn idle_timeout(text: &str) -> Result<Duration, String> {
     let span = span::parse(text)?;
     let longest = Duration::from_millis(10);
     if span > longest { Err("an idle lease is kept for at most 10ms".to_owned()) } else { Ok(span) }

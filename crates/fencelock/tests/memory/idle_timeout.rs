@@ -8,47 +8,47 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// A client of this network that keeps leases for so long.
-fn lingering(scene: &Scene, span: Duration) -> Client {
+fn keeping(scene: &Scene, span: Duration) -> Client {
     Client::builder()
         .clock(Arc::new(scene.clock), Drift::default())
-        .linger(span)
+        .idle_timeout(span)
         .backend(Arc::clone(&scene.net) as _)
         .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lease_lingers_for_the_next_task_and_goes_back_then() {
+async fn a_free_lease_is_kept_for_the_next_task_and_goes_back_then() {
     let scene = Scene::new();
     let net = Arc::clone(&scene.net);
-    let lingering = lingering(&scene, ms(5));
-    let guard = shared_guard(&scene, &lingering).await;
+    let keeping = keeping(&scene, ms(5));
+    let guard = shared_guard(&scene, &keeping).await;
     let (holder, token) = (guard.holder(), guard.fencing_token());
     let claims = net.calls(Verb::Acquire);
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     scene.pass(ms(3)).await;
-    let again = lingering.lock("k").await.unwrap();
+    let again = keeping.lock("k").await.unwrap();
     assert_eq!((again.holder(), net.calls(Verb::Acquire)), (holder, claims));
     assert!(again.fencing_token() > token);
     drop(again);
-    let tried = lingering.lock("k").try_acquire().await.unwrap().unwrap();
+    let tried = keeping.lock("k").try_acquire().await.unwrap().unwrap();
     assert_eq!((tried.holder(), net.calls(Verb::Acquire)), (holder, claims));
     drop(tried);
     scene.pass(ms(10)).await;
     assert_eq!(scene.holding("k").await, None);
-    let settings = Client::builder().linger(secs(1)).backend(Arc::new(Memory::new()));
+    let settings = Client::builder().idle_timeout(secs(1)).backend(Arc::new(Memory::new()));
     assert!(matches!(settings, Err(Error::Config(_))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_lingers_is_given_up_for_a_task_that_cannot_use_it() {
+async fn a_lease_that_is_idle_is_given_up_for_a_task_that_cannot_use_it() {
     let scene = Scene::new();
-    let lingering = scene.another(|settings| settings.linger(ms(10)));
-    drop(shared_guard(&scene, &lingering).await);
+    let keeping = scene.another(|settings| settings.idle_timeout(ms(10)));
+    drop(shared_guard(&scene, &keeping).await);
     let began = scene.now();
-    let other = lingering.lock("k").label("other").try_acquire().await.unwrap().unwrap();
+    let other = keeping.lock("k").label("other").try_acquire().await.unwrap().unwrap();
     drop(other);
-    drop(shared_guard(&scene, &lingering).await);
-    let other = lingering.lock("k").label("other").await.unwrap();
+    drop(shared_guard(&scene, &keeping).await);
+    let other = keeping.lock("k").label("other").await.unwrap();
     let remote = tokio::spawn(scene.neighbour().lock("k").acquire());
     scene.pass(ms(1)).await;
     drop(other);
@@ -59,13 +59,13 @@ async fn a_lease_that_lingers_is_given_up_for_a_task_that_cannot_use_it() {
 #[tokio::test(start_paused = true)]
 async fn whoever_gives_up_while_such_a_lease_goes_back_leaves_nothing() {
     let scene = Scene::new();
-    let lingering = lingering(&scene, ms(10));
-    let guard = shared_guard(&scene, &lingering).await;
+    let keeping = keeping(&scene, ms(10));
+    let guard = shared_guard(&scene, &keeping).await;
     // By now it has a whole lease, of half a minute.
     scene.pass(secs(1)).await;
     drop(guard);
     scene.net.next(Verb::Release, [Fate::Slow(secs(1))]);
-    let other = lingering.lock("k").label("other").try_acquire();
+    let other = keeping.lock("k").label("other").try_acquire();
     assert!(tokio::time::timeout(ms(1), other).await.is_err(), "it waits for the release");
     scene.pass(secs(5)).await;
     assert_eq!(scene.holding("k").await, None);
@@ -74,24 +74,24 @@ async fn whoever_gives_up_while_such_a_lease_goes_back_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn such_a_lease_goes_back_also_if_its_release_gets_lost() {
     let scene = Scene::new();
-    let lingering = lingering(&scene, ms(10));
-    let guard = shared_guard(&scene, &lingering).await;
+    let keeping = keeping(&scene, ms(10));
+    let guard = shared_guard(&scene, &keeping).await;
     // By now it has a whole lease, of half a minute.
     scene.pass(secs(1)).await;
     drop(guard);
     scene.net.next(Verb::Release, [Fate::Lost]);
-    let _ = lingering.lock("k").label("other").try_acquire().await.unwrap();
+    let _ = keeping.lock("k").label("other").try_acquire().await.unwrap();
     scene.pass(secs(5)).await;
     assert_eq!(scene.holding("k").await, None);
 }
 
 #[test]
-fn a_lease_does_not_linger_where_the_runtime_is_gone() {
+fn a_lease_is_not_kept_where_the_runtime_is_gone() {
     let memory = Arc::new(Memory::new());
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let first = runtime();
     let guard = first.block_on(async {
-        let client = Client::builder().linger(ms(10)).backend(Arc::clone(&memory) as _).unwrap();
+        let client = Client::builder().idle_timeout(ms(10)).backend(Arc::clone(&memory) as _).unwrap();
         let held = client.lock("k").await.unwrap();
         let next = tokio::spawn(client.lock("k").acquire());
         eventually("it waits", async || client.waiting("k") == 1).await;

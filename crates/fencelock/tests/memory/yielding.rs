@@ -63,7 +63,7 @@ async fn whoever_asks_every_few_milliseconds_has_its_turn_in_a_second() {
 #[tokio::test(start_paused = true)]
 async fn the_bound_is_settable_and_holds_for_any_rhythm_below_it() {
     let scene = Scene::new();
-    let client = scene.another(|settings| settings.give_way(ms(300), ms(110)));
+    let client = scene.another(|settings| settings.yield_interval(ms(300), ms(110)));
     let (tasks, _) = hammer(&client, 8, ms(1));
     for every in [ms(1), ms(7), ms(50), ms(100)] {
         let waited = stranger(&scene, every).await;
@@ -81,7 +81,7 @@ async fn a_place_that_is_far_away_is_left_free_as_soon() {
     }
     let client = Client::builder()
         .clock(Arc::new(scene.clock), Drift::default())
-        .give_way(ms(900), ms(20))
+        .yield_interval(ms(900), ms(20))
         .backend(Arc::clone(&scene.net) as _)
         .unwrap();
     let (tasks, _) = hammer(&client, 8, ms(1));
@@ -101,7 +101,7 @@ async fn it_costs_no_more_than_its_share_of_the_time() {
     let grants = log.lock().unwrap().len();
     let (never, all) = {
         let scene = Scene::new();
-        let client = scene.another(|settings| settings.give_way(ms(1000), ms(0)));
+        let client = scene.another(|settings| settings.yield_interval(ms(1000), ms(0)));
         let (tasks, log) = hammer(&client, 8, ms(1));
         scene.pass(secs(4)).await;
         let waited = stranger(&scene, ms(10)).await;
@@ -116,7 +116,7 @@ async fn it_costs_no_more_than_its_share_of_the_time() {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_gives_up_does_not_cut_the_pause_short() {
     let scene = Scene::new();
-    let client = scene.another(|settings| settings.give_way(ms(100), ms(500)));
+    let client = scene.another(|settings| settings.yield_interval(ms(100), ms(500)));
     let held = client.lock("k").await.unwrap();
     let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(client.lock("k").acquire())).collect();
     scene.pass(ms(1)).await;
@@ -140,7 +140,7 @@ async fn a_task_that_gives_up_does_not_cut_the_pause_short() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_in_time_also_in_a_pause() {
     let scene = Scene::new();
-    let client = scene.another(|settings| settings.give_way(ms(1), secs(60)));
+    let client = scene.another(|settings| settings.yield_interval(ms(1), secs(60)));
     let held = client.lock("k").await.unwrap();
     let second = tokio::spawn(client.lock("k").acquire());
     let third = tokio::spawn(client.lock("k").acquire());
@@ -160,7 +160,7 @@ async fn a_wait_ends_in_time_also_in_a_pause() {
 #[tokio::test(start_paused = true)]
 async fn whoever_stands_in_line_is_served_and_nobody_pauses_for_it() {
     let scene = Scene::new();
-    let client = scene.another(|settings| settings.give_way(ms(100), secs(60)).batch(4, ms(5)));
+    let client = scene.another(|settings| settings.yield_interval(ms(100), secs(60)).batch(4, ms(5)));
     let (tasks, log) = hammer(&client, 4, ms(1));
     let other = scene.neighbour();
     let (others, theirs) = hammer(&other, 1, ms(1));
