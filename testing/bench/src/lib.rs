@@ -1,5 +1,5 @@
-//! Measures fencelock on one Redis, in [`quorum`] on several, in [`leases`] what very many cost to keep, and
-//! in [`peers`] beside other libraries: each figure is a ratio of two things measured in turn, in one run, on
+//! Measures fencelock on one Redis, in [`quorum`] on several, in [`leases`] what very many cost to keep, in
+//! [`server_cpu`] what a cycle costs the server, and in [`peers`] beside other libraries: each figure is a ratio of two things measured in turn, in one run, on
 //! one machine.
 //!
 //! | workload | against |
@@ -24,6 +24,7 @@ pub mod peers;
 pub mod quorum;
 mod report;
 mod scheme;
+pub mod server_cpu;
 mod server_time;
 mod uncontended;
 mod workers;
