@@ -4,7 +4,7 @@
 if not KEYS[6] then
   -- As much of the value as tells whose it is: the holder id, and what follows it in a value of ours.
   local value = redis.pcall('GETRANGE', KEYS[1], 0, 32)
-  if value == ARGV[1] .. ' ' and redis.pcall('EXISTS', KEYS[3]) == 0 then
+  if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then
     redis.call('DEL', KEYS[1])
     return {'released', 0}
   end

@@ -4,7 +4,7 @@
 do
   -- As much of the value as tells whose it is: the holder id, and what follows it in a value of ours.
   local value = redis.pcall('GETRANGE', KEYS[1], 0, 32)
-  if value == ARGV[1] .. ' ' and redis.pcall('EXISTS', KEYS[3]) == 0 then
+  if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then
     local left, ttl = redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])
     if left <= math.max(ttl, tonumber(ARGV[3])) + 1000 then
       redis.call('PEXPIRE', KEYS[1], left > ttl and string.format('%.0f', left) or ARGV[2])

@@ -47,7 +47,7 @@ const STATES: &[&[&str]] = &[
     &["SET LOCK ID:host:1 PX 10000", "HSET MARKER epoch RUN until 1780000005000 quorum QUORUM"],
 ];
 /// Commands that the user may not call, one at a time. The common case needs fewer commands than the rest, so only those that it has.
-const DENIED: &[&str] = &["", "exists", "get", "time", "set", "del", "pttl", "pexpire"];
+const DENIED: &[&str] = &["", "exists", "zcard", "get", "time", "set", "del", "pttl", "pexpire"];
 
 /// A change of the common case that must be noticed here.
 const MUTANTS: &[(&str, Mutant)] = &[
@@ -62,8 +62,8 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ("a denied time is an error", Mutant { from: "redis.pcall('TIME'), ", to: "redis.call('TIME'), " }),
     ("a lock of another type is an error", Mutant { from: "redis.pcall('GETRANGE'", to: "redis.call('GETRANGE'" }),
     (
-        "a denied EXISTS is an error",
-        Mutant { from: "redis.pcall('EXISTS', KEYS[3])", to: "redis.call('EXISTS', KEYS[3])" },
+        "a queue of another type is an error",
+        Mutant { from: "redis.pcall('ZCARD', KEYS[3])", to: "redis.call('ZCARD', KEYS[3])" },
     ),
     (
         "a release in a quarantine needs no time",
