@@ -170,7 +170,12 @@ impl Holder {
     ///
     /// Other libraries compare the whole value byte by byte, so any different text is safe.
     pub fn wire(&self) -> String {
-        format!("{} {}", self.id, self.owner.as_str())
+        let owner = self.owner.as_str();
+        let mut wire = String::with_capacity(HolderId::HEX_LEN + 1 + owner.len());
+        wire.extend(self.id.hex().map(char::from));
+        wire.push(' ');
+        wire.push_str(owner);
+        wire
     }
 
     /// Parses a value from the server; `None` if another program wrote it.

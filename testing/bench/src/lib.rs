@@ -1,6 +1,6 @@
-//! Measures fencelock on one Redis server, in [`quorum`] on several, in [`leases`] the cost of many leases, and in
-//! [`peers`] compared with other libraries. Each figure is a ratio of two values that were measured alternately, in one
-//! run, on one machine.
+//! Measures fencelock on one Redis server, in [`quorum`] on several, in [`leases`] the cost of many leases, in
+//! [`server_cpu`] what a cycle costs the server, and in [`peers`] compared with other libraries. Each figure is a ratio of
+//! two values that were measured alternately, in one run, on one machine.
 //!
 //! | workload | against |
 //! |---|---|
@@ -24,6 +24,7 @@ pub mod peers;
 pub mod quorum;
 mod report;
 mod scheme;
+pub mod server_cpu;
 mod server_time;
 mod uncontended;
 mod workers;

@@ -75,9 +75,14 @@ impl Link {
     /// Returns the live session, or a new one. If many callers wait while the server is unavailable, one connects, and its
     /// error is the result for all: a hundred callers do not wait for a hundred timeouts.
     pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
-        if let Some(session) = self.live() {
-            return Ok(session);
+        match self.live() {
+            Some(session) => Ok(session),
+            // Boxed, because it is rare and large: every request would allocate and move its size.
+            None => Box::pin(self.dial(now)).await,
         }
+    }
+
+    async fn dial(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
         let asked = now();
         let mut dial = self.dial.lock().await;
         if let Some(session) = self.live() {

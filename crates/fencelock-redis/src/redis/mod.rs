@@ -249,7 +249,8 @@ impl Redis {
             Some(Refusal::Handshake) => {}
         }
         if let Some(quarantine) = self.quarantine()
-            && let MarkerState::Quarantined(rest) = self.link.handshake(session, quarantine).await?
+            // Boxed, because it is rare and large: every claim would allocate and move its size.
+            && let MarkerState::Quarantined(rest) = Box::pin(self.link.handshake(session, quarantine)).await?
         {
             return Err(quarantine::quarantined(node, rest));
         }

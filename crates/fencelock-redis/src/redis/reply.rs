@@ -89,7 +89,9 @@ impl<'a> Reply<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<String, Unknown> {
-        Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
+        // Without a copy where it is UTF-8, as it is except in values of other programs.
+        Ok(String::from_utf8(self.bytes()?)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     fn number(&mut self) -> Result<i64, Unknown> {

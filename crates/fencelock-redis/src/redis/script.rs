@@ -26,7 +26,12 @@ pub(crate) struct Lua {
 impl Lua {
     /// A script for a lock: the common part, the parts that it needs, and its own source.
     fn new(parts: &[&str], body: &str) -> Self {
-        Self::alone([&[LOCK], parts, &[body]].concat().concat())
+        Self::with_fast_path("", parts, body)
+    }
+
+    /// One that begins with its common case: a call that ends there pays for no function of the rest.
+    fn with_fast_path(fast_path: &str, parts: &[&str], body: &str) -> Self {
+        Self::alone([&[fast_path, LOCK], parts, &[body]].concat().concat())
     }
 
     /// A script that does not concern a lock.
@@ -60,11 +65,18 @@ const LINE: &str = include_str!("lua/line.lua");
 const PURGE: &str = include_str!("lua/purge.lua");
 const LIVING: &str = include_str!("lua/living.lua");
 
-pub(crate) static ACQUIRE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua")));
+/// The common case of the scripts below. Each does what its script does, or writes nothing.
+pub(super) const ACQUIRE_FAST: &str = include_str!("lua/acquire_fast.lua");
+pub(super) const RELEASE_FAST: &str = include_str!("lua/release_fast.lua");
+pub(super) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
+
+pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
+    Lua::with_fast_path(ACQUIRE_FAST, &[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua"))
+});
 pub(crate) static RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
-pub(crate) static RENEW: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[LIVING], include_str!("lua/renew.lua")));
+    LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
+pub(crate) static RENEW: LazyLock<Lua> =
+    LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING], include_str!("lua/renew.lua")));
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));

@@ -1,5 +1,5 @@
 -- Shared by all scripts of a lock. Each script consists of this file, the parts that it needs, and its own code: a function costs
--- time when it is defined, not only when it is called.
+-- time when it is defined, not only when it is called. So the common case of a script, if it has one, stands before this file.
 --
 -- KEYS  1 lock      string: "<holder id> <owner>", or the value of another program
 --       2 fence     string: the greatest fencing token given, microseconds; the last of a block

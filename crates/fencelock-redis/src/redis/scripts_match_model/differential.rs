@@ -41,18 +41,12 @@ pub(super) struct Differential<'a> {
 impl<'a> Differential<'a> {
     pub(super) fn new(real: &'a mut Real, mutant: Option<Mutant>, width: usize, cap: usize) -> Self {
         real.begin(START_US);
-        let names = (0..width).map(|number| {
-            let name = format!("key-{number}");
-            let [fence, line, waiters, alive] = SIDE.map(|what| side_key(&name, what));
-            let marker = Quarantine::alone(&name, Ttl::default(), false).marker;
-            [name, fence, line, waiters, alive, marker]
-        });
         Self {
             mutant,
             server: Server { cap, ..Server::at(START_US) },
             keys: vec![KeyModel::default(); width],
             markers: vec![Marker::default(); width],
-            names: names.collect(),
+            names: (0..width).map(names).collect(),
             real,
         }
     }
@@ -139,6 +133,14 @@ impl<'a> Differential<'a> {
         assert_eq!(told.len(), outcome.messages.len(), "a message of no key: {:?}", outcome.messages);
         Ok(())
     }
+}
+
+/// A key, and the keys that belong to it.
+pub(super) fn names(number: usize) -> [String; 6] {
+    let name = format!("key-{number}");
+    let [fence, line, waiters, alive] = SIDE.map(|what| side_key(&name, what));
+    let marker = Quarantine::alone(&name, Ttl::default(), false).marker;
+    [name, fence, line, waiters, alive, marker]
 }
 
 fn heard(around: &Around, message: &HandOff) -> Delivery {

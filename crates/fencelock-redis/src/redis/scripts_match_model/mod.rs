@@ -12,6 +12,7 @@ mod call;
 mod coverage;
 mod differential;
 mod expected;
+mod fast_path;
 mod foreign;
 mod messages;
 mod mutants;

@@ -280,6 +280,65 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     ("a marker is written without its version", Mutant { from: "'version', '1', ", to: "" }),
+    (
+        "a fast poll takes a lock",
+        Mutant { from: "if ARGV[1] ~= 'poll' and ARGV[10] == 'own' and", to: "if ARGV[10] == 'own' and" },
+    ),
+    (
+        "a fast claim takes no proposal",
+        Mutant { from: "if ARGV[1] ~= 'poll' and ARGV[10] == 'own' and", to: "if ARGV[1] ~= 'poll' and" },
+    ),
+    (
+        "a fast claim asks not whether the server may grant",
+        Mutant { from: "'own' and not KEYS[6]\n  and", to: "'own'\n  and" },
+    ),
+    (
+        "a fast claim takes a lock that is held",
+        Mutant { from: "redis.pcall('EXISTS', KEYS[1]) == 0 and redis", to: "redis" },
+    ),
+    ("a fast claim barges past the line", Mutant { from: "== 0 and redis.pcall('ZCARD', KEYS[3]) == 0", to: "== 0" }),
+    ("a fast fence need not be above the last", Mutant { from: "and previous + 1 <= now and", to: "and" }),
+    ("a fast fence is forgotten after an hour", Mutant { from: "'PX', '86400000'", to: "'PX', '3600000'" }),
+    (
+        "a fast claim that remembers no token reaches down",
+        Mutant { from: "previous == 0 and 1 or math.min(ARGV[9]", to: "math.min(ARGV[9]" },
+    ),
+    (
+        "a fast block begins in the one before",
+        Mutant { from: "math.min(ARGV[9], now - previous)", to: "tonumber(ARGV[9])" },
+    ),
+    ("a fast block has one token", Mutant { from: "math.min(ARGV[9], now - previous)", to: "1" }),
+    (
+        "a fast release frees anybody's lock",
+        Mutant {
+            from: "if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
+            to: "if value and value ~= '' and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
+        },
+    ),
+    (
+        "a fast path takes a longer word for the holder",
+        Mutant { from: "if value == ARGV[1] .. ' ' and", to: "if value and string.sub(value, 1, 32) == ARGV[1] and" },
+    ),
+    (
+        "a fast release serves nobody",
+        Mutant {
+            from: "and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
+            to: "then\n    redis.call('DEL'",
+        },
+    ),
+    (
+        "a fast renewal counts no waiters",
+        Mutant { from: "and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    local left", to: "then\n    local left" },
+    ),
+    (
+        "a fast renewal leaves a lease that a clock has made long",
+        Mutant { from: "if left <= math.max(ttl, tonumber(ARGV[3])) + 1000 then", to: "if true then" },
+    ),
+    (
+        "a fast renewal shortens",
+        Mutant { from: "left > ttl and string.format('%.0f', left) or ARGV[2]", to: "ARGV[2]" },
+    ),
+    ("a fast renewal lets the fence go", Mutant { from: "redis.call('PEXPIRE', KEYS[2], '86400000')", to: "" }),
 ];
 
 #[test]

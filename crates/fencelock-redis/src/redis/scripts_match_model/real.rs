@@ -116,6 +116,11 @@ impl Real {
         self.around = around.clone();
     }
 
+    /// A command of another program, or of an operator.
+    pub(super) fn command(&mut self, words: &[&str]) -> Reply {
+        self.client.command(words)
+    }
+
     fn must(&mut self, words: &[&str]) {
         assert_eq!(self.client.command(words), Reply::Simple("OK".to_owned()), "{words:?}");
     }

@@ -1,0 +1,7 @@
+//! `cargo bench -p fencelock-bench --bench server_cpu`, with `-- --json` for machines and `-- --quick` for a look.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fencelock_bench::server_cpu::main()
+}

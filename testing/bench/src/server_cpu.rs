@@ -1,0 +1,123 @@
+//! What an uncontended cycle costs the server, all of it: reading the requests, carrying them out, writing the replies. Against the
+//! lock that is written by hand.
+
+use crate::bare::BareLock;
+use crate::report::Machine;
+use crate::{Effort, Failure, as_asked};
+use fencelock_redis::lock_scripts;
+use fencelock_testkit::{RedisServer, Reply, RespClient};
+use redis::Cmd;
+use serde::Serialize;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Requests under way at once, all on one connection.
+const BATCH: usize = 16;
+/// A round is short, so that some rounds are not disturbed.
+const BATCHES: usize = 150;
+const ROUNDS: usize = 60;
+const ROUNDS_QUICK: usize = 10;
+
+/// The holder of every lock here.
+const HOLDER: &str = "abababababababababababababababab";
+const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// Processor time of the server for a cycle, in microseconds: the least of all rounds.
+#[derive(Debug, Serialize)]
+struct ServerCpu {
+    machine: Machine,
+    by_hand_us: f64,
+    fencelock_us: f64,
+    ratio: f64,
+}
+
+/// One kind of lock: the requests that take sixteen of them and that release them, each with the reply to expect.
+///
+/// A batch is one write, so that the server reads it at once, however fast this client is.
+struct Cycle([(Vec<u8>, &'static str); 2]);
+
+impl Cycle {
+    /// `SET NX PX`, and a script that compares and deletes.
+    fn by_hand(delete: &str) -> Self {
+        let value = format!("{HOLDER} bench:1");
+        let key = |number| format!("hand-{number}");
+        let set = |number| redis::cmd("SET").arg(key(number)).arg(&value).arg("NX").arg("PX").arg(30_000).clone();
+        let delete = |number| redis::cmd("EVALSHA").arg(delete).arg(1).arg(key(number)).arg(&value).clone();
+        Self([(batch(set), "OK"), (batch(delete), "1")])
+    }
+
+    fn fencelock() -> Self {
+        let lock = |number| BareLock::new(&format!("lock-{number}"));
+        let acquire = batch(|number| lock(number).acquire("try", HOLDER));
+        Self([(acquire, "granted"), (batch(|number| lock(number).release(HOLDER)), "released")])
+    }
+
+    /// Processor time of the server for one cycle in a round of them.
+    fn round(&self, client: &mut RespClient) -> Result<f64, Failure> {
+        let before = used(client)?;
+        for _ in 0..BATCHES {
+            for (requests, expected) in &self.0 {
+                client.send_written(requests)?;
+                (0..BATCH).try_for_each(|_| expect(&client.receive(), expected))?;
+            }
+        }
+        let cycles = u32::try_from(BATCHES * BATCH).map(f64::from)?;
+        Ok((used(client)? - before) * 1e6 / cycles)
+    }
+}
+
+fn batch(request: impl Fn(usize) -> Cmd) -> Vec<u8> {
+    (0..BATCH).flat_map(|number| request(number).get_packed_command()).collect()
+}
+
+/// Seconds of user and system time.
+fn used(client: &mut RespClient) -> Result<f64, Failure> {
+    let info = client.command(&["INFO", "cpu"]);
+    let info = info.text().unwrap_or_default();
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    field("used_cpu_user:")
+        .zip(field("used_cpu_sys:"))
+        .map(|(user, system)| user + system)
+        .ok_or_else(|| "the server does not report its processor time".into())
+}
+
+fn expect(reply: &Reply, expected: &str) -> Result<(), Failure> {
+    let is_expected = match reply {
+        Reply::Array(words) => words.first().and_then(Reply::text) == Some(expected),
+        Reply::Int(number) => number.to_string() == expected,
+        reply => reply.text() == Some(expected),
+    };
+    if is_expected { Ok(()) } else { Err(format!("{reply:?} instead of {expected}").into()) }
+}
+
+/// Starts the server of the tests, measures, and prints a table or JSON.
+pub fn main() -> ExitCode {
+    as_asked(measure)
+}
+
+fn measure(effort: Effort) -> Result<ServerCpu, Failure> {
+    let server = RedisServer::start()?;
+    let mut client = server.connect()?;
+    let scripts = lock_scripts();
+    let mut load = |script: &str| client.command(&["SCRIPT", "LOAD", script]).text().map(str::to_owned);
+    let loaded = [scripts.acquire, scripts.release, DELETE].map(&mut load);
+    let [Some(_), Some(_), Some(delete)] = loaded else { return Err("the server takes no scripts".into()) };
+    let cycles = [Cycle::by_hand(&delete), Cycle::fencelock()];
+    let mut least = [f64::INFINITY; 2];
+    for _ in 0..if effort.is_quick() { ROUNDS_QUICK } else { ROUNDS } {
+        for (cycle, least) in cycles.iter().zip(&mut least) {
+            *least = least.min(cycle.round(&mut client)?);
+        }
+    }
+    let [by_hand_us, fencelock_us] = least;
+    Ok(ServerCpu { machine: Machine::this_one(&server), by_hand_us, fencelock_us, ratio: fencelock_us / by_hand_us })
+}
+
+impl fmt::Display for ServerCpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.machine)?;
+        writeln!(f, "Processor time of the server for an uncontended acquire + release, {BATCH} requests under way")?;
+        writeln!(f, "| by hand, us | fencelock, us | ratio |\n|---:|---:|---:|")?;
+        writeln!(f, "| {:.1} | {:.1} | {:.2} |", self.by_hand_us, self.fencelock_us, self.ratio)
+    }
+}
