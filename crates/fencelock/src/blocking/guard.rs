@@ -110,6 +110,10 @@ impl Guard {
 }
 
 impl Held {
+    pub(super) const fn new(inner: crate::Held, engine: Weak<Engine>) -> Self {
+        Self { inner, engine }
+    }
+
     /// What is locked.
     pub fn key(&self) -> &Key {
         self.inner.key()

@@ -23,5 +23,6 @@ mod refusing;
 mod releasing;
 mod reusing;
 mod running;
+mod several_keys;
 mod sharing;
 mod waiting;
