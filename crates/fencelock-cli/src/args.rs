@@ -74,7 +74,11 @@ pub(crate) enum Command {
     },
 }
 
-/// Hold KEY while a command runs.
+/// Hold one or more KEYs while a command runs.
+///
+/// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never
+/// deadlock, in whatever order the keys are named. Options come before the first KEY then, and the `--` is required: without
+/// it, the first word is the KEY and the second one is the command. The loss of one lock is the loss of all.
 ///
 /// The command is started directly, without a shell, after the lock is acquired. It runs in its own process group. It
 /// inherits the standard streams and the terminal, receives signals, and does not outlive this program. The lock is
@@ -90,15 +94,19 @@ pub(crate) enum Command {
 /// descendants. Descendants outside of the group receive TERM when the command has exited, or after half of the grace
 /// period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
+#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
-    /// Name of the lock.
+    /// Name of the lock, or of each lock.
     pub(crate) key: String,
+    /// The keys after the first one. The parser takes them for the beginning of the command.
+    #[arg(skip)]
+    pub(crate) more_keys: Vec<String>,
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
     /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_PLACE, the holder ID in
     /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER lists the locks that this program
-    /// itself runs under.
+    /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key, in the given
+    /// order; with several keys, the variables for a single key are not set.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -335,18 +343,44 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
 
 /// Everything after `--` is the command. Without a KEY before it, the parser would take the first word as the key.
 pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
-    let arguments = Arguments::try_parse_from(words)?;
-    let before = words.iter().position(|word| word == "--").map_or(words, |at| &words[..at]);
-    let Command::Run(_) = arguments.command else { return Ok(arguments) };
-    match Arguments::try_parse_from(before) {
+    let mut arguments = Arguments::try_parse_from(words)?;
+    let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
+    let Command::Run(run) = &mut arguments.command else { return Ok(arguments) };
+    match Arguments::try_parse_from(&words[..dashes]) {
         Err(error) if lacks_key(&error) => {
             let why = "no KEY before `--`: what follows it is the command";
-            let mut program = Arguments::command();
-            let run = program.find_subcommand_mut("run").map(std::mem::take).unwrap_or(program);
-            Err(run.bin_name("fencelock run").error(ErrorKind::MissingRequiredArgument, why))
+            Err(error_of_run(ErrorKind::MissingRequiredArgument, why))
         }
-        _ => Ok(arguments),
+        _ => {
+            run.take_more_keys(words.len() - dashes - 1)?;
+            Ok(arguments)
+        }
     }
+}
+
+impl Run {
+    /// Words between the first KEY and `--` are keys. If one of them is an option, they are the beginning of a command:
+    /// `run KEY nice -n 9 -- make`.
+    fn take_more_keys(&mut self, words_after_dashes: usize) -> Result<(), clap::Error> {
+        let before = self.command.len().saturating_sub(words_after_dashes);
+        let keys = self.command[..before].strip_suffix(&[OsString::from("--")]).unwrap_or(&self.command[..before]);
+        if keys.iter().any(|key| key.as_encoded_bytes().starts_with(b"-")) {
+            return Ok(());
+        }
+        let text = |key: &OsString| {
+            let why = || format!("a KEY is not valid UTF-8: {}", key.to_string_lossy());
+            key.to_str().map(str::to_owned).ok_or_else(|| error_of_run(ErrorKind::InvalidUtf8, why()))
+        };
+        self.more_keys = keys.iter().map(text).collect::<Result<_, _>>()?;
+        self.command.drain(..before);
+        Ok(())
+    }
+}
+
+fn error_of_run(kind: ErrorKind, why: impl std::fmt::Display) -> clap::Error {
+    let mut program = Arguments::command();
+    let run = program.find_subcommand_mut("run").map(std::mem::take).unwrap_or(program);
+    run.bin_name("fencelock run").error(kind, why)
 }
 
 fn lacks_key(error: &clap::Error) -> bool {
@@ -373,6 +407,29 @@ mod tests {
             assert!(!is_run(&format!("fencelock run {line}")), "{line}");
         }
         assert!(!is_run("fencelock --url redis://h run -- echo hi"));
+    }
+
+    #[test]
+    fn the_words_before_the_two_dashes_are_keys_unless_one_is_an_option() {
+        let parsed = |line: &str| {
+            let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
+            let Command::Run(run) = parse_from(&words).unwrap().command else { panic!("{line}") };
+            let command: Vec<_> = run.command.iter().map(|word| word.to_str().unwrap().to_owned()).collect();
+            (run.key, run.more_keys.join("+"), command.join("+"))
+        };
+        for (line, key, more, command) in [
+            ("a b c -- d e", "a", "b+c", "d+e"),
+            ("-n a b -- c", "a", "b", "c"),
+            ("a -n b -- c", "a", "b", "c"),
+            ("a -- b -- c", "a", "", "b+--+c"),
+            ("a b -- c -- d", "a", "b", "c+--+d"),
+            ("a b --", "a", "b", ""),
+            ("a b c", "a", "", "b+c"),
+            ("a nice -n 9 -- b", "a", "", "nice+-n+9+--+b"),
+            ("a  -- b", "a", "", "b"),
+        ] {
+            assert_eq!(parsed(line), (key.to_owned(), more.to_owned(), command.to_owned()), "{line}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod exit;
 mod failure;
 mod json;
 mod kill_policy;
+mod locks;
 mod logging;
 mod nesting;
 mod notes;
