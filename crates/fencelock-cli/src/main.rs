@@ -14,6 +14,7 @@ mod logging;
 mod nesting;
 mod notes;
 mod parent_death_watcher;
+mod parse;
 mod plan;
 mod progress;
 mod report;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     if let Some(role) = parent_death_watcher::role() {
         return parent_death_watcher::run(&role).into();
     }
-    match args::parse() {
+    match parse::parse() {
         Ok(arguments) => execute(arguments).into(),
         Err(error) if !error.use_stderr() => {
             let _ = error.print();

@@ -117,8 +117,9 @@ fn command(run: &Run) -> Result<Vec<OsString>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse_from};
+    use crate::args::Command;
     use crate::kill_policy::KillPolicy;
+    use crate::parse::parse_from;
     use fencelock::contract::{Due, Lease, RenewalPlan};
     use fencelock::{Drift, Moment, Ttl};
 
