@@ -2,8 +2,6 @@ use crate::commands::bench::args::Bench;
 use crate::commands::lab::args::Lab;
 use crate::notes;
 use crate::{exit, span};
-use clap::CommandFactory;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -74,7 +72,11 @@ pub(crate) enum Command {
     },
 }
 
-/// Hold KEY while a command runs.
+/// Hold one or more KEYs while a command runs.
+///
+/// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never
+/// deadlock, in whatever order the keys are named. Options come before the first KEY then, and the `--` is required: without
+/// it, the first word is the KEY and the second one is the command. The loss of one lock is the loss of all.
 ///
 /// The command is started directly, without a shell, after the lock is acquired. It runs in its own process group. It
 /// inherits the standard streams and the terminal, receives signals, and does not outlive this program. The lock is
@@ -90,15 +92,19 @@ pub(crate) enum Command {
 /// descendants. Descendants outside of the group receive TERM when the command has exited, or after half of the grace
 /// period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY -- COMMAND [ARGUMENT]...")]
+#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
-    /// Name of the lock.
+    /// Name of the lock, or of each lock.
     pub(crate) key: String,
+    /// The keys after the first one. The parser takes them for the beginning of the command.
+    #[arg(skip)]
+    pub(crate) more_keys: Vec<String>,
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
     /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_PLACE, the holder ID in
     /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER lists the locks that this program
-    /// itself runs under.
+    /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key, in the given
+    /// order; with several keys, the variables for a single key are not set.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -328,52 +334,10 @@ pub(crate) struct Break {
     pub(crate) foreign_without_ttl: bool,
 }
 
-/// Reads the arguments of this process.
-pub(crate) fn parse() -> Result<Arguments, clap::Error> {
-    parse_from(&std::env::args_os().collect::<Vec<_>>())
-}
-
-/// Everything after `--` is the command. Without a KEY before it, the parser would take the first word as the key.
-pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
-    let arguments = Arguments::try_parse_from(words)?;
-    let before = words.iter().position(|word| word == "--").map_or(words, |at| &words[..at]);
-    let Command::Run(_) = arguments.command else { return Ok(arguments) };
-    match Arguments::try_parse_from(before) {
-        Err(error) if lacks_key(&error) => {
-            let why = "no KEY before `--`: what follows it is the command";
-            let mut program = Arguments::command();
-            let run = program.find_subcommand_mut("run").map(std::mem::take).unwrap_or(program);
-            Err(run.bin_name("fencelock run").error(ErrorKind::MissingRequiredArgument, why))
-        }
-        _ => Ok(arguments),
-    }
-}
-
-fn lacks_key(error: &clap::Error) -> bool {
-    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
-    error.kind() == ErrorKind::MissingRequiredArgument && missing.iter().any(|argument| argument == "<KEY>")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn is_run(line: &str) -> bool {
-        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
-        let arguments = parse_from(&words);
-        matches!(arguments, Ok(Arguments { command: Command::Run(_), .. }))
-    }
-
-    #[test]
-    fn the_key_stands_before_the_two_dashes() {
-        for line in ["k -- echo hi", "-n k -- echo", "k -n -- echo", "k echo -- hi", "k echo hi", "k -- echo -- hi"] {
-            assert!(is_run(&format!("fencelock run {line}")), "{line}");
-        }
-        for line in ["-- echo hi", "-n -- echo hi", "-w 5 -- echo hi", "--label x -- k echo", "-- k -- echo"] {
-            assert!(!is_run(&format!("fencelock run {line}")), "{line}");
-        }
-        assert!(!is_run("fencelock --url redis://h run -- echo hi"));
-    }
+    use clap::CommandFactory;
 
     #[test]
     fn no_line_below_a_help_is_so_long_that_it_is_broken() {

@@ -9,10 +9,12 @@ mod exit;
 mod failure;
 mod json;
 mod kill_policy;
+mod locks;
 mod logging;
 mod nesting;
 mod notes;
 mod parent_death_watcher;
+mod parse;
 mod plan;
 mod progress;
 mod report;
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
     if let Some(role) = parent_death_watcher::role() {
         return parent_death_watcher::run(&role).into();
     }
-    match args::parse() {
+    match parse::parse() {
         Ok(arguments) => execute(arguments).into(),
         Err(error) if !error.use_stderr() => {
             let _ = error.print();

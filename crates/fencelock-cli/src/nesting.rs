@@ -1,13 +1,16 @@
 //! Locks that this program runs under. Waiting for one of them would deadlock.
 
+use crate::child::Variable;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::plain;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The key of the innermost lock, and its backend; outer locks are in [`OUTER`].
+/// The key of the innermost lock, or the keys of the innermost locks, one in each line, and their backend; outer locks are in
+/// [`OUTER`].
 const KEY: &str = "FENCELOCK_KEY";
+const KEYS: &str = "FENCELOCK_KEYS";
 const PLACE: &str = "FENCELOCK_PLACE";
 /// JSON: pairs of a key and its place.
 const OUTER: &str = "FENCELOCK_OUTER";
@@ -22,17 +25,20 @@ pub(crate) struct Nesting {
 impl Nesting {
     pub(crate) fn of_this_process() -> Self {
         let variable = |name| std::env::var(name).ok();
-        Self::read(variable(KEY), variable(PLACE), variable(OUTER).as_deref())
+        Self::read(variable(KEY), variable(KEYS).as_deref(), variable(PLACE), variable(OUTER).as_deref())
     }
 
-    fn read(key: Option<String>, place: Option<String>, outer: Option<&str>) -> Self {
+    fn read(key: Option<String>, keys: Option<&str>, place: Option<String>, outer: Option<&str>) -> Self {
         let pairs: Vec<(String, Option<String>)> = match outer.map(serde_json::from_str) {
             Some(Ok(Value::Array(pairs))) => pairs.iter().filter_map(pair).collect(),
             // Ignore an unrelated variable of that name.
             _ => Vec::new(),
         };
-        let innermost = key.map(|key| (key, place.filter(|place| !place.is_empty())));
-        Self { locks: innermost.into_iter().chain(pairs).collect() }
+        let place = place.filter(|place| !place.is_empty());
+        let mut keys: Vec<_> = keys.iter().flat_map(|keys| keys.lines()).map(str::to_owned).collect();
+        keys.extend(key.filter(|key| !keys.contains(key)));
+        let innermost = keys.into_iter().map(|key| (key, place.clone()));
+        Self { locks: innermost.chain(pairs).collect() }
     }
 
     /// Refuses to wait for `key` in the backend `place` if this program runs under it. The same key elsewhere is another lock.
@@ -45,17 +51,28 @@ impl Nesting {
         Err(Failure::new(
             Exit::Usage,
             format!(
-                "{key} is the lock that this program runs under (FENCELOCK_KEY, FENCELOCK_OUTER), and it is held until \
+                "{key} is the lock that this program runs under (FENCELOCK_KEYS, FENCELOCK_OUTER), and it is held until \
                  this program exits: waiting would deadlock; use another key, or --nested-ok if that lock is released"
             ),
         ))
     }
 
-    /// The environment of a command that runs under one more lock.
-    pub(crate) fn with(&self, key: &str, place: &str) -> [(&'static str, String); 3] {
+    /// The environment of a command that runs under these locks too. A variable for a single key is removed if there are
+    /// several, so that nobody takes the first one for all.
+    pub(crate) fn with(&self, keys: &[String], place: &str) -> [Variable; 4] {
         let outer: Value = self.locks.iter().map(|(key, place)| json!([key, place])).collect();
-        [(KEY, key.to_owned()), (PLACE, place.to_owned()), (OUTER, outer.to_string())]
+        [
+            (KEY, only(keys)),
+            (KEYS, Some(keys.join("\n"))),
+            (PLACE, Some(place.to_owned())),
+            (OUTER, Some(outer.to_string())),
+        ]
     }
+}
+
+/// The only one of these.
+pub(crate) fn only(values: &[String]) -> Option<String> {
+    if let [value] = values { Some(value.clone()) } else { None }
 }
 
 fn pair(value: &Value) -> Option<(String, Option<String>)> {
@@ -79,12 +96,24 @@ pub(crate) fn place(name: &str, url: &str) -> String {
 mod tests {
     use super::*;
 
+    fn inside(outer: &Nesting, keys: &[&str], place: &str) -> Nesting {
+        let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
+        let [(_, key), (_, keys), (_, place), (_, outer)] = outer.with(&keys, place);
+        Nesting::read(key, keys.as_deref(), place, outer.as_deref())
+    }
+
     fn under(locks: &[(&str, &str)]) -> Nesting {
-        let none = Nesting::read(None, None, None);
-        locks.iter().fold(none, |outer, (key, place)| {
-            let [(_, key), (_, place), (_, outer)] = outer.with(key, place);
-            Nesting::read(Some(key), Some(place), Some(&outer))
-        })
+        let none = Nesting::read(None, None, None, None);
+        locks.iter().fold(none, |outer, (key, place)| inside(&outer, &[key], place))
+    }
+
+    #[test]
+    fn each_of_several_locks_counts() {
+        let nesting = inside(&inside(&under(&[]), &["a", "b c"], "file:/x"), &["d"], "file:/y");
+        for (key, place) in [("a", "file:/x"), ("b c", "file:/x"), ("d", "file:/y")] {
+            assert!(nesting.check(key, place).is_err(), "{key}");
+        }
+        assert!(nesting.check("a", "file:/y").is_ok() && nesting.check("b", "file:/x").is_ok());
     }
 
     #[test]
@@ -106,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_place_that_is_not_known_may_be_the_same() {
-        assert!(Nesting::read(Some("k".into()), None, None).check("k", "redis://a").is_err());
-        assert!(Nesting::read(Some("k".into()), Some(String::new()), Some("nonsense")).check("k", "x").is_err());
+        assert!(Nesting::read(Some("k".into()), None, None, None).check("k", "redis://a").is_err());
+        assert!(Nesting::read(Some("k".into()), None, Some(String::new()), Some("nonsense")).check("k", "x").is_err());
     }
 
     #[test]

@@ -58,6 +58,8 @@ Environment:
   FENCELOCK_PASSWORD the password of each server whose URL has none
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
                      set for the command of `run`: key, holder ID, fencing token
+  FENCELOCK_KEYS, FENCELOCK_HOLDERS, FENCELOCK_FENCES
+                     the same for each of several keys, one in each line
   FENCELOCK_PLACE, FENCELOCK_OUTER
                      set for the command of `run`: the backend, and the locks that `run` runs under
   NO_COLOR           disable colours";

@@ -1,12 +1,14 @@
 use crate::args::{OnLost, Run};
 use fencelock::Span;
+use fencelock::contract::KeySet;
 use std::ffi::OsString;
 use std::time::Duration;
 
 /// The plan of `run`: validated arguments with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) key: String,
+    /// In the order in which they were given.
+    pub(crate) keys: Vec<String>,
     pub(crate) command: Vec<OsString>,
     /// `None` if there is no limit.
     pub(crate) wait: Option<Duration>,
@@ -42,6 +44,7 @@ impl Plan {
     /// The error names the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
+        let keys = keys(&run)?;
         let ttl = run.lease.ttl;
         let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
         if grace > ttl / 2 {
@@ -61,7 +64,7 @@ impl Plan {
             return Err("--max-hold 0 leaves no time for the command".to_owned());
         }
         Ok(Self {
-            key: run.key,
+            keys,
             command,
             wait: run.patience.limit(),
             nested_ok: run.nested.nested_ok,
@@ -73,6 +76,16 @@ impl Plan {
             pass_url: run.pass_url,
         })
     }
+}
+
+/// The keys to lock. A variable of the shell that is not set is the usual reason for an empty one.
+fn keys(run: &Run) -> Result<Vec<String>, String> {
+    let keys: Vec<_> = std::iter::once(&run.key).chain(&run.more_keys).cloned().collect();
+    if let Some(empty) = keys.iter().position(String::is_empty) {
+        return Err(format!("KEY {} of {} is empty: is a variable of the shell not set?", empty + 1, keys.len()));
+    }
+    KeySet::new(&keys).map_err(|invalid| invalid.to_string())?;
+    Ok(keys)
 }
 
 /// The command to run. Refuses options that only flock(1) supports.
@@ -95,22 +108,24 @@ fn command(run: &Run) -> Result<Vec<OsString>, String> {
     if !run.command.is_empty() {
         return Ok(run.command.clone());
     }
+    let keys = [std::slice::from_ref(&run.key), &run.more_keys].concat().join(", ");
     let descriptor = !run.key.is_empty() && run.key.bytes().all(|byte| byte.is_ascii_digit());
     let also = if descriptor { "; locking a file descriptor, as in `flock 9`, is not supported" } else { "" };
-    Err(format!("no command to run under {}: fencelock run KEY -- COMMAND [ARGUMENT]...{also}", run.key))
+    Err(format!("no command to run under {keys}: fencelock run KEY -- COMMAND [ARGUMENT]...{also}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Arguments, Command};
+    use crate::args::Command;
     use crate::kill_policy::KillPolicy;
-    use clap::Parser;
+    use crate::parse::parse_from;
     use fencelock::contract::{Due, Lease, RenewalPlan};
     use fencelock::{Drift, Moment, Ttl};
 
     fn plan(arguments: &str) -> Result<Plan, String> {
-        let arguments = Arguments::try_parse_from(arguments.split(' ')).map_err(|error| error.to_string())?;
+        let words: Vec<_> = arguments.split(' ').map(OsString::from).collect();
+        let arguments = parse_from(&words).map_err(|error| error.to_string())?;
         let Command::Run(run) = arguments.command else { panic!("run") };
         Plan::new(run)
     }
@@ -196,10 +211,23 @@ mod tests {
     fn everything_after_the_command_belongs_to_the_command() {
         for line in ["run k -- c -n --url x -- y", "run k c -n --url x -- y", "run -q k -- c -n --url x -- y"] {
             let plan = plan(&format!("fencelock {line}")).unwrap();
-            assert_eq!(plan.key, "k");
+            assert_eq!(plan.keys, ["k"]);
             assert_eq!(plan.command, ["c", "-n", "--url", "x", "--", "y"], "{line}");
             assert_eq!(plan.wait, None);
         }
+    }
+
+    #[test]
+    fn keys_that_cannot_be_locked_together_are_refused() {
+        assert_eq!(plan("fencelock run a b -- c").unwrap().keys, ["a", "b"]);
+        assert_eq!(
+            plan("fencelock run a  b -- c").unwrap_err(),
+            "KEY 2 of 3 is empty: is a variable of the shell not set?"
+        );
+        assert!(plan("fencelock run a b a -- c").unwrap_err().starts_with("\"a\" is named twice"));
+        let seventeen: Vec<_> = (0..17).map(|number| number.to_string()).collect();
+        assert!(plan(&format!("fencelock run {} -- c", seventeen.join(" "))).unwrap_err().starts_with("more than 16"));
+        assert!(plan("fencelock run a b --").unwrap_err().starts_with("no command to run under a, b: "));
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use crate::locks::Locks;
 use crate::report::{Event, LONG, Reporter};
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 /// and events for programs. Dropping clears the line of the terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    key: String,
+    keys: Vec<String>,
     bar: Option<ProgressBar>,
     report: Reporter,
     begun: Instant,
@@ -21,8 +22,8 @@ pub(crate) struct Progress {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last reported holder and queue position, so that only changes are reported.
-    place: String,
+    /// The key that is waited for, and its last reported holder and queue position, so that only changes are reported.
+    place: (String, String),
     /// The wait was reported in the log.
     reported: bool,
     /// The quarantine was reported: once per wait.
@@ -37,10 +38,16 @@ const TICK: Duration = Duration::from_millis(250);
 const TROUBLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Progress {
+    /// For one key.
     pub(crate) fn new(key: &str, report: Reporter) -> Self {
+        Self::of_keys(&[key.to_owned()], report)
+    }
+
+    /// For several keys, which are waited for together.
+    pub(crate) fn of_keys(keys: &[String], report: Reporter) -> Self {
         let visible = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
         let bar = visible.then(hidden_bar);
-        Self { key: plain(key), bar, report, begun: Instant::now(), state: Mutex::default() }
+        Self { keys: keys.to_vec(), bar, report, begun: Instant::now(), state: Mutex::default() }
     }
 
     /// The time since the start.
@@ -54,13 +61,13 @@ impl Progress {
         let mut state = self.state();
         if let Some(bar) = &self.bar {
             let held = status.held_for.map(|span| format!(" for {}", FormattedDuration(span))).unwrap_or_default();
-            self.show(bar, format!("{place}{held}"));
-        } else if state.place != place {
-            let first = state.place.is_empty();
+            Self::show(bar, &status.key, format!("{place}{held}"));
+        } else if (&state.place.0, &state.place.1) != (&status.key, &place) {
+            let first = state.place.0 != status.key;
             self.report.tell(&Event::Waiting { status, first });
             state.reported = true;
         }
-        state.place = place;
+        state.place = (status.key.clone(), place);
     }
 
     /// Reports that the holder of the key is unknown.
@@ -74,7 +81,7 @@ impl Progress {
             return;
         }
         if let Some(bar) = &self.bar {
-            self.show(bar, plain(cause));
+            Self::show(bar, &self.keys.join(", "), plain(cause));
             return;
         }
         let faults: Vec<_> = cause.nodes().iter().map(|node| node.fault).collect();
@@ -91,7 +98,7 @@ impl Progress {
     pub(crate) fn done(&self, what: &str) {
         self.clear();
         if self.state().reported && self.waited() >= LONG {
-            self.report.tell(&Event::Waited { key: &self.key, what, waited: self.waited() });
+            self.report.tell(&Event::Waited { locks: Locks::all(&self.keys), what, waited: self.waited() });
         }
     }
 
@@ -103,12 +110,12 @@ impl Progress {
     }
 
     /// The line appears with the first reply, so that a free lock causes no flicker.
-    fn show(&self, bar: &ProgressBar, message: String) {
+    fn show(bar: &ProgressBar, key: &str, message: String) {
         let template = "{spinner} waiting for {prefix} for {elapsed_precise}, {wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        bar.set_prefix(self.key.clone());
+        bar.set_prefix(plain(key));
         bar.set_message(message);
         if bar.is_hidden() {
             bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -2,10 +2,11 @@ use crate::descendants::Refusal;
 use crate::failure::Failure;
 use crate::json::{millis, with_occupant};
 use crate::kill_policy::Cause;
+use crate::locks::Locks;
 use crate::signals;
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
-use fencelock::{Guard, Span, Unknown};
+use fencelock::{FencingToken, HolderId, Key, Span, Unknown};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -39,46 +40,51 @@ pub(crate) enum Event<'a> {
     Trouble(&'a Unknown),
     /// A long wait has ended.
     Waited {
-        key: &'a str,
+        locks: Locks<'a>,
         what: &'a str,
         waited: Duration,
     },
     /// Servers are in quarantine. The client waits until it ends.
     Quarantined(&'a Unknown),
-    Acquired(&'a Guard),
+    /// One of the locks is held, or the only one.
+    Acquired {
+        key: &'a Key,
+        holder: HolderId,
+        fence: FencingToken,
+    },
     Started {
         pid: i32,
     },
     Passed(Signal),
     /// TERM was sent to the command.
     Terminating {
-        key: &'a str,
+        locks: Locks<'a>,
         cause: &'a Cause,
         grace: Duration,
     },
     /// KILL was sent to the command.
     Killing {
-        key: &'a str,
+        locks: Locks<'a>,
         cause: Option<&'a Cause>,
     },
     /// A descendant of the command cannot be signalled and continues.
     Refused {
-        key: &'a str,
+        locks: Locks<'a>,
         refusal: &'a Refusal,
     },
     /// KILL is due, but no process can be killed.
     Unkillable {
-        key: &'a str,
+        locks: Locks<'a>,
         cause: Option<&'a Cause>,
     },
     /// This process was late, and the parent-death watcher sent this signal to the command.
     Late {
-        key: &'a str,
+        locks: Locks<'a>,
         signal: Signal,
     },
     /// The lock is lost, and the command continues.
     Warning {
-        key: &'a str,
+        locks: Locks<'a>,
         cause: &'a Cause,
     },
     Exited {
@@ -184,36 +190,36 @@ impl Event<'_> {
                 format!("waiting for {}, {}{held}", status.key, status.place())
             }
             Self::Trouble(cause) => format!("waiting for a reply: {cause}"),
-            Self::Waited { key, what, waited } => format!("{key} {what}, after {}", Span(*waited)),
+            Self::Waited { locks, what, waited } => format!("{locks} {what}, after {}", Span(*waited)),
             Self::Quarantined(cause) => format!("waiting: {cause}"),
-            Self::Acquired(guard) => format!("acquired {} with fencing token {}", guard.key(), guard.fencing_token()),
+            Self::Acquired { key, fence, .. } => format!("acquired {key} with fencing token {fence}"),
             Self::Started { pid } => format!("started the command as process {pid}"),
             Self::Passed(signal) => format!("forwarded {}", signals::name(*signal)),
-            Self::Terminating { key, cause, grace } => {
-                format!("{key}: {cause}; terminating the command (TERM, then KILL in {})", Span(*grace))
+            Self::Terminating { locks, cause, grace } => {
+                format!("{locks}: {cause}; terminating the command (TERM, then KILL in {})", Span(*grace))
             }
-            Self::Killing { key, cause: Some(cause) } => format!("{key}: {cause}; killing the command"),
-            Self::Killing { key, cause: None } => {
-                format!("{key}: the command or its descendants did not exit in time; killing them")
+            Self::Killing { locks, cause: Some(cause) } => format!("{locks}: {cause}; killing the command"),
+            Self::Killing { locks, cause: None } => {
+                format!("{locks}: the command or its descendants did not exit in time; killing them")
             }
-            Self::Refused { key, refusal: Refusal { pid, uid } } => {
+            Self::Refused { locks, refusal: Refusal { pid, uid } } => {
                 let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
                 format!(
-                    "{key}: process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap \
+                    "{locks}: process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap \
                      the next holder"
                 )
             }
-            Self::Unkillable { key, cause: Some(cause) } => format!("{key}: {cause}; the command cannot be killed"),
-            Self::Unkillable { key, cause: None } => {
-                format!("{key}: the command or its descendants did not exit in time and cannot be killed")
+            Self::Unkillable { locks, cause: Some(cause) } => format!("{locks}: {cause}; the command cannot be killed"),
+            Self::Unkillable { locks, cause: None } => {
+                format!("{locks}: the command or its descendants did not exit in time and cannot be killed")
             }
-            Self::Late { key, signal } => format!(
-                "{key}: this process was stopped or too slow; the parent-death watcher sent {} to the command before \
+            Self::Late { locks, signal } => format!(
+                "{locks}: this process was stopped or too slow; the parent-death watcher sent {} to the command before \
                  the lease ended",
                 signals::name(*signal)
             ),
-            Self::Warning { key, cause } => {
-                format!("{key}: {cause}; the command continues and may overlap the next holder (--on-lost warn)")
+            Self::Warning { locks, cause } => {
+                format!("{locks}: {cause}; the command continues and may overlap the next holder (--on-lost warn)")
             }
             Self::Exited { code } => format!("the command exited with {code}"),
             Self::Killed { signal } => format!("the command was terminated by {}", signals::by_number(*signal)),
@@ -245,30 +251,29 @@ impl Event<'_> {
                 with_occupant(told, status.holders.first())
             }
             Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
-            Self::Waited { key, waited, .. } => json!({ "event": "waited", "key": key, "waited_ms": millis(*waited) }),
+            Self::Waited { locks, waited, .. } => {
+                locks.add_to(json!({ "event": "waited", "waited_ms": millis(*waited) }))
+            }
             Self::Quarantined(cause) => json!({ "event": "quarantined", "reason": cause.to_string() }),
-            Self::Acquired(guard) => json!({
-                "event": "acquired",
-                "key": guard.key().as_str(),
-                "holder": guard.holder().to_string(),
-                "fence": guard.fencing_token().get(),
+            Self::Acquired { key, holder, fence } => json!({
+                "event": "acquired", "key": key.as_str(), "holder": holder.to_string(), "fence": fence.get(),
             }),
             Self::Started { pid } => json!({ "event": "started", "pid": pid }),
             Self::Passed(signal) => json!({ "event": "signal", "signal": signals::name(*signal) }),
-            Self::Terminating { key, cause, grace } => json!({
-                "event": "terminating", "key": key, "reason": cause.to_string(), "grace_ms": millis(*grace),
-            }),
-            Self::Killing { key, cause } => json!({
-                "event": "killing", "key": key, "reason": cause.map(ToString::to_string),
-            }),
-            Self::Refused { key, refusal: Refusal { pid, uid } } => json!({
-                "event": "refused", "key": key, "pid": pid, "uid": uid,
-            }),
-            Self::Unkillable { key, cause } => json!({
-                "event": "unkillable", "key": key, "reason": cause.map(ToString::to_string),
-            }),
-            Self::Late { key, signal } => json!({ "event": "late", "key": key, "signal": signals::name(*signal) }),
-            Self::Warning { key, cause } => json!({ "event": "lost", "key": key, "reason": cause.to_string() }),
+            Self::Terminating { locks, cause, grace } => locks.add_to(json!({
+                "event": "terminating", "reason": cause.to_string(), "grace_ms": millis(*grace),
+            })),
+            Self::Killing { locks, cause } => {
+                locks.add_to(json!({ "event": "killing", "reason": cause.map(ToString::to_string) }))
+            }
+            Self::Refused { locks, refusal: Refusal { pid, uid } } => {
+                locks.add_to(json!({ "event": "refused", "pid": pid, "uid": uid }))
+            }
+            Self::Unkillable { locks, cause } => {
+                locks.add_to(json!({ "event": "unkillable", "reason": cause.map(ToString::to_string) }))
+            }
+            Self::Late { locks, signal } => locks.add_to(json!({ "event": "late", "signal": signals::name(*signal) })),
+            Self::Warning { locks, cause } => locks.add_to(json!({ "event": "lost", "reason": cause.to_string() })),
             Self::Exited { code } => json!({ "event": "exited", "code": code, "signal": null }),
             Self::Killed { signal } => json!({
                 "event": "exited", "code": null, "signal": signals::by_number(*signal),

@@ -2,22 +2,27 @@ use crate::child::{Change, Child, Notice};
 use crate::descendants::{Refusal, Round};
 use crate::exit::Exit;
 use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};
+use crate::locks::Locks;
 use crate::parent_death_watcher::Deadlines;
 use crate::plan::Rules;
 use crate::report::{Event, Reporter};
 use crate::signals::{Signals, is_termination};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Guard, Moment};
+use fencelock::{Clock, HeldAll, Moment};
 use rustix::process::Signal;
 use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Runs a command under a lock and applies the actions of its [`KillPolicy`].
+/// Runs a command under one or more locks and applies the actions of its [`KillPolicy`].
 #[derive(Debug)]
-pub(crate) struct Supervisor<'a> {
-    guard: &'a Guard,
+pub(crate) struct Supervisor {
+    /// The locks that the command runs under.
+    held: HeldAll,
+    keys: Vec<String>,
+    /// The first of them that was lost.
+    lost: Option<String>,
     child: Child,
     terminal: Option<Terminal>,
     kill_policy: KillPolicy,
@@ -55,9 +60,9 @@ const UPDATES_PER_GRACE: u32 = 4;
 /// How often to check for remaining descendants: the kernel does not notify about them.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-impl<'a> Supervisor<'a> {
+impl Supervisor {
     pub(crate) fn new(
-        guard: &'a Guard,
+        held: HeldAll,
         child: Child,
         terminal: Option<Terminal>,
         rules: Rules,
@@ -65,7 +70,9 @@ impl<'a> Supervisor<'a> {
         report: Reporter,
     ) -> Self {
         Self {
-            guard,
+            keys: held.keys().into_iter().map(ToString::to_string).collect(),
+            held,
+            lost: None,
             child,
             terminal,
             kill_policy: KillPolicy::new(rules),
@@ -115,8 +122,9 @@ impl<'a> Supervisor<'a> {
                     Notice::Changed(ended) => return Ok(ended),
                     Notice::Late(signal) => self.watcher_was_first(signal),
                 },
-                reason = self.guard.lost(), if !self.kill_policy.is_lost() => {
-                    if let Some(action) = self.kill_policy.lost(self.since.elapsed(), reason) {
+                loss = self.held.lost(), if !self.kill_policy.is_lost() => {
+                    self.lost = Some(loss.key.to_string());
+                    if let Some(action) = self.kill_policy.lost(self.since.elapsed(), loss.reason) {
                         self.apply(action);
                     }
                 }
@@ -136,12 +144,12 @@ impl<'a> Supervisor<'a> {
 
     /// Applies the actions that are due, and sends new deadlines to the watcher.
     fn tick(&mut self) {
-        if let Some(action) = self.kill_policy.tick(self.since.elapsed(), self.guard.remaining()) {
+        if let Some(action) = self.kill_policy.tick(self.since.elapsed(), self.held.remaining()) {
             self.apply(action);
         } else if self.kill_policy.kill_was_sent() {
             self.idle_rounds = if self.kill() == 0 { self.idle_rounds + 1 } else { 0 };
         }
-        let DueIn { term, kill } = self.kill_policy.watcher_deadlines(self.since.elapsed(), self.guard.remaining());
+        let DueIn { term, kill } = self.kill_policy.watcher_deadlines(self.since.elapsed(), self.held.remaining());
         let now = BootClock.now();
         let moment = |after: Option<Duration>| after.map_or(Moment::NEVER, |after| now + after);
         self.child.tell(Deadlines { term: moment(term), kill: moment(kill) });
@@ -151,17 +159,17 @@ impl<'a> Supervisor<'a> {
         if self.kill_policy.kill_was_sent() {
             return Some(POLL_INTERVAL);
         }
-        let due = self.kill_policy.next_wakeup(self.since.elapsed(), self.guard.remaining())?;
+        let due = self.kill_policy.next_wakeup(self.since.elapsed(), self.held.remaining())?;
         // Update the watcher several times per grace period, so that it does not act too early.
         Some(due.min((self.grace / UPDATES_PER_GRACE).max(POLL_INTERVAL)))
     }
 
     fn apply(&mut self, action: Action) {
-        let key = self.guard.key().as_str();
         match action {
             Action::Forward(signal) => self.forward(signal),
             Action::Terminate(cause) => {
-                self.report.tell(&Event::Terminating { key, cause: &cause, grace: self.grace });
+                let locks = self.locks(Some(&cause));
+                self.report.tell(&Event::Terminating { locks, cause: &cause, grace: self.grace });
                 self.cause = Some(cause);
                 self.ask();
             }
@@ -171,8 +179,23 @@ impl<'a> Supervisor<'a> {
                 self.cause.get_or_insert(cause);
             }
             Action::KillAfterGrace => self.kill_now(None),
-            Action::Warn(cause) => self.report.tell(&Event::Warning { key, cause: &cause }),
+            Action::Warn(cause) => {
+                self.report.tell(&Event::Warning { locks: self.locks(Some(&cause)), cause: &cause });
+            }
         }
+    }
+
+    /// The locks, and the one among them that is the cause.
+    fn locks(&self, cause: Option<&Cause>) -> Locks<'_> {
+        let one = match cause {
+            Some(Cause::Lost(_)) => self.lost.as_deref(),
+            Some(Cause::Ending) => {
+                let first = self.held.parts().iter().min_by_key(|held| held.remaining());
+                first.map(|held| held.key().as_str())
+            }
+            _ => None,
+        };
+        Locks::all(&self.keys).with_one(one)
     }
 
     fn forward(&mut self, signal: Signal) {
@@ -209,10 +232,10 @@ impl<'a> Supervisor<'a> {
     /// Sends KILL, and reports processes that cannot be killed.
     fn kill_now(&mut self, cause: Option<&Cause>) {
         let left = self.kill();
-        let key = self.guard.key().as_str();
+        let locks = self.locks(cause);
         let event = match left {
-            0 if !self.refused.is_empty() => Event::Unkillable { key, cause },
-            _ => Event::Killing { key, cause },
+            0 if !self.refused.is_empty() => Event::Unkillable { locks, cause },
+            _ => Event::Killing { locks, cause },
         };
         self.report.tell(&event);
     }
@@ -235,7 +258,7 @@ impl<'a> Supervisor<'a> {
     fn report_refused(&mut self, refused: Vec<Refusal>) {
         for refusal in refused {
             if !self.refused.contains(&refusal) {
-                self.report.tell(&Event::Refused { key: self.guard.key().as_str(), refusal: &refusal });
+                self.report.tell(&Event::Refused { locks: self.locks(None), refusal: &refusal });
                 self.refused.push(refusal);
             }
         }
@@ -244,7 +267,7 @@ impl<'a> Supervisor<'a> {
     /// The watcher acted because this process was stopped or too slow.
     fn watcher_was_first(&mut self, signal: Signal) {
         self.kill_policy.watcher_acted(self.since.elapsed(), signal);
-        self.report.tell(&Event::Late { key: self.guard.key().as_str(), signal });
+        self.report.tell(&Event::Late { locks: self.locks(None), signal });
         self.cause.get_or_insert(Cause::Late);
     }
 
@@ -272,7 +295,7 @@ impl<'a> Supervisor<'a> {
 
     /// Continues the command, unless the lock is lost: it never runs again without the lock.
     fn resume(&mut self) {
-        if !self.guard.is_held() && self.kill_policy.terminates_on_loss() {
+        if !self.held.is_held() && self.kill_policy.terminates_on_loss() {
             return;
         }
         if let Some(terminal) = &self.terminal {

@@ -31,11 +31,15 @@
 
 mod builder;
 mod guard;
+mod guards;
 mod lock;
+mod lock_all;
 
 pub use builder::Builder;
 pub use guard::{Guard, Held};
+pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
+pub use lock_all::LockAll;
 
 use crate::identity::Process;
 use crate::reaper::Reaper;
@@ -164,6 +168,12 @@ impl Client {
     /// reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+    }
+
+    /// Describes locks on several keys, at most 16, of which you get all or none. Nothing is sent until they are acquired; keys
+    /// that cannot be used, and a key that is named twice, are reported then.
+    pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
+        LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
     }
 
     /// The name of the backend for messages, without secrets.

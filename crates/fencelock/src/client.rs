@@ -2,6 +2,7 @@ use crate::driver::ClientInner;
 use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
+use crate::lock_all::LockAll;
 use crate::reaper::Reaper;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
@@ -31,6 +32,24 @@ impl Client {
     /// then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.inner), key.as_ref())
+    }
+
+    /// Describes locks on several keys, at most 16, of which you get all or none. Nothing is sent until it is awaited; keys
+    /// that cannot be used, and a key that is named twice, are reported then.
+    ///
+    /// ```
+    /// # async fn demo() -> Result<(), fencelock::Error> {
+    /// # let client = fencelock::Client::connect("memory:").await?;
+    /// let accounts = client.lock_all(["account:7", "account:3"]).await?;
+    /// let [from, to] = accounts.fencing_tokens()[..] else { unreachable!() };
+    /// println!("transfer from 7 under token {from} to 3 under token {to}");
+    /// accounts.release().await?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+    /// ```
+    pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
+        LockAll::new(&self.inner, keys)
     }
 
     pub(crate) fn of(inner: Arc<ClientInner>) -> Self {

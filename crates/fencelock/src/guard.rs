@@ -1,6 +1,7 @@
 use crate::closing::Releasing;
 use crate::driver::{ClientInner, Lease, Left};
 use crate::error::{Error, unreachable};
+use crate::guards::Loss;
 use fencelock_core::engine::{End, Grant, Leaving, Tenure};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
 use std::fmt;
@@ -203,6 +204,11 @@ impl Guard {
         self.holder()
     }
 
+    /// The hold ends, as lost, `max_hold` from now.
+    pub(crate) fn limit_hold(&self, max_hold: Duration) {
+        self.held.lease.limit_hold(self.held.tenure, max_hold);
+    }
+
     fn count_released(&self, now: Moment) {
         self.client.telemetry.released(self.held.key(), &self.held.tenure, now);
     }
@@ -254,10 +260,15 @@ impl Held {
     /// # Errors
     /// [`Error::Lost`] if the lock was lost.
     pub fn check(&self) -> Result<(), Error> {
-        match self.lease.loss(self.tenure) {
+        match self.loss() {
             None => Ok(()),
-            Some(reason) => Err(Error::Lost { key: self.key().clone(), reason }),
+            Some(Loss { key, reason }) => Err(Error::Lost { key, reason }),
         }
+    }
+
+    /// Why it is lost, if it is.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.lease.loss(self.tenure).map(|reason| Loss { key: self.key().clone(), reason })
     }
 
     /// See [`Guard::lost`]. It never completes if the lock is released instead.

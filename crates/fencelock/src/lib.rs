@@ -23,7 +23,8 @@
 //! - **Waiters are served in order**, and woken by the release itself, if the place has a queue.
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
-//! Work that must not go on without its lock is the body of [`Lock::run`]. Without async there is [`blocking`].
+//! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
+//! none. Without async there is [`blocking`].
 //!
 //! Features of Cargo:
 //!
@@ -51,8 +52,10 @@ mod closing;
 mod driver;
 mod error;
 mod guard;
+mod guards;
 mod identity;
 mod lock;
+mod lock_all;
 mod reaper;
 mod request;
 mod run;
@@ -73,6 +76,8 @@ pub use fencelock_core::{
     Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
+pub use guards::{Guards, HeldAll, Loss, ReleasedAll};
 pub use lock::Lock;
+pub use lock_all::LockAll;
 pub use request::Waiting;
 pub use run::RunError;

@@ -196,7 +196,7 @@ impl Lock {
         settle(key, ended, guard.release().await)
     }
 
-    fn check(&self) -> Result<Request, Invalid> {
+    pub(crate) fn check(&self) -> Result<Request, Invalid> {
         self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
         self.client.config.drift.check(ttl)?;

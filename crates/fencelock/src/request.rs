@@ -1,7 +1,7 @@
 //! A request with checked settings.
 
 use fencelock_core::engine::AcquireRequest;
-use fencelock_core::{Expiry, Holders, Key, Unknown};
+use fencelock_core::{Expiry, Holders, Key, KeySet, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,4 +33,12 @@ pub(crate) struct Request {
     pub(crate) options: AcquireRequest,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) on_trouble: Option<OnTrouble>,
+}
+
+/// Several locks whose settings are checked.
+#[derive(Clone)]
+pub(crate) struct SetRequest {
+    pub(crate) keys: KeySet,
+    /// The settings of each lock. Its wait is for all of them together.
+    pub(crate) template: Request,
 }

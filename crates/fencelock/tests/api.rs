@@ -3,8 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::{
-    Backend, Builder, Client, Error, Eviction, Finding, Guard, Held, HolderId, Holding, Key, Lock, LossReason,
-    Released, RunError, Unknown, Waiting, blocking,
+    Backend, Builder, Client, Error, Eviction, Finding, Guard, Guards, Held, HeldAll, HolderId, Holding, Key, Lock,
+    LockAll, Loss, LossReason, Released, ReleasedAll, RunError, Unknown, Waiting, blocking,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,6 +19,10 @@ const _: () = {
     sends::<Guard>();
     sends::<Held>();
     sends::<Released>();
+    sends::<LockAll>();
+    sends::<Guards>();
+    sends::<HeldAll>();
+    sends::<(Loss, ReleasedAll)>();
     sends::<Waiting>();
     sends::<Box<dyn Backend>>();
     sends::<(Key, HolderId, Holding, LossReason, Finding, Eviction)>();
@@ -27,6 +31,9 @@ const _: () = {
     sends::<blocking::Lock>();
     sends::<blocking::Guard>();
     sends::<blocking::Held>();
+    sends::<blocking::LockAll>();
+    sends::<blocking::Guards>();
+    sends::<blocking::HeldAll>();
     is_error::<Error>();
     is_error::<Unknown>();
     is_error::<fencelock::Invalid>();
@@ -59,6 +66,13 @@ async fn every_future_can_be_spawned() {
     let ran = is_task(client.lock("k").run(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
     drop(is_task(client.release("k", seen.first().holder_id().unwrap())));
+    let guards = is_task(client.lock_all(["a", "b"]).into_future()).await.unwrap();
+    assert!(is_task(client.lock_all(guards.keys()).try_acquire()).await.unwrap().is_none());
+    drop(is_task(guards.lost()));
+    drop(is_task(guards.held().lost()));
+    assert_eq!(is_task(guards.release()).await.unwrap(), ReleasedAll::Released);
+    let ran = is_task(client.lock_all(["a", "b"]).run(|_| async { Ok::<_, std::io::Error>(7) })).await;
+    assert_eq!(ran.unwrap(), 7);
     is_task(client.close(span)).await.unwrap();
 }
 
@@ -97,8 +111,15 @@ fn functions(files: &[&str]) -> Vec<Function> {
     found
 }
 
-const ASYNC: [&str; 4] = ["builder.rs", "client.rs", "lock.rs", "guard.rs"];
-const BLOCKING: [&str; 4] = ["blocking.rs", "blocking/builder.rs", "blocking/lock.rs", "blocking/guard.rs"];
+const ASYNC: [&str; 6] = ["builder.rs", "client.rs", "lock.rs", "guard.rs", "lock_all.rs", "guards.rs"];
+const BLOCKING: [&str; 6] = [
+    "blocking.rs",
+    "blocking/builder.rs",
+    "blocking/lock.rs",
+    "blocking/guard.rs",
+    "blocking/lock_all.rs",
+    "blocking/guards.rs",
+];
 
 #[test]
 fn the_blocking_facade_has_every_name() {

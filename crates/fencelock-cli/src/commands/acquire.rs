@@ -7,6 +7,7 @@ use crate::json::millis;
 use crate::progress::Progress;
 use fencelock::{Client, Error, Guard};
 use serde_json::json;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -45,8 +46,9 @@ async fn release_undelivered(guard: Guard, failure: Failure) -> Failure {
 async fn take(acquire: &Acquire, client: &Client, context: &Context) -> Result<(Guard, Duration), Error> {
     let progress = Arc::new(Progress::new(&acquire.key, context.report));
     let label = acquire.label.as_deref();
-    let request = ClaimRequest { key: &acquire.key, ttl: acquire.ttl, label, wait: acquire.patience.limit() };
-    let guard = claim(request, client, &progress).await?;
+    let request = ClaimRequest { ttl: acquire.ttl, label, wait: acquire.patience.limit() };
+    let guards = claim(slice::from_ref(&acquire.key), request, client, &progress).await?;
+    let guard = guards.into_guards().swap_remove(0);
     // A transferred lock has a short lease until its first renewal, and `acquire` does not renew it later.
     let left = client.renew(&acquire.key, guard.holder(), acquire.ttl).await?;
     Ok((guard, left))

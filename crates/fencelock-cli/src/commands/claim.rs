@@ -4,7 +4,7 @@ use crate::nesting::{Nesting, place};
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::wait_status::WaitStatus;
-use fencelock::{Client, Error, Guard};
+use fencelock::{Client, Error, Guards};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -12,10 +12,9 @@ use tokio::time::sleep;
 /// The pause between claims. A claim lasts as long as the TTL, which may be short.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The lock to claim, and how long to wait for it.
+/// The settings of a claim, and how long to wait for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClaimRequest<'a> {
-    pub(super) key: &'a str,
     pub(super) ttl: Duration,
     pub(super) label: Option<&'a str>,
     /// `None` if there is no limit.
@@ -32,14 +31,16 @@ pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Conte
     Ok(place)
 }
 
-/// Waits for a lock, also while its servers are unreachable. The limit counts from the start.
+/// Waits for the locks, also while their servers are unreachable. The limit counts from the start.
 pub(super) async fn claim(
+    keys: &[String],
     request: ClaimRequest<'_>,
     client: &Client,
     progress: &Arc<Progress>,
-) -> Result<Guard, Error> {
-    let claimed = retry_unreachable(request, client, progress).await;
+) -> Result<Guards, Error> {
+    let claimed = retry_unreachable(keys, request, client, progress).await;
     match &claimed {
+        Ok(_) if keys.len() > 1 => progress.done("are held now"),
         Ok(_) => progress.done("is held now"),
         Err(_) => progress.clear(),
     }
@@ -48,14 +49,15 @@ pub(super) async fn claim(
 
 /// Retries claims that end because the servers were unreachable for the TTL.
 async fn retry_unreachable(
+    keys: &[String],
     request: ClaimRequest<'_>,
     client: &Client,
     progress: &Arc<Progress>,
-) -> Result<Guard, Error> {
+) -> Result<Guards, Error> {
     let mut tries = 0;
     loop {
         let left = request.wait.map(|limit| limit.saturating_sub(progress.waited()));
-        match claim_once(request, left, client, progress).await {
+        match claim_once(keys, request, left, client, progress).await {
             Err(mut error) if error.is_unreachable() => {
                 tries = extend_error(&mut error, progress.waited(), tries);
                 if request.wait.is_some_and(|limit| progress.waited() >= limit) {
@@ -76,12 +78,13 @@ pub(super) fn extend_error(error: &mut Error, waited: Duration, tries_before: u3
 }
 
 async fn claim_once(
+    keys: &[String],
     request: ClaimRequest<'_>,
     wait: Option<Duration>,
     client: &Client,
     progress: &Arc<Progress>,
-) -> Result<Guard, Error> {
-    let mut lock = client.lock(request.key).ttl(request.ttl);
+) -> Result<Guards, Error> {
+    let mut lock = client.lock_all(keys).ttl(request.ttl);
     if let Some(wait) = wait {
         lock = lock.wait(wait);
     }

@@ -4,7 +4,7 @@ use crate::child::Child;
 use crate::context::{CLOSING, Context};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::nesting::Nesting;
+use crate::nesting::{Nesting, only};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, Reporter};
@@ -12,13 +12,13 @@ use crate::secrets;
 use crate::signals::Signals;
 use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::Terminal;
-use fencelock::{Client, Error, Guard, Released, Span};
+use fencelock::{Client, Error, Guards, Key, ReleasedAll, Span};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Holds a lock while a command runs, and exits with its status.
+/// Holds locks while a command runs, and exits with its status.
 pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
@@ -27,7 +27,10 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
         signal = signals.ending() => return Ok(signal.into()),
         client = context.connect_to_wait() => client?,
     };
-    let place = check(&plan.key, plan.nested_ok, &client, context)?;
+    let mut place = String::new();
+    for key in &plan.keys {
+        place = check(key, plan.nested_ok, &client, context)?;
+    }
     let exit = hold(&plan, &client, &place, &mut signals, context.report).await;
     let _ = client.close(CLOSING).await;
     exit
@@ -40,7 +43,7 @@ async fn hold(
     signals: &mut Signals,
     report: Reporter,
 ) -> Result<Exit, Failure> {
-    let progress = Arc::new(Progress::new(&plan.key, report));
+    let progress = Arc::new(Progress::of_keys(&plan.keys, report));
     let result = tokio::select! {
         biased;
         signal = signals.ending() => {
@@ -48,14 +51,16 @@ async fn hold(
             report.tell(&Event::GivenUp { signal, waited: progress.waited() });
             return Ok(signal.into());
         }
-        result = claim(claim_request(plan), client, &progress) => result,
+        result = claim(&plan.keys, claim_request(plan), client, &progress) => result,
     };
-    let guard = result.map_err(|error| busy_as(plan, error.into()))?;
-    report.tell(&Event::Acquired(&guard));
-    let mut session = RunSession { plan, guard: &guard, place, since: Instant::now(), report, loss_reported: false };
+    let guards = result.map_err(|error| busy_as(plan, error.into()))?;
+    for ((key, holder), fence) in guards.keys().into_iter().zip(guards.holders()).zip(guards.fencing_tokens()) {
+        report.tell(&Event::Acquired { key, holder, fence });
+    }
+    let mut session = RunSession { plan, guards: &guards, place, since: Instant::now(), report, loss_reported: false };
     let exit = session.run(signals).await;
     let loss_reported = session.loss_reported;
-    let held = release(guard, report, loss_reported).await;
+    let held = release(guards, report, loss_reported).await;
     match exit {
         // The command exited by itself, and only the release detected the loss of the lock.
         Ok(_) if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term => Ok(Exit::Lost),
@@ -64,7 +69,7 @@ async fn hold(
 }
 
 fn claim_request(plan: &Plan) -> ClaimRequest<'_> {
-    ClaimRequest { key: &plan.key, ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
+    ClaimRequest { ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
 }
 
 fn busy_as(plan: &Plan, failure: Failure) -> Failure {
@@ -77,12 +82,12 @@ fn busy_as(plan: &Plan, failure: Failure) -> Failure {
 /// The time between the acquisition and the release.
 struct RunSession<'a> {
     plan: &'a Plan,
-    guard: &'a Guard,
-    /// The backend of the lock, in a form that can be compared.
+    guards: &'a Guards,
+    /// The backend of the locks, in a form that can be compared.
     place: &'a str,
     since: Instant,
     report: Reporter,
-    /// The loss of the lock was reported to the user.
+    /// The loss of a lock was reported to the user.
     loss_reported: bool,
 }
 
@@ -96,7 +101,7 @@ impl RunSession<'_> {
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
         self.report.tell(&Event::Started { pid: child.group().as_raw_nonzero().get() });
-        let supervisor = Supervisor::new(self.guard, child, terminal, self.plan.rules, self.since, self.report);
+        let supervisor = Supervisor::new(self.guards.held(), child, terminal, self.plan.rules, self.since, self.report);
         let watched =
             supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
         let Supervised { exit, asked, loss_reported } = watched;
@@ -110,11 +115,11 @@ impl RunSession<'_> {
     /// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first
     /// renewal; without this wait, the command would be terminated before it starts.
     async fn wait_for_full_lease(&mut self) -> Result<(), Failure> {
-        while self.guard.remaining() <= self.plan.rules.grace {
+        while self.guards.remaining() <= self.plan.rules.grace {
             tokio::select! {
-                reason = self.guard.lost() => {
+                loss = self.guards.lost() => {
                     self.loss_reported = true;
-                    return Err(Error::lost(self.guard.key().clone(), reason).into());
+                    return Err(Error::lost(loss.key, loss.reason).into());
                 }
                 () = sleep(Duration::from_millis(2)) => {}
             }
@@ -123,11 +128,15 @@ impl RunSession<'_> {
     }
 
     async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
-        let [key, place, outer] = Nesting::of_this_process().with(self.guard.key().as_str(), self.place);
-        let holder = ("FENCELOCK_HOLDER", self.guard.holder().to_string());
-        let fence = ("FENCELOCK_FENCE", self.guard.fencing_token().to_string());
-        let mut environment: Vec<_> =
-            [key, place, outer, holder, fence].into_iter().map(|(name, value)| (name, Some(value))).collect();
+        let mut environment = Nesting::of_this_process().with(&self.plan.keys, self.place).to_vec();
+        let holders: Vec<_> = self.guards.holders().iter().map(ToString::to_string).collect();
+        let fences: Vec<_> = self.guards.fencing_tokens().iter().map(ToString::to_string).collect();
+        environment.extend([
+            ("FENCELOCK_HOLDER", only(&holders)),
+            ("FENCELOCK_HOLDERS", Some(holders.join("\n"))),
+            ("FENCELOCK_FENCE", only(&fences)),
+            ("FENCELOCK_FENCES", Some(fences.join("\n"))),
+        ]);
         if !self.plan.pass_url {
             environment.extend(secrets::withheld().into_iter().map(|name| (name, None)));
         }
@@ -139,14 +148,20 @@ impl RunSession<'_> {
             }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
-                io::ErrorKind::NotFound => (Exit::NotFound, "command not found".to_owned()),
+                io::ErrorKind::NotFound => (Exit::NotFound, format!("command not found{}", self.hint())),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))
         })
     }
 
-    /// Holds the lock until --hold-for elapses, a signal arrives, or the lock is lost.
+    /// A second KEY is taken for the command if an option follows it.
+    fn hint(&self) -> &'static str {
+        let dashes = self.plan.command.iter().any(|word| word == "--");
+        if dashes { "; if it is a KEY, options come before the first KEY" } else { "" }
+    }
+
+    /// Holds the locks until --hold-for elapses, a signal arrives, or one of them is lost.
     async fn hold_for_minimum(&mut self, signals: &mut Signals) {
         let left = self.plan.hold_for.saturating_sub(self.since.elapsed());
         if left.is_zero() {
@@ -155,8 +170,8 @@ impl RunSession<'_> {
         self.report.tell(&Event::Keeping { left });
         tokio::select! {
             _ = signals.ending() => {}
-            why = self.guard.lost() => {
-                self.report.tell(&Event::NotKept { key: self.guard.key().as_str(), why: why.to_string() });
+            loss = self.guards.lost() => {
+                self.report.tell(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
                 self.loss_reported = true;
             }
             () = sleep(left) => {}
@@ -164,26 +179,29 @@ impl RunSession<'_> {
     }
 }
 
-/// Whether the lock was held until the release.
+/// Whether all locks were held until the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldUntilRelease {
     Yes,
     No,
 }
 
-async fn release(guard: Guard, report: Reporter, loss_reported: bool) -> HeldUntilRelease {
-    let key = guard.key().clone();
-    match timeout(CLOSING, guard.release()).await {
-        Ok(Ok(Released::Released)) => report.tell(&Event::Released),
-        Ok(Ok(Released::AlreadyLost { why })) => {
-            if !loss_reported {
-                report.tell(&Event::WasLost { key: key.as_str(), why: why.to_string() });
+async fn release(guards: Guards, report: Reporter, loss_reported: bool) -> HeldUntilRelease {
+    let held = guards.held();
+    let not_released = |key: &str, why| report.tell(&Event::NotReleased { key, why });
+    match timeout(CLOSING, guards.release()).await {
+        Ok(Ok(ReleasedAll::Released)) => report.tell(&Event::Released),
+        Ok(Ok(ReleasedAll::AlreadyLost { losses })) => {
+            for loss in losses.iter().filter(|_| !loss_reported) {
+                report.tell(&Event::WasLost { key: loss.key.as_str(), why: loss.reason.to_string() });
             }
             return HeldUntilRelease::No;
         }
-        Ok(Err(error)) => report.tell(&Event::NotReleased { key: key.as_str(), why: format!("{error:#}") }),
+        Ok(Err(error)) => not_released(error.key().map_or("", Key::as_str), format!("{error:#}")),
         Err(_) => {
-            report.tell(&Event::NotReleased { key: key.as_str(), why: format!("no reply within {}", Span(CLOSING)) });
+            for key in held.keys() {
+                not_released(key.as_str(), format!("no reply within {}", Span(CLOSING)));
+            }
         }
     }
     HeldUntilRelease::Yes

@@ -22,6 +22,7 @@ mod quarantine;
 mod reference;
 mod running;
 mod secrets;
+mod several_keys;
 mod signals;
 mod stories;
 mod terminal;

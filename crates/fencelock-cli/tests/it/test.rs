@@ -112,6 +112,7 @@ impl<'a> Test<'a> {
             .env_remove("FENCELOCK_URL")
             .env_remove("FENCELOCK_PASSWORD")
             .env_remove("FENCELOCK_KEY")
+            .env_remove("FENCELOCK_KEYS")
             .env_remove("XDG_RUNTIME_DIR")
             .envs(self.environment);
         command

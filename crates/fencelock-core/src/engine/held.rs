@@ -71,6 +71,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         status
     }
 
+    /// The hold of this tenure ends `max_hold` from now even if its lease could be renewed: for a caller who needed more than
+    /// this key, and whose work begins only now.
+    pub fn limit_hold(&mut self, id: HoldId, tenure: Tenure, max_hold: Duration, cx: &mut Context<'_, W, L>) {
+        if matches!(self.status(id, tenure, cx), Status::Held(_))
+            && let Some(hold) = self.leases.get_mut(id)
+        {
+            hold.limit(cx.now + max_hold);
+            hold.set_timer(cx);
+        }
+    }
+
     /// A hold that was there before, by the proof of its holder.
     pub fn resume(
         &mut self,

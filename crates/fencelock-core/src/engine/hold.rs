@@ -92,6 +92,11 @@ impl<L> Hold<L> {
         true
     }
 
+    /// The hold ends at this moment even if its lease could be renewed.
+    pub(super) fn limit(&mut self, ends: Moment) {
+        self.plan.hand_on(ends);
+    }
+
     /// When the timer must fire next; `None` as long as a renewal is under way, whose answer sets it.
     pub(super) fn next_timer(&self, now: Moment) -> Option<Moment> {
         if self.renewing {

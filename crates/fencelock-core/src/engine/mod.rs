@@ -20,9 +20,13 @@
 //! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
 //! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
-//! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`] |
+//! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::idle_timer_fired`] |
+//!
+//! Several keys together are [`AcquireAll`]'s: it decides which of them is claimed next and when all are given back. It knows
+//! no engine; each of its claims is a task of the engine of one key.
 
+mod acquire_all;
 mod action;
 mod actions;
 mod answer;
@@ -43,6 +47,7 @@ mod shared_lease;
 mod tenure;
 mod waiter;
 
+pub use acquire_all::{AcquireAll, AcquireStep};
 pub use action::{Action, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
 pub use actions::Actions;
 pub use answer::{IdleLease, Leaving, Status, View};

@@ -112,6 +112,10 @@ impl Guard {
 }
 
 impl Held {
+    pub(super) const fn new(inner: crate::Held, engine: Weak<Engine>) -> Self {
+        Self { inner, engine }
+    }
+
     /// The key of the lock.
     pub fn key(&self) -> &Key {
         self.inner.key()

@@ -129,6 +129,11 @@ impl Lease {
         Left { leaving, releasing, now }
     }
 
+    /// The hold of this tenure ends `max_hold` from now.
+    pub(crate) fn limit_hold(&self, tenure: Tenure, max_hold: Duration) {
+        self.cell.with(|engine, cx| engine.limit_hold(self.hold, tenure, max_hold, cx));
+    }
+
     /// It goes on without this client. Says whether it was held.
     pub(crate) fn detach(&self, tenure: Tenure) -> bool {
         let status = self.cell.with(|engine, cx| engine.detach(self.hold, tenure, cx));

@@ -3,6 +3,7 @@
 //! Each key has a [`KeyCell`] with its engine behind one lock, which is never kept over an await point or a wake-up. The order of
 //! locks: the map of keys, never together with another; a key cell, then the timers.
 
+mod acquire_all;
 mod attempt;
 mod inner;
 mod key_cell;
@@ -26,6 +27,7 @@ use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
 
+pub(crate) use acquire_all::acquire_all;
 pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
 pub(crate) use lease::{Lease, Left};

@@ -18,6 +18,7 @@
 //! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the place, `shared` by another task of the client,
 //!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
 //!   dropped).
+//!   [`Client::lock_all`](crate::Client::lock_all) counts once for each key that it claims.
 //! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`, `other`.
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.

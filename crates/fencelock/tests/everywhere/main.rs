@@ -5,6 +5,7 @@ mod facts;
 mod fairness;
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
 mod places;
+mod several_keys;
 
 /// One test for each fact at each place, both ways.
 macro_rules! everywhere {
@@ -48,4 +49,11 @@ everywhere! {
     crate::fairness::another_client_comes_after_a_batch_of_grants => another_client_comes_after_a_batch_of_grants,
     crate::fairness::another_client_comes_after_a_batch_of_time => another_client_comes_after_a_batch_of_time,
     crate::fairness::who_asks_now_and_then_has_its_turn => who_asks_now_and_then_has_its_turn,
+    crate::several_keys::clients_with_opposite_orders_never_deadlock => clients_with_opposite_orders_never_deadlock,
+    crate::several_keys::a_busy_key_leaves_the_others_free => a_busy_key_leaves_the_others_free,
+    crate::several_keys::sixteen_keys_are_locked_together => sixteen_keys_are_locked_together,
+    crate::several_keys::each_key_is_granted_in_the_order_of_its_claims => each_key_is_granted_in_the_order_of_its_claims,
+    crate::several_keys::a_wait_that_is_given_up_releases_what_is_held => a_wait_that_is_given_up_releases_what_is_held,
+    crate::several_keys::the_loss_of_one_is_the_loss_of_all => the_loss_of_one_is_the_loss_of_all,
+    crate::several_keys::a_loss_while_waiting_begins_anew => a_loss_while_waiting_begins_anew,
 }

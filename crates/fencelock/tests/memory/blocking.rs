@@ -2,7 +2,7 @@
 
 use fencelock::backends::{BootClock, Memory};
 use fencelock::blocking::{Builder, Client};
-use fencelock::{Backend, Clock, Eviction, LossReason, Released, RunError};
+use fencelock::{Backend, Clock, Eviction, LossReason, Released, ReleasedAll, RunError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,4 +107,22 @@ fn a_view_outlives_its_client_and_holds_nothing() {
     drop(client);
     assert!(!held.is_held() && held.check().is_ok());
     assert_eq!(held.lost_within(GENEROUS), None, "at once: what was released is not lost");
+}
+
+#[test]
+fn several_keys_are_locked_together() {
+    let client = Client::with_backend(place()).unwrap();
+    let guards = client.lock_all(["b", "a"]).acquire().unwrap();
+    assert_eq!(guards.keys(), ["b", "a"]);
+    assert!(client.lock_all(["c", "a"]).try_acquire().unwrap().is_none());
+    let held = guards.held();
+    assert_eq!(held.parts()[1].fencing_token(), guards.fencing_tokens()[1]);
+    assert_eq!(held.lost_within(Duration::ZERO), None);
+    evict(&client, "a");
+    assert_eq!(guards.lost().key, "a");
+    assert!(held.check().is_err() && matches!(guards.release().unwrap(), ReleasedAll::AlreadyLost { .. }));
+    let ran = client.lock_all(["a", "b"]).run(|held| held.check().map(|()| held.keys().len()));
+    assert_eq!(ran.unwrap(), 2);
+    let alone = client.lock_all(["a", "b"]).acquire().unwrap().into_guards();
+    assert_eq!(alone.len(), 2);
 }

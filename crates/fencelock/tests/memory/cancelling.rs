@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// Polls a future a number of times, with time going on between, and gives it up. `Some` if it was done before.
-async fn polled<T>(polls: usize, mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
+pub(crate) async fn polled<T>(polls: usize, mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
     for _ in 0..polls {
         let once = std::future::poll_fn(|context| match future.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Some(done)),

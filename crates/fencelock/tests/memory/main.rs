@@ -22,6 +22,7 @@ mod refusing;
 mod releasing;
 mod reusing;
 mod running;
+mod several_keys;
 mod sharing;
 mod waiting;
 mod yielding;

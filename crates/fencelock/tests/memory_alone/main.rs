@@ -30,5 +30,7 @@ mod releasing;
 mod reusing;
 #[path = "../memory/running.rs"]
 mod running;
+#[path = "../memory/several_keys.rs"]
+mod several_keys;
 #[path = "../memory/waiting.rs"]
 mod waiting;

@@ -1,0 +1,103 @@
+//! From the words of the command line to [`Arguments`]. The parser does not know where the keys of `run` end.
+
+use crate::args::{Arguments, Command, Run};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+use std::ffi::OsString;
+
+/// Reads the arguments of this process.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    parse_from(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// Everything after `--` is the command. Without a KEY before it, the parser would take the first word as the key.
+pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let mut arguments = Arguments::try_parse_from(words)?;
+    let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
+    let Command::Run(run) = &mut arguments.command else { return Ok(arguments) };
+    match Arguments::try_parse_from(&words[..dashes]) {
+        Err(error) if lacks_key(&error) => {
+            let why = "no KEY before `--`: what follows it is the command";
+            Err(error_of_run(ErrorKind::MissingRequiredArgument, why))
+        }
+        _ => {
+            run.take_more_keys(words.len() - dashes - 1)?;
+            Ok(arguments)
+        }
+    }
+}
+
+impl Run {
+    /// Words between the first KEY and `--` are keys. If one of them is an option, they are the beginning of a command:
+    /// `run KEY nice -n 9 -- make`.
+    fn take_more_keys(&mut self, words_after_dashes: usize) -> Result<(), clap::Error> {
+        let before = self.command.len().saturating_sub(words_after_dashes);
+        let keys = self.command[..before].strip_suffix(&[OsString::from("--")]).unwrap_or(&self.command[..before]);
+        if keys.iter().any(|key| key.as_encoded_bytes().starts_with(b"-")) {
+            return Ok(());
+        }
+        let text = |key: &OsString| {
+            let why = || format!("a KEY is not valid UTF-8: {}", key.to_string_lossy());
+            key.to_str().map(str::to_owned).ok_or_else(|| error_of_run(ErrorKind::InvalidUtf8, why()))
+        };
+        self.more_keys = keys.iter().map(text).collect::<Result<_, _>>()?;
+        self.command.drain(..before);
+        Ok(())
+    }
+}
+
+fn error_of_run(kind: ErrorKind, why: impl std::fmt::Display) -> clap::Error {
+    let mut program = Arguments::command();
+    let run = program.find_subcommand_mut("run").map(std::mem::take).unwrap_or(program);
+    run.bin_name("fencelock run").error(kind, why)
+}
+
+fn lacks_key(error: &clap::Error) -> bool {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
+    error.kind() == ErrorKind::MissingRequiredArgument && missing.iter().any(|argument| argument == "<KEY>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_run(line: &str) -> bool {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let arguments = parse_from(&words);
+        matches!(arguments, Ok(Arguments { command: Command::Run(_), .. }))
+    }
+
+    #[test]
+    fn the_key_stands_before_the_two_dashes() {
+        for line in ["k -- echo hi", "-n k -- echo", "k -n -- echo", "k echo -- hi", "k echo hi", "k -- echo -- hi"] {
+            assert!(is_run(&format!("fencelock run {line}")), "{line}");
+        }
+        for line in ["-- echo hi", "-n -- echo hi", "-w 5 -- echo hi", "--label x -- k echo", "-- k -- echo"] {
+            assert!(!is_run(&format!("fencelock run {line}")), "{line}");
+        }
+        assert!(!is_run("fencelock --url redis://h run -- echo hi"));
+    }
+
+    #[test]
+    fn the_words_before_the_two_dashes_are_keys_unless_one_is_an_option() {
+        let parsed = |line: &str| {
+            let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
+            let Command::Run(run) = parse_from(&words).unwrap().command else { panic!("{line}") };
+            let command: Vec<_> = run.command.iter().map(|word| word.to_str().unwrap().to_owned()).collect();
+            (run.key, run.more_keys.join("+"), command.join("+"))
+        };
+        for (line, key, more, command) in [
+            ("a b c -- d e", "a", "b+c", "d+e"),
+            ("-n a b -- c", "a", "b", "c"),
+            ("a -n b -- c", "a", "b", "c"),
+            ("a -- b -- c", "a", "", "b+--+c"),
+            ("a b -- c -- d", "a", "b", "c+--+d"),
+            ("a b --", "a", "b", ""),
+            ("a b c", "a", "", "b+c"),
+            ("a nice -n 9 -- b", "a", "", "nice+-n+9+--+b"),
+            ("a  -- b", "a", "", "b"),
+        ] {
+            assert_eq!(parsed(line), (key.to_owned(), more.to_owned(), command.to_owned()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+use crate::{KeySet, Moment};
+use std::time::Duration;
+
+/// A wait that is nearly over still allows a claim that queues: a wait of zero would ask once and leave the queue out.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// Acquires all keys of a [`KeySet`], or none of them.
+///
+/// It decides which key is claimed next, when everything is given back, and when to begin anew. Three rules make it free of
+/// deadlocks, and of guards that are held in part:
+///
+/// - The keys are claimed one after another, in the order that all clients share. A claim waits in the queue of its own key.
+/// - While a claim waits, the leases that are held already are watched. The loss of one is the loss of all: the claim is given
+///   up, all keys are released, and the first key is claimed again if the wait is not over.
+/// - A claim that is refused releases all keys.
+///
+/// It has no clock and sends nothing. A driver carries out its [`AcquireStep`] and reports what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AcquireAll {
+    keys: KeySet,
+    wait: Option<Duration>,
+    until: Option<Moment>,
+    /// So many keys are held, the first in the order of claims.
+    held: usize,
+    rounds: u32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum State {
+    Claiming,
+    Releasing { again: bool },
+    Refused,
+}
+
+/// What a driver has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AcquireStep {
+    /// Claim the key at this position of [`KeySet::keys`], and watch the leases that are held until it is answered.
+    Claim {
+        /// Which key.
+        key: usize,
+        /// How long to wait for it: without limit, or at most this long. Zero asks once.
+        wait: Option<Duration>,
+    },
+    /// Release every key that is held.
+    ReleaseAll,
+    /// Every key is held.
+    Granted,
+    /// No key is held, and nothing more is claimed. The last error is the answer.
+    Refused,
+}
+
+impl AcquireAll {
+    /// `wait` is for all keys together: `None` has no limit, zero asks for each key once.
+    pub fn new(keys: KeySet, wait: Option<Duration>, now: Moment) -> Self {
+        let until = wait.map(|wait| now + wait);
+        Self { keys, wait, until, held: 0, rounds: 1, state: State::Claiming }
+    }
+
+    /// The keys.
+    pub const fn keys(&self) -> &KeySet {
+        &self.keys
+    }
+
+    /// How often the first key was claimed.
+    pub const fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// What to do now.
+    pub fn step(&self, now: Moment) -> AcquireStep {
+        match (self.state, self.keys.claim_order().get(self.held)) {
+            (State::Claiming, Some(key)) => AcquireStep::Claim { key: *key, wait: self.rest(now) },
+            (State::Claiming, None) => AcquireStep::Granted,
+            (State::Releasing { .. }, _) => AcquireStep::ReleaseAll,
+            (State::Refused, _) => AcquireStep::Refused,
+        }
+    }
+
+    /// The claim was granted.
+    pub const fn on_granted(&mut self) {
+        self.held += 1;
+    }
+
+    /// The claim was refused: the key is busy, or the place did not answer.
+    pub const fn on_refused(&mut self) {
+        self.give_up(false);
+    }
+
+    /// A lease that is held was lost, and the claim for the next key was given up.
+    pub fn on_lost(&mut self, now: Moment) {
+        self.give_up(self.until.is_none_or(|until| now < until));
+    }
+
+    /// Every key has been released.
+    pub const fn on_released(&mut self) {
+        let State::Releasing { again } = self.state else { return };
+        self.held = 0;
+        if again {
+            self.rounds = self.rounds.saturating_add(1);
+            self.state = State::Claiming;
+        } else {
+            self.state = State::Refused;
+        }
+    }
+
+    const fn give_up(&mut self, again: bool) {
+        self.state = State::Releasing { again };
+        if self.held == 0 {
+            self.on_released();
+        }
+    }
+
+    fn rest(&self, now: Moment) -> Option<Duration> {
+        let (wait, until) = (self.wait?, self.until?);
+        Some(if wait.is_zero() { wait } else { until.since(now).max(SHORTEST_WAIT.min(wait)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_micros(1_000_000);
+
+    fn acquire(wait: Option<Duration>) -> AcquireAll {
+        AcquireAll::new(KeySet::new(["b", "a"]).unwrap(), wait, START)
+    }
+
+    const fn claim(key: usize, wait: Option<Duration>) -> AcquireStep {
+        AcquireStep::Claim { key, wait }
+    }
+
+    #[test]
+    fn the_keys_are_claimed_in_order_and_then_all_are_held() {
+        let mut all = acquire(None);
+        assert_eq!(all.step(START), claim(1, None));
+        all.on_granted();
+        assert_eq!(all.step(START), claim(0, None));
+        all.on_granted();
+        assert_eq!(all.step(START), AcquireStep::Granted);
+    }
+
+    #[test]
+    fn the_wait_is_for_all_keys_together() {
+        let mut all = acquire(Some(Duration::from_secs(5)));
+        assert_eq!(all.step(START), claim(1, Some(Duration::from_secs(5))));
+        all.on_granted();
+        let later = START + Duration::from_secs(3);
+        assert_eq!(all.step(later), claim(0, Some(Duration::from_secs(2))));
+        assert_eq!(all.step(later + Duration::from_secs(9)), claim(0, Some(SHORTEST_WAIT)));
+    }
+
+    #[test]
+    fn a_wait_of_zero_asks_for_each_key_once() {
+        let mut all = acquire(Some(Duration::ZERO));
+        all.on_granted();
+        assert_eq!(all.step(START + Duration::from_secs(1)), claim(0, Some(Duration::ZERO)));
+        all.on_lost(START);
+        all.on_released();
+        assert_eq!(all.step(START), AcquireStep::Refused, "a second round would ask twice");
+    }
+
+    #[test]
+    fn a_refused_claim_gives_everything_back() {
+        let mut all = acquire(None);
+        all.on_granted();
+        all.on_refused();
+        assert_eq!(all.step(START), AcquireStep::ReleaseAll);
+        all.on_released();
+        assert_eq!(all.step(START), AcquireStep::Refused);
+        let mut all = acquire(None);
+        all.on_refused();
+        assert_eq!(all.step(START), AcquireStep::Refused, "nothing was held");
+    }
+
+    #[test]
+    fn a_lost_lease_begins_a_new_round_within_the_wait() {
+        let mut all = acquire(Some(Duration::from_secs(5)));
+        all.on_granted();
+        all.on_lost(START + Duration::from_secs(1));
+        assert_eq!(all.step(START), AcquireStep::ReleaseAll);
+        all.on_released();
+        assert_eq!(all.step(START + Duration::from_secs(1)), claim(1, Some(Duration::from_secs(4))));
+        assert_eq!(all.rounds(), 2);
+        all.on_granted();
+        all.on_lost(START + Duration::from_secs(5));
+        all.on_released();
+        assert_eq!(all.step(START), AcquireStep::Refused, "the wait is over");
+    }
+
+    #[test]
+    fn a_loss_found_with_the_last_grant_is_no_success() {
+        let mut all = acquire(None);
+        all.on_granted();
+        all.on_granted();
+        all.on_lost(START);
+        assert_eq!(all.step(START), AcquireStep::ReleaseAll);
+        all.on_released();
+        assert_eq!(all.step(START), claim(1, None));
+    }
+}

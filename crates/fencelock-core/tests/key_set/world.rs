@@ -1,0 +1,268 @@
+//! Clients that each want several keys, and a server with a queue for each key. The clients decide by production's
+//! [`AcquireAll`].
+
+use fencelock_core::engine::{AcquireAll, AcquireStep};
+use fencelock_core::{KeySet, Moment};
+
+/// How the clients of a search behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// As production does.
+    Production,
+    /// Each client claims its keys in the order in which its caller named them.
+    OwnOrder,
+    /// A client joins the queues one after another and does not wait for a grant in between.
+    WaitsInAllQueues,
+    /// A client whose lease is lost keeps the other keys and waits for the lost one again.
+    RetakesLostKeyAlone,
+    /// The leases are not looked at when the last claim is granted.
+    LastGrantUnchecked,
+    /// A refused claim gives nothing back.
+    KeepsOnRefusal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) rule: Rule,
+    /// The keys of each client, in the order in which its caller names them.
+    pub(crate) wants: &'static [&'static [&'static str]],
+    /// How many leases are lost.
+    pub(crate) losses: u8,
+    /// Whether the wait of a client may end.
+    pub(crate) bounded: bool,
+    /// Whether a client hears of a grant or a loss in the same step. Otherwise anything may happen before it does.
+    pub(crate) at_once: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// The client sends its next claim.
+    Claim(usize),
+    /// It hears that its claim is granted.
+    HearGrant(usize),
+    /// The server forgets that the client holds this key.
+    Lose(usize, usize),
+    HearLoss(usize),
+    /// The wait of the client is over.
+    TimeOut(usize),
+    /// The client gives all keys back, because it cannot have the others.
+    GiveBack(usize),
+    /// The client finds that it holds all keys.
+    Enter(usize),
+    /// It releases all of them after its work.
+    Leave(usize),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Client {
+    all: AcquireAll,
+    /// The key of the claim that is not answered.
+    claimed: Option<usize>,
+    /// A lease was lost, and the client has not heard of it.
+    lost: bool,
+    inside: bool,
+    over: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    names: Vec<&'static str>,
+    /// The holder of each key, then those who wait for it.
+    queues: Vec<Vec<usize>>,
+    clients: Vec<Client>,
+    losses: u8,
+}
+
+const NOW: Moment = Moment::from_micros(1);
+
+impl World {
+    pub(crate) fn new(setting: &Setting) -> Self {
+        let mut names: Vec<_> = setting.wants.concat();
+        names.sort_unstable();
+        names.dedup();
+        let client = |keys: &&[&str]| {
+            let all = AcquireAll::new(KeySet::new(*keys).unwrap(), None, NOW);
+            Client { all, claimed: None, lost: false, inside: false, over: false }
+        };
+        let clients = setting.wants.iter().map(client).collect();
+        Self { queues: vec![Vec::new(); names.len()], names, clients, losses: setting.losses }
+    }
+
+    pub(crate) fn acts(&self, setting: &Setting) -> Vec<Act> {
+        (0..self.clients.len()).flat_map(|who| self.acts_of(who, setting)).collect()
+    }
+
+    fn acts_of(&self, who: usize, setting: &Setting) -> Vec<Act> {
+        let client = &self.clients[who];
+        let mut acts = Vec::new();
+        if client.over {
+            return acts;
+        }
+        if client.inside {
+            return vec![Act::Leave(who)];
+        }
+        let has_all = self.keys_of(who).iter().all(|key| self.holds(who, *key));
+        match (client.all.step(NOW), client.claimed) {
+            (AcquireStep::Claim { .. }, None) => acts.push(Act::Claim(who)),
+            (AcquireStep::Claim { .. }, Some(key)) if self.holds(who, key) => acts.push(Act::HearGrant(who)),
+            (AcquireStep::Claim { .. }, Some(_)) if setting.bounded => acts.push(Act::TimeOut(who)),
+            (AcquireStep::Granted, _) if has_all || !setting.rule.waits_for_rest() => acts.push(Act::Enter(who)),
+            (AcquireStep::ReleaseAll, _) => acts.push(Act::GiveBack(who)),
+            _ => {}
+        }
+        if client.lost {
+            acts.push(Act::HearLoss(who));
+        }
+        if self.losses > 0 && !has_all {
+            let held = self.keys_of(who).into_iter().filter(|key| self.holds(who, *key));
+            acts.extend(held.map(|key| Act::Lose(who, key)));
+        }
+        acts
+    }
+
+    /// `Err` says what is broken.
+    pub(crate) fn act(&mut self, act: Act, setting: &Setting) -> Result<(), String> {
+        match act {
+            Act::Claim(who) => {
+                let key = self.next_key(who, setting.rule);
+                self.queues[key].push(who);
+                self.clients[who].claimed = Some(key);
+                if setting.rule == Rule::WaitsInAllQueues {
+                    self.on_granted(who);
+                }
+            }
+            Act::HearGrant(who) => self.on_granted(who),
+            Act::Lose(who, key) => self.lose(who, key, setting),
+            Act::HearLoss(who) => self.on_lost(who),
+            Act::TimeOut(who) => {
+                self.give_claim_up(who);
+                if setting.rule == Rule::KeepsOnRefusal {
+                    self.clients[who].over = true;
+                } else {
+                    self.clients[who].all.on_refused();
+                }
+                self.check_refused(who)?;
+            }
+            Act::GiveBack(who) => {
+                self.release_all(who);
+                self.clients[who].all.on_released();
+                self.check_refused(who)?;
+            }
+            Act::Enter(who) => self.enter(who, setting)?,
+            Act::Leave(who) => {
+                self.release_all(who);
+                self.clients[who].over = true;
+            }
+        }
+        if setting.at_once {
+            self.hear(setting);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left to do for anybody.
+    pub(crate) fn is_over(&self) -> bool {
+        self.clients.iter().all(|client| client.over)
+    }
+
+    /// How many rounds the clients have begun.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.clients.iter().map(|client| client.all.rounds()).sum()
+    }
+
+    fn next_key(&self, who: usize, rule: Rule) -> usize {
+        let all = &self.clients[who].all;
+        let AcquireStep::Claim { key, .. } = all.step(NOW) else { panic!("{all:?}") };
+        let rank = all.keys().claim_order().iter().position(|position| *position == key).unwrap();
+        self.keys_of(who)[if rule == Rule::OwnOrder { rank } else { key }]
+    }
+
+    /// In the order in which the caller named them.
+    fn keys_of(&self, who: usize) -> Vec<usize> {
+        let index = |key: &fencelock_core::Key| self.names.iter().position(|name| *key == *name).unwrap();
+        self.clients[who].all.keys().keys().iter().map(index).collect()
+    }
+
+    fn holds(&self, who: usize, key: usize) -> bool {
+        self.queues[key].first() == Some(&who)
+    }
+
+    fn on_granted(&mut self, who: usize) {
+        self.clients[who].claimed = None;
+        self.clients[who].all.on_granted();
+    }
+
+    fn lose(&mut self, who: usize, key: usize, setting: &Setting) {
+        self.losses -= 1;
+        self.queues[key].remove(0);
+        if setting.rule == Rule::RetakesLostKeyAlone {
+            self.queues[key].push(who);
+        } else if self.clients[who].claimed == Some(key) {
+            // The claim is not answered yet: it waits on, at the end of the queue.
+            self.queues[key].push(who);
+        } else {
+            self.clients[who].lost = true;
+        }
+    }
+
+    fn on_lost(&mut self, who: usize) {
+        self.give_claim_up(who);
+        self.clients[who].lost = false;
+        self.clients[who].all.on_lost(NOW);
+    }
+
+    fn give_claim_up(&mut self, who: usize) {
+        if let Some(key) = self.clients[who].claimed.take() {
+            self.queues[key].retain(|waiter| *waiter != who);
+        }
+    }
+
+    fn release_all(&mut self, who: usize) {
+        for queue in &mut self.queues {
+            queue.retain(|waiter| *waiter != who);
+        }
+        self.clients[who].lost = false;
+    }
+
+    fn enter(&mut self, who: usize, setting: &Setting) -> Result<(), String> {
+        if self.clients[who].lost && setting.rule != Rule::LastGrantUnchecked {
+            self.on_lost(who);
+            return Ok(());
+        }
+        self.clients[who].inside = true;
+        let missing = self.keys_of(who).into_iter().find(|key| !self.holds(who, *key));
+        missing.map_or(Ok(()), |key| Err(format!("client {who} enters without {}", self.names[key])))
+    }
+
+    /// A client that was refused has nothing left at the server.
+    fn check_refused(&mut self, who: usize) -> Result<(), String> {
+        let client = &mut self.clients[who];
+        client.over |= client.all.step(NOW) == AcquireStep::Refused;
+        let left = client.over && self.queues.iter().any(|queue| queue.contains(&who));
+        if left { Err(format!("client {who} was refused and leaves a key behind")) } else { Ok(()) }
+    }
+
+    /// The clients hear of everything that has happened.
+    fn hear(&mut self, setting: &Setting) {
+        while let Some(act) =
+            self.acts(setting).into_iter().find(|act| matches!(act, Act::HearGrant(_) | Act::HearLoss(_)))
+        {
+            match act {
+                Act::HearGrant(who) => self.on_granted(who),
+                Act::HearLoss(who) => {
+                    self.on_lost(who);
+                    self.release_all(who);
+                    self.clients[who].all.on_released();
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// The clients claim without waiting, or wait again for a lost key, so the rest is still on its way.
+    const fn waits_for_rest(self) -> bool {
+        matches!(self, Self::WaitsInAllQueues | Self::RetakesLostKeyAlone)
+    }
+}

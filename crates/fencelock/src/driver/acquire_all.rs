@@ -1,0 +1,149 @@
+//! Carries out what [`AcquireAll`] decides: claims, watches the leases that are held, releases.
+
+use super::{ClientInner, acquire};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::guards::{Loss, loss_of};
+use crate::request::{OnWait, Request, SetRequest, Waiting};
+use fencelock_core::Moment;
+use fencelock_core::engine::{AcquireAll, AcquireStep};
+use futures_util::future::{join_all, select_all};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The caller waits this long for the releases of a set that it does not get. What is left of them goes on in the background.
+const RELEASE_LIMIT: Duration = Duration::from_millis(250);
+
+/// How a claim ended that was sent while other keys of its set are held.
+enum Outcome {
+    Granted(Guard),
+    Refused(Error),
+    Lost(Loss),
+}
+
+/// A set of keys on its way. Dropping it releases in the background what is held.
+struct Attempt<'a> {
+    client: &'a Arc<ClientInner>,
+    request: &'a SetRequest,
+    all: AcquireAll,
+    begun: Moment,
+    /// By the position of the key in the order of the caller.
+    held: Vec<Option<Guard>>,
+}
+
+/// Acquires every key, in the order of the caller, or none.
+pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest) -> Result<Vec<Guard>, Error> {
+    let begun = client.clock.now();
+    let all = AcquireAll::new(request.keys.clone(), request.template.options.wait, begun);
+    let held = request.keys.keys().iter().map(|_| None).collect();
+    let mut attempt = Attempt { client, request, all, begun, held };
+    let mut last = None;
+    loop {
+        match attempt.all.step(client.clock.now()) {
+            AcquireStep::Claim { key, wait } => {
+                if let Some(error) = attempt.claim(key, wait).await {
+                    last = Some(error);
+                }
+            }
+            AcquireStep::ReleaseAll => {
+                attempt.release().await;
+                attempt.all.on_released();
+            }
+            AcquireStep::Granted => return Ok(attempt.granted()),
+            // A claim is refused with an error only.
+            AcquireStep::Refused => return Err(attempt.total(last.unwrap_or_else(|| client.closed_error()))),
+        }
+    }
+}
+
+impl Attempt<'_> {
+    /// Claims one key, and reports to the machine what came of it. The error of a claim that brought nothing is returned.
+    async fn claim(&mut self, key: usize, wait: Option<Duration>) -> Option<Error> {
+        match self.outcome(key, wait).await {
+            Outcome::Granted(guard) => {
+                self.held[key] = Some(guard);
+                self.all.on_granted();
+                // While the answer was on its way nobody looked at the others.
+                self.first_loss().map(|loss| self.on_lost(loss))
+            }
+            Outcome::Refused(error) => {
+                self.all.on_refused();
+                Some(error)
+            }
+            Outcome::Lost(loss) => Some(self.on_lost(loss)),
+        }
+    }
+
+    /// The claim, unless a lease is lost before it is answered.
+    async fn outcome(&self, key: usize, wait: Option<Duration>) -> Outcome {
+        let request = self.request_for(key, wait);
+        let claim = async {
+            let asked = self.client.telemetry.asked();
+            let claimed = acquire(self.client, &request).await;
+            asked.ended(&claimed);
+            claimed.map_or_else(Outcome::Refused, Outcome::Granted)
+        };
+        let losses: Vec<_> = self.held.iter().flatten().map(|guard| Box::pin(loss_of(guard.held()))).collect();
+        if losses.is_empty() {
+            return claim.await;
+        }
+        tokio::select! {
+            biased;
+            (loss, ..) = select_all(losses) => Outcome::Lost(loss),
+            outcome = claim => outcome,
+        }
+    }
+
+    fn request_for(&self, key: usize, wait: Option<Duration>) -> Request {
+        let mut request = self.request.template.clone();
+        request.key = self.request.keys.keys()[key].clone();
+        request.options.wait = wait;
+        // It begins when all keys are held: a long wait for one of them must not use it up.
+        request.options.max_hold = None;
+        let before = self.waited();
+        request.on_wait = request.on_wait.map(|on_wait| -> OnWait {
+            Arc::new(move |waiting| on_wait(&Waiting { waited: before + waiting.waited, ..waiting.clone() }))
+        });
+        request
+    }
+
+    fn on_lost(&mut self, loss: Loss) -> Error {
+        let Loss { key, reason } = loss;
+        tracing::debug!(%key, %reason, "lost while the other keys were waited for");
+        self.all.on_lost(self.client.clock.now());
+        Error::Lost { key, reason }
+    }
+
+    fn first_loss(&self) -> Option<Loss> {
+        self.held.iter().flatten().find_map(|guard| guard.held().loss())
+    }
+
+    async fn release(&mut self) {
+        let releases = self.held.iter_mut().filter_map(Option::take).map(Guard::release);
+        // What is not confirmed in time goes on in the background.
+        let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(releases)).await;
+    }
+
+    fn granted(&mut self) -> Vec<Guard> {
+        let guards: Vec<_> = self.held.iter_mut().filter_map(Option::take).collect();
+        if let Some(max_hold) = self.request.template.options.max_hold {
+            for guard in &guards {
+                guard.limit_hold(max_hold);
+            }
+        }
+        guards
+    }
+
+    fn waited(&self) -> Duration {
+        self.client.clock.now().since(self.begun)
+    }
+
+    /// The error of the last claim, with the wait and the tries of all rounds.
+    fn total(&self, mut error: Error) -> Error {
+        if let Error::Busy { waited, attempts, .. } | Error::Unreachable { waited, attempts, .. } = &mut error {
+            *waited = self.waited();
+            *attempts = attempts.saturating_add(self.all.rounds() - 1);
+        }
+        error
+    }
+}

@@ -1,0 +1,170 @@
+use crate::driver::{self, ClientInner};
+use crate::error::Error;
+use crate::guard::Released;
+use crate::guards::{Guards, HeldAll, ReleasedAll};
+use crate::lock::{Lock, settle};
+use crate::request::{SetRequest, Waiting};
+use crate::run::RunError;
+use fencelock_core::{Invalid, Key, KeySet, Unknown};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Several locks described, not yet held. Await it, or call [`LockAll::try_acquire`] or [`LockAll::run`].
+///
+/// You get all of the locks or none of them. The keys are claimed one after another, in the order of their bytes, and each
+/// claim waits in the queue of its key: clients that lock the same keys never deadlock, in whatever order they name them, and
+/// each key is granted in the order in which it was claimed. A lease that is held already is renewed while the others are
+/// waited for. If it is lost, everything is released and claimed again.
+///
+/// A key is idle while its holder waits for the next one, so name the keys that belong together and no others. Do not wait
+/// for a set while you hold another lock: two clients that do so can wait for each other.
+#[must_use = "the locks do nothing until they are awaited"]
+#[derive(Clone)]
+pub struct LockAll {
+    client: Arc<ClientInner>,
+    keys: Result<KeySet, Invalid>,
+    /// The settings of each lock.
+    each: Lock,
+}
+
+impl LockAll {
+    pub(crate) fn new<K: AsRef<str>>(client: &Arc<ClientInner>, keys: impl IntoIterator<Item = K>) -> Self {
+        let keys = KeySet::new(keys);
+        let first = keys.as_ref().ok().and_then(|keys| keys.keys().first()).map_or("", Key::as_str);
+        Self { client: Arc::clone(client), each: Lock::new(Arc::clone(client), first), keys }
+    }
+
+    /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.each = self.each.ttl(ttl);
+        self
+    }
+
+    /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
+    /// asks for each key once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.each = self.each.wait(wait);
+        self
+    }
+
+    /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.each = self.each.label(label);
+        self
+    }
+
+    /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
+    /// that hangs.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.each = self.each.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.each = self.each.on_wait(on_wait);
+        self
+    }
+
+    /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.each = self.each.on_trouble(on_trouble);
+        self
+    }
+
+    /// Waits for all locks.
+    ///
+    /// # Errors
+    /// As for [`Lock::acquire`]. [`Error::Busy`] names the key that was not free when the wait was over. [`Error::Lost`] names a
+    /// key that was lost while the others were waited for, if no time was left to begin again. [`Error::Config`] if there is no
+    /// key, more than 16, or a key that is named twice. With any error, the locks that were held are released, and the release
+    /// is waited for, 250 ms at most.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue and releases in the background what is held. Nothing stays
+    /// behind.
+    pub async fn acquire(self) -> Result<Guards, Error> {
+        let request = self.check()?;
+        // The future of a single claim is large, and this one contains it.
+        let guards = Box::pin(driver::acquire_all(&self.client, &request)).await?;
+        Ok(Guards::new(guards))
+    }
+
+    /// Takes all locks if all are free and no client waits for them; `None` if not. Then the locks that were free are released
+    /// again.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Lost`], [`Error::Config`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// As for [`LockAll::acquire`].
+    pub async fn try_acquire(self) -> Result<Option<Guards>, Error> {
+        match self.wait(Duration::ZERO).acquire().await {
+            Ok(guards) => Ok(Some(guards)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` while all locks are held, releases them, and returns what the body returned. If one of them is lost, the
+    /// body is dropped at its next await point. Everything else is as for [`Lock::run`].
+    ///
+    /// # Errors
+    /// As for [`Lock::run`], with the key that was lost first.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `body` and releases in the background.
+    pub async fn run<T, E, F, B>(self, body: F) -> Result<T, RunError<T, E>>
+    where
+        F: FnOnce(HeldAll) -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        let guards = self.acquire().await?;
+        let ended = tokio::select! {
+            biased;
+            ended = body(guards.held()) => ended,
+            loss = guards.lost() => return Err(Error::Lost { key: loss.key, reason: loss.reason }.into()),
+        };
+        settle_all(guards.keys()[0].clone(), ended, guards.release().await)
+    }
+
+    fn check(&self) -> Result<SetRequest, Invalid> {
+        let keys = self.keys.clone()?;
+        Ok(SetRequest { keys, template: self.each.check()? })
+    }
+}
+
+/// As [`settle`]. `key` is one of the keys.
+pub(crate) fn settle_all<T, E>(
+    key: Key,
+    ended: Result<T, E>,
+    release: Result<ReleasedAll, Error>,
+) -> Result<T, RunError<T, E>> {
+    match release {
+        Ok(ReleasedAll::Released) => settle(key, ended, Ok(Released::Released)),
+        Ok(ReleasedAll::AlreadyLost { losses }) => {
+            let first = losses.into_iter().next();
+            let (key, why) = first.map_or((key, fencelock_core::LossReason::Expired), |loss| (loss.key, loss.reason));
+            settle(key, ended, Ok(Released::AlreadyLost { why }))
+        }
+        Err(error) => settle(error.key().cloned().unwrap_or(key), ended, Err(error)),
+    }
+}
+
+impl IntoFuture for LockAll {
+    type Output = Result<Guards, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}
+
+impl fmt::Debug for LockAll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockAll").field("keys", &self.keys).field("each", &self.each).finish_non_exhaustive()
+    }
+}

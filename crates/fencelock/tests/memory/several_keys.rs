@@ -1,0 +1,323 @@
+//! Several keys are acquired, kept and released together.
+
+use crate::cancelling::polled;
+use crate::common::{Counter, Fate, Scene, Verb, eventually, ms, secs};
+use fencelock::backends::Memory;
+use fencelock::{Client, Error, LossReason, ReleasedAll, RunError};
+use std::sync::{Arc, Mutex};
+
+/// Ends the hold of a key, as `fencelock break` does.
+async fn evict(scene: &Scene, key: &str) {
+    let seen = scene.holding(key).await.unwrap();
+    scene.neighbour().evict(&seen).await.unwrap();
+}
+
+async fn are_free(scene: &Scene, keys: &[&str]) {
+    for key in keys {
+        assert_eq!(scene.holding(key).await, None, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_clients_with_opposite_orders_never_deadlock() {
+    let memory = Arc::new(Memory::new());
+    let settings = || Client::builder().sharing(crate::SHARING);
+    let mut tasks = Vec::new();
+    for keys in [["a", "b"], ["b", "a"]] {
+        let client = settings().backend(memory.clone()).unwrap();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10_000 {
+                client.lock_all(keys).await.unwrap().release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        tokio::time::timeout(secs(120), task).await.expect("no deadlock").unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_cannot_be_locked_together_are_refused() {
+    let scene = Scene::new();
+    let sixteen: Vec<_> = (0..16).map(|number| number.to_string()).collect();
+    let seventeen = [sixteen.clone(), vec!["k".into()]].concat();
+    for (keys, why) in [
+        (vec![], "no key to lock"),
+        (vec!["a".to_owned(), "b".to_owned(), "a".to_owned()], "\"a\" is named twice"),
+        (seventeen, "more than 16 keys"),
+        (vec!["a".to_owned(), String::new()], "must not be empty"),
+        (vec!["a\n".to_owned(), "b".to_owned()], "control character"),
+        (vec!["a".to_owned(), "fencelock:b".to_owned()], "fencelock's own"),
+    ] {
+        let refused = scene.client.lock_all(&keys).await.unwrap_err();
+        assert!(refused.is_config() && refused.to_string().contains(why), "{keys:?}: {refused}");
+    }
+    let ttl = scene.client.lock_all(["a"]).ttl(ms(1)).await.unwrap_err();
+    assert!(ttl.is_config(), "{ttl}");
+    assert_eq!(scene.net.calls(Verb::Acquire), 0, "nothing was sent");
+    drop(scene.client.lock_all(&sixteen).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leases_that_are_held_are_renewed_while_the_rest_is_waited_for() {
+    let scene = Scene::new();
+    let other = scene.neighbour().lock("b").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock_all(["b", "a"]).ttl(secs(3)).acquire());
+    scene.pass(ms(10)).await;
+    let token = scene.holding("a").await.unwrap().first().fence;
+    scene.pass(secs(60)).await;
+    other.release().await.unwrap();
+    let guards = waiting.await.unwrap().unwrap();
+    assert_eq!(Some(guards.fencing_tokens()[1]), token, "the first lease was never lost");
+    assert!(guards.remaining() > secs(1), "{:?}", guards.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_expires_while_the_rest_is_waited_for_begins_a_new_round() {
+    let scene = Scene::new();
+    let other = scene.neighbour().lock("b").await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let waiting = tokio::spawn(scene.client.lock_all(["a", "b"]).ttl(secs(3)).acquire());
+    scene.pass(ms(10)).await;
+    let first = scene.holding("a").await.unwrap().first().fence;
+    scene.pass(secs(10)).await;
+    scene.net.always(Verb::Renew, Fate::Pass);
+    scene.pass(secs(5)).await;
+    assert!(!waiting.is_finished());
+    other.release().await.unwrap();
+    let guards = waiting.await.unwrap().unwrap();
+    assert!(guards.is_held() && Some(guards.fencing_tokens()[0]) > first);
+    scene.pass(secs(30)).await;
+    assert!(guards.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_is_for_all_keys_and_all_rounds_together() {
+    let scene = Scene::new();
+    let begun = scene.now();
+    let other = scene.neighbour().lock("c").await.unwrap();
+    let short = tokio::spawn(scene.neighbour().lock("b").acquire());
+    tokio::spawn(async move {
+        let short = short.await.unwrap().unwrap();
+        tokio::time::sleep(secs(3)).await;
+        short.release().await.unwrap();
+    });
+    scene.pass(ms(10)).await;
+    let waiting = tokio::spawn(scene.client.lock_all(["c", "b", "a"]).wait(secs(5)).acquire());
+    scene.pass(secs(1)).await;
+    evict(&scene, "a").await;
+    match waiting.await.unwrap() {
+        Err(Error::Busy { key, waited, attempts, .. }) => {
+            assert_eq!(key, "c");
+            assert!(waited >= secs(5) && attempts >= 2, "{waited:?}, {attempts}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(scene.now().since(begun) < ms(5_200), "{:?}", scene.now().since(begun));
+    are_free(&scene, &["a", "b"]).await;
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_asks_for_each_key_once_and_releases_before_it_answers() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Release, Fate::Slow(ms(20)));
+    let other = scene.neighbour().lock("c").await.unwrap();
+    assert!(scene.client.lock_all(["c", "a", "b"]).try_acquire().await.unwrap().is_none());
+    are_free(&scene, &["a", "b"]).await;
+    assert_eq!(scene.net.calls(Verb::Acquire), 3);
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_lost_during_a_try_is_the_error() {
+    let scene = Scene::new();
+    scene.net.next(Verb::Acquire, [Fate::Pass, Fate::Slow(secs(2))]);
+    let trying = tokio::spawn(scene.client.lock_all(["a", "b"]).try_acquire());
+    scene.pass(ms(100)).await;
+    evict(&scene, "a").await;
+    match trying.await.unwrap() {
+        Err(Error::Lost { key, reason, .. }) => assert_eq!((key.as_str(), reason), ("a", LossReason::Deleted)),
+        other => panic!("{other:?}"),
+    }
+    scene.pass(secs(5)).await;
+    are_free(&scene, &["a", "b"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_is_dropped_at_any_await_point_leaves_nothing() {
+    for polls in 0..2000 {
+        let scene = Scene::new();
+        for verb in [Verb::Acquire, Verb::Release] {
+            scene.net.always(verb, Fate::Slow(ms(5)));
+        }
+        let other = scene.neighbour().lock("b").await.unwrap();
+        tokio::spawn(async move {
+            tokio::time::sleep(ms(35)).await;
+            other.release().await.unwrap();
+        });
+        let done = polled(polls, Box::pin(scene.client.lock_all(["c", "b", "a"]).acquire())).await;
+        let over = done.is_some();
+        drop(done);
+        scene.pass(secs(4)).await;
+        are_free(&scene, &["a", "b", "c"]).await;
+        scene.client.close(secs(1)).await.unwrap();
+        if over {
+            assert!(polls > 10, "there were await points: {polls}");
+            return;
+        }
+    }
+    panic!("it never ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_begins_when_all_keys_are_held() {
+    let scene = Scene::new();
+    let other = scene.neighbour().lock("b").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock_all(["a", "b"]).max_hold(secs(10)).acquire());
+    scene.pass(secs(60)).await;
+    other.release().await.unwrap();
+    let guards = waiting.await.unwrap().unwrap();
+    let begun = scene.now();
+    assert_eq!(guards.lost().await.reason, LossReason::MaxHold);
+    let held = scene.now().since(begun);
+    assert!(held >= secs(10) && held <= secs(10) + ms(5), "{held:?}");
+    scene.pass(ms(100)).await;
+    // The work may hang, so both are released without it.
+    are_free(&scene, &["a", "b"]).await;
+    drop(guards);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_that_came_first_is_the_one_that_is_named() {
+    let scene = Scene::new();
+    let guards = scene.client.lock_all(["a", "b", "c"]).await.unwrap();
+    evict(&scene, "c").await;
+    assert_eq!(guards.lost().await.key, "c");
+    evict(&scene, "a").await;
+    scene.pass(ms(10)).await;
+    assert_eq!(guards.lost().await.key, "c");
+    assert_eq!(guards.check().unwrap_err().key().unwrap().as_str(), "c");
+    match guards.release().await.unwrap() {
+        ReleasedAll::AlreadyLost { losses } => {
+            assert_eq!(losses.iter().map(|loss| loss.key.as_str()).collect::<Vec<_>>(), ["c", "a"]);
+        }
+        released @ ReleasedAll::Released => panic!("{released:?}"),
+    }
+    are_free(&scene, &["a", "b", "c"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_value_releases_all_keys() {
+    let scene = Scene::new();
+    let guards = scene.client.lock_all(["a", "b"]).await.unwrap();
+    let held = guards.held();
+    drop(guards);
+    scene.pass(ms(10)).await;
+    are_free(&scene, &["a", "b"]).await;
+    assert!(!held.is_held() && held.check().is_ok(), "released, not lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unconfirmed_release_names_its_key_and_goes_on() {
+    let scene = Scene::new();
+    let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
+    scene.net.always(Verb::Release, Fate::Lost);
+    let error = guards.release().await.unwrap_err();
+    assert!(error.is_unreachable() && error.key().unwrap() == "b", "{error}");
+    scene.net.always(Verb::Release, Fate::Pass);
+    scene.pass(secs(3)).await;
+    are_free(&scene, &["a", "b"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guards_stand_alone_once_they_are_taken_apart() {
+    let scene = Scene::new();
+    let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
+    let [b, a] = <[_; 2]>::try_from(guards.into_guards()).unwrap();
+    assert_eq!((b.key().as_str(), a.key().as_str()), ("b", "a"));
+    b.release().await.unwrap();
+    assert!(a.is_held() && scene.holding("b").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_ends_when_one_of_its_locks_is_lost() {
+    let scene = Scene::new();
+    let running = tokio::spawn(scene.client.lock_all(["a", "b"]).run(async |held| {
+        assert_eq!(held.keys(), ["a", "b"]);
+        std::future::pending::<Result<(), std::io::Error>>().await
+    }));
+    scene.pass(ms(10)).await;
+    evict(&scene, "b").await;
+    match running.await.unwrap() {
+        Err(RunError::Lock(Error::Lost { key, .. })) => assert_eq!(key, "b"),
+        other => panic!("{other:?}"),
+    }
+    eventually("both are free", async || scene.holding("a").await.is_none() && scene.holding("b").await.is_none())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_found_at_the_release_comes_with_the_value_of_the_body() {
+    let scene = Scene::new();
+    let ran = scene
+        .client
+        .lock_all(["a", "b"])
+        .run(async |_held| {
+            evict(&scene, "a").await;
+            Ok::<_, std::io::Error>(7)
+        })
+        .await;
+    match ran {
+        Err(RunError::LostAfter { value, key, .. }) => assert_eq!((value, key.as_str()), (7, "a")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_names_the_key_and_counts_the_whole_wait() {
+    let scene = Scene::new();
+    let first = scene.neighbour().lock("a").await.unwrap();
+    let second = scene.neighbour().lock("b").await.unwrap();
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    let locks = scene.client.lock_all(["b", "a"]).on_wait(move |waiting| {
+        log.lock().unwrap().push((waiting.key.clone(), waiting.waited));
+    });
+    let waiting = tokio::spawn(locks.acquire());
+    scene.pass(secs(2)).await;
+    first.release().await.unwrap();
+    scene.pass(secs(2)).await;
+    second.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    let seen = seen.lock().unwrap();
+    let (key, waited) = seen.last().unwrap();
+    assert!(seen[0].0 == "a" && *key == "b" && *waited >= secs(2), "{seen:?}");
+    assert!(seen.is_sorted_by_key(|(_, waited)| *waited), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_client_ends_the_wait_and_leaves_nothing() {
+    let scene = Scene::new();
+    let other = scene.neighbour().lock("b").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock_all(["a", "b"]).acquire());
+    scene.pass(ms(10)).await;
+    scene.client.clone().close(secs(5)).await.unwrap();
+    assert!(waiting.await.unwrap().unwrap_err().is_closed());
+    are_free(&scene, &["a"]).await;
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_reported_and_leaves_nothing() {
+    let scene = Scene::new();
+    let troubled = Counter::default();
+    let told = troubled.clone();
+    scene.net.next(Verb::Acquire, [Fate::Pass]);
+    scene.net.always(Verb::Acquire, Fate::Lost);
+    let locks = scene.client.lock_all(["a", "b"]).ttl(secs(3)).wait(secs(2)).on_trouble(move |_| _ = told.up());
+    let error = locks.await.unwrap_err();
+    assert!(error.is_unreachable() && error.key().unwrap() == "b" && troubled.get() > 0, "{error}");
+    scene.pass(secs(5)).await;
+    are_free(&scene, &["a", "b"]).await;
+}
