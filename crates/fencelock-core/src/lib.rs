@@ -18,6 +18,7 @@
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
 //! | holding | what a backend knows of a held key and its holders | [`Holding`], [`Holders`] |
 //! | scheme | how URLs name a kind of place | [`Scheme`] |
+//! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
 //! | event | a hint from a backend to whoever waits or holds | [`Event`] |
 //! | fault | why a backend could not tell | [`Unknown`] |
 //! | round | one attempt to get a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
@@ -48,6 +49,7 @@ mod block;
 mod boot_clock;
 mod claim;
 mod connect_error;
+mod election;
 pub mod engine;
 mod event;
 mod fault;
@@ -82,6 +84,7 @@ pub use block::{TokenBlock, next_block};
 pub use boot_clock::BootClock;
 pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
 pub use connect_error::ConnectError;
+pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
 pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;

@@ -49,5 +49,5 @@ pub use hold::{Duty, End, HoldId, Tenure};
 pub use key_engine::KeyEngine;
 pub use queue::WaiterId;
 pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};
-pub use request::{AcquireRequest, Retry};
+pub use request::{AcquireRequest, LeaseSharing, Retry};
 pub use rng::Rng;

@@ -3,7 +3,7 @@
 use crate::coverage::Coverage;
 use crate::explore::{self, Report};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
-use fencelock_core::engine::{Retry, SharingLimits};
+use fencelock_core::engine::{LeaseSharing, Retry, SharingLimits};
 use std::time::Duration;
 
 /// Random schedules of each scenario.
@@ -142,6 +142,20 @@ pub(crate) const LINGER: Scenario = Scenario {
     sharing: Some(SharingLimits { linger: Duration::from_millis(5), ..LIMITS }),
     budget: Budget { time: 2, ..NO_BUDGET },
     covers: &[Coverage::Lingered, Coverage::LingerOver, Coverage::TakenFromLinger, Coverage::Shared],
+    ..PLAIN
+};
+
+/// Candidates of an election beside a task of the same client that shares its leases.
+pub(crate) const CANDIDATES: Scenario = Scenario {
+    name: "candidates",
+    users: &[
+        Plan { drops: true, lease_sharing: LeaseSharing::Never, ..READY },
+        Plan { cancels: true, drops: true, lease_sharing: LeaseSharing::Never, ..USER },
+        Plan { drops: true, ..USER },
+        Plan { client: 1, drops: true, lease_sharing: LeaseSharing::Never, ..USER },
+    ],
+    budget: Budget { time: 1, haste: 1, ..NO_BUDGET },
+    covers: &[Coverage::HandedOff, Coverage::CancelledBeforeHandOff],
     ..PLAIN
 };
 
@@ -350,6 +364,11 @@ fn tasks_that_share_a_lease_exclude_each_other() {
 #[test]
 fn a_lease_that_lingers_is_taken_or_released() {
     explore(&LINGER);
+}
+
+#[test]
+fn candidates_of_one_client_share_no_lease() {
+    explore(&CANDIDATES);
 }
 
 #[test]
