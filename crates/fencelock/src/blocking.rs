@@ -31,10 +31,12 @@
 //! the lock to its TTL. The end of the main thread waits likewise for a client that is never dropped.
 
 mod builder;
+mod election;
 mod guard;
 mod lock;
 
 pub use builder::Builder;
+pub use election::{Election, Leadership, Observer};
 pub use guard::{Guard, Held};
 pub use lock::Lock;
 
@@ -164,6 +166,12 @@ impl Client {
     /// Describes a lock on `key`. Nothing is asked until it is acquired; an unusable key is reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+    }
+
+    /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported
+    /// then.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.inner.election(name), Arc::clone(&self.engine))
     }
 
     /// The place, without secrets, for messages.

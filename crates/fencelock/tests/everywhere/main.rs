@@ -1,6 +1,7 @@
 //! What users are promised, at every kind of place, with clients whose tasks share leases and with clients whose do not.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod elections;
 mod facts;
 mod fairness;
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
@@ -48,4 +49,9 @@ everywhere! {
     crate::fairness::another_client_comes_after_a_batch_of_grants => another_client_comes_after_a_batch_of_grants,
     crate::fairness::another_client_comes_after_a_batch_of_time => another_client_comes_after_a_batch_of_time,
     crate::fairness::who_asks_now_and_then_has_its_turn => who_asks_now_and_then_has_its_turn,
+    crate::elections::candidates_of_one_client_have_terms_of_their_own => candidates_of_one_client_have_terms_of_their_own,
+    crate::elections::a_published_value_is_read_as_it_is => a_published_value_is_read_as_it_is,
+    crate::elections::a_candidate_that_withdraws_leaves_nothing => a_candidate_that_withdraws_leaves_nothing,
+    crate::elections::observers_see_every_leader_in_the_order_of_terms => observers_see_every_leader_in_the_order_of_terms,
+    crate::elections::work_ends_with_the_term_and_begins_again_with_the_next => work_ends_with_the_term_and_begins_again_with_the_next,
 }
