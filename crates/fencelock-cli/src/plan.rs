@@ -1,4 +1,5 @@
-use crate::args::{Elect, OnLost, Run};
+use crate::args::{OnLost, Run};
+use crate::commands::elect::args::Elect;
 use fencelock::Span;
 use std::ffi::OsString;
 use std::time::Duration;

@@ -5,11 +5,10 @@ pub(crate) mod bench;
 mod breaking;
 mod claim;
 mod doctor;
-mod elect;
+pub(crate) mod elect;
 mod init;
 pub(crate) mod lab;
 mod list;
-mod observe;
 mod pages;
 mod release;
 mod renew;
@@ -26,7 +25,6 @@ use crate::failure::Failure;
 pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Run(run) => run::run(run, context).await,
-        Command::Elect(elect) if elect.observe => observe::observe(&elect.name, context).await,
         Command::Elect(elect) => elect::elect(elect, context).await,
         Command::Acquire(acquire) => acquire::acquire(acquire, context).await,
         Command::Renew(renew) => renew::renew(renew, context).await,

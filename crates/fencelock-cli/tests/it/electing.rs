@@ -4,7 +4,6 @@ use crate::place::Place;
 use crate::running::{Running, is_alive, wait_until};
 use crate::test::Test;
 use serde_json::Value;
-use std::time::{Duration, Instant};
 
 /// A candidate whose command says that it runs, and lasts until it is told to end.
 fn candidate(place: &Place, options: &str) -> Running {
@@ -89,11 +88,9 @@ fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
     let (before, command) = told.split_once(' ').unwrap();
     let mut second = candidate(&place, "--ttl 2s");
     waiters(&place, 1);
-    let killed = Instant::now();
     first.kill("KILL");
     assert!(term(&mut second) > before.parse().unwrap());
     assert!(!is_alive(command), "the command died with its leader");
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
     second.say("\n");
     assert_eq!(second.end().status, 0);
 }

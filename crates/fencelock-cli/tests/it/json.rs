@@ -171,7 +171,9 @@ fn an_election_is_told_as_documented() {
     place.server().thaw();
     observer.kill("TERM");
     let seen: Vec<Value> = observer.end().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    seen.iter().for_each(|line| assert_is(&answer_of("elect --observe"), line, "## Fields"));
+    for line in &seen {
+        assert_is(&answer_of("elect --observe"), line, "## Fields");
+    }
     assert_eq!((&seen[0]["value"], &seen[0]["owner"]["label"]), (&"v".into(), &"v".into()));
     assert!(seen[0]["fence"].is_u64() && seen.iter().any(|line| line["reason"].is_string()), "{seen:?}");
 }

@@ -3,7 +3,7 @@
 use crate::coverage::Coverage;
 use crate::explore::{self, Report};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
-use fencelock_core::engine::{LeaseSharing, Retry, SharingLimits};
+use fencelock_core::engine::{Retry, SharingLimits};
 use std::time::Duration;
 
 /// Random schedules of each scenario.
@@ -145,20 +145,6 @@ pub(crate) const LINGER: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Candidates of an election beside a task of the same client that shares its leases.
-pub(crate) const CANDIDATES: Scenario = Scenario {
-    name: "candidates",
-    users: &[
-        Plan { drops: true, lease_sharing: LeaseSharing::Never, ..READY },
-        Plan { cancels: true, drops: true, lease_sharing: LeaseSharing::Never, ..USER },
-        Plan { drops: true, ..USER },
-        Plan { client: 1, drops: true, lease_sharing: LeaseSharing::Never, ..USER },
-    ],
-    budget: Budget { time: 1, haste: 1, ..NO_BUDGET },
-    covers: &[Coverage::HandedOff, Coverage::CancelledBeforeHandOff],
-    ..PLAIN
-};
-
 /// After each lease the key is left free for clients that only ask now and then.
 pub(crate) const YIELD: Scenario = Scenario {
     name: "yield",
@@ -271,7 +257,7 @@ pub(crate) fn large(small: &Scenario) -> Scenario {
 }
 
 /// Every state of the small version, and random schedules of the large one.
-fn explore(small: &Scenario) {
+pub(crate) fn explore(small: &Scenario) {
     if let Some(replayed) = explore::replay(small) {
         replayed.unwrap_or_else(|failure| panic!("{}", explore::explain(small, &failure)));
     }
@@ -364,11 +350,6 @@ fn tasks_that_share_a_lease_exclude_each_other() {
 #[test]
 fn a_lease_that_lingers_is_taken_or_released() {
     explore(&LINGER);
-}
-
-#[test]
-fn candidates_of_one_client_share_no_lease() {
-    explore(&CANDIDATES);
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl Observer {
 
 /// Many observers must not ask at the same moment.
 fn jittered(pause: Duration) -> Duration {
-    pause - pause / 1024 * u32::try_from(random() % 256).unwrap_or_default()
+    pause / 1024 * (1024 - u32::try_from(random() % 256).unwrap_or_default())
 }
 
 /// What the place says about the key, unasked.

@@ -1,17 +1,23 @@
+pub(crate) mod args;
+mod observe;
+
 use super::claim::check;
 use super::run::{Ended, hold};
-use crate::args::Elect;
 use crate::context::{CLOSING, Context};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::report::Event;
 use crate::signals::Signals;
+use args::Elect;
 use fencelock::Client;
 
 /// Runs a command while this process leads, and campaigns again after each loss. Exits with the status of a command that
 /// has exited by itself.
 pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failure> {
+    if elect.observe {
+        return observe::observe(&elect.name, context).await;
+    }
     let plan = Plan::of_election(elect).map_err(|why| Failure::new(Exit::Usage, why))?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
