@@ -1,4 +1,5 @@
 use crate::commands::bench::args::Bench;
+use crate::commands::elect::args::Elect;
 use crate::commands::lab::args::Lab;
 use crate::notes;
 use crate::{exit, span};
@@ -47,6 +48,7 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Elect(Elect),
     Acquire(Acquire),
     Renew(Renew),
     Release(Release),

@@ -129,6 +129,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Writes one of many lines to stdout. `false` if nobody reads them any more.
+pub(crate) fn print_next(text: &str) -> Result<bool, Failure> {
+    match write(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).map_err(|error| not_written(&error)),
+    }
+}
+
 /// Writes to stdout, and fails if the output is not delivered.
 pub(crate) fn write_delivered(text: &str) -> Result<(), Failure> {
     if stdout::was_closed() {

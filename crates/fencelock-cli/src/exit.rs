@@ -95,6 +95,21 @@ Exit status:
   127    the command was not found
   128+N  signal N terminated the command or the wait for the lock";
 
+/// The table of `fencelock elect --help`.
+pub(crate) const ELECT: &str = "\
+Exit status:
+  the exit status of the command, or
+  0      --observe: the reader of the output is gone
+  64     usage: an argument cannot be used
+  69     unreachable: too few replicas confirmed the leadership
+  71     a system call failed
+  74     the output could not be written
+  75     busy: another candidate leads (-n, -w)
+  76     the command exited by itself, but its leadership had been lost before
+  126    the command cannot be executed
+  127    the command was not found
+  128+N  signal N terminated the command, the campaign or --observe";
+
 /// The table of all other commands.
 pub(crate) const OTHERS: &str = "\
 Exit status:

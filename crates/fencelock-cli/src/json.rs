@@ -1,6 +1,6 @@
 //! The fields of JSON answers. docs/en/json.md says what they mean: a name means the same in all of them.
 
-use fencelock::{Expiry, FencingToken, Holding, Occupant};
+use fencelock::{Expiry, FencingToken, Holding, Occupant, Owner};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -12,13 +12,15 @@ pub(crate) fn millis(span: Duration) -> u64 {
 /// Adds `owner` and `foreign`: exactly one of them is `null`. Never the proof, by which anybody could release the lock.
 pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
     (answer["owner"], answer["foreign"]) = match by {
-        Occupant::Holder(holder) => {
-            let owner = &holder.owner;
-            (json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() }), Value::Null)
-        }
+        Occupant::Holder(holder) => (owner(&holder.owner), Value::Null),
         Occupant::Foreign(foreign) => (Value::Null, foreign.to_string().into()),
     };
     answer
+}
+
+/// Who stands behind a hold.
+pub(crate) fn owner(owner: &Owner) -> Value {
+    json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() })
 }
 
 /// What `status` and others tell of a key, held or free.

@@ -27,6 +27,8 @@ Examples:
   fencelock run -w 5m --max-hold 2h etl -- make      wait up to 5 minutes, run up to 2 hours
   fencelock run -n --hold-for 50s --url redis://cache tick -- ./tick
                                                      at most once a minute across 50 machines
+  fencelock elect --value $HOSTNAME scheduler -- ./scheduler
+                                                     one leads; a standby takes over when it dies
   fencelock list                                     all held locks";
 
 /// As in the table of docs/en/redis.md.
@@ -57,11 +59,11 @@ Environment:
   FENCELOCK_URL      the backend, unless --url is given
   FENCELOCK_PASSWORD the password of each server whose URL has none
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
-                     set for the command of `run`: key, holder ID, fencing token
+                     set for the command of `run` and `elect`: key, holder ID, fencing token
   FENCELOCK_KEYS, FENCELOCK_HOLDERS, FENCELOCK_FENCES
                      the same for each of several keys, one in each line
   FENCELOCK_PLACE, FENCELOCK_OUTER
-                     set for the command of `run`: the backend, and the locks that `run` runs under
+                     set for the same command: the backend, and the locks that fencelock runs under
   NO_COLOR           disable colours";
 
 #[cfg(test)]

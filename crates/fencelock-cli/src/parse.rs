@@ -10,21 +10,23 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     parse_from(&std::env::args_os().collect::<Vec<_>>())
 }
 
-/// Everything after `--` is the command. Without a KEY before it, the parser would take the first word as the key.
+/// Everything after `--` is the command. Without a KEY or NAME before it, the parser would take the first word for it.
 pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut arguments = Arguments::try_parse_from(words)?;
     let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
-    let Command::Run(run) = &mut arguments.command else { return Ok(arguments) };
-    match Arguments::try_parse_from(&words[..dashes]) {
-        Err(error) if lacks_key(&error) => {
-            let why = "no KEY before `--`: what follows it is the command";
-            Err(error_of_run(ErrorKind::MissingRequiredArgument, why))
-        }
-        _ => {
-            run.take_more_keys(words.len() - dashes - 1)?;
-            Ok(arguments)
-        }
+    let (name, operand) = match arguments.command {
+        Command::Run(_) => ("run", "KEY"),
+        Command::Elect(_) => ("elect", "NAME"),
+        _ => return Ok(arguments),
+    };
+    if Arguments::try_parse_from(&words[..dashes]).is_err_and(|error| lacks(&error, operand)) {
+        let why = format!("no {operand} before `--`: what follows it is the command");
+        return Err(error_of(name, ErrorKind::MissingRequiredArgument, why));
     }
+    if let Command::Run(run) = &mut arguments.command {
+        run.take_more_keys(words.len() - dashes - 1)?;
+    }
+    Ok(arguments)
 }
 
 impl Run {
@@ -38,7 +40,7 @@ impl Run {
         }
         let text = |key: &OsString| {
             let why = || format!("a KEY is not valid UTF-8: {}", key.to_string_lossy());
-            key.to_str().map(str::to_owned).ok_or_else(|| error_of_run(ErrorKind::InvalidUtf8, why()))
+            key.to_str().map(str::to_owned).ok_or_else(|| error_of("run", ErrorKind::InvalidUtf8, why()))
         };
         self.more_keys = keys.iter().map(text).collect::<Result<_, _>>()?;
         self.command.drain(..before);
@@ -46,15 +48,16 @@ impl Run {
     }
 }
 
-fn error_of_run(kind: ErrorKind, why: impl std::fmt::Display) -> clap::Error {
+fn error_of(command: &str, kind: ErrorKind, why: impl std::fmt::Display) -> clap::Error {
     let mut program = Arguments::command();
-    let run = program.find_subcommand_mut("run").map(std::mem::take).unwrap_or(program);
-    run.bin_name("fencelock run").error(kind, why)
+    let found = program.find_subcommand_mut(command).map(std::mem::take).unwrap_or(program);
+    found.bin_name(format!("fencelock {command}")).error(kind, why)
 }
 
-fn lacks_key(error: &clap::Error) -> bool {
+fn lacks(error: &clap::Error, operand: &str) -> bool {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
-    error.kind() == ErrorKind::MissingRequiredArgument && missing.iter().any(|argument| argument == "<KEY>")
+    let wanted = format!("<{operand}>");
+    error.kind() == ErrorKind::MissingRequiredArgument && missing.contains(&wanted)
 }
 
 #[cfg(test)]

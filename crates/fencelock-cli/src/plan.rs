@@ -1,10 +1,11 @@
 use crate::args::{OnLost, Run};
+use crate::commands::elect::args::Elect;
 use fencelock::Span;
 use fencelock::contract::KeySet;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// The plan of `run`: validated arguments with defaults filled in.
+/// The plan of `run` and `elect`: validated arguments with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// In the order in which they were given.
@@ -46,15 +47,7 @@ impl Plan {
         let command = command(&run)?;
         let keys = keys(&run)?;
         let ttl = run.lease.ttl;
-        let grace = run.grace.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
-        if grace > ttl / 2 {
-            return Err(format!(
-                "--grace {} is more than half of --ttl {}: the command would be terminated before a renewal \
-                 could complete; use a longer TTL or a shorter grace",
-                Span(grace),
-                Span(ttl)
-            ));
-        }
+        let grace = grace(ttl, run.grace)?;
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
             && least > max
         {
@@ -76,6 +69,44 @@ impl Plan {
             pass_url: run.pass_url,
         })
     }
+
+    /// The plan of `elect`: it holds the lock of the same name, with the published value as its label.
+    pub(crate) fn of_election(elect: Elect) -> Result<Self, String> {
+        if elect.command.is_empty() {
+            return Err(format!(
+                "no command to run as the leader of {name}: fencelock elect {name} -- COMMAND [ARGUMENT]..., or \
+                 --observe to see who leads",
+                name = elect.name
+            ));
+        }
+        let rules = Rules { grace: grace(elect.ttl, elect.grace)?, max_hold: None, on_lost: OnLost::Term };
+        Ok(Self {
+            keys: vec![elect.name],
+            command: elect.command,
+            wait: elect.patience.limit(),
+            nested_ok: elect.nested.nested_ok,
+            ttl: elect.ttl,
+            label: elect.value,
+            hold_for: Duration::ZERO,
+            rules,
+            conflict_exit_code: None,
+            pass_url: elect.pass_url,
+        })
+    }
+}
+
+/// The grace period: as given, or the default.
+fn grace(ttl: Duration, given: Option<Duration>) -> Result<Duration, String> {
+    let grace = given.unwrap_or_else(|| (ttl / DEFAULT_GRACE_SHARE).min(LONGEST_DEFAULT_GRACE));
+    if grace > ttl / 2 {
+        return Err(format!(
+            "--grace {} is more than half of --ttl {}: the command would be terminated before a renewal \
+             could complete; use a longer TTL or a shorter grace",
+            Span(grace),
+            Span(ttl)
+        ));
+    }
+    Ok(grace)
 }
 
 /// The keys to lock. A variable of the shell that is not set is the usual reason for an empty one.

@@ -113,6 +113,10 @@ pub(crate) enum Event<'a> {
         key: &'a str,
         why: String,
     },
+    /// The leadership was lost.
+    Campaigning {
+        key: &'a str,
+    },
     /// A signal ended the wait.
     GivenUp {
         signal: Signal,
@@ -165,9 +169,11 @@ fn line(text: &str) {
 impl Event<'_> {
     fn severity(&self) -> Severity {
         match self {
-            Self::Waiting { first: true, .. } | Self::Trouble(_) | Self::Waited { .. } | Self::Quarantined(_) => {
-                Severity::Info
-            }
+            Self::Waiting { first: true, .. }
+            | Self::Trouble(_)
+            | Self::Waited { .. }
+            | Self::Quarantined(_)
+            | Self::Campaigning { .. } => Severity::Info,
             Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
             Self::Terminating { .. }
             | Self::Killing { .. }
@@ -230,6 +236,7 @@ impl Event<'_> {
             }
             Self::NotKept { key, why } => format!("{key} was lost before --hold-for elapsed: {why}"),
             Self::WasLost { key, why } => format!("{key} was lost before the command exited: {why}"),
+            Self::Campaigning { key } => format!("{key}: the leadership is lost; campaigning again"),
             Self::GivenUp { signal, waited } => {
                 format!("received {}: stopped waiting after {}", signals::name(*signal), Span(*waited))
             }
@@ -283,6 +290,7 @@ impl Event<'_> {
             Self::NotReleased { key, why } => json!({ "event": "not_released", "key": key, "reason": why }),
             Self::NotKept { key, why } => json!({ "event": "not_kept", "key": key, "reason": why }),
             Self::WasLost { key, why } => json!({ "event": "was_lost", "key": key, "reason": why }),
+            Self::Campaigning { key } => json!({ "event": "campaigning", "key": key }),
             Self::GivenUp { signal, waited } => json!({
                 "event": "given_up", "signal": signals::name(*signal), "waited_ms": millis(*waited),
             }),

@@ -17,6 +17,7 @@
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
 //! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`] |
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
+//! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
 //! | event | a hint from a backend to waiters and holders | [`Event`] |
 //! | fault | why the state is unknown | [`Unknown`] |
 //! | round | one attempt to acquire a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
@@ -48,6 +49,7 @@ mod block;
 mod boot_clock;
 mod claim;
 mod connect_error;
+mod election;
 pub mod engine;
 mod event;
 mod fault;
@@ -83,6 +85,7 @@ pub use block::{TokenBlock, next_block};
 pub use boot_clock::BootClock;
 pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
 pub use connect_error::ConnectError;
+pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
 pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;

@@ -30,12 +30,14 @@
 //! the lock to its TTL. The end of the main thread waits in the same way for a client that is never dropped.
 
 mod builder;
+mod election;
 mod guard;
 mod guards;
 mod lock;
 mod lock_all;
 
 pub use builder::Builder;
+pub use election::{Election, Leadership, Observer};
 pub use guard::{Guard, Held};
 pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
@@ -168,6 +170,12 @@ impl Client {
     /// reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+    }
+
+    /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported
+    /// then.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.inner.election(name), Arc::clone(&self.engine))
     }
 
     /// Describes locks on several keys, at most 16, of which you get all or none. Nothing is sent until they are acquired; keys

@@ -1,4 +1,5 @@
 use crate::driver::ClientInner;
+use crate::election::Election;
 use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
@@ -32,6 +33,12 @@ impl Client {
     /// then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.inner), key.as_ref())
+    }
+
+    /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported
+    /// then.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(Arc::clone(&self.inner), name.as_ref())
     }
 
     /// Describes locks on several keys, at most 16, of which you get all or none. Nothing is sent until it is awaited; keys

@@ -50,6 +50,7 @@ mod builder;
 mod client;
 mod closing;
 mod driver;
+mod election;
 mod error;
 mod guard;
 mod guards;
@@ -67,13 +68,14 @@ mod trouble;
 pub use backends::register;
 pub use builder::Builder;
 pub use client::Client;
+pub use election::{Election, Leadership, Observer};
 pub use error::Error;
 /// The whole contract, for whoever writes a place of their own.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
-    HolderInfo, Holders, Holding, Invalid, Key, Level, LossReason, Mode, Modes, Moment, NodeFault, Occupant, Owner,
-    Span, Superseded, Ttl, Unknown,
+    HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment, NodeFault, Observation,
+    Occupant, Owner, Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, Loss, ReleasedAll};

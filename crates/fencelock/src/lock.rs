@@ -3,7 +3,7 @@ use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
-use fencelock_core::engine::{AcquireRequest, Retry};
+use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
 use fencelock_core::{HolderId, Invalid, Key, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -24,6 +24,7 @@ pub struct Lock {
     retry: Option<Retry>,
     label: Option<String>,
     max_hold: Option<Duration>,
+    lease_sharing: LeaseSharing,
     on_wait: Option<OnWait>,
     on_trouble: Option<OnTrouble>,
 }
@@ -39,6 +40,7 @@ impl Lock {
             retry: None,
             label: None,
             max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
             on_wait: None,
             on_trouble: None,
         }
@@ -79,6 +81,12 @@ impl Lock {
     /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Claims for itself, as if it were the only task of its client.
+    pub(crate) fn unshared(mut self) -> Self {
+        self.lease_sharing = LeaseSharing::Never;
         self
     }
 
@@ -196,6 +204,7 @@ impl Lock {
         settle(key, ended, guard.release().await)
     }
 
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<Request, Invalid> {
         self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
@@ -209,6 +218,7 @@ impl Lock {
                 wait: self.wait,
                 retry: self.retry,
                 max_hold: self.max_hold,
+                lease_sharing: self.lease_sharing,
             },
             on_wait: self.on_wait.clone(),
             on_trouble: self.on_trouble.clone(),

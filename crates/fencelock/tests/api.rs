@@ -3,8 +3,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::{
-    Backend, Builder, Client, Error, Eviction, Finding, Guard, Guards, Held, HeldAll, HolderId, Holding, Key, Lock,
-    LockAll, Loss, LossReason, Released, ReleasedAll, RunError, Unknown, Waiting, blocking,
+    Backend, Builder, Client, Election, Error, Eviction, Finding, Guard, Guards, Held, HeldAll, HolderId, Holding, Key,
+    Leader, Leadership, Lock, LockAll, Loss, LossReason, Observation, Observer, Released, ReleasedAll, RunError,
+    Unknown, Waiting, blocking,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,6 +24,8 @@ const _: () = {
     sends::<Guards>();
     sends::<HeldAll>();
     sends::<(Loss, ReleasedAll)>();
+    sends::<(Election, Leadership, Leader, Observer, Observation)>();
+    sends::<(blocking::Election, blocking::Leadership, blocking::Observer)>();
     sends::<Waiting>();
     sends::<Box<dyn Backend>>();
     sends::<(Key, HolderId, Holding, LossReason, Finding, Eviction)>();
@@ -64,6 +67,14 @@ async fn every_future_can_be_spawned() {
     let _ = is_task(client.lock("k").resume(guard.holder())).await;
     assert_eq!(is_task(guard.release()).await.unwrap(), Released::Released);
     let ran = is_task(client.lock("k").run(|_| async { Ok::<_, std::io::Error>(7) })).await;
+    assert_eq!(ran.unwrap(), 7);
+    let election = client.election("e");
+    let leadership = is_task(election.clone().campaign()).await.unwrap();
+    assert!(is_task(election.leader()).await.unwrap().is_some());
+    assert!(is_task(election.observe().unwrap().next()).await.is_some());
+    drop(is_task(leadership.lost()));
+    assert_eq!(is_task(leadership.resign()).await.unwrap(), Released::Released);
+    let ran = is_task(election.run_while_leader(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
     drop(is_task(client.release("k", seen.first().holder_id().unwrap())));
     let guards = is_task(client.lock_all(["a", "b"]).into_future()).await.unwrap();
@@ -111,20 +122,34 @@ fn functions(files: &[&str]) -> Vec<Function> {
     found
 }
 
-const ASYNC: [&str; 6] = ["builder.rs", "client.rs", "lock.rs", "guard.rs", "lock_all.rs", "guards.rs"];
-const BLOCKING: [&str; 6] = [
+const ASYNC: [&str; 9] = [
+    "builder.rs",
+    "client.rs",
+    "lock.rs",
+    "guard.rs",
+    "lock_all.rs",
+    "guards.rs",
+    "election/mod.rs",
+    "election/leadership.rs",
+    "election/observer.rs",
+];
+const BLOCKING: [&str; 7] = [
     "blocking.rs",
     "blocking/builder.rs",
     "blocking/lock.rs",
     "blocking/guard.rs",
     "blocking/lock_all.rs",
     "blocking/guards.rs",
+    "blocking/election.rs",
 ];
+/// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator.
+const ASYNC_ONLY: [&str; 2] = ["run_while_leader", "next"];
 
 #[test]
 fn the_blocking_facade_has_every_name() {
     let names = |files: &[&str]| -> BTreeSet<String> { functions(files).into_iter().map(|found| found.name).collect() };
     let missing: Vec<String> = names(&ASYNC).difference(&names(&BLOCKING)).cloned().collect();
+    let missing: Vec<String> = missing.into_iter().filter(|name| !ASYNC_ONLY.contains(&name.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

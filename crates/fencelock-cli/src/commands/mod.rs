@@ -5,6 +5,7 @@ pub(crate) mod bench;
 mod breaking;
 mod claim;
 mod doctor;
+pub(crate) mod elect;
 mod init;
 pub(crate) mod lab;
 mod list;
@@ -24,6 +25,7 @@ use crate::failure::Failure;
 pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Run(run) => run::run(run, context).await,
+        Command::Elect(elect) => elect::elect(elect, context).await,
         Command::Acquire(acquire) => acquire::acquire(acquire, context).await,
         Command::Renew(renew) => renew::renew(renew, context).await,
         Command::Release(release) => release::release(release, context).await,

@@ -31,25 +31,40 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     for key in &plan.keys {
         place = check(key, plan.nested_ok, &client, context)?;
     }
-    let exit = hold(&plan, &client, &place, &mut signals, context.report).await;
+    let ended = hold(&plan, &client, &place, &mut signals, context.report).await;
     let _ = client.close(CLOSING).await;
-    exit
+    ended.map(|ended| ended.exit)
 }
 
-async fn hold(
+/// How one hold of the locks has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    /// The command was terminated, or not started, because a lock was lost. No signal has asked for that.
+    pub(super) by_loss: bool,
+}
+
+impl Ended {
+    fn by_itself(exit: impl Into<Exit>) -> Self {
+        Self { exit: exit.into(), by_loss: false }
+    }
+}
+
+/// Waits for the locks, and holds them while the command runs.
+pub(super) async fn hold(
     plan: &Plan,
     client: &Client,
     place: &str,
     signals: &mut Signals,
     report: Reporter,
-) -> Result<Exit, Failure> {
+) -> Result<Ended, Failure> {
     let progress = Arc::new(Progress::of_keys(&plan.keys, report));
     let result = tokio::select! {
         biased;
         signal = signals.ending() => {
             progress.clear();
             report.tell(&Event::GivenUp { signal, waited: progress.waited() });
-            return Ok(signal.into());
+            return Ok(Ended::by_itself(signal));
         }
         result = claim(&plan.keys, claim_request(plan), client, &progress) => result,
     };
@@ -58,13 +73,17 @@ async fn hold(
         report.tell(&Event::Acquired { key, holder, fence });
     }
     let mut session = RunSession { plan, guards: &guards, place, since: Instant::now(), report, loss_reported: false };
-    let exit = session.run(signals).await;
+    let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
     let held = release(guards, report, loss_reported).await;
-    match exit {
+    match ended {
         // The command exited by itself, and only the release detected the loss of the lock.
-        Ok(_) if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term => Ok(Exit::Lost),
-        exit => exit,
+        Ok(Ended { by_loss: false, .. })
+            if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term =>
+        {
+            Ok(Ended::by_itself(Exit::Lost))
+        }
+        ended => ended,
     }
 }
 
@@ -92,11 +111,11 @@ struct RunSession<'a> {
 }
 
 impl RunSession<'_> {
-    async fn run(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
+    async fn run(&mut self, signals: &mut Signals) -> Result<Ended, Failure> {
         self.wait_for_full_lease().await?;
         if let Some(signal) = signals.pending().await {
             self.report.tell(&Event::GivenUp { signal, waited: Duration::ZERO });
-            return Ok(signal.into());
+            return Ok(Ended::by_itself(signal));
         }
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
@@ -109,7 +128,7 @@ impl RunSession<'_> {
         if exit != Exit::Lost && !loss_reported && !asked {
             self.hold_for_minimum(signals).await;
         }
-        Ok(exit)
+        Ok(Ended { exit, by_loss: exit == Exit::Lost && !asked })
     }
 
     /// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first

@@ -151,6 +151,38 @@ fn every_event_is_as_documented() {
 }
 
 #[test]
+fn an_election_is_told_as_documented() {
+    let Some(place) = Place::redis() else { return };
+    let mut leader = Test::new(&place, "--json elect --value v --ttl 3s e -- sh -c").arg("echo runs; read _").start();
+    leader.wait_for("runs");
+    let mut observer = Test::new(&place, "--json elect --observe e").start();
+    observer.wait_for("{");
+    answer(&place, "break --yes e", 0);
+    leader.wait_for("runs");
+    leader.say("\n");
+    let told = events(&leader.end());
+    for name in ["acquired", "started", "terminating", "exited", "campaigning", "released"] {
+        assert!(told.iter().any(|told| told == name), "{name} in {told:?}");
+    }
+    wait_until("the end", || (answer_or_busy(&place)["held"] == false).then_some(()));
+    observer.wait_for("\"led\":false");
+    place.server().freeze();
+    observer.wait_for("\"led\":null");
+    place.server().thaw();
+    observer.kill("TERM");
+    let seen: Vec<Value> = observer.end().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &seen {
+        assert_is(&answer_of("elect --observe"), line, "## Fields");
+    }
+    assert_eq!((&seen[0]["value"], &seen[0]["owner"]["label"]), (&"v".into(), &"v".into()));
+    assert!(seen[0]["fence"].is_u64() && seen.iter().any(|line| line["reason"].is_string()), "{seen:?}");
+}
+
+fn answer_or_busy(place: &Place) -> Value {
+    serde_json::from_str(&Test::new(place, "--json status e").output().stdout).unwrap()
+}
+
+#[test]
 fn events_about_several_locks_list_them() {
     let place = Place::files();
     let output = Test::script(&place, "--json --max-hold 100ms b a", "exec sleep 1000").output();

@@ -7,6 +7,7 @@ mod breaking;
 mod child;
 mod counting;
 mod descendants;
+mod electing;
 mod exit_codes;
 mod flock;
 mod holding;

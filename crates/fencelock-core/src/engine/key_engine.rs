@@ -5,7 +5,7 @@ use super::claiming::{HandOff, PendingClaim, Phase};
 use super::context::Context;
 use super::leases::Leases;
 use super::queue::Queue;
-use super::request::AcquireRequest;
+use super::request::{AcquireRequest, LeaseSharing};
 use super::tenure::{End, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
@@ -127,7 +127,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// For a task that does not wait in line: an idle lease, if it suits.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
-        let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
+        let shares = request.lease_sharing == LeaseSharing::Allowed;
+        let Some((hold, idle)) = self.leases.idle().filter(|_| shares) else { return IdleLease::None };
         if let Some(grant) = self.leases.hand_over(idle, request, cx) {
             return IdleLease::Taken(grant);
         }
@@ -138,8 +139,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// How many tasks of this client wait.
-    pub fn waiting(&self, config: &Config) -> usize {
-        if config.sharing.is_some() { self.queue.line_len() } else { self.queue.claimants_waiting() }
+    pub fn waiting(&self) -> usize {
+        self.queue.line_len() + self.queue.claimants_waiting()
     }
 
     /// Who has the key, for a task in line, as far as it is known here.

@@ -112,7 +112,7 @@ impl<W: Hash> Hash for Line<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::AcquireRequest;
+    use super::super::request::{AcquireRequest, LeaseSharing};
     use super::super::waiter::State;
     use super::*;
     use crate::{Moment, Owner, Ttl};
@@ -123,7 +123,14 @@ mod tests {
     fn waiter(task: i64) -> Waiter<i64> {
         let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
         let owner = Owner::new("host", 1, None).unwrap();
-        let request = AcquireRequest { owner, ttl, wait: None, retry: None, max_hold: None };
+        let request = AcquireRequest {
+            owner,
+            ttl,
+            wait: None,
+            retry: None,
+            max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
+        };
         Waiter { request, arrived: Moment::default(), task, state: State::Queued }
     }
 

@@ -57,7 +57,7 @@ pub use context::Context;
 pub use hold::Duty;
 pub use key_engine::KeyEngine;
 pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};
-pub use request::{AcquireRequest, Retry};
+pub use request::{AcquireRequest, LeaseSharing, Retry};
 pub use rng::Rng;
 pub use tenure::{End, HoldId, Tenure};
 pub use waiter::WaiterId;

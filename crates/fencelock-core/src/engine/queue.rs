@@ -57,7 +57,7 @@ impl<W: Default> Queue<W> {
 
     /// How many tasks claim for themselves and wait for a release.
     pub(super) fn claimants_waiting(&self) -> usize {
-        self.claimants.values().filter(|waiter| waiter.request.retry.is_none()).count()
+        self.claimants.values().filter(|waiter| waiter.request.queues()).count()
     }
 
     /// How many stand in line before this one.

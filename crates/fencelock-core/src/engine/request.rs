@@ -10,6 +10,16 @@ pub struct Retry {
     pub pause: Duration,
 }
 
+/// Whether tasks of one client may pass the lease on among themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum LeaseSharing {
+    /// They may, within the limits of the client.
+    #[default]
+    Allowed,
+    /// The task claims for itself, as if it were a client of its own. Candidates of an election do.
+    Never,
+}
+
 /// What a task asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
@@ -23,6 +33,8 @@ pub struct AcquireRequest {
     pub retry: Option<Retry>,
     /// When the hold ends even if its lease could be renewed.
     pub max_hold: Option<Duration>,
+    /// Whether its lease may be shared.
+    pub lease_sharing: LeaseSharing,
 }
 
 impl AcquireRequest {

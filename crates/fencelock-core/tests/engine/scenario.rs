@@ -1,7 +1,7 @@
 //! What may happen in a scenario.
 
 use crate::coverage::Coverage;
-use fencelock_core::engine::{Retry, SharingLimits};
+use fencelock_core::engine::{LeaseSharing, Retry, SharingLimits};
 use std::time::Duration;
 
 /// What a user may do, each at any moment at which it makes sense.
@@ -34,6 +34,7 @@ pub(crate) struct Plan {
     pub(crate) max_hold: Option<Duration>,
     /// Instead of the TTL of the scenario.
     pub(crate) ttl: Option<Duration>,
+    pub(crate) lease_sharing: LeaseSharing,
 }
 
 /// How often something may happen in a schedule.
@@ -113,6 +114,7 @@ pub(crate) const USER: Plan = Plan {
     retry: None,
     max_hold: None,
     ttl: None,
+    lease_sharing: LeaseSharing::Allowed,
 };
 
 /// No lease ends by itself, so what is left behind is seen.

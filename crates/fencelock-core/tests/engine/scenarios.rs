@@ -257,7 +257,7 @@ pub(crate) fn large(small: &Scenario) -> Scenario {
 }
 
 /// Every state of the small version, and random schedules of the large one.
-fn explore(small: &Scenario) {
+pub(crate) fn explore(small: &Scenario) {
     if let Some(replayed) = explore::replay(small) {
         replayed.unwrap_or_else(|failure| panic!("{}", explore::explain(small, &failure)));
     }

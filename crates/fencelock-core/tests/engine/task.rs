@@ -6,7 +6,9 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Reply};
 use crate::user::{Asked, Guard, Task, Wait};
 use crate::world::World;
-use fencelock_core::engine::{AcquireRequest, Grant, IdleLease, RefusalReason, Source, Status, Step, WaiterId};
+use fencelock_core::engine::{
+    AcquireRequest, Grant, IdleLease, LeaseSharing, RefusalReason, Source, Status, Step, WaiterId,
+};
 use fencelock_core::{Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, Ttl, Unknown};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ impl World {
             wait: plan.wait,
             retry: plan.retry,
             max_hold: plan.max_hold,
+            lease_sharing: plan.lease_sharing,
         }
     }
 
@@ -217,7 +220,14 @@ impl World {
         self.check_grant(user, &grant, holder);
         let inherited = self.ledger.claimed_at_cancel.contains(&holder) && self.users[user].holder.is_none();
         match grant.source {
-            Source::Shared => self.cover(Coverage::Shared),
+            Source::Shared => {
+                assert_eq!(
+                    self.scenario.users[user].lease_sharing,
+                    LeaseSharing::Allowed,
+                    "a candidate shares no lease"
+                );
+                self.cover(Coverage::Shared);
+            }
             Source::HandedOff => self.cover(Coverage::HandedOff),
             Source::Claimed | Source::Resumed => {}
         }

@@ -9,7 +9,7 @@ use crate::scenario::{Budget, Scenario};
 use crate::server::{Server, id, tokens};
 use crate::user::User;
 use fencelock_conformance::model::{HandOff, Name};
-use fencelock_core::engine::{Action, Actions, Config, Context, End, Ended, HoldId};
+use fencelock_core::engine::{Action, Actions, Config, Context, End, Ended, HoldId, LeaseSharing};
 use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Moment};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -248,7 +248,10 @@ impl World {
     /// When the wait of a user in the queue of its client is over.
     pub(crate) fn deadline(&self, user: usize) -> Moment {
         let plan = &self.scenario.users[user];
-        let in_line = self.scenario.sharing.is_some() && plan.retry.is_none() && plan.wait != Some(Duration::ZERO);
+        let in_line = self.scenario.sharing.is_some()
+            && plan.lease_sharing == LeaseSharing::Allowed
+            && plan.retry.is_none()
+            && plan.wait != Some(Duration::ZERO);
         plan.wait.filter(|_| in_line).map_or(Moment::NEVER, |wait| self.users[user].arrived + wait)
     }
 

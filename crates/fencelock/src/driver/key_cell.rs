@@ -68,7 +68,7 @@ impl KeyCell {
 
     /// How many tasks of this client wait for the key.
     pub(crate) fn waiting(self: &Arc<Self>) -> usize {
-        self.with(|engine, cx| engine.waiting(cx.config))
+        self.with(|engine, _| engine.waiting())
     }
 
     /// Calls the engine and carries out what it says.

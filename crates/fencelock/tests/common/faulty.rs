@@ -24,6 +24,7 @@ pub(crate) enum Verb {
     Acquire,
     Renew,
     Release,
+    Inspect,
 }
 
 /// What becomes of a call.
@@ -191,7 +192,12 @@ impl Backend for Faulty {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        self.inner.inspect(key)
+        let key = key.clone();
+        Box::pin(async move {
+            self.send(Verb::Inspect, |inner| Box::pin(async move { inner.inspect(&key).await }))
+                .await
+                .and_then(|answer| answer)
+        })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {

@@ -1,6 +1,7 @@
 //! What users are promised, at every kind of place, with clients whose tasks share leases and with clients whose do not.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod elections;
 mod facts;
 mod fairness;
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
@@ -56,4 +57,9 @@ everywhere! {
     crate::several_keys::a_wait_that_is_given_up_releases_what_is_held => a_wait_that_is_given_up_releases_what_is_held,
     crate::several_keys::the_loss_of_one_is_the_loss_of_all => the_loss_of_one_is_the_loss_of_all,
     crate::several_keys::a_loss_while_waiting_begins_anew => a_loss_while_waiting_begins_anew,
+    crate::elections::candidates_of_one_client_have_terms_of_their_own => candidates_of_one_client_have_terms_of_their_own,
+    crate::elections::a_published_value_is_read_as_it_is => a_published_value_is_read_as_it_is,
+    crate::elections::a_candidate_that_withdraws_leaves_nothing => a_candidate_that_withdraws_leaves_nothing,
+    crate::elections::observers_see_every_leader_in_the_order_of_terms => observers_see_every_leader_in_the_order_of_terms,
+    crate::elections::work_ends_with_the_term_and_begins_again_with_the_next => work_ends_with_the_term_and_begins_again_with_the_next,
 }

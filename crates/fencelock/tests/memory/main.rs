@@ -11,6 +11,7 @@ mod blocking;
 mod cancelling;
 mod closing;
 mod dropping;
+mod election;
 mod freshness;
 mod holding;
 mod idle_timeout;

@@ -16,6 +16,8 @@ mod cancelling;
 mod closing;
 #[path = "../memory/dropping.rs"]
 mod dropping;
+#[path = "../memory/election.rs"]
+mod election;
 #[path = "../memory/freshness.rs"]
 mod freshness;
 #[path = "../memory/holding.rs"]

@@ -9,7 +9,7 @@ use super::world::World;
 use crate::history::Op;
 use crate::luck::Luck as _;
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Context, KeyEngine, PendingRelease, ReleaseOutcome, Step, WaiterId,
+    AcquireRequest, Action, Actions, Context, KeyEngine, LeaseSharing, PendingRelease, ReleaseOutcome, Step, WaiterId,
 };
 use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
 use fencelock_core::{Acquire, Claim, Defeat, Moment, Owner, Raise, Unknown};
@@ -71,7 +71,14 @@ impl World<'_> {
             return;
         }
         let (ttl, owner) = (self.scenario.ttl, self.owner.clone());
-        let request = AcquireRequest { owner, ttl, wait: None, retry: None, max_hold: None };
+        let request = AcquireRequest {
+            owner,
+            ttl,
+            wait: None,
+            retry: None,
+            max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
+        };
         let (waiter, step) = self.engine(client, |engine, cx| {
             let waiter = engine.enter(request, cx.now, false, cx);
             (waiter, engine.poll(waiter, cx))

@@ -1,0 +1,62 @@
+pub(crate) mod args;
+mod observe;
+
+use super::claim::check;
+use super::run::{Ended, hold};
+use crate::context::{CLOSING, Context};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::report::Event;
+use crate::signals::Signals;
+use args::Elect;
+use fencelock::Client;
+
+/// Runs a command while this process leads, and campaigns again after each loss. Exits with the status of a command that
+/// has exited by itself.
+pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failure> {
+    if elect.observe {
+        return observe::observe(&elect.name, context).await;
+    }
+    let name = elect.name.clone();
+    let plan = Plan::of_election(elect).map_err(|why| Failure::new(Exit::Usage, why))?;
+    let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
+    let client = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signal.into()),
+        client = context.connect_to_wait() => client?,
+    };
+    check_settings(&name, &plan, &client)?;
+    let place = check(&name, plan.nested_ok, &client, context)?;
+    let exit = lead(&name, &plan, &client, &place, &mut signals, context).await;
+    let _ = client.close(CLOSING).await;
+    exit
+}
+
+/// A client holds the lock of an election as `run` holds any other, so the settings are checked as those of a candidate.
+fn check_settings(name: &str, plan: &Plan, client: &Client) -> Result<(), Failure> {
+    let mut election = client.election(name).ttl(plan.ttl);
+    if let Some(value) = &plan.label {
+        election = election.value(value);
+    }
+    Ok(election.check()?)
+}
+
+async fn lead(
+    name: &str,
+    plan: &Plan,
+    client: &Client,
+    place: &str,
+    signals: &mut Signals,
+    context: &Context,
+) -> Result<Exit, Failure> {
+    loop {
+        match hold(plan, client, place, signals, context.report).await {
+            Ok(Ended { by_loss: true, .. }) => {}
+            // It was lost before the command was started.
+            Err(failure) if failure.exit == Exit::Lost => {}
+            ended => return ended.map(|ended| ended.exit),
+        }
+        context.report.tell(&Event::Campaigning { key: name });
+    }
+}

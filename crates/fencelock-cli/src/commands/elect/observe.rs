@@ -1,0 +1,62 @@
+use crate::context::{Context, print_next};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::json::{expires_in, owner};
+use crate::text::plain;
+use fencelock::{FencingToken, Leader, Observation};
+use serde_json::{Value, json};
+
+/// Prints who leads, and each change, until a signal arrives or nobody reads the output.
+pub(super) async fn observe(name: &str, context: &Context) -> Result<Exit, Failure> {
+    if context.report.quiet {
+        return Err(Failure::new(Exit::Usage, "--observe prints who leads, and -q would print nothing"));
+    }
+    context
+        .with(context.connect_to_wait(), async |client| {
+            let mut observer = client.election(name).observe()?;
+            while let Some(observation) = observer.next().await {
+                let line =
+                    if context.report.json { json(name, &observation).to_string() } else { text(name, &observation) };
+                if !print_next(&format!("{line}\n"))? {
+                    break;
+                }
+            }
+            Ok(Exit::Success)
+        })
+        .await
+}
+
+fn text(name: &str, observation: &Observation) -> String {
+    let state = match observation {
+        Observation::Leader(leader) => {
+            let term = leader.term.map(|term| format!(", term {term}")).unwrap_or_default();
+            format!("{leader} leads{term}")
+        }
+        Observation::NoLeader => "no leader".to_owned(),
+        Observation::Unreachable(cause) => format!("unknown ({cause})"),
+        _ => "unknown".to_owned(),
+    };
+    plain(&format!("{name}: {state}"))
+}
+
+fn json(name: &str, observation: &Observation) -> Value {
+    let leader = match observation {
+        Observation::Leader(leader) => Some(leader),
+        _ => None,
+    };
+    let (leads, reason) = match observation {
+        Observation::Leader(_) => (Some(true), None),
+        Observation::NoLeader => (Some(false), None),
+        Observation::Unreachable(cause) => (None, Some(cause.to_string())),
+        _ => (None, None),
+    };
+    json!({
+        "key": name,
+        "led": leads,
+        "value": leader.and_then(|leader| leader.value.as_deref()),
+        "owner": leader.map(|leader| owner(&leader.owner)),
+        "fence": leader.and_then(|leader| leader.term).map(FencingToken::get),
+        "expires_in_ms": leader.and_then(|Leader { expiry, .. }| expires_in(*expiry)),
+        "reason": reason,
+    })
+}

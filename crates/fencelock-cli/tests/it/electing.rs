@@ -1,0 +1,200 @@
+//! `elect`: one leads, the others wait, and each change can be observed.
+
+use crate::place::Place;
+use crate::running::{Running, is_alive, wait_until};
+use crate::test::Test;
+use serde_json::Value;
+
+/// A candidate whose command says that it runs, and lasts until it is told to end.
+fn candidate(place: &Place, options: &str) -> Running {
+    Test::new(place, &format!("elect {options} e -- sh -c")).arg("echo $FENCELOCK_FENCE; read _").start()
+}
+
+/// The term of a command that has just begun.
+fn term(candidate: &mut Running) -> u64 {
+    candidate.wait_for("").parse().unwrap()
+}
+
+fn waiters(place: &Place, many: u64) {
+    wait_until("the queue", || {
+        let status: Value = serde_json::from_str(&Test::new(place, "--json status e").output().stdout).unwrap();
+        (status["waiters"] == many).then_some(())
+    });
+}
+
+#[test]
+fn the_command_of_the_leader_knows_its_term_and_its_exit_status_is_that_of_the_program() {
+    let place = Place::files();
+    Test::new(&place, "elect --value 10.0.0.7:80 e -- sh -c")
+        .arg("echo $FENCELOCK_KEY $((FENCELOCK_FENCE > 0)) ${#FENCELOCK_HOLDER}; exit 3")
+        .stdout("e 1 32\n")
+        .status(3)
+        .run();
+    Test::new(&place, "status e").stdout("e: free\n").run();
+    Test::new(&place, "elect e -- no-such-command")
+        .stderr("fencelock: cannot run no-such-command: command not found\n")
+        .status(127)
+        .run();
+}
+
+#[test]
+fn status_list_and_run_treat_the_leader_as_the_holder_of_the_lock() {
+    let place = Place::files();
+    let mut leader = candidate(&place, "--value 10.0.0.7:80");
+    term(&mut leader);
+    Test::new(&place, "status e").stdout("e: held by * (10.0.0.7:80) for *\n").status(75).run();
+    Test::new(&place, "list").stdout("KEY *\ne *(10.0.0.7:80)\n").run();
+    for line in ["run -n e -- true", "elect -n e -- true"] {
+        Test::new(&place, line).stderr("fencelock: e is held by * (10.0.0.7:80)*\n").status(75).run();
+    }
+    leader.say("\n");
+    assert_eq!(leader.end().status, 0);
+}
+
+#[test]
+fn a_standby_leads_when_the_command_of_the_leader_exits() {
+    let Some(place) = Place::redis() else { return };
+    let mut first = candidate(&place, "");
+    let before = term(&mut first);
+    let mut second = candidate(&place, "");
+    waiters(&place, 1);
+    first.say("\n");
+    assert_eq!(first.end().status, 0);
+    assert!(term(&mut second) > before);
+    second.say("\n");
+    assert_eq!(second.end().status, 0);
+}
+
+#[test]
+fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
+    let Some(place) = Place::redis() else { return };
+    let mut leader = candidate(&place, "--ttl 3s");
+    let first = term(&mut leader);
+    Test::new(&place, "break --yes e").stdout("e: broke the lock held by *\n").run();
+    assert!(term(&mut leader) > first, "a new command in a new term");
+    leader.say("\n");
+    let output = leader.end();
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    let lines: Vec<_> = output.stderr.lines().collect();
+    assert!(lines[0].starts_with("fencelock: e: the key is gone, deleted or forgotten by the server; terminating"));
+    assert_eq!(lines[1..], ["fencelock: e: the leadership is lost; campaigning again"], "{lines:?}");
+}
+
+#[test]
+fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
+    let Some(place) = Place::redis() else { return };
+    let mut first = Test::new(&place, "elect --ttl 2s e -- sh -c").arg("echo $FENCELOCK_FENCE $$; read _").start();
+    let told = first.wait_for("");
+    let (before, command) = told.split_once(' ').unwrap();
+    let mut second = candidate(&place, "--ttl 2s");
+    waiters(&place, 1);
+    first.kill("KILL");
+    assert!(term(&mut second) > before.parse().unwrap());
+    assert!(!is_alive(command), "the command died with its leader");
+    second.say("\n");
+    assert_eq!(second.end().status, 0);
+}
+
+#[test]
+fn a_signal_ends_the_command_and_no_campaign_follows() {
+    let place = Place::files();
+    let mut leader = candidate(&place, "");
+    term(&mut leader);
+    let standby = candidate(&place, "");
+    standby.wait_for_error("fencelock: waiting for e, ");
+    standby.kill("TERM");
+    assert_eq!(standby.end().status, 143);
+    leader.kill("TERM");
+    assert_eq!(leader.end().status, 143);
+    Test::new(&place, "status e").stdout("e: free\n").run();
+}
+
+#[test]
+fn an_observer_prints_each_change_as_one_line() {
+    let Some(place) = Place::redis() else { return };
+    let mut observer = Test::new(&place, "elect --observe e").start();
+    observer.wait_for("e: no leader");
+    let mut leader = candidate(&place, "--value 10.0.0.7:80");
+    let term = term(&mut leader);
+    let line = observer.wait_for("e: 10.0.0.7:80 on ");
+    assert!(line.ends_with(&format!(" leads, term {term}")), "{line}");
+    leader.say("\n");
+    leader.end();
+    observer.wait_for("e: no leader");
+    observer.kill("INT");
+    let output = observer.end();
+    assert_eq!(
+        (output.status, output.stderr.as_str(), output.stdout.lines().count()),
+        (130, "", 3),
+        "{}",
+        output.stdout
+    );
+}
+
+#[test]
+fn an_observer_goes_on_through_an_outage_and_says_so() {
+    let Some(place) = Place::redis() else { return };
+    let mut leader = candidate(&place, "--ttl 60s --value v");
+    term(&mut leader);
+    let mut observer = Test::new(&place, "elect --observe e").start();
+    let before = observer.wait_for("e: v on ");
+    place.server().freeze();
+    observer.wait_for("e: unknown (");
+    place.server().thaw();
+    assert_eq!(observer.wait_for("e: v on "), before, "the same leader in the same term");
+    observer.kill("TERM");
+    assert_eq!(observer.end().stdout.lines().count(), 3);
+    leader.say("\n");
+    leader.end();
+}
+
+#[test]
+fn an_observer_ends_when_nobody_reads_its_output() {
+    let place = Place::files();
+    let mut command = Test::new(&place, "elect --observe e").command();
+    let mut observer = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(observer.stdout.take());
+    let ended = wait_until("its end", || observer.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn bad_input_is_refused_and_nothing_runs() {
+    let place = Place::files();
+    let long = "x".repeat(129);
+    for (line, argument, told) in [
+        ("elect", "", "error: the following required arguments were not provided"),
+        ("elect e", "", "fencelock: no command to run as the leader of e: "),
+        ("elect -- touch ran", "", "error: no NAME before `--`: what follows it is the command"),
+        ("elect e --grace 20s -- touch ran", "", "fencelock: --grace 20 s is more than half of --ttl 30 s"),
+        ("elect e --observe --value v", "", "error: the argument '--observe' cannot be used with '--value"),
+        ("elect e --observe -- touch ran", "", "error: the argument '--observe' cannot be used with"),
+        ("-q elect e --observe", "", "fencelock: --observe prints who leads, and -q would print nothing"),
+        ("elect e --label v -- touch ran", "", "error: unexpected argument '--label' found"),
+        ("elect e", "--value=", "fencelock: the value of a candidate is empty"),
+        ("elect e", "--value=a\nb", "fencelock: the value of a candidate must not contain control characters"),
+        ("elect e", &format!("--value={long}"), "fencelock: the value of a candidate has at most 128 bytes"),
+    ] {
+        let mut test = Test::new(&place, line);
+        if !argument.is_empty() {
+            test = ["--", "touch", "ran"].into_iter().fold(test.arg(argument), Test::arg);
+        }
+        let output = test.output();
+        assert_eq!(output.status, 64, "{line} {argument}: {}", output.stderr);
+        assert!(output.stderr.starts_with(told), "{line} {argument}: {}", output.stderr);
+    }
+    for name in ["", "a\nb"] {
+        let empty = Test::new(&place, "elect").arg(name).arg("--").arg("touch").arg("ran").output();
+        assert_eq!(empty.status, 64, "{}", empty.stderr);
+    }
+    assert!(!place.file("ran").exists());
+}
+
+#[test]
+fn a_command_of_the_leader_cannot_wait_for_its_own_election() {
+    let place = Place::files();
+    let nested = format!("{} elect e -- true", crate::test::BINARY);
+    let output = Test::new(&place, "elect e -- sh -c").arg(&nested).output();
+    assert_eq!(output.status, 64);
+    assert!(output.stderr.contains("e is the lock that this program runs under"), "{}", output.stderr);
+}

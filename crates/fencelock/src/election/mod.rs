@@ -1,0 +1,249 @@
+//! Leader election: the leader is the holder of a lock, its term is the fencing token.
+
+mod leadership;
+mod observer;
+
+pub use leadership::Leadership;
+pub use observer::Observer;
+
+use crate::driver::ClientInner;
+use crate::error::{Error, unreachable_once};
+use crate::guard::Held;
+use crate::lock::{Lock, settle};
+use crate::run::RunError;
+use fencelock_core::{Invalid, Key, Leader, Owner, Unknown};
+use leadership::while_leading;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An election: one of many candidates leads, and the others wait in the order of their arrival.
+///
+/// The election `name` is the lock on the key `name`. So an election and a lock of one name exclude each other,
+/// [`Client::inspect`](crate::Client::inspect) shows the leader as the holder, and [`Client::evict`](crate::Client::evict)
+/// ends its term. Each candidate has a lease of its own, also in one client: leases are never shared.
+///
+/// ```
+/// # async fn demo() -> Result<(), fencelock::Error> {
+/// # use fencelock::Observation;
+/// let client = fencelock::Client::connect("memory:").await?; // or file:DIR, redis://host
+/// let election = client.election("scheduler").value("10.0.0.7:8080");
+///
+/// let leadership = election.clone().campaign().await?;
+/// println!("leading in term {}", leadership.term());
+///
+/// let mut observer = client.election("scheduler").observe()?;
+/// if let Some(Observation::Leader(leader)) = observer.next().await {
+///     println!("{} leads", leader.value.unwrap_or_default());
+/// }
+/// leadership.resign().await?; // the next candidate leads at once
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+/// ```
+///
+/// Settings that cannot be used are reported by the method that uses them.
+#[must_use = "an election does nothing until a candidate campaigns or an observer looks"]
+#[derive(Clone)]
+pub struct Election {
+    client: Arc<ClientInner>,
+    lock: Lock,
+    name: String,
+    value: Option<String>,
+    /// Whether [`Election::wait`] bounds the campaign.
+    bounded: bool,
+}
+
+/// After an outage that ended a campaign, the next one begins this much later.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Election {
+    pub(crate) fn new(client: Arc<ClientInner>, name: &str) -> Self {
+        let lock = Lock::new(Arc::clone(&client), name).unshared();
+        Self { client, lock, name: name.into(), value: None, bounded: false }
+    }
+
+    /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
+    /// line breaks, and marks that change the direction of writing. Everybody who can see the lock sees the value.
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        let value = value.into();
+        self.lock = self.lock.label(value.as_str());
+        self.value = Some(value);
+        self
+    }
+
+    /// How long a term outlives a leader that dies: 10 ms to 24 h, 30 s unless set. The leader renews it every third of that.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// Campaigns at most this long; without it, as long as it takes. Zero asks once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        (self.lock, self.bounded) = (self.lock.wait(wait), true);
+        self
+    }
+
+    /// Calls `told` after each request of a campaign that the place did not answer. It must return quickly.
+    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_trouble(told);
+        self
+    }
+
+    /// Checks the name and the settings without a request.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name, value or TTL that cannot be used.
+    pub fn check(&self) -> Result<(), Error> {
+        check_value(self.value.as_deref())?;
+        self.lock.check()?;
+        Ok(())
+    }
+
+    /// Waits until this candidate leads.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when the place has not answered for as long as the TTL, [`Error::NotReplicated`],
+    /// [`Error::Config`], [`Error::Closed`]; [`Error::Busy`] when [`Election::wait`] is over.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the candidate. If it was elected meanwhile, it resigns in the background.
+    pub async fn campaign(self) -> Result<Leadership, Error> {
+        check_value(self.value.as_deref())?;
+        Ok(Leadership::new(self.lock.acquire().await?))
+    }
+
+    /// Campaigns, and runs `body` while this candidate leads. After each loss it drops the future of `body`, campaigns
+    /// again, and calls `body` again. When `body` ends by itself, the candidate resigns and the result is returned.
+    ///
+    /// The future of `body` is never polled after the end of the lease, so it is dropped before another candidate can
+    /// lead. Work that it has started elsewhere (threads, spawned tasks) goes on: give it the term,
+    /// [`Held::fencing_token`], and let the receivers of its writes refuse older terms.
+    ///
+    /// While the place does not answer, it goes on campaigning; [`Election::on_trouble`] tells.
+    ///
+    /// ```
+    /// use fencelock::RunError;
+    /// use std::convert::Infallible;
+    ///
+    /// # async fn schedule(_term: u64) {}
+    /// # async fn demo() -> Result<(), RunError<(), Infallible>> {
+    /// let client = fencelock::Client::connect("memory:").await?;
+    /// client
+    ///     .election("scheduler")
+    ///     .value("10.0.0.7:8080")
+    ///     .run_while_leader(async |held| {
+    ///         schedule(held.fencing_token().get()).await;
+    ///         Ok(())
+    ///     })
+    ///     .await
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::Body`] with the error of `body`; [`RunError::LostAfter`] with its value if the term was found over
+    /// when the candidate resigned; [`RunError::Lock`] with an error of [`Election::campaign`] that lasts:
+    /// [`Error::Config`], [`Error::Closed`], a place that refuses for good, and any error of a campaign with
+    /// [`Election::wait`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops that of `body`, and resigns in the background.
+    pub async fn run_while_leader<T, E, F, B>(self, mut body: F) -> Result<T, RunError<T, E>>
+    where
+        F: FnMut(Held) -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        loop {
+            let leadership = match self.clone().campaign().await {
+                Err(error) if !self.bounded && passes(&error) => {
+                    tracing::debug!(election = self.name, "campaigning again: {error:#}");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                elected => elected?,
+            };
+            let key = leadership.name().clone();
+            match while_leading(&leadership, body(leadership.held())).await {
+                Ok(ended) => return settle(key, ended, leadership.resign().await),
+                Err(reason) => tracing::warn!(election = %key, %reason, "leadership lost, campaigning again"),
+            }
+        }
+    }
+
+    /// Who leads now; `None` if nobody does, or if another program has taken the key. The answer may be out of date when
+    /// it arrives.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name that cannot be used, [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        self.client.check_process()?;
+        let key = Key::new(&self.name)?;
+        let seen = self.client.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))?;
+        Ok(seen.as_ref().and_then(Leader::from_holding))
+    }
+
+    /// Watches who leads. It only reads, and it is no candidate.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name that cannot be used.
+    pub fn observe(&self) -> Result<Observer, Error> {
+        self.client.check_process()?;
+        Ok(Observer::new(Arc::clone(&self.client), Key::new(&self.name)?))
+    }
+}
+
+/// Whether an error of a campaign may pass by itself.
+fn passes(error: &Error) -> bool {
+    match error {
+        Error::Unreachable { cause, .. } | Error::NotReplicated { cause, .. } => !cause.is_permanent(),
+        _ => false,
+    }
+}
+
+/// A value that observers would read otherwise than it was given is refused.
+fn check_value(value: Option<&str>) -> Result<(), Invalid> {
+    let Some(value) = value else { return Ok(()) };
+    if value.is_empty() {
+        return Err(Invalid::new("the value of a candidate is empty; leave it out to publish none"));
+    }
+    if value.len() > Owner::LABEL_MAX_BYTES {
+        let (most, bytes) = (Owner::LABEL_MAX_BYTES, value.len());
+        return Err(Invalid::new(format!("the value of a candidate has at most {most} bytes; this one has {bytes}")));
+    }
+    let breaks_line = |c| matches!(c, '\u{2028}' | '\u{2029}');
+    if value.chars().any(breaks_line) || Owner::from_text(value).as_str() != value {
+        return Err(Invalid::new(format!(
+            "the value of a candidate must not contain control characters, line breaks or marks that change the \
+             direction of writing: {value:?}"
+        )));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("name", &self.name).field("value", &self.value).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_refused_if_observers_could_not_read_it_as_it_is() {
+        for good in ["a", "10.0.0.7:8080", "[::1]:80", "two words ", " a", "锁", &"x".repeat(128)] {
+            assert!(check_value(Some(good)).is_ok(), "{good:?}");
+        }
+        for bad in ["", "a\nb", "a\r", "\u{1b}[2J", "a\u{2028}b", "\u{202e}a", "a\tb", &"x".repeat(129)] {
+            let error = check_value(Some(bad)).unwrap_err().to_string();
+            assert!(error.starts_with("the value of a candidate "), "{error}");
+        }
+        assert!(check_value(None).is_ok());
+    }
+}

@@ -1,0 +1,159 @@
+//! Elections, at every kind of place.
+
+use crate::facts::{GENEROUS, client, sure};
+use crate::places::Place;
+use fencelock::{Client, Election, Error, Leader, Leadership, Observation, Observer};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+async fn elected(campaign: JoinHandle<Result<Leadership, Error>>) -> Leadership {
+    timeout(GENEROUS, campaign).await.expect("elected").unwrap().unwrap()
+}
+
+fn candidate(client: &Client, value: &str) -> JoinHandle<Result<Leadership, Error>> {
+    tokio::spawn(client.election("e").value(value).campaign())
+}
+
+async fn leader(election: &Election) -> Option<Leader> {
+    sure(|| election.leader()).await
+}
+
+pub(crate) async fn candidates_of_one_client_have_terms_of_their_own(place: &Place, sharing: bool) {
+    let client = client(place, sharing).await;
+    let mut standbys: Vec<_> = (0..4).map(|number| candidate(&client, &format!("v{number}"))).collect();
+    let mut terms = Vec::new();
+    while !standbys.is_empty() {
+        let leading = timeout(GENEROUS, futures_util::future::select_all(standbys)).await.expect("one leads");
+        let (leadership, _, others) = leading;
+        let leadership = leadership.unwrap().unwrap();
+        standbys = others;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(leadership.is_leader() && standbys.iter().all(|standby| !standby.is_finished()), "one leads");
+        let seen = leader(&client.election("e")).await.expect("it leads");
+        assert!(seen.term.is_none_or(|term| term == leadership.term()));
+        terms.push(leadership.term());
+        leadership.resign().await.unwrap();
+    }
+    assert!(terms.len() == 4 && terms.is_sorted_by(|one, two| one < two), "{terms:?}");
+}
+
+pub(crate) async fn a_published_value_is_read_as_it_is(place: &Place, sharing: bool) {
+    let (candidate, observer) = (client(place, sharing).await, client(place, sharing).await);
+    for value in ["10.0.0.7:8080", "a b  c ", " leading", "quote\"back\\slash", "锁 ✓", "{\"a\":1}", &"x".repeat(128)]
+    {
+        let leadership = candidate.election("e").value(value).campaign().await.unwrap();
+        let seen = leader(&observer.election("e")).await.expect("it leads");
+        assert_eq!(seen.value.as_deref(), Some(value));
+        assert_eq!(seen.owner.pid(), Some(std::process::id()));
+        leadership.resign().await.unwrap();
+    }
+    let leadership = candidate.election("e").campaign().await.unwrap();
+    assert_eq!(leader(&observer.election("e")).await.expect("it leads").value, None);
+    leadership.resign().await.unwrap();
+}
+
+pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(place: &Place, sharing: bool) {
+    let clients = [client(place, sharing).await, client(place, sharing).await];
+    let leading = clients[0].election("e").campaign().await.unwrap();
+    let campaigns: Vec<_> = (0..8).map(|number| candidate(&clients[number % 2], "v")).collect();
+    for (number, campaign) in campaigns.into_iter().enumerate() {
+        if number % 3 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        campaign.abort();
+    }
+    leading.resign().await.unwrap();
+    for client in clients {
+        client.close(GENEROUS).await.unwrap();
+    }
+    assert_eq!(leader(&client(place, sharing).await.election("e")).await, None);
+}
+
+/// The terms that an observer sees until it sees one that is last.
+fn terms_until(mut observer: Observer, seen: watch::Sender<u64>, last: watch::Receiver<u64>) -> JoinHandle<Vec<u64>> {
+    tokio::spawn(async move {
+        let mut terms: Vec<u64> = Vec::new();
+        while terms.last().is_none_or(|term| *term != *last.borrow()) {
+            let observed = timeout(GENEROUS, observer.next()).await.expect("it goes on").expect("the client is open");
+            let Observation::Leader(Leader { term: Some(term), .. }) = observed else { continue };
+            // After trouble the same leader is told again.
+            if terms.last() != Some(&term.get()) {
+                terms.push(term.get());
+            }
+            seen.send_replace(term.get());
+        }
+        terms
+    })
+}
+
+/// Leaders that resign, are dropped or lose their term, beside candidates that withdraw. One observer keeps up, as each
+/// leader waits for it; another sees what it can.
+pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(place: &Place, sharing: bool) {
+    let clients = [client(place, sharing).await, client(place, sharing).await];
+    let facts = clients[0].capabilities();
+    let changes = if facts.queues { 200 } else { 40 };
+    let (announce, last) = watch::channel(0);
+    let (report, mut newest) = watch::channel(0);
+    let observer = client(place, sharing).await;
+    let every = terms_until(observer.election("e").observe().unwrap(), report, last.clone());
+    let some = terms_until(clients[0].election("e").observe().unwrap(), watch::channel(0).0, last);
+    let (mut led, mut next) = (Vec::new(), candidate(&clients[0], "v"));
+    for number in 1..=changes {
+        let leadership = elected(next).await;
+        led.push(leadership.term().get());
+        next = candidate(&clients[number % 2], "v");
+        if number % 5 == 0 {
+            candidate(&clients[1], "withdrawn").abort();
+        }
+        if number == changes {
+            announce.send_replace(leadership.term().get());
+        }
+        let term = leadership.term().get();
+        timeout(GENEROUS, newest.wait_for(|newest| *newest == term)).await.expect("seen").unwrap();
+        match number % 3 {
+            _ if number == changes => {
+                // The other observer is not waited for before.
+                let seen = timeout(GENEROUS, some).await.expect("the last leader is seen").unwrap();
+                assert!(seen.is_sorted_by(|one, two| one < two), "{seen:?}");
+                leadership.resign().await.unwrap();
+                break;
+            }
+            0 if facts.evicts => {
+                let holding = sure(|| observer.inspect("e")).await.expect("it leads");
+                sure(|| observer.evict(&holding)).await;
+                timeout(GENEROUS, leadership.lost()).await.expect("lost");
+            }
+            1 => drop(leadership),
+            _ => drop(leadership.resign().await.unwrap()),
+        }
+    }
+    next.abort();
+    assert_eq!(timeout(GENEROUS, every).await.expect("all are seen").unwrap(), led);
+}
+
+pub(crate) async fn work_ends_with_the_term_and_begins_again_with_the_next(place: &Place, sharing: bool) {
+    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+    if !client.capabilities().evicts {
+        // Nobody but the holder can end a term there.
+        return;
+    }
+    let (began, mut terms) = watch::channel(0);
+    let work = tokio::spawn(client.election("e").value("v").run_while_leader(move |held| {
+        let rounds = began.clone();
+        async move {
+            rounds.send_replace(held.fencing_token().get());
+            std::future::pending::<Result<(), ()>>().await
+        }
+    }));
+    let mut before = 0;
+    for _ in 0..3 {
+        let term = *timeout(GENEROUS, terms.wait_for(|term| *term > before)).await.expect("it leads").unwrap();
+        before = term;
+        let holding = sure(|| other.inspect("e")).await.expect("it leads");
+        sure(|| other.evict(&holding)).await;
+    }
+    timeout(GENEROUS, terms.wait_for(|term| *term > before)).await.expect("it leads again").unwrap();
+    work.abort();
+}

@@ -1,0 +1,336 @@
+//! Elections: terms, values, observers, and work that ends with the term.
+
+use crate::common::{Counter, Fate, Scene, Verb, eventually, ms, secs};
+use fencelock::{Election, Error, Leader, LossReason, Observation, Observer, Released, RunError};
+use std::sync::{Arc, Mutex};
+
+/// Logs its drop.
+struct Witness(Arc<Mutex<Vec<&'static str>>>);
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push("dropped");
+    }
+}
+
+fn candidate(scene: &Scene, value: &str) -> Election {
+    scene.client.election("e").value(value).ttl(secs(9))
+}
+
+/// The next observation, which must be a leader.
+async fn leader(observer: &mut Observer) -> Leader {
+    match observer.next().await {
+        Some(Observation::Leader(leader)) => leader,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_publishes_its_value_and_term() {
+    let scene = Scene::new();
+    assert_eq!(scene.neighbour().election("e").leader().await.unwrap(), None);
+    let leadership = candidate(&scene, "10.0.0.7:8080").campaign().await.unwrap();
+    assert!(leadership.is_leader() && leadership.check().is_ok() && leadership.name() == "e");
+    let seen = scene.neighbour().election("e").leader().await.unwrap().unwrap();
+    assert_eq!((seen.value.as_deref(), seen.term), (Some("10.0.0.7:8080"), Some(leadership.term())));
+    assert_eq!(leadership.resign().await.unwrap(), Released::Released);
+    assert_eq!(scene.neighbour().election("e").leader().await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn elections_of_two_names_have_two_leaders() {
+    let scene = Scene::new();
+    let one = candidate(&scene, "one").campaign().await.unwrap();
+    let two = scene.client.election("another").value("two").campaign().await.unwrap();
+    assert!(one.is_leader() && two.is_leader());
+    for (name, value) in [("e", "one"), ("another", "two")] {
+        let seen = scene.client.election(name).leader().await.unwrap().unwrap();
+        assert_eq!(seen.value.as_deref(), Some(value));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_election_and_a_lock_of_one_name_exclude_each_other() {
+    let scene = Scene::new();
+    let held = scene.neighbour().lock("e").await.unwrap();
+    assert!(candidate(&scene, "v").wait(ms(0)).campaign().await.unwrap_err().is_busy());
+    held.release().await.unwrap();
+    let leadership = candidate(&scene, "v").campaign().await.unwrap();
+    assert!(scene.neighbour().lock("e").try_acquire().await.unwrap().is_none());
+    assert!(scene.client.lock("e").try_acquire().await.unwrap().is_none());
+    leadership.resign().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn unusable_settings_are_refused_without_a_request() {
+    let scene = Scene::new();
+    let election = |name: &str| scene.client.election(name);
+    let long = "x".repeat(129);
+    for bad in [election(""), election("e").value(""), election("e").value("a\nb"), election("e").value(long)] {
+        assert!(bad.check().unwrap_err().is_config(), "{bad:?}");
+        assert!(bad.clone().campaign().await.unwrap_err().is_config(), "{bad:?}");
+        let ran = bad.run_while_leader(async |_| Ok::<_, ()>(())).await;
+        assert!(matches!(ran, Err(RunError::Lock(Error::Config(_)))), "{ran:?}");
+    }
+    assert!(election("").observe().is_err() && election("").leader().await.unwrap_err().is_config());
+    assert!(election("e").ttl(ms(1)).check().unwrap_err().is_config());
+    assert_eq!(scene.net.calls(Verb::Acquire), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_resigns_hands_over_in_one_trip() {
+    let scene = Scene::new();
+    let leadership = scene.neighbour().election("e").campaign().await.unwrap();
+    let standby = tokio::spawn(candidate(&scene, "standby").campaign());
+    scene.pass(ms(10)).await;
+    let (claims, before) = (scene.net.calls(Verb::Acquire), scene.now());
+    leadership.resign().await.unwrap();
+    let elected = standby.await.unwrap().unwrap();
+    assert!(scene.now().since(before) <= ms(2), "{:?}", scene.now().since(before));
+    assert_eq!(scene.net.calls(Verb::Acquire), claims, "the release has handed it over");
+    assert!(elected.is_leader());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_leadership_is_handed_over_in_the_background() {
+    let scene = Scene::new();
+    let leadership = candidate(&scene, "first").campaign().await.unwrap();
+    let (term, standby) = (leadership.term(), tokio::spawn(candidate(&scene, "second").campaign()));
+    scene.pass(ms(10)).await;
+    drop(leadership);
+    assert!(standby.await.unwrap().unwrap().term() > term);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_of_the_same_client_leads_only_after_the_leader_has_resigned() {
+    let scene = Scene::new();
+    let leadership = candidate(&scene, "v").campaign().await.unwrap();
+    let standby = tokio::spawn(candidate(&scene, "v").campaign());
+    scene.pass(secs(60)).await;
+    assert!(!standby.is_finished() && leadership.is_leader());
+    assert_eq!(scene.client.waiting("e"), 1);
+    let (first, holder) = (leadership.term(), leadership.held());
+    leadership.resign().await.unwrap();
+    let second = standby.await.unwrap().unwrap();
+    assert!(second.term() > first && second.is_leader() && !holder.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_term_is_told_at_once() {
+    let scene = Scene::new();
+    let leadership = candidate(&scene, "v").campaign().await.unwrap();
+    let seen = scene.holding("e").await.unwrap();
+    let before = scene.now();
+    scene.neighbour().evict(&seen).await.unwrap();
+    assert_eq!(leadership.lost().await, LossReason::Deleted);
+    assert!(scene.now().since(before) <= ms(2));
+    assert!(!leadership.is_leader() && leadership.check().unwrap_err().is_lost());
+    assert!(matches!(leadership.resign().await.unwrap(), Released::AlreadyLost { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_dropped_before_a_standby_can_lead() {
+    let scene = Scene::new();
+    let log: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let (elected, neighbour) = (Arc::clone(&log), scene.neighbour());
+    let standby = tokio::spawn(async move {
+        tokio::time::sleep(secs(20)).await;
+        let leadership = neighbour.election("e").ttl(secs(9)).campaign().await.unwrap();
+        elected.lock().unwrap().push("elected");
+        leadership
+    });
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let work = candidate(&scene, "v").run_while_leader(|_| {
+        log.lock().unwrap().push("begun");
+        let witness = Witness(Arc::clone(&log));
+        async move {
+            let _witness = witness;
+            std::future::pending::<Result<(), ()>>().await
+        }
+    });
+    assert!(tokio::time::timeout(secs(60), work).await.is_err(), "it campaigns behind the standby");
+    assert!(standby.await.unwrap().is_leader());
+    let log = log.lock().unwrap();
+    let (terms, end) = (log.chunks_exact(2), log.chunks_exact(2).remainder());
+    assert!(terms.len() > 1 && terms.clone().all(|term| term == ["begun", "dropped"]), "{log:?}");
+    assert_eq!(end, ["elected"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_not_polled_after_its_lease_even_if_nothing_else_has_run() {
+    let clock = Arc::new(fencelock::backends::ManualClock::at(secs(1)));
+    let memory = Arc::new(fencelock::backends::Memory::with_leases(Arc::clone(&clock) as _));
+    let drift = fencelock::Drift::default();
+    let client = fencelock::Client::with_clock(memory, Arc::clone(&clock) as _, drift).unwrap();
+    let (polls, mut terms) = (Counter::default(), Vec::new());
+    let work = client.election("e").ttl(secs(9)).run_while_leader(|held| {
+        terms.push(held.fencing_token());
+        let (clock, polls, first) = (Arc::clone(&clock), polls.clone(), terms.len() == 1);
+        std::future::poll_fn(move |context| {
+            polls.up();
+            if !first {
+                return std::task::Poll::Ready(Ok::<_, ()>(()));
+            }
+            // As after a suspend in the middle of a step: it is woken, and its lease is over.
+            clock.advance(secs(18));
+            context.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+    });
+    assert_eq!(work.await, Ok(()));
+    assert_eq!(polls.get(), 2, "once in each term");
+    assert!(terms.len() == 2 && terms[0] < terms[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_by_itself_resigns_and_gives_its_result() {
+    let scene = Scene::new();
+    assert_eq!(candidate(&scene, "v").run_while_leader(async |_| Ok::<_, ()>(7)).await, Ok(7));
+    assert_eq!(scene.holding("e").await, None);
+    let failed: Result<(), _> = candidate(&scene, "v").run_while_leader(async |_| Err("no paper")).await;
+    assert_eq!(failed, Err(RunError::Body("no paper")));
+    assert_eq!(scene.holding("e").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_waits_for_the_end_of_an_outage_and_not_for_a_place_that_refuses() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Lost);
+    let told = Counter::default();
+    let count = told.clone();
+    let election = candidate(&scene, "v").on_trouble(move |_| {
+        count.up();
+    });
+    let work = tokio::spawn(election.clone().run_while_leader(|_| async { Ok::<_, ()>(7) }));
+    scene.pass(secs(100)).await;
+    assert!(!work.is_finished() && told.get() > 3);
+    scene.net.always(Verb::Acquire, Fate::Pass);
+    assert_eq!(work.await.unwrap(), Ok(7));
+    scene.net.always(Verb::Acquire, Fate::Denied);
+    let refused = election.run_while_leader(async |_| Ok::<_, ()>(7)).await;
+    assert!(matches!(refused, Err(RunError::Lock(Error::Config(_)))), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_given_up_resigns() {
+    let scene = Scene::new();
+    let work = candidate(&scene, "v").run_while_leader(async |_| std::future::pending::<Result<(), ()>>().await);
+    assert!(tokio::time::timeout(secs(5), work).await.is_err());
+    scene.pass(ms(10)).await;
+    assert_eq!(scene.holding("e").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_died_is_followed_when_its_term_is_over() {
+    let scene = Scene::new();
+    let _dead = candidate(&scene, "dead").campaign().await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let mut observer = scene.neighbour().election("e").observe().unwrap();
+    assert_eq!(leader(&mut observer).await.value.as_deref(), Some("dead"));
+    let begun = scene.now();
+    let standby = scene.neighbour().election("e").value("alive").campaign().await.unwrap();
+    assert!(scene.now().since(begun) <= secs(9) + ms(100), "{:?}", scene.now().since(begun));
+    let seen = loop {
+        if let Some(Observation::Leader(leader)) = observer.next().await {
+            break leader;
+        }
+    };
+    assert_eq!((seen.value.as_deref(), seen.term), (Some("alive"), Some(standby.term())));
+    assert!(scene.now().since(begun) <= secs(11), "a poll later at the latest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_asks_once_a_second_at_most_while_nothing_changes_and_writes_nothing() {
+    let scene = Scene::new();
+    let _leading = scene.neighbour().election("e").ttl(secs(3000)).campaign().await.unwrap();
+    let mut observer = scene.client.election("e").observe().unwrap();
+    leader(&mut observer).await;
+    assert!(tokio::time::timeout(secs(100), observer.next()).await.is_err());
+    let calls = scene.net.calls(Verb::Inspect);
+    assert!((98..=140).contains(&calls), "{calls}");
+    assert_eq!([Verb::Acquire, Verb::Renew, Verb::Release].map(|verb| scene.net.calls(verb)), [0; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_tells_of_an_outage_once_and_then_who_leads() {
+    let scene = Scene::new();
+    let leading = scene.neighbour().election("e").value("v").campaign().await.unwrap();
+    let mut observer = scene.client.election("e").observe().unwrap();
+    leader(&mut observer).await;
+    scene.net.always(Verb::Inspect, Fate::Lost);
+    assert!(matches!(observer.next().await, Some(Observation::Unreachable(_))));
+    assert!(tokio::time::timeout(secs(60), observer.next()).await.is_err(), "once");
+    scene.net.always(Verb::Inspect, Fate::Pass);
+    assert_eq!(leader(&mut observer).await.term, Some(leading.term()));
+    leading.resign().await.unwrap();
+    assert_eq!(observer.next().await, Some(Observation::NoLeader));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_seen_at_once_where_the_place_tells_of_it() {
+    let scene = Scene::new();
+    let leading = scene.neighbour().election("e").campaign().await.unwrap();
+    let mut observer = scene.client.election("e").observe().unwrap();
+    leader(&mut observer).await;
+    scene.pass(ms(100)).await;
+    let before = scene.now();
+    leading.resign().await.unwrap();
+    assert_eq!(observer.next().await, Some(Observation::NoLeader));
+    assert!(scene.now().since(before) <= ms(15), "{:?}", scene.now().since(before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn giving_up_the_wait_for_an_observation_loses_none() {
+    let scene = Scene::new();
+    let mut observer = scene.client.election("e").observe().unwrap();
+    let mut seen = Vec::new();
+    let mut leading = None;
+    for step in 0..400 {
+        if let Ok(Some(observation)) = tokio::time::timeout(ms(3), observer.next()).await {
+            seen.push(observation);
+        }
+        match step {
+            100 => leading = Some(candidate(&scene, "v").campaign().await.unwrap()),
+            200 => drop(leading.take()),
+            _ => {}
+        }
+    }
+    let [Observation::NoLeader, Observation::Leader(leader), Observation::NoLeader] = &seen[..] else {
+        panic!("{seen:?}")
+    };
+    assert_eq!(leader.value.as_deref(), Some("v"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_ends_with_its_client() {
+    let scene = Scene::new();
+    let client = scene.neighbour();
+    let mut observer = client.election("e").observe().unwrap();
+    assert_eq!(observer.next().await, Some(Observation::NoLeader));
+    let ends = tokio::spawn(async move { observer.next().await });
+    client.close(secs(1)).await.unwrap();
+    assert_eq!(ends.await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_candidate_leaves_nothing_at_any_moment() {
+    let scene = Scene::new();
+    for patience in 0..40 {
+        let leading = scene.neighbour().election("e").campaign().await.unwrap();
+        scene.net.always(Verb::Acquire, Fate::Slow(ms(5)));
+        let campaign = tokio::spawn(candidate(&scene, "v").campaign());
+        scene.pass(ms(patience)).await;
+        if patience == 20 {
+            drop(leading);
+        }
+        campaign.abort();
+        assert!(campaign.await.unwrap_err().is_cancelled());
+        scene.net.always(Verb::Acquire, Fate::Pass);
+        eventually("nobody waits", || async {
+            let seen = scene.holding("e").await;
+            scene.client.waiting("e") == 0 && seen.is_none_or(|seen| seen.waiters == 0)
+        })
+        .await;
+    }
+    eventually("nobody leads", || async { scene.holding("e").await.is_none() }).await;
+}
