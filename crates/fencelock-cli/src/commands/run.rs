@@ -176,7 +176,7 @@ impl RunSession<'_> {
 
     /// A second KEY is taken for the command if an option follows it.
     fn hint(&self) -> &'static str {
-        let dashes = self.plan.command.iter().any(|word| word == "--");
+        let dashes = self.plan.command.iter().skip(1).any(|word| word == "--");
         if dashes { "; if it is a KEY, options come before the first KEY" } else { "" }
     }
 

@@ -64,7 +64,7 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
 }
 
 #[test]
-fn programs_that_name_the_keys_in_opposite_orders_all_come_to_an_end() {
+fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
     for place in places() {
         let orders = ["a b c", "c b a", "b c", "c a"].into_iter().cycle().take(16);
         let runs: Vec<_> = orders.map(|keys| Test::new(&place, &format!("run -q {keys} -- true")).start()).collect();

@@ -1,4 +1,4 @@
-//! Every order in which clients can claim several keys, lose leases, give up and release: all come to an end, none enters
+//! Every order in which clients can claim several keys, lose leases, give up and release: every client finishes, none enters
 //! without all of its keys, and none leaves a key behind. Each rule of [`fencelock_core::engine::AcquireAll`] is dropped once,
 //! and the search finds the shortest way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
@@ -64,7 +64,7 @@ fn way(from: &HashMap<World, Option<(World, Act)>>, to: &World) -> Vec<Act> {
 }
 
 #[test]
-fn everybody_comes_to_an_end_and_nothing_is_left() {
+fn every_client_finishes_and_nothing_is_left() {
     for wants in [TURNED, RING, NESTED, PAIR] {
         for bounded in [false, true] {
             let setting = Setting { wants, bounded, losses: 3, ..SETTING };

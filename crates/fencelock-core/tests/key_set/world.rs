@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether nothing is left to do for anybody.
+    /// Whether every client has finished.
     pub(crate) fn is_over(&self) -> bool {
         self.clients.iter().all(|client| client.over)
     }

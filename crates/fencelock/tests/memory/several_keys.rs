@@ -2,8 +2,8 @@
 
 use crate::cancelling::polled;
 use crate::common::{Counter, Fate, Scene, Verb, eventually, ms, secs};
-use fencelock::backends::Memory;
-use fencelock::{Client, Error, LossReason, ReleasedAll, RunError};
+use fencelock::backends::{ManualClock, Memory};
+use fencelock::{Client, Drift, Error, HeldAll, LossReason, ReleasedAll, RunError};
 use std::sync::{Arc, Mutex};
 
 /// Ends the hold of a key, as `fencelock break` does.
@@ -91,6 +91,25 @@ async fn a_lease_that_expires_while_the_rest_is_waited_for_begins_a_new_round() 
     assert!(guards.is_held());
 }
 
+#[tokio::test]
+async fn a_lease_that_ended_during_a_pause_is_not_part_of_a_grant() {
+    let clock = Arc::new(ManualClock::at(secs(1)));
+    let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
+    let settings = || Client::builder().clock(Arc::clone(&clock) as _, Drift::default()).sharing(crate::SHARING);
+    let [client, other] = [settings(), settings()].map(|settings| settings.backend(memory.clone()).unwrap());
+    let last = other.lock("b").ttl(secs(600)).await.unwrap();
+    let waiting = tokio::spawn(client.lock_all(["a", "b"]).ttl(secs(9)).acquire());
+    while client.waiting("b") == 0 {
+        tokio::task::yield_now().await;
+    }
+    let first = other.inspect("a").await.unwrap().unwrap().first().fence;
+    // The process is paused, and `b` is granted at once when it goes on.
+    clock.advance(secs(18));
+    last.release().await.unwrap();
+    let guards = waiting.await.unwrap().unwrap();
+    assert!(guards.is_held() && Some(guards.fencing_tokens()[0]) > first);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_wait_is_for_all_keys_and_all_rounds_together() {
     let scene = Scene::new();
@@ -175,9 +194,12 @@ async fn max_hold_begins_when_all_keys_are_held() {
     let scene = Scene::new();
     let other = scene.neighbour().lock("b").await.unwrap();
     let waiting = tokio::spawn(scene.client.lock_all(["a", "b"]).max_hold(secs(10)).acquire());
+    scene.pass(ms(10)).await;
+    let token = scene.holding("a").await.unwrap().first().fence;
     scene.pass(secs(60)).await;
     other.release().await.unwrap();
     let guards = waiting.await.unwrap().unwrap();
+    assert_eq!(Some(guards.fencing_tokens()[0]), token, "the wait for the other key does not count");
     let begun = scene.now();
     assert_eq!(guards.lost().await.reason, LossReason::MaxHold);
     let held = scene.now().since(begun);
@@ -236,6 +258,7 @@ async fn guards_stand_alone_once_they_are_taken_apart() {
     let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
     let [b, a] = <[_; 2]>::try_from(guards.into_guards()).unwrap();
     assert_eq!((b.key().as_str(), a.key().as_str()), ("b", "a"));
+    assert_eq!(HeldAll::from(a.held()).fencing_tokens(), [a.fencing_token()]);
     b.release().await.unwrap();
     assert!(a.is_held() && scene.holding("b").await.is_none());
 }
