@@ -76,16 +76,13 @@ fn terms_until(mut observer: Observer, seen: watch::Sender<u64>, last: watch::Re
     tokio::spawn(async move {
         let mut terms: Vec<u64> = Vec::new();
         while terms.last().is_none_or(|term| *term != *last.borrow()) {
-            match timeout(GENEROUS, observer.next()).await.expect("it goes on").expect("the client is open") {
-                Observation::Leader(Leader { term: Some(term), .. }) => {
-                    // After trouble the same leader is told again.
-                    if terms.last() != Some(&term.get()) {
-                        terms.push(term.get());
-                    }
-                    seen.send_replace(term.get());
-                }
-                _ => {}
+            let change = timeout(GENEROUS, observer.next()).await.expect("it goes on").expect("the client is open");
+            let Observation::Leader(Leader { term: Some(term), .. }) = change else { continue };
+            // After trouble the same leader is told again.
+            if terms.last() != Some(&term.get()) {
+                terms.push(term.get());
             }
+            seen.send_replace(term.get());
         }
         terms
     })
@@ -98,9 +95,9 @@ pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(place: &Pla
     let facts = clients[0].capabilities();
     let changes = if facts.queues { 200 } else { 40 };
     let (announce, last) = watch::channel(0);
-    let (sees, mut seen) = watch::channel(0);
+    let (report, mut newest) = watch::channel(0);
     let observer = client(place, sharing).await;
-    let every = terms_until(observer.election("e").observe().unwrap(), sees, last.clone());
+    let every = terms_until(observer.election("e").observe().unwrap(), report, last.clone());
     let some = terms_until(clients[0].election("e").observe().unwrap(), watch::channel(0).0, last);
     let (mut led, mut next) = (Vec::new(), candidate(&clients[0], "v"));
     for number in 1..=changes {
@@ -114,7 +111,7 @@ pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(place: &Pla
             announce.send_replace(leadership.term().get());
         }
         let term = leadership.term().get();
-        timeout(GENEROUS, seen.wait_for(|seen| *seen == term)).await.expect("seen").unwrap();
+        timeout(GENEROUS, newest.wait_for(|newest| *newest == term)).await.expect("seen").unwrap();
         match number % 3 {
             _ if number == changes => {
                 // The other observer is not waited for before.
