@@ -72,17 +72,17 @@ pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(place: &Place, sha
 }
 
 /// The terms that an observer sees until it sees one that is last.
-fn terms_until(mut observer: Observer, report: watch::Sender<u64>, last: watch::Receiver<u64>) -> JoinHandle<Vec<u64>> {
+fn terms_until(mut observer: Observer, seen: watch::Sender<u64>, last: watch::Receiver<u64>) -> JoinHandle<Vec<u64>> {
     tokio::spawn(async move {
         let mut terms: Vec<u64> = Vec::new();
         while terms.last().is_none_or(|term| *term != *last.borrow()) {
-            let news = timeout(GENEROUS, observer.next()).await.expect("it goes on").expect("the client is open");
-            let Observation::Leader(Leader { term: Some(term), .. }) = news else { continue };
+            let change = timeout(GENEROUS, observer.next()).await.expect("it goes on").expect("the client is open");
+            let Observation::Leader(Leader { term: Some(term), .. }) = change else { continue };
             // After trouble the same leader is told again.
             if terms.last() != Some(&term.get()) {
                 terms.push(term.get());
             }
-            report.send_replace(term.get());
+            seen.send_replace(term.get());
         }
         terms
     })
