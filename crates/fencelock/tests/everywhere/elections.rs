@@ -72,11 +72,19 @@ pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(place: &Place, sha
 }
 
 /// The terms that an observer sees until it sees one that is last.
-fn terms_until(mut observer: Observer, seen: watch::Sender<u64>, last: watch::Receiver<u64>) -> JoinHandle<Vec<u64>> {
+fn terms_until(
+    mut observer: Observer,
+    seen: watch::Sender<u64>,
+    mut last: watch::Receiver<u64>,
+) -> JoinHandle<Vec<u64>> {
     tokio::spawn(async move {
         let mut terms: Vec<u64> = Vec::new();
         while terms.last().is_none_or(|term| *term != *last.borrow()) {
-            let change = timeout(GENEROUS, observer.next()).await.expect("it goes on").expect("the client is open");
+            let change = tokio::select! {
+                change = timeout(GENEROUS, observer.next()) => change.expect("it goes on").expect("the client is open"),
+                // The last leader may have been seen before it was announced as such.
+                Ok(()) = last.changed() => continue,
+            };
             let Observation::Leader(Leader { term: Some(term), .. }) = change else { continue };
             // After trouble the same leader is told again.
             if terms.last() != Some(&term.get()) {

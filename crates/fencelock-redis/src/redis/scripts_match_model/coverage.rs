@@ -59,7 +59,8 @@ impl Coverage {
         let guarded =
             ["handshake", "nodeset", "quarantined", "version", "new", "changed", "unchanged", refused_command()];
         let errors = ["the fencing token of this key has reached 2^53", "OOM", "WRONGTYPE", "NOSCRIPT"];
-        let messages = ["an entry that cannot be read", "hand-off BySome", "hand-off ByNone", "hand-off Refused"];
+        let messages =
+            ["an entry that cannot be read", "hand-off Received", "hand-off NoSubscriber", "hand-off Denied"];
         let around = ["restart", "time refused", "clock set back", "flush"];
         for what in answers.iter().chain(&errors).chain(&messages).chain(&around).chain(&guarded) {
             assert!(self.0.get(*what).is_some_and(|times| *times > 0), "{what} never happened: {:#?}", self.0);
