@@ -98,7 +98,8 @@ fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
 #[test]
 fn a_signal_ends_the_command_and_no_campaign_follows() {
     let place = Place::files();
-    let mut leader = candidate(&place, "");
+    // It does not end with its standard input.
+    let mut leader = Test::new(&place, "elect e -- sh -c").arg("echo $FENCELOCK_FENCE; exec sleep 1000").start();
     term(&mut leader);
     let standby = candidate(&place, "");
     standby.wait_for_error("fencelock: waiting for e, ");
