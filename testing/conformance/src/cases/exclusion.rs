@@ -84,7 +84,10 @@ async fn one_of_many_concurrent_tries_wins(fixture: &dyn Fixture) {
     let answers = join_all(test_clients.iter().map(TestClient::tries)).await;
     let granted = answers.iter().filter(|answer| matches!(answer, Acquire::Granted { .. })).count();
     let busy = answers.iter().filter(|answer| matches!(answer, Acquire::Busy(_))).count();
-    assert_eq!((granted, busy), (1, 15), "{answers:?}");
+    assert_eq!(granted + busy, 16, "{answers:?}");
+    // Claims to several nodes may split their votes, so that no claim has a majority.
+    let may_split = test_clients[0].backend.capabilities().fresh_holders;
+    assert!(granted == 1 || may_split && granted == 0, "{answers:?}");
 }
 
 async fn keys_are_independent(fixture: &dyn Fixture) {
