@@ -260,10 +260,7 @@ impl Held {
     /// # Errors
     /// [`Error::Lost`] if the lock was lost.
     pub fn check(&self) -> Result<(), Error> {
-        match self.loss() {
-            None => Ok(()),
-            Some(Loss { key, reason }) => Err(Error::Lost { key, reason }),
-        }
+        self.loss().map_or(Ok(()), |loss| Err(loss.into()))
     }
 
     /// Why it is lost, if it is.

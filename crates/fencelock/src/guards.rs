@@ -170,8 +170,7 @@ impl HeldAll {
     /// # Errors
     /// [`Error::Lost`] with the key that was lost first.
     pub fn check(&self) -> Result<(), Error> {
-        let Some(Loss { key, reason }) = self.loss() else { return Ok(()) };
-        Err(Error::Lost { key, reason })
+        self.loss().map_or(Ok(()), |loss| Err(loss.into()))
     }
 
     /// As [`Guards::lost`]. It never ends if the locks are released instead.
@@ -198,6 +197,12 @@ impl HeldAll {
 
     fn first(&self, loss: Loss) -> Loss {
         self.first.get_or_init(|| loss).clone()
+    }
+}
+
+impl From<Loss> for Error {
+    fn from(loss: Loss) -> Self {
+        Self::lost(loss.key, loss.reason)
     }
 }
 

@@ -126,7 +126,7 @@ impl LockAll {
         let ended = tokio::select! {
             biased;
             ended = body(guards.held()) => ended,
-            loss = guards.lost() => return Err(Error::Lost { key: loss.key, reason: loss.reason }.into()),
+            loss = guards.lost() => return Err(Error::from(loss).into()),
         };
         settle_all(guards.keys()[0].clone(), ended, guards.release().await)
     }

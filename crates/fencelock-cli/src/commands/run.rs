@@ -138,7 +138,7 @@ impl RunSession<'_> {
             tokio::select! {
                 loss = self.guards.lost() => {
                     self.loss_reported = true;
-                    return Err(Error::lost(loss.key, loss.reason).into());
+                    return Err(Error::from(loss).into());
                 }
                 () = sleep(Duration::from_millis(2)) => {}
             }

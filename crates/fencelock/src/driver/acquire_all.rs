@@ -108,10 +108,9 @@ impl Attempt<'_> {
     }
 
     fn on_lost(&mut self, loss: Loss) -> Error {
-        let Loss { key, reason } = loss;
-        tracing::debug!(%key, %reason, "lost while the other keys were waited for");
+        tracing::debug!(key = %loss.key, reason = %loss.reason, "lost while the other keys were waited for");
         self.all.on_lost(self.client.clock.now());
-        Error::Lost { key, reason }
+        loss.into()
     }
 
     fn first_loss(&self) -> Option<Loss> {
