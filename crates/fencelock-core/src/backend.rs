@@ -1,5 +1,6 @@
 use crate::{
-    Acquire, Claim, Eviction, Finding, HolderId, Holding, Key, Listener, Modes, Release, Renew, Renewal, Unknown,
+    Acquire, Claim, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew,
+    Renewal, Unknown,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -52,7 +53,10 @@ pub struct Capabilities {
 ///
 /// Guarantees of an implementation, each checked by the conformance suite:
 ///
-/// - At most one holder has a key exclusively, from [`Acquire::Granted`] until its release, its expiry, or its eviction.
+/// - At most one holder has a key exclusively, from [`Acquire::Granted`] until its release, its expiry, or its eviction. Shared
+///   holders and holders of permits have no exclusive holder beside them, and permits in use never exceed their limit.
+/// - A claim whose mode [conflicts](Mode::conflicts) with that of a holder or a waiter is refused with
+///   [`Fault::ModeConflict`] and is in no queue afterwards.
 /// - A claim in an unsupported mode is refused immediately: [`Claim::supported_by`].
 /// - Contention is an answer, not an error; the only error is [`Unknown`], which means "may have been executed".
 /// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease.
@@ -89,13 +93,23 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Releases a hold, or leaves the queue.
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release>;
 
+    /// Turns an exclusive hold into a shared one with a new fencing token, without a moment in which the key is free. Shared
+    /// claims at the head of the queue are granted with it. The holder must treat its hold as shared from the moment at which it
+    /// sends the request, and use the old token for nothing after that.
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
+        let refused = Unknown::new(self.name(), Fault::ModeUnsupported(Mode::Shared), advice).unsent();
+        Box::pin(std::future::ready(Err(refused)))
+    }
+
     /// The holding of a key; `None` if it is free.
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>>;
 
     /// The held keys, in any order. A key that is acquired or released concurrently may or may not be included.
     fn list(&self) -> Answer<'_, Vec<Holding>>;
 
-    /// Ends the holds that were inspected, if they have not changed.
+    /// Ends the holds that `seen` lists, if they have not changed. `seen` may list one of several shared holders; then
+    /// the others keep the key.
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
 
     /// The same backend with separate connections, which open on the runtime of their first request: for

@@ -1,6 +1,6 @@
 use crate::{
-    Backend, Expiry, Fault, Holder, HolderId, Holders, Holding, Invalid, Key, Mode, TokenBlock, Ttl, Unknown,
-    next_block, next_proposed_block,
+    Backend, Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Invalid, Key, Mode, TokenBlock, Ttl,
+    Unknown, next_block, next_proposed_block,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -72,6 +72,13 @@ impl Claim {
         }
         let advice = "ask for an exclusive lock, or use a place whose capabilities name this mode";
         Err(Unknown::new(place.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
+    }
+
+    /// The refusal of a claim that [conflicts](Mode::conflicts) with a mode in which the key is held or requested. The backend
+    /// calls it after it has removed this holder from the queue.
+    pub fn conflicting(&self, place: &str, present: Mode) -> Unknown {
+        let advice = format!("key {}: all clients must use it in the same mode and with the same limit", self.key);
+        Unknown::new(place, Fault::ModeConflict(present), advice).unsent()
     }
 
     /// The same claim with a fence to grant.
@@ -214,6 +221,20 @@ pub enum Release {
     /// The key was already free. The holder has left the queue, if it was in it.
     Absent,
     /// Another client holds the key. The holder has left the queue, if it was in it.
+    TakenBy(Holders),
+}
+
+/// The answer to a downgrade. Exhaustive for the same reason as [`Acquire`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Downgrade {
+    /// The holder holds the key shared, for at least the requested TTL.
+    Downgraded {
+        /// The fencing token of the shared hold: greater than that of the exclusive one. A repeated request returns the same.
+        token: FencingToken,
+    },
+    /// The holder holds nothing: the lease expired, or the key was deleted.
+    Absent,
+    /// Other clients hold the key.
     TakenBy(Holders),
 }
 

@@ -38,6 +38,9 @@ pub enum Fault {
     Unsupported,
     /// The backend does not support this mode. Nothing was executed. A retry does not help.
     ModeUnsupported(Mode),
+    /// The key is held or requested in this mode, which never fits the mode of the claim: shared and permits, or permits with
+    /// another limit. Nothing was executed, and the holder is not in the queue. A retry helps only after these holds end.
+    ModeConflict(Mode),
     /// Any other error; see the detail.
     Other,
 }
@@ -45,7 +48,10 @@ pub enum Fault {
 impl Fault {
     /// Whether a retry does not help.
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Denied | Self::Misconfigured | Self::Unsupported | Self::ModeUnsupported(_))
+        matches!(
+            self,
+            Self::Denied | Self::Misconfigured | Self::Unsupported | Self::ModeUnsupported(_) | Self::ModeConflict(_)
+        )
     }
 
     /// Whether the node answered that it refuses: nothing was executed.
@@ -55,7 +61,11 @@ impl Fault {
 
     /// Whether the node answered before it changed anything.
     const fn changed_nothing(self) -> bool {
-        self.is_refusal() || matches!(self, Self::ReadOnly | Self::Loading | Self::Full | Self::ModeUnsupported(_))
+        self.is_refusal()
+            || matches!(
+                self,
+                Self::ReadOnly | Self::Loading | Self::Full | Self::ModeUnsupported(_) | Self::ModeConflict(_)
+            )
     }
 
     const fn words(self) -> &'static str {
@@ -72,6 +82,7 @@ impl Fault {
             Self::Misconfigured => "set up otherwise",
             Self::Unsupported => "cannot hold these locks",
             Self::ModeUnsupported(_) => "does not offer",
+            Self::ModeConflict(_) => "the key is in use as",
             Self::Other => "failed",
         }
     }
@@ -92,6 +103,7 @@ impl fmt::Display for Fault {
         match self {
             Self::NotReplicated { confirmed, wanted } => write!(f, ": {confirmed} of {wanted} replicas confirmed"),
             Self::ModeUnsupported(mode) => write!(f, " {mode}"),
+            Self::ModeConflict(mode) => write!(f, " {}", mode.class()),
             _ => Ok(()),
         }
     }
@@ -184,6 +196,14 @@ impl Unknown {
     pub fn unsupported_mode(&self) -> Option<Mode> {
         self.nodes.iter().find_map(|node| match node.fault {
             Fault::ModeUnsupported(mode) => Some(mode),
+            _ => None,
+        })
+    }
+
+    /// The mode in which the key is in use, if that is the cause.
+    pub fn conflicting_mode(&self) -> Option<Mode> {
+        self.nodes.iter().find_map(|node| match node.fault {
+            Fault::ModeConflict(mode) => Some(mode),
             _ => None,
         })
     }

@@ -83,7 +83,7 @@ pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
-pub use claim::{Acquire, Claim, Eviction, Intent, Occupied, Release, Renew, Renewal};
+pub use claim::{Acquire, Claim, Downgrade, Eviction, Intent, Occupied, Release, Renew, Renewal};
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};

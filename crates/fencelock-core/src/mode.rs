@@ -43,6 +43,32 @@ impl Mode {
         }
         Ok(Self::Permits { weight, limit })
     }
+
+    /// Whether holders in these two modes may ever hold a key at the same time, if there is room: shared with shared, and
+    /// permits with permits of the same limit.
+    pub const fn same_class(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared) => true,
+            (Self::Permits { limit, .. }, Self::Permits { limit: other, .. }) => limit == other,
+            _ => false,
+        }
+    }
+
+    /// Whether a claim in this mode is refused while a holder or a waiter has the other one, instead of waiting: two classes
+    /// are used for one key, and neither of them is exclusive.
+    pub const fn conflicts(self, other: Self) -> bool {
+        let exclusive = matches!(self, Self::Exclusive) || matches!(other, Self::Exclusive);
+        !exclusive && !self.same_class(other)
+    }
+
+    /// What all holders of one class have in common, for messages: `a shared lock`, `a semaphore with 10 permits`.
+    pub fn class(self) -> String {
+        match self {
+            Self::Permits { limit: 1, .. } => "a semaphore with 1 permit".to_owned(),
+            Self::Permits { limit, .. } => format!("a semaphore with {limit} permits"),
+            mode => mode.to_string(),
+        }
+    }
 }
 
 /// `an exclusive lock`, `a shared lock`, `2 of 10 permits`.
@@ -89,6 +115,18 @@ mod tests {
         for (weight, limit) in [(0, 1), (1, 0), (0, 0), (2, 1), (1, 1_000_001), (u32::MAX, u32::MAX)] {
             assert!(Mode::permits(weight, limit).is_err(), "{weight} of {limit}");
         }
+    }
+
+    #[test]
+    fn two_classes_conflict_unless_one_is_exclusive() {
+        let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
+        let (two, three) = (permits(1, 2), permits(1, 3));
+        assert!(Mode::Shared.same_class(Mode::Shared) && two.same_class(permits(2, 2)));
+        assert!(
+            !two.same_class(three) && !two.same_class(Mode::Shared) && !Mode::Exclusive.same_class(Mode::Exclusive)
+        );
+        assert!(two.conflicts(three) && two.conflicts(Mode::Shared) && Mode::Shared.conflicts(two));
+        assert!(!two.conflicts(Mode::Exclusive) && !Mode::Exclusive.conflicts(Mode::Shared) && !two.conflicts(two));
     }
 
     #[test]

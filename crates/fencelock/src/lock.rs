@@ -4,7 +4,7 @@ use crate::guard::{Guard, Held, Released};
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{HolderId, Invalid, Key, Ttl, Unknown};
+use fencelock_core::{HolderId, Invalid, Key, Mode, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -213,6 +213,7 @@ impl Lock {
         Ok(Request {
             key: Key::new(&self.key)?,
             options: AcquireRequest {
+                mode: Mode::Exclusive,
                 owner: self.client.identity.owner(self.label.as_deref())?,
                 ttl,
                 wait: self.wait,

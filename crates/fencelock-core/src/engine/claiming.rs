@@ -241,7 +241,8 @@ impl Claiming {
     pub(super) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
         let holder = crate::Holder { id: holder, owner: request.owner.clone() };
         let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
-        self.attempt = Some(PendingClaim::new(Claim::new(key.clone(), holder, request.ttl, intent)));
+        let claim = Claim::new(key.clone(), holder, request.ttl, intent).with_mode(request.mode);
+        self.attempt = Some(PendingClaim::new(claim));
         (self.left_behind, self.in_flight, self.transferable) = (false, false, true);
     }
 

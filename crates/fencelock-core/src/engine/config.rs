@@ -1,4 +1,4 @@
-use super::request::{AcquireRequest, LeaseSharing};
+use super::request::AcquireRequest;
 use crate::{Capabilities, Drift, Invalid, Lease, Moment, Span, Ttl};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Config {
 impl Config {
     /// Whether a task with this request waits in line for the leases that tasks share. All others claim for themselves.
     pub fn is_in_line(&self, request: &AcquireRequest) -> bool {
-        self.sharing.is_some() && request.lease_sharing == LeaseSharing::Allowed && request.queues()
+        self.sharing.is_some() && request.shares() && request.queues()
     }
 
     /// The lease of a claim that was sent at `sent` and granted.

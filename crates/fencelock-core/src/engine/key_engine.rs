@@ -5,7 +5,7 @@ use super::claiming::{HandOff, PendingClaim, Phase};
 use super::context::Context;
 use super::leases::Leases;
 use super::queue::Queue;
-use super::request::{AcquireRequest, LeaseSharing};
+use super::request::AcquireRequest;
 use super::tenure::{End, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
@@ -127,8 +127,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// For a task that does not wait in line: an idle lease, if it suits.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
-        let shares = request.lease_sharing == LeaseSharing::Allowed;
-        let Some((hold, idle)) = self.leases.idle().filter(|_| shares) else { return IdleLease::None };
+        let Some((hold, idle)) = self.leases.idle().filter(|_| request.shares()) else { return IdleLease::None };
         if let Some(grant) = self.leases.hand_over(idle, request, cx) {
             return IdleLease::Taken(grant);
         }

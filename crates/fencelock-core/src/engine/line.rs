@@ -115,7 +115,7 @@ mod tests {
     use super::super::request::{AcquireRequest, LeaseSharing};
     use super::super::waiter::State;
     use super::*;
-    use crate::{Moment, Owner, Ttl};
+    use crate::{Mode, Moment, Owner, Ttl};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -124,6 +124,7 @@ mod tests {
         let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
         let owner = Owner::new("host", 1, None).unwrap();
         let request = AcquireRequest {
+            mode: Mode::Exclusive,
             owner,
             ttl,
             wait: None,

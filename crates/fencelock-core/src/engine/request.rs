@@ -1,4 +1,4 @@
-use crate::{Owner, Ttl};
+use crate::{Mode, Owner, Ttl};
 use std::time::Duration;
 
 /// A number of tries at equal distances, instead of waiting in the queue.
@@ -23,6 +23,8 @@ pub enum LeaseSharing {
 /// What a task asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
+    /// The mode. Only tasks that ask for an exclusive lock pass leases on among themselves.
+    pub mode: Mode,
     /// Who asks, for people to read.
     pub owner: Owner,
     /// The TTL of the lease.
@@ -42,6 +44,11 @@ impl AcquireRequest {
     /// tells it that this client wants to know of releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
+    }
+
+    /// Whether it may have a lease that another task had, or leave one to it.
+    pub(super) fn shares(&self) -> bool {
+        self.lease_sharing == LeaseSharing::Allowed && self.mode == Mode::Exclusive
     }
 
     /// Whether a lease of this TTL and owner is what this request would claim.

@@ -12,7 +12,7 @@ use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, KeyEngine, LeaseSharing, PendingRelease, ReleaseOutcome, Step, WaiterId,
 };
 use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
-use fencelock_core::{Acquire, Claim, Defeat, Moment, Owner, Raise, Unknown};
+use fencelock_core::{Acquire, Claim, Defeat, Mode, Moment, Owner, Raise, Unknown};
 use std::sync::Arc;
 
 /// Most users wait until they get the key; some give up within this time, in parts per million.
@@ -72,6 +72,7 @@ impl World<'_> {
         }
         let (ttl, owner) = (self.scenario.ttl, self.owner.clone());
         let request = AcquireRequest {
+            mode: Mode::Exclusive,
             owner,
             ttl,
             wait: None,
