@@ -135,7 +135,7 @@ fn an_early_start_keeps_every_promise_with_three_clients() {
 
 #[test]
 fn a_message_taken_as_ownership_breaks_exclusion() {
-    breaks(Mutant::MessageIsOwnership, &THREE, 1, "not its own");
+    damage(Mutant::MessageIsOwnership, &THREE, "not its own");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn handing_off_a_held_lock_breaks_exclusion() {
 
 #[test]
 fn passing_over_a_waiter_that_was_reached_breaks_exclusion() {
-    breaks(Mutant::SkipsReachedWaiter, &THREE, 1, "not its own");
+    damage(Mutant::SkipsReachedWaiter, &THREE, "not its own");
 }
 
 #[test]
