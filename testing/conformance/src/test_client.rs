@@ -1,8 +1,8 @@
 use crate::Fixture;
 use crate::deadline::in_time;
 use fencelock_core::{
-    Acquire, Backend, Claim, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent,
-    Key, Mode, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding,
+    Intent, Key, Mode, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;

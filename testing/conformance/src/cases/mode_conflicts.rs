@@ -57,8 +57,8 @@ async fn a_conflict_leaves_nothing_behind(fixture: &dyn Fixture) {
     let [a, b] = users(fixture, 2).await;
     let other = b.clone().in_mode(permits(1, 3));
     let fence = a.takes().await;
-    other.conflicts(Intent::Enqueue).await;
     other.conflicts(Intent::Try).await;
+    other.conflicts(Intent::Enqueue).await;
     assert_eq!(a.seen().await.waiters, 0);
     assert_eq!(a.still_holds().await, fence);
     b.new_attempt().takes().await;

@@ -167,7 +167,7 @@ async fn a_row_ends_with_its_last_lease(fixture: &dyn Fixture) {
     let (a, b) = (a.for_ttl(SHORT), b.for_ttl(SHORT * 2));
     a.takes().await;
     b.takes().await;
-    fixture.let_time_pass(SHORT * 2 + (PAST_SHORT - SHORT)).await;
+    fixture.let_time_pass(PAST_SHORT * 2).await;
     assert_eq!(writer.inspects().await, None);
     writer.takes().await;
     assert_eq!(b.renews().await, Renew::TakenBy(writer.holders()));
