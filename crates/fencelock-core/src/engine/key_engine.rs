@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::request::AcquireRequest;
 use super::tenure::{End, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
-use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
+use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
 
 /// Fencing tokens asked for where a lease may be shared, and where more are used up, at most: a tenth of a second of
@@ -127,8 +127,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// For a task that does not wait in line: an idle lease, if it suits.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
-        let Some((hold, idle)) = self.leases.idle().filter(|_| request.shares()) else { return IdleLease::None };
-        if let Some(grant) = self.leases.hand_over(idle, request, cx) {
+        let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
+        if request.shares()
+            && let Some(grant) = self.leases.hand_over(idle, request, cx)
+        {
             return IdleLease::Taken(grant);
         }
         let Some(release) = self.leases.pending_release(hold, cx) else { return IdleLease::None };
@@ -177,9 +179,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The key was freed, or is another holder's: one task asks, the others are served when it is done.
+    /// The key was freed, or is another holder's: one task asks for it alone, the others are served when it is done. Where no
+    /// queue lets in those that fit, all tasks ask that may hold the key together.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
-        let _asked = self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()).any(|one| one.notify(cx));
+        let (queues, mut asked) = (cx.config.capabilities.queues, false);
+        for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
+            let together = !queues && waiter.request.mode != Mode::Exclusive;
+            if !asked || together {
+                asked |= waiter.notify(cx);
+            }
+        }
         self.leases.expedite(Duration::ZERO, cx);
     }
 
