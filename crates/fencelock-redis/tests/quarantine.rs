@@ -185,7 +185,7 @@ async fn an_eviction_in_quarantine_hands_nothing_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_lists_of_nodes_and_two_longest_ttls_fail_loudly_whoever_comes_second() {
+async fn a_second_list_of_nodes_or_another_longest_ttl_is_an_error() {
     let Some(servers) = servers_or_skip(4) else { return };
     let [a, b, c, d] = &servers[..] else { panic!() };
     let ours = redlock_url([a, b, c], "max_ttl=30000&trust_empty=true");

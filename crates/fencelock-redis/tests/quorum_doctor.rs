@@ -7,7 +7,7 @@ use fencelock_testkit::{RedisServer, Shift, WallClock, redis_or_skip, redlock_ur
 use std::time::Duration;
 
 async fn diagnosed(url: &str) -> Vec<Finding> {
-    // As the doctor does: it looks also at what nobody could connect to.
+    // Like `fencelock doctor`, which also diagnoses servers that it cannot connect to.
     lazy(url).await.unwrap().diagnose().await
 }
 

@@ -1,4 +1,4 @@
-//! A quorum of real servers that freeze, forget their scripts, refuse them, and take back what they gave.
+//! A quorum of real servers that freeze, forget their scripts or refuse them, and rounds that are released.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{Redis, connect, init};
@@ -99,7 +99,7 @@ async fn is_notified(recorder: &EventRecorder, patience: Duration) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_round_that_another_process_gives_back_wakes_who_waits() {
+async fn a_round_that_another_process_releases_wakes_a_waiter() {
     let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();
     let recorder = EventRecorder::listening_to(&*quorum);

@@ -43,7 +43,7 @@ async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<At
                 count.fetch_add(1, Ordering::SeqCst);
                 let _ = quorum.release(&claim.key, &claim.holder.id).await;
             }
-            // Who is busy does not matter here, and while a node goes away "could not tell" is an honest answer.
+            // Contention is expected, and so is an unknown result while a node stops.
             _ => sleep(Duration::from_micros(500 + asked.as_micros() % 4000)).await,
         }
     }
@@ -109,7 +109,7 @@ async fn a_release_leaves_no_key_on_any_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_servers_wake_who_waits_for_a_release() {
+async fn the_servers_wake_a_waiter_after_a_release() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (one, other) = (connect(&url(&servers)).await.unwrap(), connect(&url(&servers)).await.unwrap());
     // A hint may be lost, so it gets a few chances.

@@ -88,7 +88,7 @@ async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
         node.road(Road::Slow(ms(10)));
     }
     let claim = claim("k", TEN_SECONDS);
-    // This process stands still for ten seconds, and the nodes do not notice: their leases are fresh.
+    // This process is stopped for ten seconds, which the nodes do not notice: their leases are fresh.
     let (answer, ()) = futures_util::future::join(quorum.acquire(&claim), async {
         sleep(ms(5)).await;
         clock.advance(TEN_SECONDS);
@@ -248,7 +248,7 @@ async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_
         claims.iter().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl)).collect();
     let begun = Instant::now();
     let answers = scene.quorum.renew(&renewals).await;
-    assert!(begun.elapsed() < ttl / 3, "whoever waits longer has lost all of them: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < ttl / 3, "a longer wait would lose all of them: {:?}", begun.elapsed());
     let renewed = answers.iter().filter(|answer| **answer == Ok(Renew::Renewed { waiters: 0 })).count();
     assert_eq!((renewed, answers[500].is_err()), (999, true));
 }

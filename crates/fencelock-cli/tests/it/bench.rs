@@ -72,7 +72,7 @@ fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_a_report_with_errors() {
+fn an_outage_of_the_server_is_a_report_with_errors() {
     // On a machine that does other things too, a load may be over before the server is.
     let gone = ["3", "30"].iter().find_map(|seconds| {
         let mut place = Place::redis()?;

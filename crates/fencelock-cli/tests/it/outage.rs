@@ -76,7 +76,7 @@ fn a_server_that_is_still_loading_is_waited_for() {
 fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
     let Some(mut servers) = servers_or_skip(3) else { return };
     let (place, url) = (Place::files(), redlock_url(&servers, "trust_empty=true"));
-    // A list that nobody has set up would wait for the third server, too.
+    // A new list would wait for the third server too.
     Test::new(&place, "init").env("FENCELOCK_URL", &url).ok();
     servers[1..].iter_mut().for_each(RedisServer::kill);
     let waiter = Test::new(&place, "run k -- true").env("FENCELOCK_URL", &url).start();

@@ -157,7 +157,7 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let new = url([&servers[0], &servers[1], &servers[3]]);
     let refused = test(&place, &new, "status k").output();
     assert!(refused.status == 64 && refused.stderr.contains("it belongs to"), "{}", refused.stderr);
-    // Looking leaves the new node alone. A claim of a list that nobody has set up does so, too.
+    // An inspection leaves the new node unchanged. So does a claim with a list that is not set up.
     let claimed = test(&place, &new, "run -n k -- true").output();
     assert!(claimed.status == 64 && claimed.stderr.contains("it belongs to"), "{}", claimed.stderr);
     assert_eq!(servers[3].command(&["DBSIZE"]), Reply::Int(0));

@@ -53,7 +53,7 @@ impl Scene {
         self.quorum.release(&claim.key, &claim.holder.id).await
     }
 
-    /// On how many nodes anybody has the key.
+    /// The number of nodes on which the key is taken.
     pub(crate) async fn taken(&self, key: &str) -> usize {
         let mut taken = 0;
         for node in &self.nodes {

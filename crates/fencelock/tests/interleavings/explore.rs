@@ -127,7 +127,7 @@ thread_local! {
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The runtime swallows the panics of tasks that nobody waits for.
+/// The runtime discards the panics of detached tasks.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

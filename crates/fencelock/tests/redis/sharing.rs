@@ -30,7 +30,7 @@ async fn tokens(clients: &[Client], tasks: usize, rounds: usize) -> Vec<FencingT
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_grow_whoever_passes_the_lease_and_the_server_is_hardly_asked() {
+async fn tokens_grow_over_shared_leases_with_few_calls_to_the_server() {
     let Some(server) = server() else { return };
     let clients = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
     ask(&server, &["CONFIG", "RESETSTAT"]);
