@@ -301,7 +301,7 @@ async fn init_writes_nothing_unless_all_servers_answer() {
 }
 
 /// `a` gets the lock on the first two nodes of three; the second forgets; then `b` asks, for so long.
-async fn story(
+async fn forget_a_vote(
     servers: &mut [RedisServer],
     place: &dyn Backend,
     patience: Duration,
@@ -310,7 +310,7 @@ async fn story(
     let held = hold(place, "k").await;
     servers[2].command(&["DEL", "k"]);
     servers[1].restart_empty().unwrap();
-    // Two nodes decide, so the claim may reach the third only now. In this story it does not.
+    // Two nodes decide, so the claim may reach the third only now. Here it does not.
     let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1";
     let value = held.holder.wire();
     // The quorum may leave the node out for a moment after its restart.
@@ -331,7 +331,7 @@ async fn a_node_that_lost_its_vote_admits_no_second_holder() {
     let url = redlock_url(&servers, "");
     init(&url, true).await.unwrap();
     let quorum = connect(&url).await.unwrap();
-    let (held, second) = story(&mut servers, &*quorum, Duration::from_secs(2)).await;
+    let (held, second) = forget_a_vote(&mut servers, &*quorum, Duration::from_secs(2)).await;
     assert!(!matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
     assert_ne!(marker(&servers[1], "until"), "", "it met a client, and was kept out");
     let _ = quorum.release(&held.key, &held.holder.id).await;
@@ -354,7 +354,7 @@ async fn without_a_quarantine_the_same_story_has_two_holders() {
         nodes.push(Arc::new(Redis::open(&server.url()).await.unwrap()));
     }
     let quorum = Quorum::trusting_empty(nodes).unwrap().node_timeout(Duration::from_secs(5)).unwrap();
-    let (held, second) = story(&mut servers, &quorum, Duration::from_secs(20)).await;
+    let (held, second) = forget_a_vote(&mut servers, &quorum, Duration::from_secs(20)).await;
     assert!(matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
     assert!(
         servers[0].command(&["GET", "k"]).text().unwrap().starts_with(&held.holder.id.to_string()),

@@ -64,7 +64,7 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
             sleep(Duration::from_millis(1)).await;
         }
     };
-    let story = async {
+    let scenario = async {
         reached(GRANTS / 3).await;
         servers[1].kill();
         reached(GRANTS / 2).await;
@@ -81,7 +81,7 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
         }
         grants
     };
-    let grants = tokio::time::timeout(Duration::from_secs(60), story).await.expect("200 grants");
+    let grants = tokio::time::timeout(Duration::from_secs(60), scenario).await.expect("200 grants");
     assert!(grants.len() >= GRANTS);
     for (n, a) in grants.iter().enumerate() {
         for b in &grants[n + 1..] {

@@ -21,7 +21,7 @@ fn key(place: &Place) -> String {
     place.dir().file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// The processes that were started under the lock on this key, and live; the guardian is one.
+/// The processes that were started under the lock on this key, and live; the watcher is one.
 fn started_under(key: &str) -> Vec<String> {
     let mark = format!("FENCELOCK_KEY={key}");
     let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -45,9 +45,9 @@ fn scattered(place: &Place, options: &str) -> Running {
     wrapper
 }
 
-fn guardian(wrapper: &Running) -> String {
-    let [guardian] = children(wrapper.pid()).try_into().expect("one child, the guardian");
-    guardian
+fn watcher(wrapper: &Running) -> String {
+    let [watcher] = children(wrapper.pid()).try_into().expect("one child, the watcher");
+    watcher
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn kill_9_of_the_wrapper_ends_all_that_the_command_has_started() {
 fn kill_9_of_the_guardian_ends_all_that_the_command_has_started() {
     let place = Place::files();
     let mut wrapper = scattered(&place, "");
-    send(&guardian(&wrapper), "KILL");
+    send(&watcher(&wrapper), "KILL");
     assert_eq!(wrapper.status(), 137);
     assert_eq!(started_under(&key(&place)), [""; 0]);
     let stderr = wrapper.end().stderr;
@@ -138,7 +138,7 @@ fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
 fn a_watcher_that_is_stopped_does_not_prevent_the_end() {
     let place = Place::files();
     let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
-    send(&guardian(&wrapper), "STOP");
+    send(&watcher(&wrapper), "STOP");
     wrapper.kill("TERM");
     wrapper.kill("INT");
     assert!(wrapper.status() > 128);
@@ -194,7 +194,7 @@ fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
     let mut wrapper = Test::script(&place, "k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "PIPE", "TSTP", "TTOU"] {
-        send(&guardian(&wrapper), signal);
+        send(&watcher(&wrapper), signal);
     }
     wrapper.say("\n");
     assert_eq!(wrapper.end().status, 5);

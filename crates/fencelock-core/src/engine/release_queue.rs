@@ -114,7 +114,7 @@ impl ReleaseQueue {
     }
 
     /// Handles an answer. The answer to a recalled request says nothing about the request that replaced it.
-    pub fn answered(&mut self, number: u64, outcome: ReleaseOutcome, now: Moment, dice: u64) {
+    pub fn answered(&mut self, number: u64, outcome: ReleaseOutcome, now: Moment, random: u64) {
         let Some(sent) = self.pending.get_mut(&number).map(|pending| pending.sent.take()) else { return };
         match sent {
             Some(way) => self.lane(way).sent -= 1,
@@ -128,7 +128,7 @@ impl ReleaseQueue {
                 Some(pending.release.stray_until).filter(|until| sent < *until)
             }
             ReleaseOutcome::Failed => {
-                let pause = jitter(pending.pause, dice);
+                let pause = jitter(pending.pause, random);
                 pending.pause = (pending.pause * 2).min(LONGEST_PAUSE);
                 Some(now + pause)
             }

@@ -87,7 +87,7 @@ pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
     let within = if stage.lost_packets == 0 { SOON } else { LATE };
     stage
         .until("every waiter is served, every release done", within, |stage| {
-            // Each holds for a moment, and makes room for the next.
+            // Each holds for a moment and then releases.
             stage.users.iter_mut().for_each(User::drop_guard);
             stage.users.iter().all(User::is_through)
         })

@@ -15,7 +15,7 @@ const REPLAY: &str = "FENCELOCK_REPLAY";
 const SCHEDULES: &str = "FENCELOCK_SCHEDULES";
 /// The first of the seeds.
 const SEED: &str = "FENCELOCK_SEED";
-/// The client's own dice (jitter) are not the explorer's, so a schedule is tried again this often.
+/// The client's own rng (jitter) are not the explorer's, so a schedule is tried again this often.
 const AGAIN: u32 = 200;
 
 /// How many schedules ran, and what they came across.

@@ -172,7 +172,7 @@ async fn a_hand_off_that_a_poll_learns_of_first_is_shared_as_well() {
     for _ in 0..3 {
         tasks.push(waits(&scene, plain(&scene)).await);
     }
-    // The place asks for one token as long as it is alone; the heir of a place asks for more.
+    // The place asks for one token as long as it is alone; a task that takes over its position asks for more.
     tasks.remove(0).abort();
     scene.pass(secs(2)).await;
     let polls = scene.net.calls(Verb::Acquire);

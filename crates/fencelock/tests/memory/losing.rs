@@ -78,14 +78,14 @@ async fn an_eviction_for_a_waiter_is_reported_as_taken_by_that_waiter() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     let neighbour = scene.neighbour();
-    let next = tokio::spawn(neighbour.lock("k").label("heir").acquire());
+    let next = tokio::spawn(neighbour.lock("k").label("successor").acquire());
     scene.pass(ms(10)).await;
     let seen = scene.holding("k").await.unwrap();
     scene.neighbour().evict(&seen).await.unwrap();
     let LossReason::TakenBy(holders) = guard.lost().await else { panic!("{:?}", guard.lost().await) };
-    let Occupant::Holder(heir) = holders.into_first() else { panic!("a holder of ours") };
-    assert_eq!(heir.owner.label(), Some("heir"));
-    assert_eq!(heir.id, next.await.unwrap().unwrap().holder());
+    let Occupant::Holder(successor) = holders.into_first() else { panic!("a holder of ours") };
+    assert_eq!(successor.owner.label(), Some("successor"));
+    assert_eq!(successor.id, next.await.unwrap().unwrap().holder());
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,7 +43,7 @@ fn tokens_grow(log: &[(char, usize, FencingToken)]) {
     assert!(log.windows(2).all(|pair| pair[0].2 < pair[1].2), "{log:?}");
 }
 
-/// A guard that is shared: the first of a room has one token only.
+/// A guard that is shared: the first one of a key has a single token.
 pub(crate) async fn shared_guard(scene: &Scene, client: &Client) -> Guard {
     let first = client.lock("k").await.unwrap();
     let second = tokio::spawn(client.lock("k").acquire());

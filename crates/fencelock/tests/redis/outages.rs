@@ -16,8 +16,8 @@ async fn a_lease_on_a_stopped_server_is_lost_before_the_server_grants_it_again()
     assert_eq!(lost, LossReason::Expired);
     assert!(!guard.is_held());
     server.thaw();
-    let rival = client(&server.url()).await;
-    let next = rival.lock("k").await.unwrap();
+    let other = client(&server.url()).await;
+    let next = other.lock("k").await.unwrap();
     for _ in 0..50 {
         tokio::time::sleep(ms(10)).await;
         assert!(!guard.is_held(), "nothing that was on its way revives it");

@@ -4,7 +4,7 @@ use crate::test::Test;
 use fencelock_testkit::Reply;
 use serde_json::Value;
 
-/// Runs a story with `--json`, and gives the row of its only scheme.
+/// Runs a workload with `--json` and returns the row of its only scheme.
 fn told(place: &Place, line: &str) -> Value {
     let output = Test::new(place, &format!("lab {line} --json --url {}", place.url())).output();
     assert_eq!(output.status, 0, "{line}: {}", output.stderr);
