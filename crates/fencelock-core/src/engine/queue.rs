@@ -1,6 +1,7 @@
 use super::action::{Grant, Step};
 use super::claiming::PendingClaim;
 use super::line::Line;
+use super::served::Served;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
 use crate::HolderId;
@@ -15,14 +16,14 @@ pub(super) struct Queue<W> {
     line: Line<W>,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
     /// Tasks that are not waiting any more, and have not been told yet.
-    served: BTreeMap<WaiterId, Step>,
+    served: Served,
     last: i64,
     first: i64,
 }
 
 impl<W: Default> Queue<W> {
     pub(super) const fn new() -> Self {
-        Self { line: Line::new(), claimants: BTreeMap::new(), served: BTreeMap::new(), last: 0, first: 0 }
+        Self { line: Line::new(), claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
     }
 
     /// Adds a task to the line, at the front of it if `first`; or to those that claim for themselves.
@@ -116,17 +117,14 @@ impl<W: Default> Queue<W> {
 
     /// What a task that waits no more is told.
     pub(super) fn take_served(&mut self, id: WaiterId) -> Option<Step> {
-        if self.served.is_empty() {
-            return None;
-        }
-        let step = self.served.remove(&id);
+        let step = self.served.remove(id)?;
         self.shrink();
-        step
+        Some(step)
     }
 
     /// What a task has been granted, if it has not been told yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
-        match self.served.get(&id) {
+        match self.served.get(id) {
             Some(Step::Granted(grant)) => Some(*grant),
             _ => None,
         }
@@ -135,7 +133,7 @@ impl<W: Default> Queue<W> {
     /// Whether a task has been granted this tenure, and has not been told yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
         let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
-        self.served.values().any(this)
+        self.served.steps().any(this)
     }
 
     /// The tasks in line, in order.
@@ -164,7 +162,7 @@ impl<W: Default> Queue<W> {
     /// Gives the memory back: a client may have very many keys that one task at a time wants.
     fn shrink(&mut self) {
         if self.is_empty() {
-            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), BTreeMap::new());
+            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), Served::new());
         }
     }
 }
