@@ -43,6 +43,7 @@ mod queue;
 mod release_queue;
 mod request;
 mod rng;
+mod served;
 mod shared_lease;
 mod tenure;
 mod waiter;

@@ -1,6 +1,7 @@
 use super::action::{Grant, Step};
 use super::claiming::PendingClaim;
 use super::line::Line;
+use super::served::Served;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
 use crate::HolderId;
@@ -15,14 +16,14 @@ pub(super) struct Queue<W> {
     line: Line<W>,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
     /// Tasks that no longer wait and do not know it yet.
-    served: BTreeMap<WaiterId, Step>,
+    served: Served,
     last: i64,
     first: i64,
 }
 
 impl<W: Default> Queue<W> {
     pub(super) const fn new() -> Self {
-        Self { line: Line::new(), claimants: BTreeMap::new(), served: BTreeMap::new(), last: 0, first: 0 }
+        Self { line: Line::new(), claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
     }
 
     /// Adds a task to the line, at its front if `first`; or to those that claim for themselves.
@@ -116,17 +117,14 @@ impl<W: Default> Queue<W> {
 
     /// Takes the result of a task that no longer waits.
     pub(super) fn take_served(&mut self, id: WaiterId) -> Option<Step> {
-        if self.served.is_empty() {
-            return None;
-        }
-        let step = self.served.remove(&id);
+        let step = self.served.remove(id)?;
         self.shrink();
-        step
+        Some(step)
     }
 
     /// The grant of a task that does not know it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
-        match self.served.get(&id) {
+        match self.served.get(id) {
             Some(Step::Granted(grant)) => Some(*grant),
             _ => None,
         }
@@ -135,7 +133,7 @@ impl<W: Default> Queue<W> {
     /// Whether a task has been granted this tenure and does not know it yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
         let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
-        self.served.values().any(this)
+        self.served.steps().any(this)
     }
 
     /// The tasks in line, in order.
@@ -164,7 +162,7 @@ impl<W: Default> Queue<W> {
     /// Frees unused memory: a client may have very many keys with one task at a time.
     fn shrink(&mut self) {
         if self.is_empty() {
-            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), BTreeMap::new());
+            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), Served::new());
         }
     }
 }
