@@ -123,7 +123,7 @@ impl FaultyBackend {
         if self.defect != Defect::TryOvertakes || claim.intent != Intent::Try {
             return false;
         }
-        // Whoever was handed the key and has not claimed it yet still has the short lease of a hand-off.
+        // A client that was handed the key and has not claimed it yet still has the short lease of a hand-off.
         let Ok(Some(seen)) = self.memory.inspect(&claim.key).await else { return false };
         let handed =
             seen.first().expiry.span().is_some_and(|left| left.as_secs() <= 3) && claim.ttl.get().as_secs() > 3;
