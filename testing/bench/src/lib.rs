@@ -30,7 +30,7 @@ mod uncontended;
 mod workers;
 
 use fencelock_testkit::RedisServer;
-use report::Report;
+use report::BenchReport;
 use scheme::Scheme;
 use serde::Serialize;
 use std::fmt::Display;
@@ -97,10 +97,10 @@ fn finish(report: Result<impl Serialize + Display, Failure>, json: bool) -> Exit
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-fn measure(effort: Effort) -> Result<Report, Failure> {
+fn measure(effort: Effort) -> Result<BenchReport, Failure> {
     let server = RedisServer::start()?;
     let url = server.url();
-    let mut report = Report::of_this_machine(&server);
+    let mut report = BenchReport::of_this_machine(&server);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         for tasks in [1, 256] {

@@ -1,6 +1,6 @@
 //! Other processes of this program.
 
-use crate::job::Job;
+use crate::job::BenchJob;
 use crate::{Failure, handoff, hot_key};
 use fencelock_lab::workers::{Harness, OnEof, WorkerPool, start};
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 const VARIABLE: &str = "FENCELOCK_BENCH_WORKER";
 
 /// Runs `count` workers concurrently, and collects their output.
-pub(crate) fn run<T: DeserializeOwned>(job: &Job, count: usize) -> Result<Vec<T>, Failure> {
+pub(crate) fn run<T: DeserializeOwned>(job: &BenchJob, count: usize) -> Result<Vec<T>, Failure> {
     let (pool, job) = (WorkerPool::default(), serde_json::to_string(job)?);
     let mut workers = Vec::new();
     for _ in 0..count {
@@ -48,8 +48,8 @@ fn work() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let result = runtime.block_on(async {
         Ok::<_, Failure>(match job {
-            Job::HandOff(job) => serde_json::to_string(&handoff::work(&job).await?)?,
-            Job::HotKey(job) => serde_json::to_string(&hot_key::work(&job).await?)?,
+            BenchJob::HandOff(job) => serde_json::to_string(&handoff::work(&job).await?)?,
+            BenchJob::HotKey(job) => serde_json::to_string(&hot_key::work(&job).await?)?,
         })
     })?;
     Ok(harness.send(&result)?)

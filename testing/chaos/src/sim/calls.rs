@@ -2,8 +2,8 @@
 
 use super::Mutant;
 use super::client::Timer;
+use super::coverage::Coverage;
 use super::message::{Answer, Ask, Reply, Request};
-use super::sight::Sight;
 use super::world::{Event, World};
 use fencelock_core::engine::{HoldId, WaiterId};
 use fencelock_core::quorum::{
@@ -321,7 +321,7 @@ impl World<'_> {
         let lost = matches!(kind, Kind::Claim { call, .. } if call.defeat().is_some());
         let mut reply = NodeReply::Claim(answer);
         match &reply {
-            NodeReply::Claim(Ok(Acquire::Granted { .. })) if lost => self.sights.saw(Sight::LateGrant),
+            NodeReply::Claim(Ok(Acquire::Granted { .. })) if lost => self.covered.saw(Coverage::LateGrant),
             NodeReply::Claim(Ok(Acquire::Granted { .. })) => link.granted = Some(reply.clone()),
             NodeReply::Claim(Ok(Acquire::Busy(_))) if self.scenario.is(Mutant::MajorityOff) => {
                 reply = link.granted.clone().unwrap_or(reply);
@@ -335,13 +335,13 @@ impl World<'_> {
     fn notice_result(&mut self, kind: &Kind, link: &Link, done: &Done) {
         let (Kind::Claim { call, .. }, Done::Claim(result)) = (kind, done) else { return };
         if link.raises {
-            self.sights.saw(Sight::Raise);
+            self.covered.saw(Coverage::Raise);
         }
         match (call.defeat(), result) {
             (Some(defeat), _) => self.notice_defeat(defeat),
-            (None, Ok(_)) if !link.raises => self.sights.saw(Sight::EqualGrants),
+            (None, Ok(_)) if !link.raises => self.covered.saw(Coverage::EqualGrants),
             (None, Ok(_)) => {}
-            (None, Err(_)) => self.sights.saw(Sight::TooLate),
+            (None, Err(_)) => self.covered.saw(Coverage::TooLate),
         }
     }
 
