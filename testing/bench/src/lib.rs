@@ -27,6 +27,7 @@ mod scheme;
 pub mod server_cpu;
 mod server_time;
 mod uncontended;
+mod worker;
 mod workers;
 
 use fencelock_testkit::RedisServer;
@@ -57,7 +58,7 @@ impl Effort {
 
 /// Runs the workloads in the arguments, or all of them, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    if let Some(code) = workers::run_if_asked() {
+    if let Some(code) = worker::run_if_asked() {
         return code;
     }
     as_asked(measure)

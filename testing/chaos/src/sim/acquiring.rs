@@ -1,10 +1,10 @@
 //! A client that wants a key: a task in the engine, its claims, and the releases in the background.
 
 use super::Mutant;
-use super::calls::{Done, Kind, Of};
 use super::client::{Held, SimRng, Timer, number_of};
 use super::coverage::Coverage;
 use super::message::Reply;
+use super::running::{Done, Kind, Of};
 use super::world::World;
 use crate::history::Op;
 use crate::rng_ext::RngExt as _;
@@ -12,7 +12,7 @@ use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, KeyEngine, LeaseSharing, PendingRelease, ReleaseOutcome, Step, WaiterId,
 };
 use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
-use fencelock_core::{Acquire, Claim, Defeat, Mode, Moment, Owner, Raise, Unknown};
+use fencelock_core::{Acquire, Claim, Defeat, Mode, Moment, Raise, Unknown};
 use std::sync::Arc;
 
 /// Most users wait until they get the key; some give up within this time, in parts per million.
@@ -255,9 +255,4 @@ impl World<'_> {
             Defeat::Overtaken => Coverage::Overtaken,
         });
     }
-}
-
-/// Every holder of the simulation.
-pub(super) fn owner() -> Owner {
-    Owner::from_text("sim")
 }

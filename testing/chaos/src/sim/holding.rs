@@ -1,9 +1,9 @@
 //! A client that holds a key: renewals, writes, the lapse, and the release.
 
 use super::Mutant;
-use super::calls::Kind;
 use super::client::{Held, Timer};
 use super::coverage::Coverage;
+use super::running::Kind;
 use super::world::{World, holder_name};
 use crate::history::{Line, Op};
 use crate::rng_ext::RngExt as _;

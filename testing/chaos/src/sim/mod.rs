@@ -22,6 +22,7 @@ mod message;
 mod mutant;
 mod node;
 mod queue;
+mod running;
 mod scenario;
 mod world;
 

@@ -1,8 +1,7 @@
-use super::acquiring::owner;
 use super::client::{Client, Memory as ClientMemory, Timer};
 use super::clock::SimClock;
 use super::coverage::{Coverage, CoverageCounts};
-use super::message::{Answer, Request};
+use super::message::{Answer, Request, owner};
 use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;

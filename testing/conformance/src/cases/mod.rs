@@ -17,7 +17,6 @@ mod release;
 mod renewal;
 
 use crate::case::Case;
-pub(crate) use modes::modes;
 
 /// All cases.
 pub(crate) fn all() -> Vec<Case> {
