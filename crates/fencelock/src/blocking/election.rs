@@ -52,10 +52,10 @@ impl Election {
         self
     }
 
-    /// Calls `told` after each request of a campaign that the place did not answer, on the client's thread. It must return
+    /// Calls `callback` after each request of a campaign that the place did not answer, on the client's thread. It must return
     /// quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(told);
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(callback);
         self
     }
 

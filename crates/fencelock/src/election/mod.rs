@@ -85,9 +85,9 @@ impl Election {
         self
     }
 
-    /// Calls `told` after each request of a campaign that the place did not answer. It must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_trouble(told);
+    /// Calls `callback` after each request of a campaign that the place did not answer. It must return quickly.
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_trouble(callback);
         self
     }
 
