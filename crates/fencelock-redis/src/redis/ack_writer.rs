@@ -73,13 +73,13 @@ impl AckWriter {
                 on.exec_async(&mut connection).await?;
             }
             // Otherwise the first claim would wait twice. If the server refuses this, the claim reports it.
-            let nobody = script::renew(
+            let unused = script::renew(
                 &format!("{}fencelock-acks", target.prefix),
                 &HolderId::from_bytes([0; 16]),
                 Duration::from_millis(1),
                 Duration::ZERO,
             );
-            let _ = nobody.in_full().exec_async(&mut connection).await;
+            let _ = unused.in_full().exec_async(&mut connection).await;
             let known = redis::cmd("WAIT").arg(0).arg(1).exec_async(&mut connection).await;
             RedisResult::Ok((connection, known))
         };

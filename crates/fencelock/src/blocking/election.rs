@@ -34,7 +34,7 @@ impl Election {
     }
 
     /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
-    /// line breaks, and marks that change the direction of writing. Everybody who can see the lock sees the value.
+    /// line breaks, and marks that change the direction of writing. All clients that can see the lock see the value.
     pub fn value(mut self, value: impl Into<String>) -> Self {
         self.inner = self.inner.value(value);
         self
@@ -78,7 +78,7 @@ impl Election {
         Ok(Leadership { guard: Guard::new(leadership.into_guard(), engine) })
     }
 
-    /// Who leads now; `None` if nobody does, or if another program has taken the key. The answer may be out of date when
+    /// The current leader; `None` without one, or if another program has taken the key. The answer may be out of date when
     /// it arrives.
     ///
     /// # Errors

@@ -114,7 +114,7 @@ impl<'a> Waiter<'a> {
         (step, lease)
     }
 
-    /// Says whether there is somebody to tell.
+    /// Returns whether there is a callback.
     pub(super) fn tell(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
         let Some(on_wait) = &self.request.on_wait else { return false };
         on_wait(&Waiting {
