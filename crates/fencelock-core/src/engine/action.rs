@@ -77,7 +77,7 @@ pub enum RefusalReason {
 
 /// What a claiming task has learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
+pub enum ClaimReport {
     /// Another holder has the key.
     Busy {
         /// How many wait before this one; `None` where the place has no queue.
@@ -118,7 +118,7 @@ pub enum Action<W, L> {
     /// A claim no longer waits at the place.
     ClaimEnded,
     /// A claiming task has learned something.
-    Report(Box<Report>),
+    Report(Box<ClaimReport>),
     /// A task asks without having been notified.
     FallbackPoll,
     /// A granted claim came too late: its lease was over.

@@ -136,7 +136,7 @@ impl<L> Hold<L> {
             return Duty::Nothing;
         }
         self.renewing = true;
-        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_told(self.plan.told(now)))
+        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_assumed(self.plan.assumed(now)))
     }
 
     /// A renewal sent at `sent` was confirmed. It must not be over by now.

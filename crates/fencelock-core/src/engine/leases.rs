@@ -173,7 +173,7 @@ impl<L: Default> Leases<L> {
     ) -> Option<Renewed> {
         let (now, random) = (cx.now, cx.rng.next_u64());
         let hold = self.get_mut(id)?;
-        // A lease that has expired by now ended by itself, whoever has the key.
+        // A lease that has expired by now ended by itself, even if another holder has the key.
         let answer = match (hold.lapse(now), answer) {
             (Some(reason), _) => Err(reason),
             (None, Ok(Renew::Renewed { waiters })) => hold.renewed(sent, now, random).map(|()| Some(waiters)),

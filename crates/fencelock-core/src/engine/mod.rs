@@ -49,7 +49,7 @@ mod tenure;
 mod waiter;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
-pub use action::{Action, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use action::{Action, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
 pub use actions::Actions;
 pub use answer::{IdleLease, Leaving, Status, View};
 pub use claiming::STRAGGLER;

@@ -1,7 +1,7 @@
 //! The scenarios. Each has a small version that is searched, and a larger one of which random schedules run.
 
 use crate::coverage::Coverage;
-use crate::explore::{self, Report};
+use crate::explore::{self, SearchSummary};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
 use fencelock_core::engine::{Retry, SharingLimits};
 use std::time::Duration;
@@ -283,7 +283,7 @@ pub(crate) fn explore(small: &Scenario) {
     if explore::replays() {
         return;
     }
-    let fail = |scenario: &Scenario, failure| -> Report { panic!("{}", explore::explain(scenario, &failure)) };
+    let fail = |scenario: &Scenario, failure| -> SearchSummary { panic!("{}", explore::explain(scenario, &failure)) };
     let every = explore::search(small, None, MOST).unwrap_or_else(|failure| fail(small, failure));
     let large = named(&large(small));
     let many = explore::random(&large, None, explore::schedules(USUAL));

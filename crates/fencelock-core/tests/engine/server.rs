@@ -229,7 +229,7 @@ impl Server {
         if mutant == Some(Mutant::FalseRenewals) {
             return Renew::Renewed { waiters: 0 };
         }
-        let told_ms = u64::try_from(renewal.told.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
+        let told_ms = u64::try_from(renewal.assumed.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
         let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), told_ms.min(u64::MAX / 4));
         match answer {
             _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },

@@ -2,7 +2,7 @@ use super::Driver;
 use super::lease::Lease;
 use crate::identity::SystemRng;
 use fencelock_core::Key;
-use fencelock_core::engine::{Action, Actions, Context, End, Ended, KeyEngine, Report, WaiterId};
+use fencelock_core::engine::{Action, Actions, ClaimReport, Context, End, Ended, KeyEngine, WaiterId};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -65,7 +65,7 @@ impl KeyCell {
     pub(super) fn with_report<R>(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
-    ) -> (R, Option<Report>) {
+    ) -> (R, Option<ClaimReport>) {
         self.with_state(self.lock(), call)
     }
 
@@ -76,7 +76,7 @@ impl KeyCell {
         id: WaiterId,
         context: &std::task::Context<'_>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Option<R>,
-    ) -> (Option<R>, Option<Report>) {
+    ) -> (Option<R>, Option<ClaimReport>) {
         let mut state = self.lock();
         if state.engine.is_queued(id) {
             state.engine.wake_by(id, context);
@@ -104,7 +104,7 @@ impl KeyCell {
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
-    ) -> (R, Option<Report>) {
+    ) -> (R, Option<ClaimReport>) {
         let mut out = Actions::new();
         let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
         let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
@@ -138,7 +138,7 @@ impl KeyCell {
     }
 
     /// What needs no lock. Wake-ups come first, for others wait for them.
-    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<Report> {
+    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
         for action in out.drain() {
             match action {

@@ -26,7 +26,7 @@ impl Listener for DriverListener {
                 let waits = cell
                     .is_some_and(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
                 if !waits {
-                    driver.reaper.handed_to_nobody(key, *holder);
+                    driver.reaper.release_undelivered(key, *holder);
                 }
             }
             Event::Changed { key } => {

@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    /// Waits, once it is closed, until nothing is held, nobody waits or asks, and every release is confirmed.
+    /// Waits, once it is closed, until nothing is held, no task waits or claims, and every release is confirmed.
     pub(crate) async fn drained(&self) {
         self.closing.ends(|| self.keys.is_empty()).await;
         self.reaper.idle().await;
@@ -82,7 +82,7 @@ impl Driver {
         if self.closing.has_begun() { Err(self.closed_error()) } else { Ok(()) }
     }
 
-    /// In a fork nobody would answer.
+    /// In a fork no task would answer.
     pub(crate) fn check_process(&self) -> Result<(), Invalid> {
         self.process().check()
     }

@@ -13,7 +13,7 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 /// The state of a key. A free key keeps its slot while tasks wait, and its fence permanently: one number per key is small.
 ///
-/// The first waiter that has no room stops the queue, in every mode: so nobody is overtaken, and no writer and no large weight
+/// The first waiter that has no room stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
 /// waits for ever. Every call that can make room ends with [`Slot::advance`].
 #[derive(Debug, Default)]
 pub(super) struct Slot {
