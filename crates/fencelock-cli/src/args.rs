@@ -3,6 +3,7 @@ use crate::commands::elect::args::Elect;
 use crate::commands::lab::args::Lab;
 use crate::mode::ModeArguments;
 use crate::notes;
+use crate::wait_args::{Nested, Patience};
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -169,36 +170,6 @@ pub(crate) enum OnLost {
     Term,
     /// Print a warning; the command continues and may overlap the next holder.
     Warn,
-}
-
-/// Whether to skip the check for locks that this program itself runs under.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Nested {
-    /// Allow waiting for a lock that this program was started under.
-    ///
-    /// A command of `fencelock run KEY` that waits for the same KEY would deadlock, so fencelock refuses to wait. Use this
-    /// option if that lock is already released.
-    #[arg(long, help_heading = "Waiting")]
-    pub(crate) nested_ok: bool,
-}
-
-/// How long to wait for other holders, and for servers that do not answer.
-#[derive(Debug, Clone, Copy, Args)]
-#[command(next_help_heading = "Waiting")]
-pub(crate) struct Patience {
-    /// Do not wait.
-    #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
-    #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
-    pub(crate) wait: Option<Duration>,
-}
-
-impl Patience {
-    /// `None` if there is no limit.
-    pub(crate) fn limit(self) -> Option<Duration> {
-        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
-    }
 }
 
 #[derive(Debug, Clone, Args)]

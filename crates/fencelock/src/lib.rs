@@ -73,7 +73,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use election::{Election, Leadership, Observer};
 pub use error::Error;
-/// The whole contract, for whoever writes a place of their own.
+/// The whole contract, for implementers of other places.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,

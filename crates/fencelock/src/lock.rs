@@ -124,16 +124,16 @@ impl Lock {
         self
     }
 
-    /// Calls `told` after each reply while the lock is waited for. It must return quickly.
-    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.on_wait = Some(Arc::new(told));
+    /// Calls `callback` after each reply while the lock is waited for. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(callback));
         self
     }
 
-    /// Calls `told` after each failed try while trying continues: servers that do not answer, or are
+    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.on_trouble = Some(Arc::new(told));
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.on_trouble = Some(Arc::new(callback));
         self
     }
 

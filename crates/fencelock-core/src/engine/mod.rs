@@ -19,10 +19,10 @@
 //! | a task wants the key, or has given up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
 //! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
-//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
+//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | a writer wants to read from now on, and the place has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
-//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::idle_timer_fired`] |
+//! | the timer of a hold fired | [`KeyEngine::hold_due`] |
 //!
 //! [`AcquireAll`] handles several keys together: it decides which of them is claimed next and when all are released. It uses
 //! no engine; each of its claims is a task of the engine of one key.
@@ -51,7 +51,7 @@ mod tenure;
 mod waiter;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
-pub use action::{Action, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use action::{Action, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
 pub use actions::Actions;
 pub use answer::{IdleLease, Leaving, Status, View};
 pub use claiming::STRAGGLER;
