@@ -121,8 +121,8 @@ impl Client {
     /// Tasks that share leases are a single waiter at the server, so [`Holding::waiters`] counts at most one of them. Tasks
     /// that try once, or poll ([`Lock::retry`]), do not wait in the queue. The number is zero for an invalid key.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
-        let cell = Key::new(key).ok().and_then(|key| self.inner.keys.get(&key));
-        cell.map_or(0, |cell| cell.waiting())
+        let cells = Key::new(key).ok().map(|key| self.inner.keys.of_key(&key));
+        cells.into_iter().flatten().map(|cell| cell.waiting()).sum()
     }
 
     /// Returns the held keys, in any order.

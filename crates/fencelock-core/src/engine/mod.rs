@@ -42,6 +42,7 @@ mod key_engine;
 mod leases;
 mod line;
 mod queue;
+mod readers;
 mod release_queue;
 mod request;
 mod rng;

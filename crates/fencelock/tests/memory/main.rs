@@ -19,6 +19,7 @@ mod idle_timeout;
 mod inheriting;
 mod losing;
 mod places;
+mod reading;
 mod reaping;
 mod refusing;
 mod releasing;
