@@ -103,16 +103,16 @@ async fn a_stream_of_readers_keeps_no_writer_waiting() {
 async fn a_reader_with_settings_of_its_own_has_a_hold_of_its_own() {
     let scene = Scene::new();
     let lock = || scene.client.lock("k").shared().ttl(secs(9));
-    let _usual = lock().await.unwrap();
-    let _longer = lock().ttl(secs(20)).await.unwrap();
-    let _labelled = lock().label("export").await.unwrap();
+    let usual = lock().await.unwrap();
+    let longer = lock().ttl(secs(20)).await.unwrap();
+    let labelled = lock().label("export").await.unwrap();
     let limited = lock().max_hold(secs(3)).await.unwrap();
     assert_eq!(scene.holding("k").await.unwrap().holders.count(), 4);
     let set = scene.client.lock_all(["k"]).shared().ttl(secs(9)).max_hold(secs(3)).await.unwrap();
     assert_eq!(limited.lost().await, LossReason::MaxHold);
-    assert!(_usual.is_held() && _labelled.is_held() && _longer.is_held());
+    assert!(usual.is_held() && labelled.is_held() && longer.is_held());
     assert_eq!(set.lost().await.reason, LossReason::MaxHold);
-    assert!(_usual.is_held() && _labelled.is_held() && _longer.is_held());
+    assert!(usual.is_held() && labelled.is_held() && longer.is_held());
 }
 
 #[tokio::test(start_paused = true)]
