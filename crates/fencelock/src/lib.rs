@@ -24,7 +24,8 @@
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
-//! none. Without async there is [`blocking`].
+//! none. [`Lock::shared`] is a lock for readers, and [`Client::semaphore`] lets in a limited number of holders. Without async
+//! there is [`blocking`].
 //!
 //! Features of Cargo:
 //!
@@ -57,9 +58,11 @@ mod guards;
 mod identity;
 mod lock;
 mod lock_all;
+mod modes;
 mod reaper;
 mod request;
 mod run;
+mod semaphore;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
@@ -83,3 +86,4 @@ pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use request::Waiting;
 pub use run::RunError;
+pub use semaphore::Semaphore;

@@ -1,6 +1,6 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Intent, Listener, Release, Renew, Renewal};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Downgrade, Intent, Listener, Release, Renew, Renewal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,6 +25,7 @@ pub(crate) enum Verb {
     Renew,
     Release,
     Inspect,
+    Downgrade,
 }
 
 /// What becomes of a call.
@@ -186,6 +187,15 @@ impl Backend for Faulty {
         let (key, holder) = (key.clone(), *holder);
         Box::pin(async move {
             self.send(Verb::Release, |inner| Box::pin(async move { inner.release(&key, &holder).await }))
+                .await
+                .and_then(|answer| answer)
+        })
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        let renewal = renewal.clone();
+        Box::pin(async move {
+            self.send(Verb::Downgrade, |inner| Box::pin(async move { inner.downgrade(&renewal).await }))
                 .await
                 .and_then(|answer| answer)
         })
