@@ -1,8 +1,7 @@
 //! Tokens on a quorum are unique and ordered, and each protection is needed for it.
 
-use crate::explorer::Explored;
 use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
-use crate::search::{Named, search};
+use crate::search::{Explored, Named, search};
 
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
 const SMALL: Scope = Scope {

@@ -8,7 +8,6 @@
 //! Each protection is then dropped in turn, and the search has to find the shortest way to the damage and tell it in words:
 //! `cargo test -p fencelock-core --test quorum_model -- --nocapture`. The numbers are in `docs/en/verification.md`.
 
-mod explorer;
 mod fence;
 mod fence_tests;
 mod hold;

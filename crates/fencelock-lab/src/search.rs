@@ -1,0 +1,175 @@
+//! An exhaustive breadth-first search of a system with finitely many states.
+//!
+//! It keeps and compares whole states, so counts are exact, and every way that it finds is a shortest one.
+
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+
+/// A system with finitely many states, described by its steps.
+pub trait System {
+    /// A state.
+    type State: Clone + Eq + Hash;
+    /// An action that leads from one state to another.
+    type Action: Copy;
+
+    /// The first state.
+    fn initial(&self) -> Self::State;
+    /// Adds every action that is possible in `state` to `into`.
+    fn actions(&self, state: &Self::State, into: &mut Vec<Self::Action>);
+    /// The state after `action`, and the landmarks that this step reaches, as bits. A search that never reaches a landmark
+    /// has not checked what depends on it.
+    fn step(&self, state: &Self::State, action: Self::Action) -> (Self::State, u32);
+}
+
+/// The result of a search.
+#[derive(Debug, Clone)]
+pub struct Explored<A, S> {
+    /// The number of distinct states.
+    pub states: usize,
+    /// The number of steps to the last of them.
+    pub depth: usize,
+    /// All landmarks that were reached.
+    pub landmarks: u32,
+    /// The shortest way to each landmark, in the order in which they were reached. A step may reach several at once.
+    pub ways: Vec<(u32, Vec<A>)>,
+    /// The shortest way to a sought state, with the state after each action; `None` if no state was sought.
+    pub trace: Option<Vec<(A, S)>>,
+}
+
+/// Visits every reachable state, the nearest first, and stops at the first one that is `sought`.
+///
+/// # Panics
+/// After `limit` or 2^32 states: an unfinished search must not count as a complete one.
+pub fn explore<Y: System>(
+    system: &Y,
+    limit: usize,
+    sought: impl Fn(&Y::State) -> bool,
+) -> Explored<Y::Action, Y::State> {
+    let mut seen = Seen::new(system.initial());
+    let mut found = Explored { states: 1, depth: 0, landmarks: 0, ways: Vec::new(), trace: None };
+    let (mut at, mut layer_end, mut actions) = (0, 1, Vec::new());
+    while at < seen.states.len() {
+        if at == layer_end {
+            (found.depth, layer_end) = (found.depth + 1, seen.states.len());
+        }
+        let state = seen.states[at].clone();
+        if sought(&state) {
+            found.trace = Some(retrace(system, &seen, at));
+            break;
+        }
+        actions.clear();
+        system.actions(&state, &mut actions);
+        for &action in &actions {
+            let (after, landmarks) = system.step(&state, action);
+            let new = landmarks & !found.landmarks;
+            if new != 0 {
+                let way = retrace(system, &seen, at).into_iter().map(|(action, _)| action);
+                found.ways.push((new, way.chain([action]).collect()));
+                found.landmarks |= new;
+            }
+            seen.insert(after, at);
+        }
+        assert!(seen.states.len() <= limit, "more than {limit} states: the search is not exhaustive");
+        at += 1;
+    }
+    found.states = seen.states.len();
+    found
+}
+
+/// The way to state number `at`. Actions are not stored; the one that leads from parent to child is found again.
+fn retrace<Y: System>(system: &Y, seen: &Seen<Y::State>, mut at: usize) -> Vec<(Y::Action, Y::State)> {
+    let mut way = Vec::new();
+    while at != 0 {
+        let parent = seen.parents[at] as usize;
+        let mut actions = Vec::new();
+        system.actions(&seen.states[parent], &mut actions);
+        let taken = actions.into_iter().find(|&action| system.step(&seen.states[parent], action).0 == seen.states[at]);
+        way.push((taken.expect("a child is one step from its parent"), seen.states[at].clone()));
+        at = parent;
+    }
+    way.reverse();
+    way
+}
+
+/// The states so far, each stored once, and the state from which each was first reached.
+struct Seen<T> {
+    states: Vec<T>,
+    parents: Vec<u32>,
+    /// Open addressing: indices into `states`, found by hash, never more than half full.
+    slots: Vec<u32>,
+    hasher: BuildHasherDefault<Mix>,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+impl<T: Eq + Hash> Seen<T> {
+    fn new(first: T) -> Self {
+        let slots = vec![EMPTY; 1 << 10];
+        let mut seen = Self { states: Vec::new(), parents: Vec::new(), slots, hasher: BuildHasherDefault::default() };
+        seen.insert(first, 0);
+        seen
+    }
+
+    fn insert(&mut self, state: T, parent: usize) {
+        let slot = self.slot_of(&state);
+        if self.slots[slot] != EMPTY {
+            return;
+        }
+        self.slots[slot] = index(self.states.len());
+        self.states.push(state);
+        self.parents.push(index(parent));
+        if self.states.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+    }
+
+    /// The slot that holds `state`, or the empty one where it belongs.
+    fn slot_of(&self, state: &T) -> usize {
+        let mask = self.slots.len() - 1;
+        #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+        let mut slot = self.hasher.hash_one(state) as usize & mask;
+        while self.slots[slot] != EMPTY && self.states[self.slots[slot] as usize] != *state {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    fn grow(&mut self) {
+        self.slots = vec![EMPTY; self.slots.len() * 2];
+        for at in 0..self.states.len() {
+            let slot = self.slot_of(&self.states[at]);
+            self.slots[slot] = index(at);
+        }
+    }
+}
+
+/// A multiplicative hash: the default one takes most of the time of a search, and the keys of this table are trusted.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u8(byte);
+        }
+    }
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+    fn write_isize(&mut self, discriminant: isize) {
+        self.write_u64(discriminant.cast_unsigned() as u64);
+    }
+    fn finish(&self) -> u64 {
+        // The low bits choose the slot, and the high ones are the well mixed ones.
+        self.0.rotate_left(26)
+    }
+}
+
+fn index(at: usize) -> u32 {
+    u32::try_from(at).expect("fewer than 2^32 states")
+}
