@@ -36,6 +36,8 @@ pub struct Capabilities {
     pub expires: bool,
     /// Waiters are served in the order of arrival, and a release grants the lock to the next one.
     pub queues: bool,
+    /// After a renewal that reports no waiters, the backend sends [`crate::Event::Queued`] when one enters the queue.
+    pub announces_waiters: bool,
     /// A hold can be passed to another process by its holder id.
     pub portable: bool,
     /// Other processes see the locks.

@@ -111,13 +111,8 @@ pub enum Action<W, L> {
     Ended(Box<Ended<L>>),
     /// Release in the background.
     Release(Box<PendingRelease>),
-    /// Call [`super::KeyEngine::idle_timer_fired`] when [`super::SharingLimits::idle_timeout`] has passed.
-    KeepIdle {
-        /// Which hold.
-        hold: HoldId,
-        /// The tenure that is idle.
-        tenure: Tenure,
-    },
+    /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
+    KeptIdle,
     /// A claim has begun to wait at the place.
     ClaimBegan,
     /// A claim no longer waits at the place.

@@ -92,6 +92,11 @@ impl<L> Hold<L> {
         true
     }
 
+    /// Whether a renewal is in flight.
+    pub(super) const fn is_renewing(&self) -> bool {
+        self.renewing
+    }
+
     /// The hold ends at this moment even if its lease could be renewed.
     pub(super) fn limit(&mut self, ends: Moment) {
         self.plan.hand_on(ends);
@@ -108,9 +113,10 @@ impl<L> Hold<L> {
         })
     }
 
-    /// Sets the timer to its next time.
+    /// Sets the timer to its next time, unless it fires before: then it is set again. So a lease that tasks pass on has one timer
+    /// and does not move it for each of them.
     pub(super) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        let Some(to) = self.next_timer(cx.now).filter(|to| *to != self.timer) else { return };
+        let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
         let from = std::mem::replace(&mut self.timer, to);
         cx.act(Action::SetTimer { hold: self.id, from, to });
     }

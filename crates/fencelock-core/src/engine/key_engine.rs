@@ -51,7 +51,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) -> WaiterId {
         let in_line = cx.config.is_in_line(&request);
         let state = if in_line { State::Queued } else { State::Called(None) };
-        if in_line && (self.leases.shared().is_some() || !self.queue.line_is_empty()) {
+        let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
+        if in_line && (keeps_idle || self.leases.shared().is_some() || !self.queue.line_is_empty()) {
             self.block = self.block.max(FIRST_BLOCK);
         }
         let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
@@ -180,6 +181,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
         let _asked = self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()).any(|one| one.notify(cx));
         self.leases.expedite(Duration::ZERO, cx);
+    }
+
+    /// The holder of the lease that is kept for the next task.
+    pub fn idle_holder(&self) -> Option<HolderId> {
+        self.leases.idle().and_then(|(id, _)| self.leases.get(id)).map(|hold| hold.holder)
+    }
+
+    /// Another client waits for the key: a lease that is kept for the next task is released.
+    pub fn on_queued(&mut self, cx: &mut Context<'_, W, L>) {
+        self.leases.on_queued(cx);
+        self.settle(None, cx);
     }
 
     /// Events may have been missed: every task claims again, and every hold is renewed after `after`.

@@ -19,9 +19,9 @@
 //! | a task wants the key, or has given up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
 //! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
-//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
+//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
-//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::idle_timer_fired`] |
+//! | the timer of a hold fired | [`KeyEngine::hold_due`] |
 //!
 //! [`AcquireAll`] handles several keys together: it decides which of them is claimed next and when all are released. It uses
 //! no engine; each of its claims is a task of the engine of one key.

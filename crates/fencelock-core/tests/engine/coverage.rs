@@ -41,6 +41,8 @@ pub(crate) enum Coverage {
     TakenIdle,
     /// An idle lease was released, because no task took it in time.
     IdleTimeout,
+    /// A client that kept a lease heard that another client waits.
+    Announced,
     /// A lease was released though another user of its client waits.
     Yielded,
     /// The longest hold was over.

@@ -145,6 +145,22 @@ pub(crate) const IDLE: Scenario = Scenario {
     ..PLAIN
 };
 
+/// A lease is kept for longer, because the place tells the client of other clients that wait.
+pub(crate) const STICKY: Scenario = Scenario {
+    name: "sticky",
+    users: &[
+        Plan { drops: true, ..READY },
+        Plan { drops: true, ..READY },
+        Plan { client: 1, cancels: true, drops: true, ..USER },
+        Plan { drops: true, wait: Some(Duration::ZERO), ..USER },
+    ],
+    sharing: Some(SharingLimits { idle_timeout: Duration::from_secs(30), ..LIMITS }),
+    announces_waiters: true,
+    budget: Budget { time: 3, ..NO_BUDGET },
+    covers: &[Coverage::KeptIdle, Coverage::Announced, Coverage::TakenIdle, Coverage::Shared],
+    ..PLAIN
+};
+
 /// After each lease the key is left free for clients that only ask now and then.
 pub(crate) const YIELD: Scenario = Scenario {
     name: "yield",
@@ -350,6 +366,11 @@ fn tasks_that_share_a_lease_exclude_each_other() {
 #[test]
 fn a_lease_that_is_idle_is_taken_or_released() {
     explore(&IDLE);
+}
+
+#[test]
+fn a_lease_that_is_kept_for_longer_goes_to_a_client_that_waits() {
+    explore(&STICKY);
 }
 
 #[test]

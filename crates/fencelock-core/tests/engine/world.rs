@@ -74,6 +74,7 @@ impl World {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.cross_process) = (true, true, true);
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
+        capabilities.announces_waiters = scenario.announces_waiters;
         let (place, sharing) = (String::new(), scenario.sharing);
         let config = Config { place, capabilities, drift: Drift::default(), sharing };
         let clients = (0..scenario.clients()).map(|number| Client::new(u8::try_from(number).unwrap())).collect();
@@ -172,11 +173,7 @@ impl World {
                 }
                 self.clients[client].take_release(*release, now);
             }
-            Action::KeepIdle { hold, tenure } => {
-                let idle_timeout = self.config.sharing.map_or(Duration::ZERO, |limits| limits.idle_timeout);
-                this.idle.push((now + idle_timeout, hold, tenure));
-                self.cover(Coverage::KeptIdle);
-            }
+            Action::KeptIdle => self.cover(Coverage::KeptIdle),
             Action::ClaimBegan => this.claims += 1,
             Action::ClaimEnded => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),

@@ -34,6 +34,11 @@ impl Listener for DriverListener {
                     cell.with(Engine::on_changed);
                 }
             }
+            Event::Queued { key } => {
+                if let Some(cell) = driver.keys.get(key) {
+                    cell.with(Engine::on_queued);
+                }
+            }
             // A reset, and any hint that is not known here: asking is always right.
             _ => driver.reset(),
         }

@@ -58,7 +58,7 @@ impl World<'_> {
             // Tasks get no notifications here and do not share leases.
             Action::Wake(())
             | Action::Began
-            | Action::KeepIdle { .. }
+            | Action::KeptIdle
             | Action::ClaimBegan
             | Action::ClaimEnded
             | Action::Report(_)
