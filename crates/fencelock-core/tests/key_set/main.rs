@@ -13,7 +13,7 @@ use world::{Act, Rule, Setting, World};
 const TURNED: &[&[&str]] = &[&["a", "b", "c"], &["b", "c", "a"], &["c", "a", "b"]];
 /// Each shares one key with each of the others.
 const RING: &[&[&str]] = &[&["a", "b"], &["b", "c"], &["c", "a"]];
-/// The last one wants less than the others.
+/// The last one needs fewer keys than the others.
 const NESTED: &[&[&str]] = &[&["a", "b", "c"], &["a", "b", "c"], &["b", "a"]];
 const PAIR: &[&[&str]] = &[&["a", "b", "c"], &["c", "b", "a"]];
 

@@ -12,7 +12,7 @@ pub(crate) trait Model: Debug {
     fn initial(&self) -> Self::State;
     fn actions(&self, state: &Self::State, into: &mut Vec<Self::Action>);
     fn next(&self, state: &Self::State, action: Self::Action) -> Self::State;
-    /// The one state that stands for all those like `state`.
+    /// The representative of all states that differ from `state` only in names.
     fn reduced(&self, state: Self::State) -> Self::State;
     fn landmarks(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> u32;
     fn describe(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> String;
@@ -77,7 +77,7 @@ fn retell<M: Model>(model: &M, path: impl Iterator<Item = M::State>) -> Vec<Stri
 }
 
 /// The new numbers that bring the first `count` of three into ascending order, every way that does: the others need not be
-/// tried to find the one state that stands for all.
+/// tried to find the representative.
 pub(crate) fn sorting<T: Copy + Ord>(of: [T; 3], count: usize) -> impl Iterator<Item = &'static [usize; 3]> {
     const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let possible = if count < 2 { 1 } else { (1..=count).product() };

@@ -17,7 +17,7 @@ pub(crate) fn url() -> String {
     std::env::var(URL).unwrap()
 }
 
-/// Tells the one with the tests something, and waits until it lets this program go on.
+/// Sends a word to the process with the tests, and waits until it answers.
 pub(crate) fn say_and_wait(word: &str) {
     println!("{word}");
     let _ = std::io::stdin().read(&mut [0]);

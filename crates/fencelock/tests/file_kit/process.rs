@@ -1,4 +1,4 @@
-//! A process of its own that takes locks as it is told: this test binary once more, running one test that obeys.
+//! Another process that takes locks on command: this test binary, running the test `obey`.
 
 use super::{PATIENCE, ask, claim, free, listen, now};
 use fencelock::backends::File;
@@ -148,7 +148,7 @@ fn count(locks: &File, counter: &Path, times: u32) -> String {
     format!("counted {times}")
 }
 
-/// Ends without a word while it holds a key, as a crash does.
+/// Ends while it holds a key, as a crash does.
 fn die(locks: &File, name: &str) -> String {
     wait(locks, name);
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
