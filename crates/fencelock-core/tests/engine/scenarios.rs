@@ -53,7 +53,7 @@ pub(crate) const CANCEL_HAND_OFF: Scenario = Scenario {
     ..PLAIN
 };
 
-/// The first two waiters are of one client, and only one of them stands at the server. The third comes from elsewhere.
+/// The first two waiters are tasks of one client, and only one of them is queued at the server. The third is another client.
 pub(crate) const SUCCESSOR: Scenario = Scenario {
     name: "successor",
     users: &[Plan { drops: true, ..READY }, Plan { cancels: true, ..READY }, READY, Plan { client: 1, ..READY }],
@@ -145,7 +145,7 @@ pub(crate) const IDLE: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A lease is kept for longer, because the place tells the client of other clients that wait.
+/// A lease is kept idle for longer, because the place reports other waiting clients.
 pub(crate) const STICKY: Scenario = Scenario {
     name: "sticky",
     users: &[
@@ -161,7 +161,7 @@ pub(crate) const STICKY: Scenario = Scenario {
     ..PLAIN
 };
 
-/// After each lease the key is left free for clients that only ask now and then.
+/// After each lease the key is left free for clients that only poll.
 pub(crate) const YIELD: Scenario = Scenario {
     name: "yield",
     users: &[
@@ -240,7 +240,7 @@ pub(crate) const RESET: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Clients that ask once or at set times, beside one that waits.
+/// Clients that try once or at intervals, beside one that waits.
 pub(crate) const TRIES: Scenario = Scenario {
     name: "tries",
     users: &[

@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub(crate) key: KeyModel,
     queues: bool,
     ppm: u64,
-    /// Until when another program believes that it has the key.
+    /// Until when another program relies on the key.
     pub(crate) foreign_until: Option<Moment>,
     /// A holder got the key before another that waited at the server for longer.
     pub(crate) overtaken: bool,
@@ -33,10 +33,10 @@ pub(crate) struct Server {
 /// What a request leads to.
 pub(crate) struct Done {
     pub(crate) reply: Option<Reply>,
-    /// The claim found itself the holder. The client library asks again, with a poll.
+    /// The claim was already the holder. The client library sends a poll.
     pub(crate) again: Option<Call>,
     pub(crate) messages: Vec<HandOff>,
-    /// The key was freed, where waiters are not told of it by a hand-off.
+    /// The key was freed without a hand-off.
     pub(crate) changed: bool,
     /// Clients that are told that another one waits.
     pub(crate) announced_to: Vec<u8>,
