@@ -93,11 +93,6 @@ impl<L> Hold<L> {
         true
     }
 
-    /// Whether a renewal is in flight.
-    pub(super) const fn is_renewing(&self) -> bool {
-        self.renewing
-    }
-
     /// Ends a tenure and begins one that only reads, under the old token until the place has answered.
     pub(super) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
         let number = self.tenure.number + 1;
@@ -117,6 +112,11 @@ impl<L> Hold<L> {
         self.fresh = self.plan.rest(now);
         self.tenure.fence = token;
         Ok(self.tenure)
+    }
+
+    /// Whether a renewal is in flight.
+    pub(super) const fn is_renewing(&self) -> bool {
+        self.renewing
     }
 
     /// The hold ends at this moment even if its lease could be renewed.
