@@ -3,7 +3,7 @@
 use crate::before::KEY;
 use fencelock::backends::connect;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Listener, Occupant, Owner,
+    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Occupant, Owner,
     Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
@@ -49,6 +49,11 @@ impl Current {
         let holder = Holder { id: id(number), owner: Owner::from_text("current:1") };
         let claim = Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Try);
         Self { place, events, claim }
+    }
+
+    /// The same client with claims in this mode.
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { claim: self.claim.with_mode(mode), ..self }
     }
 
     pub(crate) async fn ask(&self, intent: Intent) -> Result<Acquire, Unknown> {
