@@ -14,7 +14,7 @@ const LINE: &str = "fencelock:{k}:line";
 const ALIVE: &str = "fencelock:{k}:alive";
 const WAITERS: &str = "fencelock:{k}:waiters";
 
-/// Waiters whose processes are gone, before whoever enqueues from now on: the third argument is how many.
+/// Adds waiters whose processes are gone to the front of the queue. The third argument is their number.
 const ADD_DEAD: &str = "\
 for i = 1, tonumber(ARGV[1]) do
   local id = string.format('%032x', i)

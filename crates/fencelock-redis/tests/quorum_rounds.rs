@@ -4,12 +4,11 @@
 mod quorum_kit;
 
 use fencelock::backends::{ManualClock, Memory, Quorum};
-use fencelock_core::{
-    Backend, Drift, Event, Fault, Holding, Intent, Key, Listener, QuorumNode, Release, Renew, Renewal,
-};
+use fencelock_conformance::EventRecorder;
+use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, QuorumNode, Release, Renew, Renewal};
 use quorum_kit::{Road, Scene, claim, ms};
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -89,7 +88,7 @@ async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
         node.road(Road::Slow(ms(10)));
     }
     let claim = claim("k", TEN_SECONDS);
-    // This process stands still for ten seconds, and the nodes do not notice: their leases are fresh.
+    // This process is stopped for ten seconds, which the nodes do not notice: their leases are fresh.
     let (answer, ()) = futures_util::future::join(quorum.acquire(&claim), async {
         sleep(ms(5)).await;
         clock.advance(TEN_SECONDS);
@@ -249,7 +248,7 @@ async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_
         claims.iter().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl)).collect();
     let begun = Instant::now();
     let answers = scene.quorum.renew(&renewals).await;
-    assert!(begun.elapsed() < ttl / 3, "whoever waits longer has lost all of them: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < ttl / 3, "a longer wait would lose all of them: {:?}", begun.elapsed());
     let renewed = answers.iter().filter(|answer| **answer == Ok(Renew::Renewed { waiters: 0 })).count();
     assert_eq!((renewed, answers[500].is_err()), (999, true));
 }
@@ -278,39 +277,28 @@ async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
     assert!(scene.nodes[0].holding("k").await.is_some(), "it takes part again");
 }
 
-#[derive(Debug, Default)]
-struct Ear(Mutex<Vec<Event>>);
-
-impl Listener for Ear {
-    fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn waiters_are_notified_when_the_nodes_are_free() {
     let scene = Scene::new(3);
-    let ear = Arc::new(Ear::default());
-    scene.quorum.listen(Arc::clone(&ear) as _);
+    let recorder = EventRecorder::listening_to(&*scene.quorum);
     let held = claim("k", TEN_SECONDS);
     for node in &scene.nodes {
         node.take(&held).await;
     }
     scene.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
     sleep(ms(5)).await;
-    assert!(ear.0.lock().unwrap().is_empty(), "nothing has changed yet");
+    assert!(recorder.recorded().is_empty(), "nothing has changed yet");
     for node in &scene.nodes {
         node.release(&held.key, &held.holder.id).await.unwrap();
     }
-    let told = ear.0.lock().unwrap().clone();
-    assert!(told.contains(&Event::Changed { key: held.key.clone() }), "{told:?}");
+    let events = recorder.recorded();
+    assert!(events.contains(&Event::Changed { key: held.key.clone() }), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_free_sends_no_event() {
     let scene = Scene::new(3);
-    let ear = Arc::new(Ear::default());
-    scene.quorum.listen(Arc::clone(&ear) as _);
+    let recorder = EventRecorder::listening_to(&*scene.quorum);
     let held = claim("k", TEN_SECONDS);
     scene.nodes[0].take(&held).await;
     scene.nodes[1].take(&held).await;
@@ -318,7 +306,7 @@ async fn a_node_that_is_free_sends_no_event() {
         scene.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
         sleep(ms(5)).await;
     }
-    assert!(ear.0.lock().unwrap().is_empty(), "whoever waits would ask again at once, for ever");
+    assert!(recorder.recorded().is_empty(), "each event makes a waiter ask again at once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use crate::uncontended::rate;
 use crate::{Effort, Failure, as_asked, info};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _, Guard};
-use fencelock_testkit::RedisServer;
+use fencelock_testkit::{RedisServer, redlock_url};
 use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
@@ -50,8 +50,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
     let (many, some) = if effort.is_quick() { (10_000, 2_000) } else { (100_000, 20_000) };
     let servers = (0..3).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::this_one(&servers[0]);
-    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let quorum = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    let quorum = redlock_url(&servers, "trust_empty=true");
     // One thread, so that the share of a core is meaningful.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let rows = runtime.block_on(async {

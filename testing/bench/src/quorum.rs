@@ -6,7 +6,7 @@ use crate::uncontended::{ours_while, per_second};
 use crate::{Effort, Failure, as_asked, info};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _};
-use fencelock_testkit::RedisServer;
+use fencelock_testkit::{RedisServer, redlock_url};
 use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
@@ -78,11 +78,8 @@ impl Place {
     async fn new(name: &'static str, servers: &[RedisServer], frozen: usize) -> Result<Self, Failure> {
         let url = match servers {
             [one] => one.url(),
-            several => {
-                let hosts: Vec<_> = several.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-                // Each number of nodes is a separate set, on new servers.
-                format!("redlock://{}?trust_empty=true&prefix={}-", hosts.join(","), several.len())
-            }
+            // Each number of nodes is a separate set, on new servers.
+            several => redlock_url(several, &format!("trust_empty=true&prefix={}-", several.len())),
         };
         let client = Client::connect(&url).await?;
         client.lock("warm-up").await?.release().await?;

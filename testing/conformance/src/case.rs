@@ -78,6 +78,12 @@ pub(crate) enum Need {
     Node,
     /// The backend lacks at least one mode.
     LacksModes,
+    /// The backend has shared locks.
+    Shared,
+    /// The backend has no shared locks.
+    LacksShared,
+    /// The backend has semaphores.
+    Permits,
     /// Other programs use the same names.
     Foreign,
 }
@@ -98,6 +104,9 @@ impl Need {
             Self::LacksModes => {
                 (modes().iter().any(|mode| !capabilities.modes.has(*mode)), "this backend has every mode")
             }
+            Self::Shared => (capabilities.modes.shared, "this backend has no shared locks"),
+            Self::LacksShared => (!capabilities.modes.shared, "this backend has shared locks"),
+            Self::Permits => (capabilities.modes.permits, "this backend has no semaphores"),
             Self::Foreign => match fixture.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),

@@ -1,33 +1,33 @@
 use super::Quorum;
 
-/// What one node says of who has the key. `H` names a holder.
+/// The holder that one node reports. `H` is the type of a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen<H> {
-    /// This one.
+    /// This holder.
     Held(H),
-    /// Nobody.
+    /// The key is free.
     Free,
     /// No answer, or one that says nothing.
     Unknown,
 }
 
-/// What all nodes together say of who has the key.
+/// The holder that all nodes together report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sight<H> {
     /// Wait for more answers.
     Pending,
-    /// A majority names this one.
+    /// A majority reports this holder.
     Held(H),
-    /// Nobody can have a majority, and a majority of the nodes may be free: a claim may win.
+    /// No holder can have a majority, and a majority of the nodes may be free: a claim may win.
     Free,
-    /// Nobody can have a majority, but so many nodes are taken that nobody can get one: attempts that got in each other's
-    /// way, or what failed ones left behind. It passes when their leases end.
+    /// No holder can have a majority, and too many nodes are taken for a claim to get one: by conflicting attempts, or by
+    /// failed ones. This ends with their leases.
     Contested,
-    /// It cannot be told: those that did not answer make the difference.
+    /// Unknown: it depends on the nodes that did not answer.
     Unknown,
 }
 
-/// Looks at one key on all nodes. The answers are of different moments, so this is for people, not for decisions.
+/// Inspects one key on all nodes. The answers are from different moments, so they are for display, not for decisions.
 #[derive(Debug, Clone)]
 pub struct Inspection<H> {
     quorum: Quorum,
@@ -35,7 +35,7 @@ pub struct Inspection<H> {
 }
 
 impl<H: Clone + Eq> Inspection<H> {
-    /// Nothing seen yet.
+    /// No answer yet.
     pub fn new(quorum: Quorum) -> Self {
         Self { quorum, seen: vec![None; quorum.nodes()] }
     }
@@ -64,10 +64,10 @@ impl<H: Clone + Eq> Inspection<H> {
         let taken = holders().count();
         let pending = self.seen.iter().filter(|seen| seen.is_none()).count();
         let unknown = self.seen.iter().filter(|seen| **seen == Some(Seen::Unknown)).count();
-        let nobody = most + pending + unknown < majority;
-        if nobody && taken > self.quorum.spare() {
+        let no_majority = most + pending + unknown < majority;
+        if no_majority && taken > self.quorum.spare() {
             Sight::Contested
-        } else if nobody && (pending == 0 || taken + pending <= self.quorum.spare()) {
+        } else if no_majority && (pending == 0 || taken + pending <= self.quorum.spare()) {
             Sight::Free
         } else if most + pending < majority && most + unknown >= majority {
             Sight::Unknown

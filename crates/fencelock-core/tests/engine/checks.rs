@@ -99,7 +99,7 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
             Err(format!("the release says {why}, and its user was told {reason}"))
         }
         (Ended::AlreadyLost(why), None) if long && !deleted && !world.ledger.time_passed => {
-            Err(format!("nobody took it, and the release says {why}"))
+            Err(format!("no other client took it, and the release says {why}"))
         }
         (Ended::Released, None) if long && !may_end && !deleted && !freed && world.has(holder).is_none() => {
             Err("the release was confirmed, and never carried out".into())
@@ -110,9 +110,11 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
 
 /// A key that was handed to a claim that was given up is handed on at once.
 fn handed_on(world: &mut World) -> Result<(), String> {
-    let nobody = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.handed_to_nobody);
-    let nobody: Vec<_> = nobody.copied().collect();
-    let Some(holder) = world.server.holder(world.now).filter(|holder| nobody.contains(holder)) else { return Ok(()) };
+    let undelivered = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.undelivered);
+    let undelivered: Vec<_> = undelivered.copied().collect();
+    let Some(holder) = world.server.holder(world.now).filter(|holder| undelivered.contains(holder)) else {
+        return Ok(());
+    };
     let releases = world.packets.iter().any(|packet| packet.releases(holder));
     let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.holder == holder));
     if releases || answered || world.has(holder).is_some() || world.ledger.troubled {
@@ -122,7 +124,7 @@ fn handed_on(world: &mut World) -> Result<(), String> {
 }
 
 impl World {
-    /// Who of its users has this holder's lock, or had it last and goes on with the lease in its client.
+    /// The user that has this holder's lock, or had it last while its client still keeps the lease.
     pub(crate) fn has(&self, holder: HolderId) -> Option<usize> {
         let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
         let keeps = self.clients.iter().any(|client| {

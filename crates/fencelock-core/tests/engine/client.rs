@@ -23,7 +23,7 @@ pub(crate) struct Client {
     /// Claims that were given up and may be handed the key later.
     pub(crate) abandoned: Vec<HolderId>,
     /// Keys handed to claims that were given up.
-    pub(crate) handed_to_nobody: Vec<HolderId>,
+    pub(crate) undelivered: Vec<HolderId>,
     pub(crate) stopped: bool,
     /// How many holds, and claims that wait at the place, have begun and not ended.
     pub(crate) holds: i32,
@@ -68,7 +68,7 @@ impl Client {
             releases: ReleaseQueue::default(),
             releasing: Vec::new(),
             abandoned: Vec::new(),
-            handed_to_nobody: Vec::new(),
+            undelivered: Vec::new(),
             stopped: false,
             holds: 0,
             claims: 0,

@@ -196,7 +196,7 @@ fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What somebody who reads a failure needs.
+/// The description of a failure.
 pub(crate) fn explain(scenario: &Scenario, failure: &Failure) -> String {
     let choices: Vec<_> = failure.choices.iter().map(ToString::to_string).collect();
     format!(

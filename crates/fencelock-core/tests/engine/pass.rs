@@ -56,7 +56,7 @@ impl World {
                 let waits = self.call(client, |engine, cx| engine.on_hand_off(holder, tokens, ttl, cx));
                 self.cover_if(waits && stale, Coverage::StaleHandOff);
                 if !waits && self.clients[client].abandoned.contains(&holder) {
-                    self.handed_to_nobody(client, holder);
+                    self.undelivered(client, holder);
                 }
             }
             Load::Changed => self.call(client.into(), Engine::on_changed),
@@ -64,9 +64,9 @@ impl World {
     }
 
     /// As the reaper: it is handed on at once.
-    fn handed_to_nobody(&mut self, client: usize, holder: fencelock_core::HolderId) {
+    fn undelivered(&mut self, client: usize, holder: fencelock_core::HolderId) {
         self.cover(Coverage::HandedToNobody);
-        self.clients[client].handed_to_nobody.push(holder);
+        self.clients[client].undelivered.push(holder);
         if self.mutant == Some(Mutant::KeepsWhatNobodyWants) {
             return;
         }
@@ -99,7 +99,7 @@ impl World {
         self.packets.push(copy);
     }
 
-    /// An answer for whom it concerns, if anybody still waits for it.
+    /// Delivers an answer, if a task still waits for it.
     fn answer(&mut self, client: usize, op: u16, sent: Moment, answer: Result<Reply, Unknown>) {
         for user in 0..self.users.len() {
             if self.client_of(user) != client {

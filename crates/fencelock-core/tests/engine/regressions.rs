@@ -1,4 +1,4 @@
-//! Schedules that found something, told act by act.
+//! Schedules that found a defect, act by act.
 
 use crate::act::Act::{self, Deliver, Drop, Time};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, Scenario};
@@ -29,7 +29,7 @@ fn perform(scenario: &Scenario, acts: &[(Act, bool)]) {
 }
 
 /// A lease from a hand-off goes on to the next task, is renewed at the server, and runs out before the answer and before that
-/// task has run. Nobody has a guard that would release it.
+/// task has run. No guard exists that would release it.
 #[test]
 fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
     let scenario = Scenario {

@@ -268,7 +268,7 @@ impl Server {
     }
 }
 
-/// Whether somebody who stood in line before the holder of a grant still does.
+/// Whether a waiter that was queued before the holder of a grant is still queued.
 fn overtakes(before: &model::WaiterQueue, after: &model::WaiterQueue, granted: u128) -> bool {
     let mut earlier = before.members.iter().map(|(_, name)| name).take_while(|name| **name != Name::Holder(granted));
     earlier.any(|name| after.members.iter().any(|(_, other)| other == name))

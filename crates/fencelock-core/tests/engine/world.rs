@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     pub(crate) covered: CoverageSet,
     pub(crate) broken: Option<String>,
-    /// The acts so far, if somebody wants to read them.
+    /// The acts so far, if they are recorded.
     pub(crate) trace: Option<Vec<String>>,
 }
 
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A hold is over. If it was lost, its user is told.
+    /// A hold is over. If it was lost, its user is notified.
     fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
         if let Some(user) = self.user_of(client, ended.hold)
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// Who has this hold.
+    /// The user that has this hold.
     pub(crate) fn user_of(&self, client: usize, hold: HoldId) -> Option<usize> {
         let has = |user: usize| self.users[user].guard.as_ref().is_some_and(|guard| guard.grant.hold == hold);
         (0..self.users.len()).find(|user| self.client_of(*user) == client && has(*user))

@@ -21,7 +21,6 @@ mod connect;
 mod file;
 mod init;
 mod memory;
-mod memory_scheme;
 mod schemes;
 #[cfg(feature = "redis")]
 mod servers;

@@ -37,14 +37,14 @@ impl ReaperTask {
     pub(crate) async fn run(self) {
         let mut sent = FuturesUnordered::new();
         loop {
-            let Work::Send(batch, nap) = self.work() else { return };
+            let Work::Send(batch, pause) = self.work() else { return };
             for (number, release) in batch {
                 sent.push(self.send(number, release));
             }
             tokio::select! {
                 Some((number, outcome)) = sent.next() => self.answered(number, outcome),
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep(nap.unwrap_or_default()), if nap.is_some() => {}
+                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
     }

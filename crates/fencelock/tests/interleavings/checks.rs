@@ -48,7 +48,7 @@ fn exclusion(stage: &Stage<'_>) -> Result<(), String> {
     }
 }
 
-/// A loss is told when it has come, not before, and not later. Nobody takes a key away here.
+/// A loss is reported when it happens, not before and not later. No other client takes a key away here.
 fn losses(stage: &Stage<'_>, user: &User) -> Result<(), String> {
     let Some(id) = user.id else { return Ok(()) };
     let certain = stage.network.state().certain.get(&id).copied();
@@ -77,17 +77,17 @@ fn ends(stage: &Stage<'_>, user: &User) -> Result<(), String> {
         (Released::Released, None) if !stage.network.state().freed.contains(&id) => {
             Err("the release was confirmed, and never carried out".into())
         }
-        (Released::AlreadyLost { why }, None) => Err(format!("nobody took it, and the release says {why}")),
+        (Released::AlreadyLost { why }, None) => Err(format!("no other client took it, and the release says {why}")),
         _ => Ok(()),
     }
 }
 
-/// Everybody comes to an end in a kind world, and nothing is left.
+/// Without further faults every task finishes, and nothing is left.
 pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
     let within = if stage.lost_packets == 0 { SOON } else { LATE };
     stage
         .until("every waiter is served, every release done", within, |stage| {
-            // Each holds for a moment, and makes room for the next.
+            // Each holds for a moment and then releases.
             stage.users.iter_mut().for_each(User::drop_guard);
             stage.users.iter().all(User::is_through)
         })

@@ -15,7 +15,7 @@ const REPLAY: &str = "FENCELOCK_REPLAY";
 const SCHEDULES: &str = "FENCELOCK_SCHEDULES";
 /// The first of the seeds.
 const SEED: &str = "FENCELOCK_SEED";
-/// The client's own dice (jitter) are not the explorer's, so a schedule is tried again this often.
+/// The client's own rng (jitter) are not the explorer's, so a schedule is tried again this often.
 const AGAIN: u32 = 200;
 
 /// How many schedules ran, and what they came across.
@@ -127,7 +127,7 @@ thread_local! {
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The runtime swallows the panics of tasks that nobody waits for.
+/// The runtime discards the panics of detached tasks.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -4,7 +4,7 @@ use crate::explore;
 use crate::script::{Part, Script, Sight};
 use std::time::Duration;
 
-/// No lease ends by itself, so whatever is left behind is seen.
+/// No lease ends by itself, so every leftover hold is detected.
 const LONG: Duration = Duration::from_secs(30);
 /// Random schedules of each scenario.
 const USUAL: u64 = 200;

@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         loop {
             settle().await;
             checks::after_act(self)?;
-            // Several acts before anybody has noticed the first of them.
+            // Several acts before any task has run.
             loop {
                 let acts = self.acts();
                 if acts.is_empty() {
@@ -165,7 +165,7 @@ impl<'a> Stage<'a> {
         let _ = tokio::time::timeout(limit, self.network.activity.notified()).await;
     }
 
-    /// A kind network and a kind world, until something is so. `Err` if it is not so in time.
+    /// Runs without further faults until a condition holds. `Err` if it does not hold in time.
     pub(crate) async fn until(
         &mut self,
         what: &str,

@@ -57,7 +57,7 @@ async fn a_lease_that_is_idle_is_given_up_for_a_task_that_cannot_use_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_while_such_a_lease_goes_back_leaves_nothing() {
+async fn a_task_that_gives_up_while_such_a_lease_is_released_leaves_nothing() {
     let scene = Scene::new();
     let keeping = keeping(&scene, ms(10));
     let guard = shared_guard(&scene, &keeping).await;

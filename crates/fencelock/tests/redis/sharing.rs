@@ -4,7 +4,7 @@
 use crate::common::{eventually, ms};
 use crate::support::{ask, calls, in_line, keys, server};
 use fencelock::{Client, FencingToken, Released};
-use fencelock_testkit::RedisServer;
+use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::sync::{Arc, Mutex};
 
 /// So many tasks of each client take the key so often; the tokens in the order in which it was held.
@@ -30,7 +30,7 @@ async fn tokens(clients: &[Client], tasks: usize, rounds: usize) -> Vec<FencingT
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_grow_whoever_passes_the_lease_and_the_server_is_hardly_asked() {
+async fn tokens_grow_over_shared_leases_with_few_calls_to_the_server() {
     let Some(server) = server() else { return };
     let clients = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
     ask(&server, &["CONFIG", "RESETSTAT"]);
@@ -43,10 +43,8 @@ async fn tokens_grow_whoever_passes_the_lease_and_the_server_is_hardly_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_over_a_quorum_of_servers() {
-    let Some(first) = server() else { return };
-    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
-    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let url = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    let Some(servers) = servers_or_skip(3) else { return };
+    let url = redlock_url(&servers, "trust_empty=true");
     let clients = [Client::connect(&url).await.unwrap(), Client::connect(&url).await.unwrap()];
     let tokens = tokens(&clients, 16, 50).await;
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]));

@@ -55,7 +55,7 @@ impl World<'_> {
             Action::Ended(ended) => self.ended(client, *ended),
             Action::Release(release) => self.release(client, *release),
             Action::GrantedTooLate => self.sights.saw(Sight::TooLate),
-            // Nobody notifies a task here, and tasks do not share leases.
+            // Tasks get no notifications here and do not share leases.
             Action::Wake(())
             | Action::Began
             | Action::KeepIdle { .. }

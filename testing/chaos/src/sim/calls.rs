@@ -230,7 +230,7 @@ impl World<'_> {
         }
         let asked = self.request(client, call, link.holder, ask);
         let reply = match ask {
-            // Nodes do not notify anybody here.
+            // Nodes send no notifications here.
             Ask::Watch => NodeReply::Watch,
             Ask::Raise { .. } if self.scenario.is(Mutant::NoRound2) => NodeReply::Raise(Ok(Raise::Acked)),
             _ => return self.send(node, asked),

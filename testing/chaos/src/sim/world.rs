@@ -20,7 +20,7 @@ const WALL_US: i64 = 1_790_000_000_000_000;
 /// How long after the last client the keys are looked at, beyond the TTL.
 const LAST_LOOK_US: u64 = 1_000_001;
 
-/// Everything there is. Time is the true one, in microseconds since the start; nobody in the world can read it.
+/// The state of the simulation. Its time is the true one, in microseconds since the start; no client or node can read it.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
@@ -67,7 +67,7 @@ pub(super) enum Event {
     Heal,
     /// The clients end.
     Stop,
-    /// Somebody looks at the keys.
+    /// The keys are inspected.
     Look,
 }
 
@@ -149,7 +149,7 @@ impl<'a> World<'a> {
     }
 
     fn handle(&mut self, event: Event) {
-        // Whoever sleeps meets everything on waking, in the order in which it came.
+        // A stopped process receives all events when it continues, in the order of their arrival.
         if let Some(until) = self.asleep_until(&event) {
             self.queue.put(until, event);
             return;
@@ -258,7 +258,7 @@ impl<'a> World<'a> {
         Line::new(name, self.keys[*key].as_str(), op, invoked, self.now)
     }
 
-    /// A write is sent when this much time has passed, and nobody asks whether the lock is still held.
+    /// Sends a write after this time without checking that the lock is still held.
     pub(super) fn write_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
         let Client { life, memory, .. } = &self.clients[client];
         let (life, holder) = (*life, memory.hold.as_ref().map_or(0, |held| held.holder));

@@ -2,6 +2,8 @@
 
 mod blocks;
 mod claims;
+mod crowd;
+mod downgrade;
 mod dropping;
 mod events;
 mod exclusion;
@@ -9,12 +11,16 @@ mod expiry;
 mod fencing;
 mod foreign;
 mod inspection;
+mod mode_conflicts;
 mod modes;
 mod names;
+mod permits;
 mod queue;
 mod raising;
 mod release;
 mod renewal;
+mod row;
+mod shared;
 
 use crate::case::Case;
 pub(crate) use modes::modes;
@@ -25,6 +31,12 @@ pub(crate) fn all() -> Vec<Case> {
         exclusion::cases(),
         claims::cases(),
         modes::cases(),
+        shared::cases(),
+        permits::cases(),
+        row::cases(),
+        mode_conflicts::cases(),
+        downgrade::cases(),
+        crowd::cases(),
         release::cases(),
         expiry::cases(),
         renewal::cases(),

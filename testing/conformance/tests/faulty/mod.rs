@@ -1,7 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, Holder, HolderId,
-    Holding, Intent, Key, Listener, Mode, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Downgrade, Eviction, Fault, FencingToken, Finding,
+    Holder, HolderId, Holding, Intent, Key, Listener, Mode, Modes, Occupied, Owner, QuorumNode, Release, Renew,
+    Renewal, Ttl, Unknown,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ impl FaultyBackend {
         if self.defect != Defect::TryOvertakes || claim.intent != Intent::Try {
             return false;
         }
-        // Whoever was handed the key and has not claimed it yet still has the short lease of a hand-off.
+        // A client that was handed the key and has not claimed it yet still has the short lease of a hand-off.
         let Ok(Some(seen)) = self.memory.inspect(&claim.key).await else { return false };
         let handed =
             seen.first().expiry.span().is_some_and(|left| left.as_secs() <= 3) && claim.ttl.get().as_secs() > 3;
@@ -156,7 +157,11 @@ impl FaultyBackend {
 
 impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+        let mut capabilities = self.memory.capabilities();
+        if self.defect == Defect::IgnoresModes {
+            capabilities.modes = Modes::default();
+        }
+        capabilities
     }
 
     fn name(&self) -> String {
@@ -229,6 +234,10 @@ impl Backend for FaultyBackend {
                 (_, answer) => Ok(answer),
             }
         })
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        self.memory.downgrade(renewal)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
