@@ -11,7 +11,7 @@ use std::time::Duration;
 const PAGE: &str = include_str!("../../../docs/en/metrics.md");
 const DOCS: &str = include_str!("../src/telemetry/mod.rs");
 
-/// One series: its name and labels, and what the recorder knows of it.
+/// One series: its name, its labels and its value.
 type Series = BTreeMap<(String, BTreeMap<String, String>), Seen>;
 
 struct Seen {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// A real backend behind a network that misbehaves as it is told.
+/// A real backend behind a network with scripted faults.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     inner: Arc<dyn Backend>,
@@ -34,9 +34,9 @@ pub(crate) enum Fate {
     /// It is carried out and answered.
     #[default]
     Pass,
-    /// It gets lost: not carried out, and "could not tell".
+    /// The request is lost: it is not carried out, and the result is unknown.
     Lost,
-    /// It is carried out, and the reply gets lost: "could not tell".
+    /// The request is carried out, and the reply is lost: the result is unknown.
     Mute,
     /// Not carried out, never answered.
     Hang,
@@ -44,7 +44,7 @@ pub(crate) enum Fate {
     HangAfter,
     /// Takes this long before it is carried out, and as long again until it is answered.
     Slow(Duration),
-    /// "Could not tell" at once, and carried out this much later.
+    /// The result is unknown immediately, and the request is carried out this much later.
     Stray(Duration),
     /// Access is denied.
     Denied,
@@ -103,7 +103,7 @@ impl Faulty {
         road.next.pop_front().unwrap_or(road.otherwise)
     }
 
-    /// Carries a call out, or does not, as its fate wants.
+    /// Carries out a call, or not, as its fate says.
     async fn send<T: Send + 'static>(
         &self,
         verb: Verb,

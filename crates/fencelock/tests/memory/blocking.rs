@@ -26,7 +26,7 @@ fn evict(client: &Client, key: &str) {
     assert_eq!(client.evict(&seen).unwrap(), Eviction::Evicted);
 }
 
-/// How many of two waiting threads the place knows of.
+/// The number of waiting threads that the place reports.
 fn waiters_at_the_place(builder: Builder) -> u32 {
     let client = builder.backend(place()).unwrap();
     let held = client.lock("k").acquire().unwrap();
