@@ -185,11 +185,11 @@ impl World {
         let (grant, holder) = self.guards.swap_remove(which);
         let others = self.held();
         match self.call(|engine, cx| engine.release(grant.hold, grant.tenure, false, cx)) {
-            Leaving::Release => self.place.release(holder, self.now),
             Leaving::PassedOn => assert!(others.iter().any(|(other, _)| other.hold == grant.hold), "nobody reads on"),
-            // As its guard does, unless the hold is another process's.
+            // The hold is another process's.
             Leaving::Over if self.detached.contains(&holder) => {}
-            Leaving::Over => self.place.release(holder, self.now),
+            // As its guard does.
+            Leaving::Release | Leaving::Over => self.place.release(holder, self.now),
         }
         assert_eq!(self.held().len(), others.len(), "a release ended the reading of another task");
     }
