@@ -1,6 +1,7 @@
 use crate::commands::bench::args::Bench;
 use crate::commands::elect::args::Elect;
 use crate::commands::lab::args::Lab;
+use crate::commands::once::args::{Once, OncePer};
 use crate::notes;
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -56,6 +57,7 @@ pub(crate) enum Command {
     List(List),
     Wait(Wait),
     Break(Break),
+    Once(Once),
     Init(Init),
     /// Check the configuration and health of the backend.
     #[command(after_help = exit::DOCTOR)]
@@ -125,6 +127,8 @@ pub(crate) struct Run {
     pub(crate) flock: Flock,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
+    #[command(flatten)]
+    pub(crate) once: OncePer,
     /// Hold the lock for at least this long, even if the command exits earlier; a signal ends this.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) hold_for: Option<Duration>,
@@ -316,6 +320,8 @@ pub(crate) struct Wait {
 ///
 /// The holder is not asked. If it is still running, two holders overlap, unless the protected resource checks the fencing
 /// token. Without --yes the command only shows which lock it would break.
+///
+/// It does not concern the record that work of `run --once-per` is done: see `once --clear`.
 ///
 /// A value that another program stored under KEY is shown by type, length and first characters. It is deleted only if an
 /// option declares it to be a lock. Hashes, lists and other types are never deleted. A file lock ends only with its

@@ -35,6 +35,7 @@ mod guard;
 mod guards;
 mod lock;
 mod lock_all;
+mod once;
 
 pub use builder::Builder;
 pub use election::{Election, Leadership, Observer};
@@ -42,6 +43,7 @@ pub use guard::{Guard, Held};
 pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
 
 use crate::identity::Process;
 use crate::reaper::Reaper;
@@ -182,6 +184,12 @@ impl Client {
     /// that cannot be used, and a key that is named twice, are reported then.
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
+    }
+
+    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days. No request is sent until
+    /// it runs; an invalid key or window is reported then.
+    pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
+        OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
     }
 
     /// The name of the backend for messages, without secrets.

@@ -4,6 +4,7 @@ use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
+use crate::once::OncePerWindow;
 use crate::reaper::Reaper;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
@@ -57,6 +58,12 @@ impl Client {
     /// ```
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(&self.inner, keys)
+    }
+
+    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
+    /// No request is sent until it runs; an invalid key or window is reported then.
+    pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
+        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), every)
     }
 
     pub(crate) fn of(inner: Arc<ClientInner>) -> Self {

@@ -139,6 +139,13 @@ impl Guards {
     }
 }
 
+/// One lock, for work that takes several.
+impl From<Guard> for Guards {
+    fn from(guard: Guard) -> Self {
+        Self::new(vec![guard])
+    }
+}
+
 impl HeldAll {
     /// One view for each lock, in the order in which the keys were named.
     pub fn parts(&self) -> &[Held] {

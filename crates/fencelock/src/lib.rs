@@ -24,7 +24,7 @@
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
-//! none. Without async there is [`blocking`].
+//! none, and [`Client::once`] runs work at most once in each window of time. Without async there is [`blocking`].
 //!
 //! Features of Cargo:
 //!
@@ -57,6 +57,7 @@ mod guards;
 mod identity;
 mod lock;
 mod lock_all;
+mod once;
 mod reaper;
 mod request;
 mod run;
@@ -81,5 +82,6 @@ pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, Loss, ReleasedAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
 pub use request::Waiting;
 pub use run::RunError;

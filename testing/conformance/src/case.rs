@@ -78,6 +78,10 @@ pub(crate) enum Need {
     Node,
     /// The backend lacks at least one mode.
     LacksModes,
+    /// The backend stores completions.
+    Completions,
+    /// The backend stores no completions.
+    LacksCompletions,
     /// Other programs use the same names.
     Foreign,
 }
@@ -98,6 +102,8 @@ impl Need {
             Self::LacksModes => {
                 (modes().iter().any(|mode| !capabilities.modes.has(*mode)), "this backend has every mode")
             }
+            Self::Completions => (capabilities.completions, "completions are not stored here"),
+            Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
             Self::Foreign => match fixture.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),

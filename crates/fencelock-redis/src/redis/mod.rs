@@ -10,6 +10,7 @@ mod ack_writer;
 mod acks;
 mod batch;
 mod compat;
+mod completions;
 mod diagnose;
 mod dial;
 mod evict;
@@ -45,8 +46,9 @@ use ack_writer::Acked;
 use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, ConnectError, Eviction, Fault, Finding,
-    HolderId, Holding, Intent, Invalid, Key, Listener, Occupant, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, ConnectError, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key, Listener,
+    Occupant, Release, Renew, Renewal, Unknown, WriteCompletion,
 };
 use link::Link;
 pub(crate) use node_setup::{members, register};
@@ -328,7 +330,7 @@ impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
-        (capabilities.cross_process, capabilities.evicts) = (true, true);
+        (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities
     }
@@ -362,6 +364,23 @@ impl Backend for Redis {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(self.give_up(key, holder))
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(self.read_stored(key))
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(self.write_stored(key, Some(holder), completion))
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(self.clear_stored(key, seen))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

@@ -1,9 +1,11 @@
 //! The reference implementation of a backend.
 
+use super::completions::Completions;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Event, Eviction, Expiry, FencingToken,
-    Finding, Holder, HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Listeners, Moment, Occupant,
-    Occupied, QuorumNode, Raise, Release, Renew, Renewal, TokenBlock, Unknown, next_block, raise_fence,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, Event, Eviction, Expiry, FencingToken, Finding, Holder, HolderId, HolderInfo, Holding, Intent,
+    Invalid, Key, Listener, Listeners, Moment, Occupant, Occupied, QuorumNode, Raise, Release, Renew, Renewal,
+    TokenBlock, Unknown, WriteCompletion, next_block, raise_fence,
 };
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -25,6 +27,7 @@ pub struct Memory {
     clock: Arc<dyn Clock>,
     leases: bool,
     slots: Mutex<HashMap<Key, Slot>>,
+    completions: Completions,
     listeners: Listeners,
 }
 
@@ -87,7 +90,14 @@ impl Memory {
     }
 
     fn build(name: String, clock: Arc<dyn Clock>, leases: bool) -> Self {
-        Self { name, clock, leases, slots: Mutex::default(), listeners: Listeners::default() }
+        Self {
+            name,
+            clock,
+            leases,
+            slots: Mutex::default(),
+            completions: Completions::default(),
+            listeners: Listeners::default(),
+        }
     }
 
     /// Runs one atomic step on a key, like a script on a server, and then sends its events.
@@ -295,7 +305,7 @@ impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
         let mut facts = Capabilities::default();
         (facts.expires, facts.portable) = (self.leases, self.leases);
-        (facts.queues, facts.evicts) = (true, true);
+        (facts.queues, facts.evicts, facts.completions) = (true, true, true);
         facts
     }
 
@@ -327,6 +337,31 @@ impl Backend for Memory {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async { self.step(key, |slot, step| slot.free(holder, step)) })
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async { Ok(self.completions.read(key, self.clock.wall_micros())) })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(async {
+            Ok(self.step(key, |slot, _| {
+                if slot.holder() != Some(*holder) {
+                    return WriteCompletion::NotHeld;
+                }
+                self.completions.write(key, completion);
+                WriteCompletion::Written
+            }))
+        })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async { Ok(self.completions.clear(key, seen)) })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
@@ -366,5 +401,12 @@ impl Backend for Memory {
 impl QuorumNode for Memory {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
+    }
+
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(async {
+            self.completions.write(key, completion);
+            Ok(())
+        })
     }
 }

@@ -16,6 +16,7 @@ compile_error!(
     "the feature `file` of fencelock needs Unix: it locks with flock(2). Build with default-features = false."
 );
 
+mod completions;
 mod connect;
 #[cfg(feature = "file")]
 mod file;

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod claims;
+mod completions;
 mod dropping;
 mod events;
 mod exclusion;
@@ -24,6 +25,7 @@ pub(crate) fn all() -> Vec<Case> {
     let parts = [
         exclusion::cases(),
         claims::cases(),
+        completions::cases(),
         modes::cases(),
         release::cases(),
         expiry::cases(),
