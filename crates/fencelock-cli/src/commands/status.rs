@@ -43,6 +43,7 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
         let mut answer = state(key, None);
         (answer["held"], answer["waiters"]) = (Value::Null, Value::Null);
+        answer["done"] = Value::Null;
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()
     } else {

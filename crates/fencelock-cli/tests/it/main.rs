@@ -16,6 +16,7 @@ mod json;
 mod lab;
 mod loss;
 mod nesting;
+mod once;
 mod outage;
 mod pages;
 mod place;

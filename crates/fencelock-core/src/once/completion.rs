@@ -14,7 +14,7 @@ pub struct Completion {
 }
 
 /// The reply to a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CompletionRead {
     /// The completion; `None` if there is none.
     pub completion: Option<Completion>,

@@ -76,6 +76,14 @@ impl Quorum {
 
     /// Every node must answer: a completion that stays on one of them would be found, and restored, by a later read.
     pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+        // Nothing is removed while a node is away.
+        let mut answers = self.ask_all(key, patience, |node| {
+            let key = key.clone();
+            async move { node.read_completion(&key).await }
+        });
+        while let Some((_, answer)) = answers.recv().await {
+            answer?;
+        }
         let mut answers = self.ask_all(key, patience, |node| {
             let (key, seen) = (key.clone(), seen.clone());
             async move { node.clear_completion(&key, &seen).await }

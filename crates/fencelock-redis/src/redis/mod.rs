@@ -113,22 +113,6 @@ impl Redis {
         Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
     }
 
-    /// Connects, and checks that the server belongs to this set. A server in quarantine does, and one without a marker.
-    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
-        let session = self.session().await?;
-        if let Some(quarantine) = self.quarantine() {
-            let state = self.link.inspect_marker(&session, quarantine).await?;
-            self.link.warn_of(&session, &state);
-        }
-        Ok(())
-    }
-
-    /// The run id of the server, which does not depend on its address.
-    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
-        let session = self.session().await?;
-        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
-    }
-
     fn quarantine(&self) -> Option<&Quarantine> {
         self.link.target.quarantine.as_ref()
     }

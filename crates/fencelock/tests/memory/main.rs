@@ -17,6 +17,7 @@ mod holding;
 mod idle_timeout;
 mod inheriting;
 mod losing;
+mod once;
 mod places;
 mod reaping;
 mod refusing;

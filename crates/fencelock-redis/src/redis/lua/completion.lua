@@ -15,7 +15,9 @@ local function completion()
     return '', redis.call('TYPE', KEYS[2]).ok
   end
   if text == '' and redis.call('EXISTS', KEYS[2]) == 0 then return '' end
-  if #text > LONGEST or not string.find(text, '^1 [1-9]%d* [1-9]%d* ') then return string.sub(text, 1, 60), 'string' end
+  local till, token = string.match(text, '^1 ([1-9]%d*) ([1-9]%d*) ')
+  -- A double holds every number of 15 digits, and those of 16 digits that are times or tokens.
+  if #text > LONGEST or not till or #till > 16 or #token > 16 then return string.sub(text, 1, 60), 'string' end
   return text
 end
 
