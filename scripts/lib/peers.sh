@@ -18,8 +18,8 @@ each() {
     done
 }
 
-# A newer redis-py in place of Debian's, and what builds on it. Whatever is got here runs on the machine of whoever measures, so every
-# version is named; they are raised by hand, with a look at what has changed.
+# A newer redis-py in place of Debian's, and packages that need it. They run on the machine of the user, so every version is
+# pinned; update them by hand after a review of the changes.
 of_python() {
     need python3 python3 python3-venv || return 1
     [ -x "$into/venv/bin/pip" ] || python3 -m venv "$into/venv" ||

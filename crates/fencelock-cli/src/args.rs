@@ -3,6 +3,7 @@ use crate::commands::elect::args::Elect;
 use crate::commands::lab::args::Lab;
 use crate::commands::once::args::{Once, OncePer};
 use crate::notes;
+use crate::wait_args::{Nested, Patience};
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -127,6 +128,13 @@ pub(crate) struct Run {
     pub(crate) flock: Flock,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
+    /// Hold one of N numbered slots, 1 to 1000, so that at most N commands run at the same time.
+    ///
+    /// Slot I is the lock KEY#I. Its number, from 0, is in FENCELOCK_SLOT, and its token in FENCELOCK_FENCE. All callers must
+    /// use the same N.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
+    #[arg(long, value_name = "N", conflicts_with = "once_per")]
+    pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) once: OncePer,
     /// Hold the lock for at least this long, even if the command exits earlier; a signal ends this.
@@ -171,36 +179,6 @@ pub(crate) enum OnLost {
     Term,
     /// Print a warning; the command continues and may overlap the next holder.
     Warn,
-}
-
-/// Whether to skip the check for locks that this program itself runs under.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Nested {
-    /// Allow waiting for a lock that this program was started under.
-    ///
-    /// A command of `fencelock run KEY` that waits for the same KEY would deadlock, so fencelock refuses to wait. Use this
-    /// option if that lock is already released.
-    #[arg(long, help_heading = "Waiting")]
-    pub(crate) nested_ok: bool,
-}
-
-/// How long to wait for other holders, and for servers that do not answer.
-#[derive(Debug, Clone, Copy, Args)]
-#[command(next_help_heading = "Waiting")]
-pub(crate) struct Patience {
-    /// Do not wait.
-    #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
-    #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
-    pub(crate) wait: Option<Duration>,
-}
-
-impl Patience {
-    /// `None` if there is no limit.
-    pub(crate) fn limit(self) -> Option<Duration> {
-        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
-    }
 }
 
 #[derive(Debug, Clone, Args)]

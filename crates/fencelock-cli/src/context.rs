@@ -129,7 +129,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes one of many lines to stdout. `false` if nobody reads them any more.
+/// Writes one of many lines to stdout. `false` if the reader has closed its end.
 pub(crate) fn print_next(text: &str) -> Result<bool, Failure> {
     match write(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),

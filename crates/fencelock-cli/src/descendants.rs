@@ -49,7 +49,7 @@ struct Process {
     start: Option<u64>,
 }
 
-/// Says whether orphans below this process become its children. Not possible everywhere.
+/// Sets whether orphaned descendants become children of this process. Not possible everywhere.
 pub(crate) fn adopt_orphans(yes: bool) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     return Ok(rustix::process::set_child_subreaper(yes.then(getpid))?);

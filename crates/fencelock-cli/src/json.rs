@@ -9,7 +9,7 @@ pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Adds `owner` and `foreign`: exactly one of them is `null`. Never the proof, by which anybody could release the lock.
+/// Adds `owner` and `foreign`: exactly one of them is `null`. The holder id is never shown, because it allows a release.
 pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
     (answer["owner"], answer["foreign"]) = match by {
         Occupant::Holder(holder) => (owner(&holder.owner), Value::Null),

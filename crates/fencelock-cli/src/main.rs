@@ -1,6 +1,7 @@
 //! The `fencelock` command: arguments, a plan, its run, an exit code.
 
 mod args;
+mod change;
 mod child;
 mod commands;
 mod context;
@@ -21,10 +22,12 @@ mod report;
 mod secrets;
 mod signals;
 mod span;
+mod spawn;
 mod stdout;
 mod supervisor;
 mod terminal;
 mod text;
+mod wait_args;
 mod wait_status;
 
 use crate::args::Arguments;

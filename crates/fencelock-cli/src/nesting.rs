@@ -1,8 +1,8 @@
 //! Locks that this program runs under. Waiting for one of them would deadlock.
 
-use crate::child::Variable;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::spawn::Variable;
 use crate::text::plain;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -57,8 +57,8 @@ impl Nesting {
         ))
     }
 
-    /// The environment of a command that runs under these locks too. A variable for a single key is removed if there are
-    /// several, so that nobody takes the first one for all.
+    /// The environment of a command that runs under these locks too. With several keys, the variable for a single key is
+    /// removed, so that a script does not mistake the first key for all.
     pub(crate) fn with(&self, keys: &[String], place: &str) -> [Variable; 4] {
         let outer: Value = self.locks.iter().map(|(key, place)| json!([key, place])).collect();
         [

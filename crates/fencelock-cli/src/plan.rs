@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) hold_for: Duration,
     pub(crate) rules: Rules,
     pub(crate) conflict_exit_code: Option<u8>,
+    /// The number of slots of which the command needs one.
+    pub(crate) slots: Option<u32>,
     /// The command succeeds at most once in each window of this length.
     pub(crate) once: Option<OnceRule>,
     /// Pass the password to the command.
@@ -56,6 +58,9 @@ impl Plan {
         let command = command(&run)?;
         let keys = keys(&run)?;
         let once = once(&run, &keys)?;
+        if run.slots.is_some() && keys.len() > 1 {
+            return Err(format!("--slots is for one KEY, and there are {}", keys.len()));
+        }
         let ttl = run.lease.ttl;
         let grace = grace(ttl, run.grace)?;
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
@@ -76,6 +81,7 @@ impl Plan {
             hold_for: run.hold_for.unwrap_or_default(),
             rules: Rules { grace, max_hold: run.max_hold, on_lost: run.on_lost },
             conflict_exit_code: run.conflict_exit_code,
+            slots: run.slots,
             once,
             pass_url: run.pass_url,
         })
@@ -101,6 +107,7 @@ impl Plan {
             hold_for: Duration::ZERO,
             rules,
             conflict_exit_code: None,
+            slots: None,
             once: None,
             pass_url: elect.pass_url,
         })

@@ -24,8 +24,8 @@ impl Terminal {
     /// The controlling terminal, if there is one.
     pub(crate) fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // Whoever changes a terminal's group from the background is stopped by SIGTTOU, unless it is blocked; and then
-        // our own messages pass too. For the command it is taken out of the mask again.
+        // SIGTTOU stops a background process that changes the group of a terminal or writes to it, unless the signal is
+        // blocked. The command starts with the original mask.
         keep_ttou_out().ok()?;
         let settings = tcgetattr(&tty).ok();
         let from_start = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -54,7 +54,7 @@ impl Terminal {
         }
     }
 
-    /// Takes it back from the command; from nobody else.
+    /// Takes it back if the command has it.
     pub(crate) fn take_from(&self, group: Pid) {
         if tcgetpgrp(&self.tty).is_ok_and(|now| now == group) {
             let _ = tcsetpgrp(&self.tty, self.own);

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum ConnectError {
     /// The URL cannot be used.
     Url(Invalid),
-    /// Nobody answers there, or whoever does refuses.
+    /// The server does not answer, or refuses.
     Unknown(Unknown),
 }
 

@@ -44,7 +44,7 @@ impl fmt::Display for Leader {
 pub enum Observation {
     /// It leads now.
     Leader(Leader),
-    /// Nobody leads.
+    /// There is no leader.
     NoLeader,
     /// The place does not answer, so the leader is unknown. The next observation says who leads when it answers again.
     Unreachable(Unknown),
@@ -100,11 +100,11 @@ impl LeaderHistory {
         let leader = holding.and_then(|holding| Some((holding.first().holder_id()?, Leader::from_holding(holding)?)));
         match leader {
             Some((holder, leader)) if !self.is_over(holder, leader.term) => self.leads(holder, leader),
-            // The holder of an older term leads nobody: receivers that know the newer term refuse it.
-            Some(_) => self.nobody_leads(),
+            // The holder of an older term does not lead: receivers that know the newer term refuse it.
+            Some(_) => self.no_leader(),
             None => {
                 self.ended = true;
-                self.nobody_leads()
+                self.no_leader()
             }
         }
     }
@@ -119,7 +119,7 @@ impl LeaderHistory {
 
     fn leads(&mut self, holder: HolderId, mut leader: Leader) -> Option<Observation> {
         let known = self.newest == Some(holder);
-        // A quorum may fail to tell the term of a leader that it told before.
+        // A quorum may fail to report the term of a leader that it reported before.
         leader.term = leader.term.or_else(|| self.term.filter(|_| known));
         let changed = self.last != Last::Leader(holder) || leader.term != self.term;
         (self.last, self.newest, self.ended) = (Last::Leader(holder), Some(holder), false);
@@ -132,7 +132,7 @@ impl LeaderHistory {
         changed.then_some(Observation::Leader(leader))
     }
 
-    fn nobody_leads(&mut self) -> Option<Observation> {
+    fn no_leader(&mut self) -> Option<Observation> {
         if self.last == Last::NoLeader {
             self.pause = (self.pause * 2).min(POLL);
             return None;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once() {
+    fn each_change_is_reported_once() {
         assert_eq!(observed(". . a1 a1 b2 . . c3 c3"), ". a1 b2 . c3");
     }
 
@@ -202,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_once_and_then_who_leads_even_if_that_has_not_changed() {
+    fn trouble_is_reported_once_and_then_the_leader_even_without_a_change() {
         assert_eq!(observed("- a1 - - a1 - . - b2"), "- a1 - a1 - . - b2");
     }
 
     #[test]
-    fn a_term_that_is_not_known_is_told_when_it_is() {
+    fn an_unknown_term_is_reported_once_it_is_known() {
         assert_eq!(observed("a? a? a4 a? b? b5 c5"), "a? a4 b? b5 .");
     }
 

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_can_forge_a_message_there_is_no_bound() {
+    fn without_a_channel_that_others_can_write_there_is_no_bound() {
         let place = PlaceInLine { server_micros: None, ..place(0) };
         assert!(heard(place, FencingToken::MAX, 3000).is_some());
     }

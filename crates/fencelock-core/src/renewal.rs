@@ -80,7 +80,7 @@ impl RenewalPlan {
 
     /// The remaining lease that the holder may assume, as counted by a server whose clock is fast within the drift: no
     /// renewal may shorten the lease below that.
-    pub fn told(&self, now: Moment) -> Duration {
+    pub fn assumed(&self, now: Moment) -> Duration {
         let rest = self.lease.remaining(now);
         rest.saturating_add(self.drift.of(rest))
     }
@@ -119,19 +119,19 @@ impl RenewalPlan {
     }
 
     /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had ended by then: it stays lost.
-    pub fn renewed(&mut self, sent: Moment, now: Moment, dice: u64) -> Result<(), LossReason> {
+    pub fn renewed(&mut self, sent: Moment, now: Moment, random: u64) -> Result<(), LossReason> {
         self.lease = self.lease.renewed(sent, self.ttl.get(), self.drift, now).ok_or(LossReason::Expired)?;
-        self.next = sent + jitter(self.ttl.get() / 3, dice);
+        self.next = sent + jitter(self.ttl.get() / 3, random);
         self.seasoned = true;
         Ok(())
     }
 
     /// A renewal failed with an unknown result: it is repeated soon.
-    pub fn failed(&mut self, now: Moment, dice: u64) {
+    pub fn failed(&mut self, now: Moment, random: u64) {
         // A sixtieth of the TTL allows some forty attempts in the remaining two thirds, and 1 s bounds the wait after
         // the end of an outage. Timers have a resolution of 1 ms.
         let pause = (self.ttl.get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
-        self.next = now + jitter(pause, dice);
+        self.next = now + jitter(pause, random);
     }
 
     /// An event reports a change of the key: renew immediately.
@@ -240,9 +240,9 @@ mod tests {
 
     /// The minimum remaining lease when a renewal was confirmed, if the backend is unavailable from `begin` for `length`.
     /// The first `quick` renewals in that time fail immediately, the others by their timeout. `None` if the lease was lost.
-    fn least_left(ttl: Duration, begin: Duration, length: Duration, quick: u32, dice: u64) -> Option<Duration> {
+    fn least_left(ttl: Duration, begin: Duration, length: Duration, quick: u32, random: u64) -> Option<Duration> {
         let (start, drift) = (at(1), Drift::default());
-        let first = start + jitter(ttl / 3, dice);
+        let first = start + jitter(ttl / 3, random);
         let ttl = Ttl::new(ttl).unwrap();
         let mut plan = RenewalPlan::new(Lease::granted(start, ttl.get(), drift), ttl, drift, first, Moment::NEVER);
         let (begin, end) = (start + begin, start + begin + length);
@@ -253,10 +253,10 @@ mod tests {
                 Due::Renew if begin <= now && now < end => {
                     failed += 1;
                     now = if failed > quick { now + RenewalPlan::answer_limit(ttl.get()) } else { now };
-                    plan.failed(now, dice);
+                    plan.failed(now, random);
                 }
                 Due::Renew if now >= end => return Some(plan.rest(now)),
-                Due::Renew => plan.renewed(now, now, dice).unwrap(),
+                Due::Renew => plan.renewed(now, now, random).unwrap(),
                 Due::Lapsed | Due::MaxHold => return None,
             }
         }
@@ -265,9 +265,9 @@ mod tests {
     /// Tries outages that start at any time within a lease and its renewal, and fail in many ways.
     fn worst(ttl: Duration, length: Duration) -> Option<Duration> {
         let phases = (0..=60).map(|part| ttl / 90 * part).chain([ttl / 3, ttl / 3 * 2]);
-        let ways = (0..50).flat_map(|quick| [0, 1 << 40, u64::MAX / 2].map(|dice| (quick, dice)));
+        let ways = (0..50).flat_map(|quick| [0, 1 << 40, u64::MAX / 2].map(|random| (quick, random)));
         let cases = phases.flat_map(|begin| ways.clone().map(move |way| (begin, way)));
-        cases.map(|(begin, (quick, dice))| least_left(ttl, begin, length, quick, dice)).min().flatten()
+        cases.map(|(begin, (quick, random))| least_left(ttl, begin, length, quick, random)).min().flatten()
     }
 
     #[test]
@@ -288,11 +288,11 @@ mod tests {
             let mut plan = plan();
             let mut now = at(0);
             let mut lost = false;
-            for (wait, confirmed, dice) in steps {
+            for (wait, confirmed, random) in steps {
                 let sent = now;
                 now = now + Duration::from_millis(wait);
                 lost |= plan.due(now) == Due::Lapsed;
-                if confirmed { let _ = plan.renewed(sent, now, dice); } else { plan.failed(now, dice); }
+                if confirmed { let _ = plan.renewed(sent, now, random); } else { plan.failed(now, random); }
                 prop_assert!(!lost || plan.due(now) == Due::Lapsed);
             }
         }

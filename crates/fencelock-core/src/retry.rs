@@ -1,10 +1,10 @@
 use crate::Expiry;
 use std::time::Duration;
 
-/// `span` minus up to a tenth, chosen by `dice`: the jitter separates waiters that started together.
-pub fn jitter(span: Duration, dice: u64) -> Duration {
+/// `span` minus up to a tenth, chosen by `random`: the jitter separates waiters that started together.
+pub fn jitter(span: Duration, random: u64) -> Duration {
     let tenth = u64::try_from(span.as_micros() / 10).unwrap_or(u64::MAX);
-    let less = if tenth == 0 { 0 } else { dice % (tenth + 1) };
+    let less = if tenth == 0 { 0 } else { random % (tenth + 1) };
     span.saturating_sub(Duration::from_micros(less))
 }
 
@@ -33,12 +33,12 @@ impl RetryPlan {
     ///
     /// The waiter polls right after the end of the lease; 1 ms more lets the server expire it too. A holder without
     /// an expiry gives no such time.
-    pub fn pause(self, asked: u32, expiry: Expiry, dice: u64) -> Duration {
+    pub fn pause(self, asked: u32, expiry: Expiry, random: u64) -> Duration {
         let mut pause = self.first;
         for _ in 0..asked.min(64) {
             pause = (pause + pause / 2).min(self.longest);
         }
-        let pause = jitter(pause.min(self.longest), dice);
+        let pause = jitter(pause.min(self.longest), random);
         match expiry {
             Expiry::In(left) => pause.min(left + Duration::from_millis(1)),
             Expiry::Never => pause,
@@ -80,9 +80,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn jitter_takes_at_most_a_tenth(span in 0u64..1u64 << 40, dice: u64) {
+        fn jitter_takes_at_most_a_tenth(span in 0u64..1u64 << 40, random: u64) {
             let span = Duration::from_micros(span);
-            let pause = jitter(span, dice);
+            let pause = jitter(span, random);
             prop_assert!(pause <= span && pause + span / 10 >= span);
         }
     }

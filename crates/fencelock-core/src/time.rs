@@ -67,7 +67,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// A shorter lease is spent before a reply from the next room has come back.
+    /// A shorter lease may end before a reply arrives from a server in the same network.
     pub const MIN: Duration = Duration::from_millis(10);
     /// A held lease is renewed as long as its holder lives, so a longer one only makes a crash more expensive.
     pub const MAX: Duration = Duration::from_secs(86400);

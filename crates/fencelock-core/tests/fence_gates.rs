@@ -70,10 +70,9 @@ impl World {
 
     fn acts(&self) -> Vec<Act> {
         let mut acts = Vec::new();
-        if let Some(mode) = self.modes.get(self.holders.len()) {
-            if self.may_be_granted(*mode) {
-                acts.push(Act::Grant(self.holders.len()));
-            }
+        let next = self.holders.len();
+        if self.modes.get(next).is_some_and(|mode| self.may_be_granted(*mode)) {
+            acts.push(Act::Grant(next));
         }
         for (number, holder) in self.holders.iter().enumerate() {
             acts.push(Act::Use(number));
@@ -87,8 +86,8 @@ impl World {
     fn act(&mut self, act: Act, rule: Rule) -> Result<(), &'static str> {
         match act {
             Act::Grant(number) => {
-                let taken = |slot: &usize| self.holders.iter().any(|holder| holder.holds && holder.slot == *slot);
-                let slot = (0..PERMITS).find(|slot| !taken(slot)).unwrap_or(0);
+                let in_use = |slot: &usize| self.holders.iter().any(|holder| holder.holds && holder.slot == *slot);
+                let slot = (0..PERMITS).find(|slot| !in_use(slot)).unwrap_or(0);
                 let token = self.holders.len() as u64 + 1;
                 self.holders.push(Holder { mode: self.modes[number], token, holds: true, slot });
                 Ok(())

@@ -1,7 +1,7 @@
 //! The tokens of a place that decides alone, searched exhaustively over the code that draws them in production
 //! ([`next_block`]): every order of grants of every size, of microseconds that pass, and of losses of memory.
 //!
-//! The clock is honest: it never goes back. A loss takes longer than the grants before it that no microsecond has passed for.
+//! The clock never goes back. A loss takes longer than the earlier grants that were ahead of the clock.
 //! Under these assumptions no token repeats or falls, for every token is at most as far ahead of the time as there were
 //! grants ahead of it. Each mutant breaks one of the two.
 
@@ -28,7 +28,7 @@ struct State {
     now: u64,
     /// What the place remembers; 0 is nothing.
     fence: u64,
-    /// The greatest token that anybody was ever given.
+    /// The greatest token that was ever granted.
     greatest: u64,
     /// Grants for which no microsecond of their own has passed yet.
     backlog: u64,

@@ -1,4 +1,4 @@
-//! What the common case costs a server: a lock that nobody else wants.
+//! The cost of an uncontended lock on the server.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;

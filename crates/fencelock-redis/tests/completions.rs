@@ -10,7 +10,7 @@ use fencelock_core::{
     WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
-use quorum_kit::{Road, Scene, claim, ms};
+use quorum_kit::{Road, TestQuorum, claim, ms};
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000;
@@ -148,22 +148,22 @@ async fn a_server_in_quarantine_does_not_report_that_nothing_is_done() {
 #[tokio::test(start_paused = true)]
 async fn a_quorum_reads_and_writes_with_a_majority() {
     for away in [Road::BlackHole, Road::Refusing] {
-        let scene = Scene::new(5);
-        let quorum = &*scene.quorum;
+        let test = TestQuorum::new(5);
+        let quorum = &*test.quorum;
         let held = claim("k", LONG);
-        scene.grants(&held).await;
-        scene.nodes[0].road(away);
-        scene.nodes[3].road(away);
+        test.grants(&held).await;
+        test.nodes[0].road(away);
+        test.nodes[3].road(away);
         let done = completion(now(quorum).await + HOUR, 7);
         assert_eq!(write(quorum, &held, &done).await, Ok(WriteCompletion::Written), "{away:?}");
         // Other nodes are away: one of those that have it is still there.
-        for node in &scene.nodes {
+        for node in &test.nodes {
             node.road(Road::Open);
         }
-        scene.nodes[1].road(away);
-        scene.nodes[2].road(away);
+        test.nodes[1].road(away);
+        test.nodes[2].road(away);
         assert_eq!(read(quorum).await, Some(done), "{away:?}");
-        scene.nodes[4].road(away);
+        test.nodes[4].road(away);
         assert!(quorum.read_completion(&key()).await.is_err(), "a minority is no answer");
         assert!(write(quorum, &held, &completion(9 * HOUR, 7)).await.is_err());
     }
@@ -171,55 +171,55 @@ async fn a_quorum_reads_and_writes_with_a_majority() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_where_the_lock_is_lost_does_not_count() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let held = claim("k", LONG);
-    scene.grants(&held).await;
-    let done = completion(now(&*scene.quorum).await + HOUR, 7);
-    for node in &scene.nodes[..2] {
+    test.grants(&held).await;
+    let done = completion(now(&*test.quorum).await + HOUR, 7);
+    for node in &test.nodes[..2] {
         let seen = node.holding("k").await.unwrap();
         node.evict(&seen).await.unwrap();
     }
-    assert_eq!(write(&*scene.quorum, &held, &done).await, Ok(WriteCompletion::NotHeld));
+    assert_eq!(write(&*test.quorum, &held, &done).await, Ok(WriteCompletion::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_on_one_node_is_found_and_restored() {
-    let scene = Scene::new(3);
-    let quorum = &*scene.quorum;
+    let test = TestQuorum::new(3);
+    let quorum = &*test.quorum;
     let done = completion(now(quorum).await + HOUR, 7);
-    scene.nodes[0].restore_completion(&key(), &done).await.unwrap();
-    scene.nodes[1].road(Road::BlackHole);
+    test.nodes[0].restore_completion(&key(), &done).await.unwrap();
+    test.nodes[1].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done));
     quorum.confirm_completion(&key(), &done).await.unwrap();
-    scene.nodes[1].road(Road::Open);
-    scene.nodes[0].road(Road::BlackHole);
+    test.nodes[1].road(Road::Open);
+    test.nodes[0].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done), "the others have it now");
-    scene.nodes[1].road(Road::BlackHole);
+    test.nodes[1].road(Road::BlackHole);
     assert!(quorum.confirm_completion(&key(), &done).await.is_err(), "one node is no majority");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_is_cleared_on_every_node_or_on_none() {
-    let scene = Scene::new(3);
-    let quorum = &*scene.quorum;
+    let test = TestQuorum::new(3);
+    let quorum = &*test.quorum;
     let done = completion(now(quorum).await + HOUR, 7);
     quorum.confirm_completion(&key(), &done).await.unwrap();
     tokio::time::sleep(ms(200)).await;
-    scene.nodes[2].road(Road::Refusing);
+    test.nodes[2].road(Road::Refusing);
     assert!(quorum.clear_completion(&key(), &done).await.is_err(), "it would come back");
     assert_eq!(read(quorum).await.as_ref(), Some(&done), "nothing was removed");
-    scene.nodes[2].road(Road::Open);
+    test.nodes[2].road(Road::Open);
     assert_eq!(quorum.clear_completion(&key(), &done).await, Ok(ClearCompletion::Cleared));
     assert_eq!((read(quorum).await, quorum.clear_completion(&key(), &done).await), (None, Ok(ClearCompletion::Absent)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_whose_clocks_differ_do_not_tell_the_window() {
-    // The clocks of a scene begin at one hour.
-    let right = now(&*Scene::with_skews(&[0, 0, 4]).quorum).await;
+    // The clocks begin at one hour.
+    let right = now(&*TestQuorum::with_skews(&[0, 0, 4]).quorum).await;
     assert!(right < HOUR + 60 * SECOND, "{right}");
-    let one_wrong = now(&*Scene::with_skews(&[0, 7200, 1]).quorum).await;
+    let one_wrong = now(&*TestQuorum::with_skews(&[0, 7200, 1]).quorum).await;
     assert!(one_wrong < HOUR + 60 * SECOND, "the clock of one node does not matter: {one_wrong}");
-    let refused = Scene::with_skews(&[0, 60, 7200]).quorum.read_completion(&key()).await.unwrap_err();
+    let refused = TestQuorum::with_skews(&[0, 60, 7200]).quorum.read_completion(&key()).await.unwrap_err();
     assert!(refused.to_string().contains("clocks of the nodes"), "{refused}");
 }

@@ -3,38 +3,23 @@
 
 use fencelock::backends::{Change, ConnectError, Quorum, Redis, connect, init};
 use fencelock_core::{
-    Acquire, Backend, Claim, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, Owner, QuorumNode, Raise,
-    Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Fault, FencingToken, Intent, Level, QuorumNode, Raise, Release, Renew, Renewal, Ttl,
+    Unknown,
 };
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// For what goes wrong in passing on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn servers(count: usize) -> Option<Vec<RedisServer>> {
-    let mut servers = vec![redis_or_skip()?];
-    servers.resize_with(count, || RedisServer::start().unwrap());
-    Some(servers)
-}
-
 fn alone(server: &RedisServer) -> String {
     format!("{}?quarantine=on", server.url())
 }
 
-fn redlock<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, options: &str) -> String {
-    let hosts: Vec<_> = servers.into_iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    format!("redlock://{}?{options}", hosts.join(","))
-}
-
 fn claim(key: &str) -> Claim {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
-    let holder = Holder { id, owner: Owner::from_text("test:1") };
-    Claim::new(Key::new(key).unwrap(), holder, Ttl::default(), Intent::Try)
+    fencelock_testkit::claim(key, Ttl::default().get())
 }
 
 /// Tries until it has the lock on a majority: a machine under load may miss the time limits of nodes.
@@ -95,7 +80,7 @@ async fn refusal(url: &str) -> Unknown {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_new_grants_nothing_before_its_quarantine_is_over() {
-    let Some(servers) = servers(1) else { return };
+    let Some(servers) = servers_or_skip(1) else { return };
     let begun = Instant::now();
     // The shortest quarantine there is, whatever the longest TTL.
     let redis = connect(&format!("{}&max_ttl=1000", alone(&servers[0]))).await.unwrap();
@@ -111,7 +96,7 @@ async fn a_server_that_is_new_grants_nothing_before_its_quarantine_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_restarted_empty_is_noticed_by_connected_clients() {
-    let Some(mut servers) = servers(1) else { return };
+    let Some(mut servers) = servers_or_skip(1) else { return };
     init(&alone(&servers[0]), true).await.unwrap();
     let redis = connect(&alone(&servers[0])).await.unwrap();
     granted(&*redis, &claim("k")).await;
@@ -123,7 +108,7 @@ async fn a_server_that_was_restarted_empty_is_noticed_by_connected_clients() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_from_its_file_is_one_too_and_the_owner_goes_on() {
-    if servers(1).is_none() {
+    if servers_or_skip(1).is_none() {
         return;
     }
     let options = RedisServer::options().args(["--appendonly", "yes", "--appendfsync", "always"]);
@@ -146,7 +131,7 @@ async fn a_restart_from_its_file_is_one_too_and_the_owner_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_and_a_lost_marker_are_noticed_at_the_next_claim_also_without_its_scripts() {
-    let Some(servers) = servers(1) else { return };
+    let Some(servers) = servers_or_skip(1) else { return };
     let server = &servers[0];
     init(&alone(server), true).await.unwrap();
     let redis = connect(&alone(server)).await.unwrap();
@@ -164,7 +149,7 @@ async fn a_flush_and_a_lost_marker_are_noticed_at_the_next_claim_also_without_it
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_in_quarantine_hands_nothing_over_and_raises_nothing() {
-    let Some(servers) = servers(1) else { return };
+    let Some(servers) = servers_or_skip(1) else { return };
     let server = &servers[0];
     init(&alone(server), true).await.unwrap();
     let redis = Redis::open(&alone(server)).await.unwrap();
@@ -187,7 +172,7 @@ async fn a_server_in_quarantine_hands_nothing_over_and_raises_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_in_quarantine_hands_nothing_over() {
-    let Some(servers) = servers(1) else { return };
+    let Some(servers) = servers_or_skip(1) else { return };
     init(&alone(&servers[0]), true).await.unwrap();
     let redis = connect(&alone(&servers[0])).await.unwrap();
     let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
@@ -200,23 +185,23 @@ async fn an_eviction_in_quarantine_hands_nothing_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_lists_of_nodes_and_two_longest_ttls_fail_loudly_whoever_comes_second() {
-    let Some(servers) = servers(4) else { return };
+async fn a_second_list_of_nodes_or_another_longest_ttl_is_an_error() {
+    let Some(servers) = servers_or_skip(4) else { return };
     let [a, b, c, d] = &servers[..] else { panic!() };
-    let ours = redlock([a, b, c], "max_ttl=30000&trust_empty=true");
+    let ours = redlock_url([a, b, c], "max_ttl=30000&trust_empty=true");
     let quorum = connect(&ours).await.unwrap();
     hold(&*quorum, "k").await;
     for (other, what) in [
-        (redlock([a, d], "max_ttl=30000&trust_empty=true"), "it belongs to"),
-        (redlock([a, b, c], "max_ttl=40000&trust_empty=true"), "leases last at most 30 s"),
+        (redlock_url([a, d], "max_ttl=30000&trust_empty=true"), "it belongs to"),
+        (redlock_url([a, b, c], "max_ttl=40000&trust_empty=true"), "leases last at most 30 s"),
         (alone(a), "a standalone Redis server"),
     ] {
         let refused = refusal(&other).await;
         assert!(refused.is_permanent() && refused.to_string().contains(what), "{refused}");
     }
     // The order of the list does not matter.
-    connect(&redlock([c, a, b], "max_ttl=30000")).await.unwrap();
-    init(&redlock([a, b, d], "max_ttl=30000"), false).await.unwrap();
+    connect(&redlock_url([c, a, b], "max_ttl=30000")).await.unwrap();
+    init(&redlock_url([a, b, d], "max_ttl=30000"), false).await.unwrap();
     let late = answer(&*quorum, "j").await.unwrap_err();
     assert!(late.is_permanent() && late.nodes().iter().all(|node| node.fault == Fault::Misconfigured), "{late}");
     let refused = refusal(&ours).await;
@@ -225,7 +210,7 @@ async fn two_lists_of_nodes_and_two_longest_ttls_fail_loudly_whoever_comes_secon
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marker_of_another_set_is_left_alone_also_after_a_restart() {
-    if servers(1).is_none() {
+    if servers_or_skip(1).is_none() {
         return;
     }
     let mut server = RedisServer::options().args(["--appendonly", "yes"]).start().unwrap();
@@ -240,7 +225,7 @@ async fn a_marker_of_another_set_is_left_alone_also_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_permissions_learns_which_ones_to_add() {
-    if servers(1).is_none() {
+    if servers_or_skip(1).is_none() {
         return;
     }
     let user = ["--user", "app", "on", ">secret", "~*", "&*", "+@all", "-info"];
@@ -256,7 +241,7 @@ async fn a_user_without_permissions_learns_which_ones_to_add() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trust_is_for_unknown_servers_and_ends_no_quarantine() {
-    let Some(servers) = servers(2) else { return };
+    let Some(servers) = servers_or_skip(2) else { return };
     let trusted = connect(&format!("{}&trust_empty=true", alone(&servers[0]))).await.unwrap();
     granted(&*trusted, &claim("k")).await;
     let listed = trusted.list().await.unwrap();
@@ -269,7 +254,7 @@ async fn trust_is_for_unknown_servers_and_ends_no_quarantine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_longer_than_a_server_is_kept_out_is_neither_claimed_nor_renewed() {
-    let Some(servers) = servers(1) else { return };
+    let Some(servers) = servers_or_skip(1) else { return };
     let redis = connect(&format!("{}&max_ttl=30000&trust_empty=true", alone(&servers[0]))).await.unwrap();
     assert_eq!(redis.capabilities().longest_ttl, Some(Duration::from_secs(30)));
     let held = claim("k");
@@ -285,8 +270,8 @@ async fn a_lease_longer_than_a_server_is_kept_out_is_neither_claimed_nor_renewed
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_again_changes_nothing_and_keeps_the_quarantine() {
-    let Some(servers) = servers(3) else { return };
-    let short = redlock(&servers, "max_ttl=1000");
+    let Some(servers) = servers_or_skip(3) else { return };
+    let short = redlock_url(&servers, "max_ttl=1000");
     let first = init(&short, false).await.unwrap();
     assert!(first.iter().all(|node| node.change == Change::New && !node.ready_in.is_zero()), "{first:?}");
     let until = marker(&servers[0], "until");
@@ -294,29 +279,29 @@ async fn init_again_changes_nothing_and_keeps_the_quarantine() {
     assert!(again.iter().all(|node| node.change == Change::None), "{again:?}");
     assert_eq!(marker(&servers[0], "until"), until);
     // What was forgotten may have been granted under the longer limit.
-    let long = init(&redlock(&servers, ""), false).await.unwrap();
+    let long = init(&redlock_url(&servers, ""), false).await.unwrap();
     assert!(
         long.iter().all(|node| node.change == Change::Moved && node.ready_in > Duration::from_secs(30)),
         "{long:?}"
     );
     let grown = marker(&servers[0], "until").parse::<u64>().unwrap() - until.parse::<u64>().unwrap();
     assert_eq!(grown, 60_612 - 4_010);
-    let trusted = init(&redlock(&servers, ""), true).await.unwrap();
+    let trusted = init(&redlock_url(&servers, ""), true).await.unwrap();
     assert!(trusted.iter().all(|node| node.ready_in.is_zero()), "{trusted:?}");
-    hold(&*connect(&redlock(&servers, "")).await.unwrap(), "k").await;
+    hold(&*connect(&redlock_url(&servers, "")).await.unwrap(), "k").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_writes_nothing_unless_all_servers_answer() {
-    let Some(mut servers) = servers(3) else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     servers[2].kill();
-    let Err(ConnectError::Unknown(cause)) = init(&redlock(&servers, ""), true).await else { panic!() };
+    let Err(ConnectError::Unknown(cause)) = init(&redlock_url(&servers, ""), true).await else { panic!() };
     assert_eq!(cause.nodes().len(), 1, "{cause}");
     assert_eq!(servers[0].command(&["DBSIZE"]), Reply::Int(0));
 }
 
 /// `a` gets the lock on the first two nodes of three; the second forgets; then `b` asks, for so long.
-async fn story(
+async fn forget_a_vote(
     servers: &mut [RedisServer],
     place: &dyn Backend,
     patience: Duration,
@@ -325,7 +310,7 @@ async fn story(
     let held = hold(place, "k").await;
     servers[2].command(&["DEL", "k"]);
     servers[1].restart_empty().unwrap();
-    // Two nodes decide, so the claim may reach the third only now. In this story it does not.
+    // Two nodes decide, so the claim may reach the third only now. Here it does not.
     let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1";
     let value = held.holder.wire();
     // The quorum may leave the node out for a moment after its restart.
@@ -342,11 +327,11 @@ async fn story(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_vote_admits_no_second_holder() {
-    let Some(mut servers) = servers(3) else { return };
-    let url = redlock(&servers, "");
+    let Some(mut servers) = servers_or_skip(3) else { return };
+    let url = redlock_url(&servers, "");
     init(&url, true).await.unwrap();
     let quorum = connect(&url).await.unwrap();
-    let (held, second) = story(&mut servers, &*quorum, Duration::from_secs(2)).await;
+    let (held, second) = forget_a_vote(&mut servers, &*quorum, Duration::from_secs(2)).await;
     assert!(!matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
     assert_ne!(marker(&servers[1], "until"), "", "it met a client, and was kept out");
     let _ = quorum.release(&held.key, &held.holder.id).await;
@@ -363,13 +348,13 @@ async fn a_node_that_lost_its_vote_admits_no_second_holder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_quarantine_the_same_story_has_two_holders() {
-    let Some(mut servers) = servers(3) else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
     for server in &servers {
         nodes.push(Arc::new(Redis::open(&server.url()).await.unwrap()));
     }
     let quorum = Quorum::trusting_empty(nodes).unwrap().node_timeout(Duration::from_secs(5)).unwrap();
-    let (held, second) = story(&mut servers, &quorum, Duration::from_secs(20)).await;
+    let (held, second) = forget_a_vote(&mut servers, &quorum, Duration::from_secs(20)).await;
     assert!(matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
     assert!(
         servers[0].command(&["GET", "k"]).text().unwrap().starts_with(&held.holder.id.to_string()),
@@ -379,8 +364,8 @@ async fn without_a_quarantine_the_same_story_has_two_holders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_in_quarantine_names_every_node_and_how_long() {
-    let Some(servers) = servers(3) else { return };
-    let quorum = connect(&redlock(&servers, "")).await.unwrap();
+    let Some(servers) = servers_or_skip(3) else { return };
+    let quorum = connect(&redlock_url(&servers, "")).await.unwrap();
     let begun = Instant::now();
     let mut refused = answer(&*quorum, "k").await.unwrap_err();
     // A node that is late is not waited for.

@@ -3,16 +3,11 @@
 
 use fencelock::backends::{connect, lazy};
 use fencelock_core::{Finding, Level};
-use fencelock_testkit::{RedisServer, Shift, WallClock, redis_or_skip};
+use fencelock_testkit::{RedisServer, Shift, WallClock, redis_or_skip, redlock_url, servers_or_skip};
 use std::time::Duration;
 
-fn url(servers: &[RedisServer]) -> String {
-    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    format!("redlock://{}", hosts.join(","))
-}
-
 async fn diagnosed(url: &str) -> Vec<Finding> {
-    // As the doctor does: it looks also at what nobody could connect to.
+    // Like `fencelock doctor`, which also diagnoses servers that it cannot connect to.
     lazy(url).await.unwrap().diagnose().await
 }
 
@@ -22,9 +17,8 @@ fn of<'a>(findings: &'a [Finding], subject: &str) -> &'a Finding {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_on_one_machine_are_warned_of_and_say_each_thing_once() {
-    let Some(first) = redis_or_skip() else { return };
-    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
-    let findings = diagnosed(&url(&servers)).await;
+    let Some(servers) = servers_or_skip(3) else { return };
+    let findings = diagnosed(&redlock_url(&servers, "")).await;
     assert_eq!(of(&findings, "clocks").level, Level::Fine, "{findings:?}");
     assert_eq!(of(&findings, "restarts").level, Level::Note, "{findings:?}");
     let independence = of(&findings, "independence");
@@ -46,7 +40,7 @@ async fn a_server_whose_clock_is_off_is_named_with_the_difference() {
     let name = format!("127.0.0.1:{}", servers[1].port());
     for (shift, level) in [(700, Level::Warning), (3000, Level::Failure)] {
         clock.set(Shift::Forward(Duration::from_millis(shift))).unwrap();
-        let findings = diagnosed(&url(&servers)).await;
+        let findings = diagnosed(&redlock_url(&servers, "")).await;
         let clocks = of(&findings, "clocks");
         assert_eq!(clocks.level, level, "{}", clocks.text);
         let told = clocks.text.split(&format!("{name} +")).nth(1).and_then(|rest| rest.split_once(" ms"));
@@ -54,16 +48,15 @@ async fn a_server_whose_clock_is_off_is_named_with_the_difference() {
         assert!(told.abs_diff(shift) < 300, "{}", clocks.text);
     }
     clock.set(Shift::Back(Duration::from_secs(3))).unwrap();
-    let findings = diagnosed(&url(&servers)).await;
+    let findings = diagnosed(&redlock_url(&servers, "")).await;
     assert!(of(&findings, "clocks").text.contains(&format!("{name} -")), "{findings:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_server_is_distinguished_from_those_that_answer() {
-    let Some(first) = redis_or_skip() else { return };
-    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    let Some(servers) = servers_or_skip(3) else { return };
     servers[2].freeze();
-    let findings = diagnosed(&url(&servers)).await;
+    let findings = diagnosed(&redlock_url(&servers, "")).await;
     servers[2].thaw();
     assert_eq!(of(&findings, "quorum").text, "2 of 3 nodes answer");
     let failed: Vec<_> = findings.iter().filter(|finding| finding.level == Level::Failure).collect();
@@ -85,7 +78,7 @@ async fn one_server_under_two_names_is_a_failure_and_no_matter_of_hosts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trusted_servers_are_not_said_to_be_kept_out_after_a_restart() {
     let Some(server) = redis_or_skip() else { return };
-    let url = format!("redlock://127.0.0.1:{}?trust_empty=true", server.port());
+    let url = redlock_url([&server], "trust_empty=true");
     let findings = connect(&url).await.unwrap().diagnose().await;
     for subject in ["quarantine", "persistence"] {
         assert_eq!(of(&findings, subject).level, Level::Note, "{findings:?}");

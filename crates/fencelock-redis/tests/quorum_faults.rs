@@ -1,35 +1,22 @@
-//! A quorum of real servers that freeze, forget their scripts, refuse them, and take back what they gave.
+//! A quorum of real servers that freeze, forget their scripts or refuse them, and rounds that are released.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{Redis, connect, init};
-use fencelock_core::{
-    Acquire, Backend, Claim, Event, Fault, Holder, HolderId, Intent, Key, Level, Listener, Owner, Release, Renew,
-    Renewal, Ttl,
-};
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use fencelock_conformance::EventRecorder;
+use fencelock_core::{Acquire, Backend, Claim, Event, Fault, Intent, Level, Release, Renew, Renewal};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// Nothing here takes so long, and no test passes by waiting for it.
 const NEVER: Duration = Duration::from_secs(10);
 
-fn three() -> Option<Vec<RedisServer>> {
-    let first = redis_or_skip()?;
-    Some(vec![first, RedisServer::start().unwrap(), RedisServer::start().unwrap()])
-}
-
 fn url(servers: &[RedisServer]) -> String {
-    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
-    format!("redlock://{}?trust_empty=true", hosts.join(","))
+    redlock_url(servers, "trust_empty=true")
 }
 
 fn claim(key: &str) -> Claim {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
-    let holder = Holder { id, owner: Owner::from_text("test:1") };
-    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(Duration::from_secs(10)).unwrap(), Intent::Try)
+    fencelock_testkit::claim(key, Duration::from_secs(10))
 }
 
 async fn grants(quorum: &dyn Backend, claim: &Claim) {
@@ -39,7 +26,7 @@ async fn grants(quorum: &dyn Backend, claim: &Claim) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_claims_do_not_queue_behind_a_frozen_server() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     init(&url(&servers), true).await.unwrap();
     let quorum = connect(&url(&servers)).await.unwrap();
     servers[1].freeze();
@@ -54,7 +41,7 @@ async fn a_hundred_claims_do_not_queue_behind_a_frozen_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_the_servers_forget_between_any_two_commands_are_sent_again() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();
     let flush =
         || servers.iter().for_each(|server| assert!(!matches!(server.command(&["SCRIPT", "FLUSH"]), Reply::Error(_))));
@@ -106,23 +93,16 @@ async fn a_server_that_refuses_scripts_is_done_without_and_two_are_named_at_once
     assert_eq!(faults, [Fault::Denied, Fault::Denied], "{unknown}");
 }
 
-#[derive(Debug, Default)]
-struct Bell(tokio::sync::Notify);
-
-impl Listener for Bell {
-    fn event(&self, event: &Event) {
-        if matches!(event, Event::Changed { .. }) {
-            self.0.notify_one();
-        }
-    }
+/// Whether the nodes report a change within `patience`.
+async fn is_notified(recorder: &EventRecorder, patience: Duration) -> bool {
+    recorder.wait_for(patience, |event| matches!(event, Event::Changed { .. }).then_some(())).await.is_some()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_round_that_another_process_gives_back_wakes_who_waits() {
-    let Some(servers) = three() else { return };
+async fn a_round_that_another_process_releases_wakes_a_waiter() {
+    let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();
-    let bell = Arc::new(Bell::default());
-    quorum.listen(Arc::clone(&bell) as _);
+    let recorder = EventRecorder::listening_to(&*quorum);
     let failing = claim("k");
     let mut votes = Vec::new();
     for server in &servers[..2] {
@@ -133,9 +113,9 @@ async fn a_round_that_another_process_gives_back_wakes_who_waits() {
     assert!(matches!(quorum.acquire(&claim("k").with_intent(Intent::Enqueue)).await, Ok(Acquire::Busy(_))));
     // The servers are asked in the background.
     sleep(Duration::from_millis(100)).await;
-    assert!(timeout(Duration::ZERO, bell.0.notified()).await.is_err(), "nothing has changed yet");
+    assert!(!is_notified(&recorder, Duration::ZERO).await, "nothing has changed yet");
     for node in &votes {
         assert_eq!(node.release(&failing.key, &failing.holder.id).await, Ok(Release::Released));
     }
-    timeout(NEVER, bell.0.notified()).await.expect("told by the servers, not by a timer");
+    assert!(is_notified(&recorder, NEVER).await, "the servers notify, not a timer");
 }

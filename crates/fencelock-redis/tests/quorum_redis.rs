@@ -2,34 +2,23 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{BootClock, ConnectError, connect, init};
-use fencelock_core::{
-    Acquire, Backend, Claim, Clock, Event, FencingToken, Holder, HolderId, Intent, Key, Level, Listener, Moment, Owner,
-    Release, Ttl,
-};
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_conformance::EventRecorder;
+use fencelock_core::{Acquire, Backend, Claim, Clock, Event, FencingToken, Intent, Level, Moment, Release};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
 const GRANTS: usize = 200;
 const CLIENTS: usize = 4;
 
-fn three() -> Option<Vec<RedisServer>> {
-    let first = redis_or_skip()?;
-    Some(vec![first, RedisServer::start().unwrap(), RedisServer::start().unwrap()])
-}
-
 fn url(servers: &[RedisServer]) -> String {
-    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
-    format!("redlock://{}?trust_empty=true", hosts.join(","))
+    redlock_url(servers, "trust_empty=true")
 }
 
 fn claim(key: &str) -> Claim {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
-    let holder = Holder { id, owner: Owner::from_text("test:1") };
-    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(Duration::from_secs(2)).unwrap(), Intent::Try)
+    fencelock_testkit::claim(key, Duration::from_secs(2))
 }
 
 fn is_free(server: &RedisServer, key: &str) -> bool {
@@ -54,7 +43,7 @@ async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<At
                 count.fetch_add(1, Ordering::SeqCst);
                 let _ = quorum.release(&claim.key, &claim.holder.id).await;
             }
-            // Who is busy does not matter here, and while a node goes away "could not tell" is an honest answer.
+            // Contention is expected, and so is an unknown result while a node stops.
             _ => sleep(Duration::from_micros(500 + asked.as_micros() % 4000)).await,
         }
     }
@@ -63,7 +52,7 @@ async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<At
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back() {
-    let Some(mut servers) = three() else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     let (url, count, done) = (url(&servers), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -75,7 +64,7 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
             sleep(Duration::from_millis(1)).await;
         }
     };
-    let story = async {
+    let scenario = async {
         reached(GRANTS / 3).await;
         servers[1].kill();
         reached(GRANTS / 2).await;
@@ -92,7 +81,7 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
         }
         grants
     };
-    let grants = tokio::time::timeout(Duration::from_secs(60), story).await.expect("200 grants");
+    let grants = tokio::time::timeout(Duration::from_secs(60), scenario).await.expect("200 grants");
     assert!(grants.len() >= GRANTS);
     for (n, a) in grants.iter().enumerate() {
         for b in &grants[n + 1..] {
@@ -105,7 +94,7 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_leaves_no_key_on_any_server() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();
     let claim = claim("k");
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
@@ -119,23 +108,10 @@ async fn a_release_leaves_no_key_on_any_server() {
     }
 }
 
-#[derive(Debug, Default)]
-struct Bell(tokio::sync::Notify);
-
-impl Listener for Bell {
-    fn event(&self, event: &Event) {
-        if matches!(event, Event::Changed { .. }) {
-            self.0.notify_one();
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn the_servers_wake_who_waits_for_a_release() {
-    let Some(servers) = three() else { return };
+async fn the_servers_wake_a_waiter_after_a_release() {
+    let Some(servers) = servers_or_skip(3) else { return };
     let (one, other) = (connect(&url(&servers)).await.unwrap(), connect(&url(&servers)).await.unwrap());
-    let bell = Arc::new(Bell::default());
-    other.listen(Arc::clone(&bell) as _);
     // A hint may be lost, so it gets a few chances.
     for _ in 0..4 {
         let held = claim("k");
@@ -144,9 +120,10 @@ async fn the_servers_wake_who_waits_for_a_release() {
         assert!(matches!(other.acquire(&waits).await, Ok(Acquire::Busy(_))));
         // The servers are asked in the background.
         sleep(Duration::from_millis(50)).await;
-        let _ = tokio::time::timeout(Duration::ZERO, bell.0.notified()).await;
+        let recorder = EventRecorder::listening_to(&*other);
         assert_eq!(one.release(&held.key, &held.holder.id).await, Ok(Release::Released));
-        if tokio::time::timeout(Duration::from_secs(1), bell.0.notified()).await.is_ok() {
+        let changed = |event: &Event| matches!(event, Event::Changed { .. }).then_some(());
+        if recorder.wait_for(Duration::from_secs(1), changed).await.is_some() {
             return;
         }
     }
@@ -155,7 +132,7 @@ async fn the_servers_wake_who_waits_for_a_release() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_under_two_names_is_refused() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let port = servers[0].url().rsplit_once(':').unwrap().1.to_owned();
     let url = format!("redlock://127.0.0.1:{port},localhost:{port}?trust_empty=true");
     let refused = connect(&url).await.unwrap_err();
@@ -164,7 +141,7 @@ async fn one_server_under_two_names_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_connects_with_one_server_away_and_says_so_when_examined() {
-    let Some(mut servers) = three() else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     // A new list is not claimed before all of its servers answer.
     init(&url(&servers), true).await.unwrap();
     servers[2].kill();
@@ -180,7 +157,7 @@ async fn it_connects_with_one_server_away_and_says_so_when_examined() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_two_of_three_away_it_does_not_connect_and_names_both() {
-    let Some(mut servers) = three() else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     let url = url(&servers);
     servers[1].kill();
     servers[2].kill();

@@ -36,6 +36,7 @@ mod guards;
 mod lock;
 mod lock_all;
 mod once;
+mod slots;
 
 pub use builder::Builder;
 pub use election::{Election, Leadership, Observer};
@@ -44,6 +45,7 @@ pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
+pub use slots::{SlotGuard, Slots};
 
 use crate::identity::Process;
 use crate::reaper::Reaper;
@@ -190,6 +192,12 @@ impl Client {
     /// it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
         OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
+    }
+
+    /// Describes `slots` numbered slots, 1 to 1000, of which each client takes one. No request is sent until one is acquired; an
+    /// invalid key or number is reported then.
+    pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
+        Slots::new(self.inner.slots(key, slots), Arc::clone(&self.engine))
     }
 
     /// The name of the backend for messages, without secrets.

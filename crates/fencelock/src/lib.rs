@@ -61,6 +61,7 @@ mod once;
 mod reaper;
 mod request;
 mod run;
+mod slots;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
@@ -71,7 +72,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use election::{Election, Leadership, Observer};
 pub use error::Error;
-/// The whole contract, for whoever writes a place of their own.
+/// The whole contract, for implementers of other places.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
@@ -85,3 +86,4 @@ pub use lock_all::LockAll;
 pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
 pub use request::Waiting;
 pub use run::RunError;
+pub use slots::{SlotGuard, Slots};

@@ -84,22 +84,32 @@ impl Lock {
         self
     }
 
+    /// The same settings for another key.
+    pub(crate) fn with_key(&self, key: String) -> Self {
+        Self { key, ..self.clone() }
+    }
+
+    /// The same without the caller's functions: for one of several claims that wait at the same time.
+    pub(crate) fn without_reports(self) -> Self {
+        Self { on_wait: None, on_trouble: None, ..self }
+    }
+
     /// Claims for itself, as if it were the only task of its client.
     pub(crate) fn unshared(mut self) -> Self {
         self.lease_sharing = LeaseSharing::Never;
         self
     }
 
-    /// Calls `told` after each reply while the lock is waited for. It must return quickly.
-    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.on_wait = Some(Arc::new(told));
+    /// Calls `callback` after each reply while the lock is waited for. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(callback));
         self
     }
 
-    /// Calls `told` after each failed try while trying continues: servers that do not answer, or are
+    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.on_trouble = Some(Arc::new(told));
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.on_trouble = Some(Arc::new(callback));
         self
     }
 

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_keeps_the_bodys_error_and_tells_of_a_loss() {
+    fn merging_keeps_the_error_of_the_body_and_reports_a_loss() {
         type Boxed = Box<dyn std::error::Error + Send + Sync>;
         let body: Boxed = RunError::<u32, Boxed>::Body("no paper".into()).merge();
         assert_eq!(body.to_string(), "no paper");

@@ -152,7 +152,7 @@ fn files_that_cannot_be_looked_at_hide_no_others_from_a_list() {
     assert_eq!(listed, [held.key]);
     for (name, why) in [("linked", "2 names"), ("zero", "symbolic links"), ("dir", "not a regular file")] {
         let refused = now(locks.acquire(&claim(name, Intent::Try))).unwrap_err();
-        assert!(refused.is_permanent(), "nobody waits for it: {refused}");
+        assert!(refused.is_permanent(), "no task waits for it: {refused}");
         let refused = refused.to_string();
         assert!(refused.contains(&format!("{name}.lock")) && refused.contains(why), "{refused}");
     }

@@ -197,8 +197,8 @@ fn looking_never_makes_a_free_lock_seem_busy() {
                 while !done.load(Ordering::Relaxed) {
                     now(locks.inspect(&key("k"))).unwrap();
                     glances.fetch_add(1, Ordering::Relaxed);
-                    // Who never sleeps is interrupted in the middle of a look sooner or later, for as long as others
-                    // have work to do: longer than anybody would wait for whoever only looks.
+                    // Without a sleep the scheduler may suspend this thread in the middle of an inspection for longer
+                    // than the other waits for it.
                     std::thread::sleep(Duration::from_micros(20));
                 }
             });
@@ -218,7 +218,7 @@ fn looking_never_makes_a_free_lock_seem_busy() {
 }
 
 #[test]
-fn an_inspection_tells_holder_fence_and_time() {
+fn an_inspection_reports_holder_fence_and_time() {
     let scratch = Scratch::new();
     let clock = Arc::new(ManualClock::at(Duration::from_secs(100)));
     let locks = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
@@ -298,7 +298,7 @@ fn a_holder_whose_file_was_deleted_has_lost_the_lock() {
 }
 
 #[test]
-fn a_holder_whose_file_was_replaced_learns_who_has_the_lock() {
+fn a_holder_whose_file_was_replaced_learns_the_new_holder() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.locks(), scratch.locks());
     let (loser, _) = take(&a, "k");

@@ -3,9 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{File, Memory, connect};
-use fencelock_core::{
-    Acquire, Backend, Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Release, TokenBlock, Ttl,
-};
+use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent, Key, Release, TokenBlock, Ttl};
 use fencelock_testkit::redis_or_skip;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,18 +19,8 @@ fn key() -> Key {
     Key::new("k").unwrap()
 }
 
-fn holder() -> Holder {
-    Holder { id: HolderId::from_bytes(random()), owner: Owner::from_text("test:1") }
-}
-
-fn random() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).unwrap();
-    bytes
-}
-
 fn claim(intent: Intent, block: u32) -> Claim {
-    Claim::new(key(), holder(), Ttl::default(), intent).with_block(NonZeroU32::new(block).unwrap())
+    fencelock_testkit::claim("k", Ttl::default().get()).with_intent(intent).with_block(NonZeroU32::new(block).unwrap())
 }
 
 /// A server that was just replaced breaks its clients' connections: the next request finds the new one.

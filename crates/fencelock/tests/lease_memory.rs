@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const LEASES: usize = 20_000;
-/// For each lease: the guard, its hold, the watchdog's tables and the room where tasks would wait. The goal of the design.
+/// For each lease: the guard, its hold, the watchdog's tables and the queue of tasks. The goal of the design.
 const MOST: isize = 1024;
 
 fn in_use() -> isize {

@@ -1,4 +1,4 @@
-//! What a lock that nobody else wants costs the client: a bounded number of allocations, none of them for what is rare.
+//! The cost of an uncontended lock in the client: a bounded number of allocations, none of them for rare cases.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::Client;

@@ -1,6 +1,6 @@
 //! Four processes of 64 tasks each acquire one key, with an empty critical section.
 
-use crate::job::{self, Job};
+use crate::job::{self, BenchJob};
 use crate::report::{HotKey, percentile};
 use crate::scheme::Scheme;
 use crate::uncontended::rate;
@@ -24,7 +24,7 @@ pub(crate) struct Log(Vec<Vec<u32>>);
 
 pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKey, Failure> {
     let span = effort.span * 2;
-    let job = Job::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
+    let job = BenchJob::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
     let logs: Vec<Log> = workers::run(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
     let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
@@ -57,11 +57,11 @@ pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
         }
         scheme => {
             let connection = bare::connect(&job.url).await?;
-            let bell = if scheme == Scheme::Polling { Arc::default() } else { listen(&job.url, scheme).await? };
+            let notify = if scheme == Scheme::Polling { Arc::default() } else { listen(&job.url, scheme).await? };
             (0..TASKS)
                 .map(|task| {
                     let holder = format!("{}-{task}", std::process::id());
-                    tokio::spawn(theirs(connection.clone(), Arc::clone(&bell), scheme, holder, measurement))
+                    tokio::spawn(theirs(connection.clone(), Arc::clone(&notify), scheme, holder, measurement))
                 })
                 .collect()
         }
@@ -108,7 +108,7 @@ const CHANNEL: &str = "hot-plain-freed";
 /// `SET NX PX`; when refused, waits for a message, or for the polling interval.
 async fn theirs(
     mut connection: MultiplexedConnection,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
     scheme: Scheme,
     holder: String,
     measurement: Measurement,
@@ -118,11 +118,11 @@ async fn theirs(
          if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], '') end end",
     );
     let channel = if scheme == Scheme::Polling { "" } else { CHANNEL };
-    let (mut waits, mut dice) = (Vec::new(), std::process::id());
+    let (mut waits, mut random) = (Vec::new(), std::process::id());
     while measurement.goes_on() {
         let asked = BootClock.now();
         loop {
-            let freed = bell.notified();
+            let freed = notify.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
             let mut set = redis::cmd("SET");
@@ -130,9 +130,9 @@ async fn theirs(
             if set.query_async::<Option<String>>(&mut connection).await?.is_some() {
                 break;
             }
-            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let pause = match scheme {
-                Scheme::Polling => Duration::from_millis(100 + u64::from(dice >> 16) % 100),
+                Scheme::Polling => Duration::from_millis(100 + u64::from(random >> 16) % 100),
                 // A lost message must not block a waiter.
                 _ => Duration::from_secs(1),
             };
@@ -148,15 +148,15 @@ async fn theirs(
 }
 
 async fn listen(url: &str, scheme: Scheme) -> Result<Arc<Notify>, Failure> {
-    let bell = Arc::new(Notify::new());
+    let notify = Arc::new(Notify::new());
     let mut pubsub = redis::Client::open(url)?.get_async_pubsub().await?;
     pubsub.subscribe(CHANNEL).await?;
-    let ring = Arc::clone(&bell);
+    let notifier = Arc::clone(&notify);
     tokio::spawn(async move {
         let mut messages = pubsub.into_on_message();
         while messages.next().await.is_some() {
-            if scheme == Scheme::All { ring.notify_waiters() } else { ring.notify_one() }
+            if scheme == Scheme::All { notifier.notify_waiters() } else { notifier.notify_one() }
         }
     });
-    Ok(bell)
+    Ok(notify)
 }

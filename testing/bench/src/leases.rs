@@ -6,7 +6,7 @@ use crate::uncontended::rate;
 use crate::{Effort, Failure, as_asked, info};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _, Guard};
-use fencelock_testkit::RedisServer;
+use fencelock_testkit::{RedisServer, redlock_url};
 use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ const TAKERS: usize = 64;
 const PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct LeaseReport {
     machine: Machine,
     rows: Vec<Row>,
 }
@@ -46,12 +46,11 @@ pub fn main() -> ExitCode {
     as_asked(measure)
 }
 
-fn measure(effort: Effort) -> Result<Report, Failure> {
+fn measure(effort: Effort) -> Result<LeaseReport, Failure> {
     let (many, some) = if effort.is_quick() { (10_000, 2_000) } else { (100_000, 20_000) };
     let servers = (0..3).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::this_one(&servers[0]);
-    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let quorum = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    let quorum = redlock_url(&servers, "trust_empty=true");
     // One thread, so that the share of a core is meaningful.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let rows = runtime.block_on(async {
@@ -65,7 +64,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         rows.iter_mut().skip(1).for_each(|row| row.bytes_per_lease = None);
         Ok::<_, Failure>(rows)
     })?;
-    Ok(Report { machine, rows })
+    Ok(LeaseReport { machine, rows })
 }
 
 /// What happens to the servers while the leases are held.
@@ -197,7 +196,7 @@ fn cpu_seconds(process: &str) -> Result<f64, Failure> {
     Ok((ticks(11)? + ticks(12)?) / f64::from(u32::try_from(per_second)?))
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LeaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
         writeln!(f, "Leases of one process, held with a TTL of {} s", TTL.as_secs())?;

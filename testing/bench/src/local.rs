@@ -4,15 +4,14 @@ use crate::report::{Local, median};
 use crate::uncontended::per_second;
 use crate::{Effort, Failure};
 use fencelock::Client;
-use fencelock_testkit::RedisServer;
+use fencelock_testkit::{RedisServer, redlock_url};
 
 const TASKS: usize = 256;
 const NODES: usize = 5;
 
 pub(crate) async fn measure(url: &str, effort: Effort) -> Result<Vec<Local>, Failure> {
     let nodes = (0..NODES).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
-    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-    let quorum = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    let quorum = redlock_url(&nodes, "trust_empty=true");
     Ok(vec![
         compare("one Redis", url, effort).await?,
         compare("a quorum of 5", &quorum, effort).await?,

@@ -6,7 +6,7 @@ use crate::uncontended::{ours_while, per_second};
 use crate::{Effort, Failure, as_asked, info};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _};
-use fencelock_testkit::RedisServer;
+use fencelock_testkit::{RedisServer, redlock_url};
 use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ const MANY: usize = 64;
 const LEARNING: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct QuorumReport {
     machine: Machine,
     rows: Vec<Row>,
 }
@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
     as_asked(measure)
 }
 
-fn measure(effort: Effort) -> Result<Report, Failure> {
+fn measure(effort: Effort) -> Result<QuorumReport, Failure> {
     let servers = (0..5).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::this_one(&servers[0]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -71,18 +71,15 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         Ok::<_, Failure>(places)
     })?;
     let one = rows.first().map_or(f64::NAN, |one| percentile(&mut one.cycles.clone(), 50.0));
-    Ok(Report { machine, rows: rows.into_iter().map(|place| place.row(one)).collect() })
+    Ok(QuorumReport { machine, rows: rows.into_iter().map(|place| place.row(one)).collect() })
 }
 
 impl Place {
     async fn new(name: &'static str, servers: &[RedisServer], frozen: usize) -> Result<Self, Failure> {
         let url = match servers {
             [one] => one.url(),
-            several => {
-                let hosts: Vec<_> = several.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-                // Each number of nodes is a separate set, on new servers.
-                format!("redlock://{}?trust_empty=true&prefix={}-", hosts.join(","), several.len())
-            }
+            // Each number of nodes is a separate set, on new servers.
+            several => redlock_url(several, &format!("trust_empty=true&prefix={}-", several.len())),
         };
         let client = Client::connect(&url).await?;
         client.lock("warm-up").await?.release().await?;
@@ -146,7 +143,7 @@ fn scripts(servers: &[RedisServer]) -> Result<u64, Failure> {
     servers.iter().map(|server| info::calls(server, "evalsha")).sum()
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for QuorumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
         writeln!(f, "Acquire + release, uncontended key")?;

@@ -1,7 +1,6 @@
 use crate::Fixture;
-use crate::cases::modes;
 use crate::deadline::{again_if_too_slow, in_time};
-use fencelock_core::{BoxFuture, Capabilities};
+use fencelock_core::{BoxFuture, Capabilities, Mode};
 use std::any::type_name;
 use std::time::Duration;
 
@@ -82,6 +81,12 @@ pub(crate) enum Need {
     Completions,
     /// The backend stores no completions.
     LacksCompletions,
+    /// The backend has shared locks.
+    Shared,
+    /// The backend has no shared locks.
+    LacksShared,
+    /// The backend has semaphores.
+    Permits,
     /// Other programs use the same names.
     Foreign,
 }
@@ -104,6 +109,9 @@ impl Need {
             }
             Self::Completions => (capabilities.completions, "completions are not stored here"),
             Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
+            Self::Shared => (capabilities.modes.shared, "this backend has no shared locks"),
+            Self::LacksShared => (!capabilities.modes.shared, "this backend has shared locks"),
+            Self::Permits => (capabilities.modes.permits, "this backend has no semaphores"),
             Self::Foreign => match fixture.foreign() {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),
@@ -111,4 +119,10 @@ impl Need {
         };
         (!there).then(|| why.to_owned())
     }
+}
+
+/// Modes of every kind other than exclusive.
+pub(crate) fn modes() -> [Mode; 3] {
+    let permits = |weight, limit| Mode::permits(weight, limit).expect("within the bounds");
+    [Mode::Shared, permits(1, 1), permits(2, 10)]
 }

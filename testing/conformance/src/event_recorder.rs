@@ -1,11 +1,11 @@
-use fencelock_core::{Event, Listener};
+use fencelock_core::{Backend, Event, Listener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Records every event.
+/// Records every event of a backend that it listens to.
 #[derive(Debug)]
-pub(crate) struct EventRecorder {
+pub struct EventRecorder {
     events: watch::Sender<Vec<Event>>,
 }
 
@@ -14,16 +14,24 @@ impl EventRecorder {
         Arc::new(Self { events: watch::Sender::new(Vec::new()) })
     }
 
+    /// Records the events of `backend` while the value is kept.
+    pub fn listening_to(backend: &dyn Backend) -> Arc<Self> {
+        let recorder = Self::new();
+        let listener: Arc<dyn Listener> = recorder.clone();
+        backend.listen(listener);
+        recorder
+    }
+
     /// The first past or future event that `wanted` accepts; `None` after `patience`.
-    pub(crate) async fn wait_for<T>(&self, patience: Duration, wanted: impl Fn(&Event) -> Option<T>) -> Option<T> {
+    pub async fn wait_for<T>(&self, patience: Duration, wanted: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let mut heard = self.events.subscribe();
         let arrived = heard.wait_for(|events| events.iter().any(|event| wanted(event).is_some()));
         let events = tokio::time::timeout(patience, arrived).await.ok()?.ok()?;
         events.iter().find_map(&wanted)
     }
 
-    /// The events for messages.
-    pub(crate) fn recorded(&self) -> Vec<Event> {
+    /// The events so far.
+    pub fn recorded(&self) -> Vec<Event> {
         self.events.borrow().clone()
     }
 }

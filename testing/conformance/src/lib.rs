@@ -38,6 +38,7 @@ pub mod model;
 mod run;
 mod test_client;
 
+pub use event_recorder::EventRecorder;
 pub use fixture::{Fixture, Foreign, ForeignAttempt};
 pub use fixture_factory::FixtureFactory;
 pub use run::{broken_facts, run, trials};

@@ -1,8 +1,8 @@
 use crate::Fixture;
 use crate::deadline::in_time;
 use fencelock_core::{
-    Acquire, Backend, Claim, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent,
-    Key, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding,
+    Intent, Key, Mode, Occupant, Occupied, Owner, Release, Renew, Renewal, Ttl, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ pub(crate) struct TestClient {
     pub(crate) key: Key,
     pub(crate) holder: Holder,
     pub(crate) ttl: Duration,
+    pub(crate) mode: Mode,
 }
 
 /// Clients for one new key, each with its own backend and a long lease.
@@ -43,6 +44,7 @@ pub(crate) async fn test_clients_for<const N: usize>(fixture: &dyn Fixture, key:
             key: key.clone(),
             holder: fresh_holder(),
             ttl: LONG,
+            mode: Mode::Exclusive,
         });
     }
     test_clients.try_into().expect("as many as were made")
@@ -84,6 +86,11 @@ impl TestClient {
         Self { ttl, ..self }
     }
 
+    /// The same attempt in another mode.
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
     /// A new attempt through the same client.
     pub(crate) fn new_attempt(&self) -> Self {
         Self { holder: fresh_holder(), ..self.clone() }
@@ -100,7 +107,7 @@ impl TestClient {
     }
 
     pub(crate) fn claim(&self, intent: Intent) -> Claim {
-        Claim::new(self.key.clone(), self.holder.clone(), ttl(self.ttl), intent)
+        Claim::new(self.key.clone(), self.holder.clone(), ttl(self.ttl), intent).with_mode(self.mode)
     }
 
     /// This attempt, as the only holder.
@@ -152,6 +159,10 @@ impl TestClient {
         found.pop()
     }
 
+    pub(crate) async fn downgrades(&self) -> Downgrade {
+        expect_known(self.backend.downgrade(&self.renewal()).await)
+    }
+
     pub(crate) async fn evicts(&self, seen: &Holding) -> Eviction {
         expect_known(self.backend.evict(seen).await)
     }
@@ -189,6 +200,14 @@ impl TestClient {
         match self.enqueues().await {
             Acquire::Queued { ahead, occupied, .. } if ahead == expected => occupied,
             other => panic!("{} should have {expected} waiters in front: {other:?}", self.holder.id),
+        }
+    }
+
+    /// Claims, and expects that it conflicts with the mode in which the key is in use.
+    pub(crate) async fn conflicts(&self, intent: Intent) -> Unknown {
+        match self.backend.acquire(&self.claim(intent)).await {
+            Err(refusal) if refusal.conflicting_mode().is_some() => refusal,
+            other => panic!("{} should conflict for {}: {other:?}", self.key, self.mode),
         }
     }
 

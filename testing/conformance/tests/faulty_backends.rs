@@ -69,7 +69,15 @@ fn the_truth_breaks_nothing() {
 
 #[test]
 fn two_holders_of_one_key_are_caught() {
-    caught(Defect::BusyIsGranted, &["a_held_key_is_busy_for_all_other_clients", "sixty_four_tasks_lose_no_increment"]);
+    caught(
+        Defect::BusyIsGranted,
+        &[
+            "a_held_key_is_busy_for_all_other_clients",
+            "sixty_four_tasks_lose_no_increment",
+            "readers_never_meet_a_writer",
+            "no_more_permits_are_in_use_than_there_are",
+        ],
+    );
 }
 
 #[test]
@@ -101,6 +109,8 @@ fn a_release_that_frees_the_hold_of_any_client_is_caught() {
         &[
             "a_late_release_does_not_free_the_next_holder",
             "a_release_by_another_client_frees_nothing_and_names_the_holder",
+            "a_second_release_returns_no_permits",
+            "an_expired_holder_returns_its_permits_once",
         ],
     );
 }
@@ -210,7 +220,10 @@ fn a_list_without_an_end_is_caught() {
 
 #[test]
 fn a_backend_that_sends_no_event_is_caught() {
-    caught(Defect::NeverNotifies, &["a_release_notifies_the_first_waiter_of_its_grant"]);
+    caught(
+        Defect::NeverNotifies,
+        &["a_release_notifies_the_first_waiter_of_its_grant", "each_reader_is_notified_of_its_grant"],
+    );
 }
 
 #[test]

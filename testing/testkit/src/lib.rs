@@ -3,6 +3,7 @@
 //! | tests of | use |
 //! |---|---|
 //! | faults of a Redis server | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
+//! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | faults of a network | [`Proxy`] |
 //! | stopped processes | [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
@@ -11,6 +12,7 @@
 //! Dropping a value ends its server or process, also when a test panics.
 #![forbid(unsafe_code)]
 
+mod claim;
 mod freezing;
 mod port;
 pub mod programs;
@@ -18,10 +20,11 @@ mod proxy;
 mod redis;
 mod scripted;
 
+pub use claim::claim;
 pub use freezing::{freeze, thaw};
 pub use proxy::{Proxy, Then};
 pub use redis::{
     Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, ServerVersion, Shift, StartError, TlsFiles,
-    WallClock, redis_or_skip, say_skipped, start_or_skip,
+    WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
 pub use scripted::ScriptedServer;

@@ -74,7 +74,7 @@ pub(super) async fn begin(
 }
 
 /// Retries claims that end because the servers were unreachable for the TTL.
-async fn retry_unreachable<T>(
+pub(super) async fn retry_unreachable<T>(
     request: ClaimRequest<'_>,
     progress: &Progress,
     claim: impl AsyncFn(Option<Duration>) -> Result<T, Error>,

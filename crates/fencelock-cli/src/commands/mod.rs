@@ -14,6 +14,7 @@ mod pages;
 mod release;
 mod renew;
 mod run;
+mod slots;
 mod status;
 mod wait;
 

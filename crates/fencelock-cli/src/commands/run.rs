@@ -1,4 +1,5 @@
 use super::claim::{Begun, ClaimRequest, begin, check, claim};
+use super::slots;
 use crate::args::{OnLost, Run};
 use crate::child::Child;
 use crate::context::{CLOSING, Context};
@@ -68,9 +69,10 @@ pub(super) async fn hold(
         }
         result = acquire(plan, client, &progress) => result,
     };
-    let (guards, once) = match result.map_err(|error| busy_as(plan, error.into()))? {
-        Acquired::Guards(guards) => (guards, None),
-        Acquired::Begun(Begun::Run(guards, once)) => (guards, Some(once)),
+    let (guards, once, slot) = match result.map_err(|error| busy_as(plan, error.into()))? {
+        Acquired::Guards(guards) => (guards, None, None),
+        Acquired::Slot(guards, slot) => (guards, None, Some(slot)),
+        Acquired::Begun(Begun::Run(guards, once)) => (guards, Some(once), None),
         Acquired::Begun(Begun::AlreadyDone(done)) => {
             report.tell(&Event::AlreadyDone(&done));
             return Ok(Ended::by_itself(Exit::Success));
@@ -80,7 +82,7 @@ pub(super) async fn hold(
         report.tell(&Event::Acquired { key, holder, fence });
     }
     let since = Instant::now();
-    let mut session = RunSession { plan, guards: &guards, once, place, since, report, loss_reported: false };
+    let mut session = RunSession { plan, guards: &guards, once, slot, place, since, report, loss_reported: false };
     let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
     let held = release(guards, report, loss_reported).await;
@@ -98,11 +100,18 @@ pub(super) async fn hold(
 /// What the command runs under.
 enum Acquired {
     Guards(Guards),
+    /// With the number of the slot.
+    Slot(Guards, u32),
     Begun(Begun),
 }
 
 async fn acquire(plan: &Plan, client: &Client, progress: &Arc<Progress>) -> Result<Acquired, Error> {
     let request = claim_request(plan);
+    if let Some(many) = plan.slots {
+        return slots::acquire(plan, many, request, client, progress)
+            .await
+            .map(|(guards, slot)| Acquired::Slot(guards, slot));
+    }
     match plan.once {
         Some(once) => begin(&plan.keys[0], once, request, client, progress).await.map(Acquired::Begun),
         None => claim(&plan.keys, request, client, progress).await.map(Acquired::Guards),
@@ -126,6 +135,8 @@ struct RunSession<'a> {
     guards: &'a Guards,
     /// Counts the success of the command, with --once-per.
     once: Option<UnfinishedRun>,
+    /// The number of the slot, with --slots.
+    slot: Option<u32>,
     /// The backend of the locks, in a form that can be compared.
     place: &'a str,
     since: Instant,
@@ -186,7 +197,9 @@ impl RunSession<'_> {
     }
 
     async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
-        let mut environment = Nesting::of_this_process().with(&self.plan.keys, self.place).to_vec();
+        // The key of a slot ends with its number.
+        let keys: Vec<_> = self.guards.keys().into_iter().map(ToString::to_string).collect();
+        let mut environment = Nesting::of_this_process().with(&keys, self.place).to_vec();
         let holders: Vec<_> = self.guards.holders().iter().map(ToString::to_string).collect();
         let fences: Vec<_> = self.guards.fencing_tokens().iter().map(ToString::to_string).collect();
         environment.extend([
@@ -194,6 +207,8 @@ impl RunSession<'_> {
             ("FENCELOCK_HOLDERS", Some(holders.join("\n"))),
             ("FENCELOCK_FENCE", only(&fences)),
             ("FENCELOCK_FENCES", Some(fences.join("\n"))),
+            // The slot of an outer command is not passed on.
+            ("FENCELOCK_SLOT", self.slot.map(|slot| slot.to_string())),
         ]);
         if !self.plan.pass_url {
             environment.extend(secrets::withheld().into_iter().map(|name| (name, None)));

@@ -145,7 +145,7 @@ fn doctor_never_refers_to_doctor() {
 }
 
 #[test]
-fn doctor_is_69_where_nobody_answers() {
+fn doctor_exits_with_69_without_an_answer() {
     let output = Test::new(&Place::files(), "doctor --url redis://127.0.0.1:1").output();
     assert_eq!(output.status, 69, "{}{}", output.stdout, output.stderr);
 }
@@ -197,7 +197,7 @@ fn no_help_shows_a_password() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_output_is_no_failure() {
     let place = Place::files();
     let mut holder = Test::script(&place, "held", "echo ready; read _").start();
     holder.wait_for("ready");

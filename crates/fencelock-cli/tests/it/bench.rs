@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::{children, is_alive, wait_until};
 use crate::test::Test;
-use fencelock_testkit::{Reply, redis_or_skip};
+use fencelock_testkit::{Reply, redlock_url, servers_or_skip};
 use serde_json::Value;
 
 /// Runs `bench` until something was granted within its span: a machine that does other things may need a longer one.
@@ -60,13 +60,10 @@ fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
         measured(&place, &format!("{line} --url {}?prefix=x%3A", place.url()));
         assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
     }
-    let others: Vec<_> = std::iter::repeat_with(redis_or_skip).take(2).flatten().collect();
+    let others = servers_or_skip(2).unwrap();
     let nodes: Vec<_> = others.iter().chain([place.server()]).collect();
-    let names: Vec<_> = nodes.iter().map(|node| node.url().replace("redis://", "")).collect();
-    let json = measured(
-        &place,
-        &format!("--workload flash-sale --stock 9 --url redlock://{}?trust_empty=true", names.join(",")),
-    );
+    let url = redlock_url(nodes.iter().copied(), "trust_empty=true");
+    let json = measured(&place, &format!("--workload flash-sale --stock 9 --url {url}"));
     assert_eq!((&json["sale"]["sold"], &json["sale"]["oversold"]), (&9.into(), &0.into()), "{json}");
     for node in nodes {
         // The word of a node on which set it belongs to is no lock's.
@@ -75,7 +72,7 @@ fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_a_report_with_errors() {
+fn an_outage_of_the_server_is_a_report_with_errors() {
     // On a machine that does other things too, a load may be over before the server is.
     let gone = ["3", "30"].iter().find_map(|seconds| {
         let mut place = Place::redis()?;

@@ -1,6 +1,6 @@
 use crate::place::Place;
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -19,8 +19,7 @@ impl Keys {
             let url = server.url();
             all.push(Self { place: Place::files(), url, servers: vec![server] });
             let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
-            let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-            let keys = Self { place: Place::files(), url: format!("redlock://{}", hosts.join(",")), servers };
+            let keys = Self { place: Place::files(), url: redlock_url(&servers, ""), servers };
             keys.test("init --trust-empty").ok();
             all.push(keys);
         }

@@ -21,7 +21,7 @@ fn key(place: &Place) -> String {
     place.dir().file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// The processes that were started under the lock on this key, and live; the guardian is one.
+/// The processes that were started under the lock on this key, and live; the watcher is one.
 fn started_under(key: &str) -> Vec<String> {
     let mark = format!("FENCELOCK_KEY={key}");
     let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -32,7 +32,7 @@ fn started_under(key: &str) -> Vec<String> {
     names.filter(|name| name.parse::<u32>().is_ok()).filter(marked).filter(|pid| is_alive(pid)).collect()
 }
 
-fn nobody_is_left(key: &str) {
+fn no_process_is_left(key: &str) {
     wait_until("the end of all", || started_under(key).is_empty().then_some(()));
 }
 
@@ -45,9 +45,9 @@ fn scattered(place: &Place, options: &str) -> Running {
     wrapper
 }
 
-fn guardian(wrapper: &Running) -> String {
-    let [guardian] = children(wrapper.pid()).try_into().expect("one child, the guardian");
-    guardian
+fn watcher(wrapper: &Running) -> String {
+    let [watcher] = children(wrapper.pid()).try_into().expect("one child, the watcher");
+    watcher
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_lost_lock_ends_all_that_the_command_has_started() {
     let key = key(&place);
     assert_eq!(place.server().command(&["DEL", &key]), Reply::Int(1));
     assert_eq!(wrapper.status(), 76);
-    assert_eq!(started_under(&key), [""; 0], "nobody outlives the wrapper");
+    assert_eq!(started_under(&key), [""; 0], "no process outlives the wrapper");
     let stderr = wrapper.end().stderr;
     assert!(
         stderr.contains("the command or its descendants did not exit in time; killing them"),
@@ -71,7 +71,7 @@ fn kill_9_of_the_wrapper_ends_all_that_the_command_has_started() {
     for options in ["", "--on-lost warn"] {
         let wrapper = scattered(&place, options);
         wrapper.kill("KILL");
-        nobody_is_left(&key(&place));
+        no_process_is_left(&key(&place));
     }
 }
 
@@ -79,7 +79,7 @@ fn kill_9_of_the_wrapper_ends_all_that_the_command_has_started() {
 fn kill_9_of_the_guardian_ends_all_that_the_command_has_started() {
     let place = Place::files();
     let mut wrapper = scattered(&place, "");
-    send(&guardian(&wrapper), "KILL");
+    send(&watcher(&wrapper), "KILL");
     assert_eq!(wrapper.status(), 137);
     assert_eq!(started_under(&key(&place)), [""; 0]);
     let stderr = wrapper.end().stderr;
@@ -138,7 +138,7 @@ fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
 fn a_watcher_that_is_stopped_does_not_prevent_the_end() {
     let place = Place::files();
     let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
-    send(&guardian(&wrapper), "STOP");
+    send(&watcher(&wrapper), "STOP");
     wrapper.kill("TERM");
     wrapper.kill("INT");
     assert!(wrapper.status() > 128);
@@ -155,7 +155,7 @@ fn a_tree_that_grows_while_it_is_felled_is_felled() {
     wrapper.wait_for("ready");
     wait_until("some of them", || (started_under(&key).len() > 20).then_some(()));
     wrapper.kill("KILL");
-    nobody_is_left(&key);
+    no_process_is_left(&key);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn one_that_flees_from_process_to_process_is_caught() {
     let hop = || fs::read_to_string(place.file("hop")).unwrap_or_default().trim().parse().unwrap_or(0);
     wait_until("some hops", || (hop() > 20).then_some(()));
     wrapper.kill("KILL");
-    nobody_is_left(&key);
+    no_process_is_left(&key);
     // A look may come between two hops, and a hop takes a few milliseconds.
     let last = hop();
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -194,7 +194,7 @@ fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
     let mut wrapper = Test::script(&place, "k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "PIPE", "TSTP", "TTOU"] {
-        send(&guardian(&wrapper), signal);
+        send(&watcher(&wrapper), signal);
     }
     wrapper.say("\n");
     assert_eq!(wrapper.end().status, 5);
@@ -204,7 +204,7 @@ fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
 const NOBODY: u32 = 65534;
 
 /// A wrapper that runs as [`NOBODY`] with a command that starts `script` as root, which takes a program that changes to
-/// root for whoever starts it. `None`, after a word on stderr, if this test does not run as root itself.
+/// root when it starts. `None`, after a message on stderr, if this test does not run as root.
 fn with_a_part_of_root(place: &Place, options: &str, script: &str) -> Option<Running> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: only root can prepare a program that changes its user");
@@ -214,7 +214,7 @@ fn with_a_part_of_root(place: &Place, options: &str, script: &str) -> Option<Run
     let setpriv = Command::new("sh").args(["-c", "command -v setpriv"]).output().unwrap().stdout;
     fs::copy(String::from_utf8(setpriv).unwrap().trim(), &become_root).unwrap();
     fs::set_permissions(&become_root, fs::Permissions::from_mode(0o4755)).unwrap();
-    // The program may lie where nobody else may look.
+    // The directory of the program may be unreadable for other users.
     fs::copy(BINARY, place.file("fencelock")).unwrap();
     fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     chown(place.dir(), Some(NOBODY), Some(NOBODY)).unwrap();

@@ -150,7 +150,7 @@ fn an_observer_goes_on_through_an_outage_and_says_so() {
 }
 
 #[test]
-fn an_observer_ends_when_nobody_reads_its_output() {
+fn an_observer_ends_when_its_output_is_closed() {
     let place = Place::files();
     let mut command = Test::new(&place, "elect --observe e").command();
     let mut observer = command.stdout(std::process::Stdio::piped()).spawn().unwrap();

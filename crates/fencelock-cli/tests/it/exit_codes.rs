@@ -110,7 +110,7 @@ fn a_key_that_cannot_be_used_is_64_and_named() {
 
 #[test]
 fn a_server_that_does_not_answer_is_69() {
-    // Nobody listens on port 1 of this machine; "connection refused" comes at once.
+    // No server listens on port 1 of this machine, so the connection is refused immediately.
     let output = Test::new(&Place::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     assert!(output.stderr.starts_with("fencelock: the home of the lock on k cannot be reached"), "{}", output.stderr);

@@ -70,7 +70,7 @@ fn what_a_command_left_running_in_its_group_is_killed_too() {
     let place = Place::files();
     let script = "(trap '' TERM; echo $$ > left; while :; do sleep 0.02; done) & exec sleep 1000";
     let begun = Instant::now();
-    // It ends only when nobody has its streams any more, so the rest of the group is dead by then.
+    // It ends only when all its streams are closed, so the rest of the group is dead by then.
     let output = Test::script(&place, "--max-hold 0.3 --grace 0.3 k", script).output();
     assert_eq!(output.status, 76, "{}", output.stderr);
     assert!(begun.elapsed() < Duration::from_secs(20));

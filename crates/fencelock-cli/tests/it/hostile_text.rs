@@ -22,7 +22,7 @@ fn run_all(place: &Place, url: &str, lines: &[&str]) {
         .iter()
         .map(|line| run(place, url, line))
         .filter(|output| [&output.stdout, &output.stderr].into_iter().any(|text| text.contains("[2J")));
-    assert!(shown.count() > 0, "nobody has shown it: {lines:?}");
+    assert!(shown.count() > 0, "no output shows it: {lines:?}");
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn every_event_is_as_documented() {
 }
 
 #[test]
-fn an_election_is_told_as_documented() {
+fn the_output_of_an_election_is_as_documented() {
     let Some(place) = Place::redis() else { return };
     let mut leader = Test::new(&place, "--json elect --value v --ttl 3s e -- sh -c").arg("echo runs; read _").start();
     leader.wait_for("runs");

@@ -101,7 +101,7 @@ fn a_user_who_wants_a_warning_gets_no_more() {
 #[test]
 fn a_loss_that_only_the_release_found_is_no_success() {
     let Some(place) = Place::redis() else { return };
-    // It takes its own lock away and is over before anybody can tell.
+    // The command deletes its own lock and ends before the loss is detected.
     let port = place.server().port().to_string();
     let wrapper = "read _ _ _ wrapper _ < /proc/$PPID/stat";
     let script = format!(

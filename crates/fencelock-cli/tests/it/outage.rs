@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::Running;
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -74,11 +74,9 @@ fn a_server_that_is_still_loading_is_waited_for() {
 
 #[test]
 fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
-    let Some(first) = redis_or_skip() else { return };
-    let mut servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
-    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let (place, url) = (Place::files(), format!("redlock://{}?trust_empty=true", hosts.join(",")));
-    // A list that nobody has set up would wait for the third server, too.
+    let Some(mut servers) = servers_or_skip(3) else { return };
+    let (place, url) = (Place::files(), redlock_url(&servers, "trust_empty=true"));
+    // A new list would wait for the third server too.
     Test::new(&place, "init").env("FENCELOCK_URL", &url).ok();
     servers[1..].iter_mut().for_each(RedisServer::kill);
     let waiter = Test::new(&place, "run k -- true").env("FENCELOCK_URL", &url).start();

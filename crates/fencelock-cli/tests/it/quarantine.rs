@@ -1,17 +1,10 @@
 use crate::place::Place;
 use crate::running::wait_until;
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
-
-fn servers(count: usize) -> Option<Vec<RedisServer>> {
-    let mut servers = vec![redis_or_skip()?];
-    servers.resize_with(count, || RedisServer::start().unwrap());
-    Some(servers)
-}
+use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
 
 fn url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {
-    let hosts: Vec<_> = servers.into_iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    format!("redlock://{}?max_ttl=50000", hosts.join(","))
+    redlock_url(servers, "max_ttl=50000")
 }
 
 fn test<'a>(place: &'a Place, url: &str, line: &str) -> Test<'a> {
@@ -37,7 +30,7 @@ fn held_by_all(place: &Place, url: &str, servers: &[RedisServer]) -> String {
 
 #[test]
 fn a_first_use_is_initialised_once_and_serves_at_once() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     test(&place, &url, "init --trust-empty")
         .stdout(
@@ -54,7 +47,7 @@ fn a_first_use_is_initialised_once_and_serves_at_once() {
 
 #[test]
 fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     let output = test(&place, &url, "run -n k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
@@ -74,7 +67,7 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
 
 #[test]
 fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its_data() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     let fresh = |url: &str| {
         let began = "quarantine, not started: `fencelock init` or the next claim starts it";
@@ -118,7 +111,7 @@ fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its
 
 #[test]
 fn a_new_server_is_claimed_only_with_a_list_that_was_set_up_or_is_all_new_and_answers() {
-    let Some(mut servers) = servers(3) else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     let place = Place::files();
     let ours = url(&servers);
     servers[2].kill();
@@ -141,7 +134,7 @@ fn a_new_server_is_claimed_only_with_a_list_that_was_set_up_or_is_all_new_and_an
 
 #[test]
 fn a_list_of_two_nodes_is_warned_of_by_every_command() {
-    let Some(servers) = servers(2) else { return };
+    let Some(servers) = servers_or_skip(2) else { return };
     let (place, url) = (Place::files(), url(&servers));
     let init = test(&place, &url, "init --trust-empty").output();
     assert!(init.stdout.contains("tolerates no failure"), "{}", init.stdout);
@@ -155,7 +148,7 @@ fn a_list_of_two_nodes_is_warned_of_by_every_command() {
 
 #[test]
 fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
-    let Some(mut servers) = servers(4) else { return };
+    let Some(mut servers) = servers_or_skip(4) else { return };
     let place = Place::files();
     let old = url(&servers[..3]);
     test(&place, &old, "init --trust-empty").output();
@@ -164,7 +157,7 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let new = url([&servers[0], &servers[1], &servers[3]]);
     let refused = test(&place, &new, "status k").output();
     assert!(refused.status == 64 && refused.stderr.contains("it belongs to"), "{}", refused.stderr);
-    // Looking leaves the new node alone. A claim of a list that nobody has set up does so, too.
+    // An inspection leaves the new node unchanged. So does a claim with a list that is not set up.
     let claimed = test(&place, &new, "run -n k -- true").output();
     assert!(claimed.status == 64 && claimed.stderr.contains("it belongs to"), "{}", claimed.stderr);
     assert_eq!(servers[3].command(&["DBSIZE"]), Reply::Int(0));
@@ -202,7 +195,7 @@ fn init_where_there_is_nothing_to_set_up_is_a_usage_error() {
 
 #[test]
 fn doctor_looks_at_a_server_of_another_set() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let place = Place::files();
     test(&place, &url(&servers), "init --trust-empty").output();
     let output = test(&place, &url(&servers[..2]), "doctor").output();
@@ -212,7 +205,7 @@ fn doctor_looks_at_a_server_of_another_set() {
 
 #[test]
 fn doctors_page_on_three_sound_servers_fits_a_screen() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let place = Place::files();
     test(&place, &url(&servers), "init --trust-empty").output();
     let output = test(&place, &url(&servers), "doctor").output();
@@ -223,7 +216,7 @@ fn doctors_page_on_three_sound_servers_fits_a_screen() {
 
 #[test]
 fn a_ttl_that_is_too_long_names_the_option() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let place = Place::files();
     test(&place, &url(&servers), "init --trust-empty").output();
     let output = test(&place, &url(&servers), "run --ttl 51s k -- true").output();
@@ -236,7 +229,7 @@ fn a_ttl_that_is_too_long_names_the_option() {
 
 #[test]
 fn a_warning_is_a_line_like_all_others_and_only_where_the_answer_does_not_tell() {
-    let Some(servers) = servers(3) else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     test(&place, &url, "init --trust-empty").ok();
     servers[0].command(&["DEL", "fencelock:node"]);

@@ -93,14 +93,14 @@ impl Running {
         send(&self.pid().to_string(), signal);
     }
 
-    /// Closes its stdin and waits for its end, and for that of whoever has its streams.
+    /// Closes its stdin and waits until it ends and all its streams are closed.
     pub(crate) fn end(mut self) -> Output {
         drop(self.stdin.take());
         let status = wait_until("the end of the program", || self.child.try_wait().unwrap());
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.seen.push_str(&line);
         }
-        let stderr = self.stderr.recv_timeout(PATIENCE).expect("the end of stderr: somebody still has it");
+        let stderr = self.stderr.recv_timeout(PATIENCE).expect("the end of stderr: a process still has it open");
         let status = status.code().or(status.signal().map(|signal| -signal)).unwrap();
         Output { status, stdout: std::mem::take(&mut self.seen), stderr }
     }
@@ -138,7 +138,7 @@ pub(crate) fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -
     panic!("{what} did not come within {PATIENCE:?}");
 }
 
-/// Whether a process is alive. One that is dead and not yet reaped by whoever has to is not.
+/// Whether a process is alive. A zombie is not.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))

@@ -7,7 +7,7 @@ fn server() -> Option<RedisServer> {
     Some(RedisServer::options().password("s3cret/@").start().unwrap())
 }
 
-/// What the command of `run` sees, and the guardian above it.
+/// What the command of `run` sees, and the watcher above it.
 fn seen(place: &Place, options: &str, variables: &[(&'static str, &str)]) -> String {
     let script = "env; tr '\\0' '\\n' < /proc/$PPID/environ; echo \"url=$FENCELOCK_URL\"";
     let test = Test::script(place, &format!("{options} k"), script);

@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::running::{is_alive, wait_until};
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, redis_or_skip};
+use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -77,10 +77,8 @@ fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
 
 #[test]
 fn a_quorum_locks_several_keys_too() {
-    let Some(first) = redis_or_skip() else { return };
-    let servers = [first, RedisServer::start().unwrap(), RedisServer::start().unwrap()];
-    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
-    let url = format!("redlock://{}", hosts.join(","));
+    let Some(servers) = servers_or_skip(3) else { return };
+    let url = redlock_url(&servers, "");
     let place = Place::files();
     Test::new(&place, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     let script = "set -- $FENCELOCK_FENCES; echo $#";

@@ -3,7 +3,7 @@ use crate::running::{Running, is_alive, is_stopped, wait_until};
 use crate::test::Test;
 use std::fs;
 
-/// Someone who waits behind a holder, as soon as it does wait.
+/// A holder, and a process that waits behind it.
 fn behind(place: &Place, script: &str) -> (Running, Running) {
     let mut holder = Test::script(place, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");

@@ -55,7 +55,7 @@ fn a_hold_that_is_over_cannot_be_renewed_or_released() {
 }
 
 #[test]
-fn the_wrong_proof_releases_nothing_and_says_who_has_it() {
+fn the_wrong_proof_releases_nothing_and_names_the_holder() {
     let Some(place) = Place::redis() else { return };
     Test::new(&place, "-q acquire --label mine k").output();
     let wrong = "0".repeat(32);
@@ -137,7 +137,7 @@ fn a_hold_whose_proof_goes_to_a_closed_stdout_is_given_back() {
         (Some(74), "fencelock: cannot write the output: stdout is closed; the lock was released\n")
     );
     Test::new(&place, "status k").stdout("k: free\n").run();
-    assert_eq!(acquire("> /dev/null").status.code(), Some(0), "whoever throws it away knows what they do");
+    assert_eq!(acquire("> /dev/null").status.code(), Some(0), "a discarded output is no error");
     Test::new(&place, "-q status k").status(75).run();
 }
 

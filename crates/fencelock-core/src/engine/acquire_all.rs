@@ -6,21 +6,21 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Acquires all keys of a [`KeySet`], or none of them.
 ///
-/// It decides which key is claimed next, when everything is given back, and when to begin anew. Three rules make it free of
-/// deadlocks, and of guards that are held in part:
+/// It decides which key is claimed next, when all keys are released, and when to start again. Three rules prevent deadlocks
+/// and partly held guards:
 ///
-/// - The keys are claimed one after another, in the order that all clients share. A claim waits in the queue of its own key.
-/// - While a claim waits, the leases that are held already are watched. The loss of one is the loss of all: the claim is given
-///   up, all keys are released, and the first key is claimed again if the wait is not over.
+/// - The keys are claimed one after another, in the same order by all clients. A claim waits in the queue of its own key.
+/// - While a claim waits, the leases already held are watched. If one is lost, the claim is cancelled, all keys are released,
+///   and the first key is claimed again if the wait is not over.
 /// - A claim that is refused releases all keys.
 ///
-/// It has no clock and sends nothing. A driver carries out its [`AcquireStep`] and reports what came of it.
+/// It has no clock and sends nothing. A driver carries out its [`AcquireStep`] and reports the result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireAll {
     keys: KeySet,
     wait: Option<Duration>,
     until: Option<Moment>,
-    /// So many keys are held, the first in the order of claims.
+    /// This many keys are held, in the order of claims.
     held: usize,
     rounds: u32,
     state: State,
@@ -33,7 +33,7 @@ enum State {
     Refused,
 }
 
-/// What a driver has to do.
+/// What a driver must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AcquireStep {
     /// Claim the key at this position of [`KeySet::keys`], and watch the leases that are held until it is answered.

@@ -21,9 +21,9 @@ pub enum Step {
     Inspect,
     /// Release what this holder may have, and wait for the answer: [`super::KeyEngine::left`].
     Leave(HolderId),
-    /// The task has the key. It is not in the engine any more.
+    /// The task has the key and is no longer in the engine.
     Granted(Grant),
-    /// The task does not get the key. It is not in the engine any more.
+    /// The task does not get the key and is no longer in the engine.
     Refused(Box<Refusal>),
 }
 
@@ -40,7 +40,7 @@ pub enum Source {
     Resumed,
 }
 
-/// A hold that a task has got.
+/// A hold that was granted to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// Which hold.
@@ -75,16 +75,16 @@ pub enum RefusalReason {
     Invalid(Invalid),
 }
 
-/// What the task that claims has heard.
+/// What a claiming task has learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
+pub enum ClaimReport {
     /// Another holder has the key.
     Busy {
         /// How many wait before this one; `None` where the place has no queue.
         ahead: Option<u32>,
-        /// Who has it.
+        /// The holder.
         occupied: Occupied,
-        /// It had heard so before.
+        /// The task knew it already.
         again: bool,
     },
     /// The place did not answer, or refuses. The claim is repeated.
@@ -107,23 +107,18 @@ pub enum Action<W, L> {
     },
     /// A hold has begun.
     Began,
-    /// A hold is over, and not in the engine any more. Its timer is to be removed.
+    /// A hold is over and no longer in the engine. Remove its timer.
     Ended(Box<Ended<L>>),
     /// Release in the background.
     Release(Box<PendingRelease>),
-    /// Call [`super::KeyEngine::idle_timer_fired`] when [`super::SharingLimits::idle_timeout`] has passed.
-    KeepIdle {
-        /// Which hold.
-        hold: HoldId,
-        /// The tenure that nobody has.
-        tenure: Tenure,
-    },
+    /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
+    KeptIdle,
     /// A claim has begun to wait at the place.
     ClaimBegan,
-    /// A claim does not wait at the place any more.
+    /// A claim no longer waits at the place.
     ClaimEnded,
-    /// A task that claims has heard something.
-    Report(Box<Report>),
+    /// A claiming task has learned something.
+    Report(Box<ClaimReport>),
     /// A task asks without having been notified.
     FallbackPoll,
     /// A granted claim came too late: its lease was over.

@@ -12,7 +12,7 @@ pub struct Actions<W, L> {
 }
 
 impl<W, L> Actions<W, L> {
-    /// None yet.
+    /// An empty buffer.
     pub const fn new() -> Self {
         Self { first: [const { None }; INLINE], len: 0, rest: Vec::new() }
     }
@@ -28,7 +28,7 @@ impl<W, L> Actions<W, L> {
         }
     }
 
-    /// Takes all of them out.
+    /// Removes and returns all of them.
     pub fn drain(&mut self) -> impl Iterator<Item = Action<W, L>> {
         let len = std::mem::take(&mut self.len);
         self.first.iter_mut().take(len).filter_map(Option::take).chain(self.rest.drain(..))

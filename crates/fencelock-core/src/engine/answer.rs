@@ -9,37 +9,37 @@ pub enum Status {
     Held(Moment),
     /// It has passed the lease on, or has released it.
     PassedOn,
-    /// The hold is over: [`super::Action::Ended`] has told how.
+    /// The hold is over: [`super::Action::Ended`] said how.
     Over,
 }
 
-/// What becomes of a lease that its holder does not need any more.
+/// What happens to a lease that its holder no longer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// Another task has it now, or it is kept for the next one. Nothing is to be released.
+    /// Another task has it now, or it is kept for the next one. The caller releases nothing.
     PassedOn,
-    /// It is to be released at the place.
+    /// The caller must release it at the place.
     Release,
-    /// It was over before.
+    /// It was already over.
     Over,
 }
 
-/// What became of an idle lease.
+/// The result of taking an idle lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdleLease {
     /// There is none.
     None,
     /// The caller has it.
     Taken(Grant),
-    /// It does not suit, and must be released.
+    /// It does not match the request and must be released.
     Release(Box<PendingRelease>),
 }
 
-/// Who has the key, as far as it is known without asking.
+/// The known holder of the key; nothing is sent to find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// How many wait before; `None` where the place has no queue.
     pub ahead: Option<u32>,
-    /// Who has it.
+    /// The holder.
     pub occupied: Occupied,
 }

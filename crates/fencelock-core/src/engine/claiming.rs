@@ -1,4 +1,4 @@
-//! The claims of one task: ask, wait in the queue of the place, ask again, and leave nothing behind.
+//! The claims of one task: claim, wait in the queue of the place, claim again, and clean up.
 
 use super::action::{Refusal, RefusalReason};
 use super::release_queue::PendingRelease;
@@ -10,32 +10,32 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A request that was on its way when its task gave up has arrived by then, or its connection is gone.
+/// After this time a request that was in flight when its task gave up has arrived, or its connection is closed.
 pub const STRAGGLER: Duration = Duration::from_secs(1);
-/// Attempts in a row that may find themselves out of the queue before the next one waits a moment.
+/// The number of consecutive attempts that may lose their queue position before the next one is delayed.
 pub(super) const HASTY_ATTEMPTS: u32 = 3;
 
-/// A hand-off as the message told it.
+/// A hand-off, as described by its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandOff {
     pub(super) tokens: TokenBlock,
     pub(super) claim_ttl: Duration,
 }
 
-/// What one holder of this client may have at the place: a place in its queue, or by now the key.
+/// What one holder of this client may have at the place: a queue position, or already the key.
 ///
-/// A task that gives up leaves it to the next one. It is one holder throughout, so the server does not notice.
+/// A task that gives up transfers it to the next one. The holder id stays the same, so the server does not notice.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct PendingClaim {
     pub(super) claim: Claim,
     /// The last claim that was answered with a place in the queue.
     pub(super) answered: Option<PlaceInLine>,
-    /// Until then a request whose answer never came may still arrive, also after later ones were answered.
+    /// Until then an unanswered request may still arrive, even after later requests were answered.
     pub(super) stray_until: Moment,
     /// Claims sent by this holder.
     pub(super) asked: u32,
     pub(super) hand_off: Option<HandOff>,
-    /// It is worth asking again.
+    /// A new claim may succeed.
     pub(super) notified: bool,
 }
 
@@ -45,45 +45,45 @@ impl PendingClaim {
         Self { claim, answered, stray_until, asked, hand_off, notified }
     }
 
-    /// The release of what it may have.
+    /// The release of everything that it may have.
     pub(super) fn release(&self, now: Moment) -> PendingRelease {
         PendingRelease {
             key: self.claim.key.clone(),
             holder: self.claim.holder.id,
             until: now + self.claim.ttl.get(),
-            // A request that is under way is no older than now.
+            // A request in flight was sent no later than now.
             stray_until: self.stray_until.min(now + STRAGGLER),
             is_hold: false,
         }
     }
 
-    /// The lease of a hand-off, if its message is to be believed.
+    /// The lease of a hand-off, if its message is trusted.
     pub(super) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
         let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
         let lease = self.answered?.believe(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
         Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
     }
 
-    /// A poll that arrives after a hand-off is told of its last token alone. The message of that hand-off, if it has come,
-    /// tells them all. A token is given once, so one that ends with the same token is of the same grant.
+    /// The answer to a poll after a hand-off contains only its last token. The message of that hand-off, if it has arrived,
+    /// contains all of them. A token is granted once, so a block that ends with the same token belongs to the same grant.
     pub(super) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
         let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
         self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
     }
 }
 
-/// One task that claims: its present attempt, and what outlives a single attempt.
+/// A claiming task: its current attempt, and the state that outlives a single attempt.
 #[derive(Debug, Clone, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub(super) struct Claiming {
     pub(super) attempt: Option<PendingClaim>,
-    /// Something of this holder may be at the place.
+    /// The place may have a hold or a queue position of this holder.
     pub(super) left_behind: bool,
-    /// As before the request that is under way.
+    /// The previous value, before the request in flight.
     pub(super) left_before: bool,
-    /// A request was sent whose answer has not come.
+    /// A request was sent and is not answered yet.
     pub(super) in_flight: bool,
-    /// The next task may go on from this attempt: not if it is being released, or is of no use.
+    /// The next task may take over this attempt. `false` if it is being released or is useless.
     pub(super) transferable: bool,
     pub(super) phase: Phase,
     pub(super) started: Moment,
@@ -91,7 +91,7 @@ pub(super) struct Claiming {
     pub(super) attempts: u32,
     pub(super) out_of_queue: u32,
     pub(super) failing_since: Option<Moment>,
-    /// Claims in a row that were not answered, or refused, through all attempts.
+    /// Consecutive claims that were not answered or were refused, over all attempts.
     failures: u32,
     pub(super) occupied: Option<Occupied>,
     /// The last answer was that servers are in quarantine.
@@ -107,7 +107,7 @@ pub(super) enum Phase {
     Asking,
     /// A notification, or the time to ask without one.
     Sleeping,
-    /// The answer to a release, before it is told this.
+    /// The answer to a release; this result follows.
     Leaving(Box<RefusalReason>),
 }
 
@@ -143,7 +143,7 @@ impl Claiming {
         now >= self.deadline || request.retry.is_some_and(|retry| self.attempts >= retry.times)
     }
 
-    /// Another holder has the key. Says whether it had heard so before.
+    /// Another holder has the key. Returns whether the task knew that already.
     pub(super) fn on_busy(&mut self, occupied: Occupied) -> bool {
         self.failing_since = None;
         self.failures = 0;
@@ -151,8 +151,8 @@ impl Claiming {
         self.occupied.replace(occupied).is_some()
     }
 
-    /// Nobody answered. `Err` if that is reason enough to give up: it cannot get better, it was the only try, or it
-    /// has lasted as long as a lease would.
+    /// The place did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
+    /// place has not answered for as long as a lease lasts.
     pub(super) fn on_trouble(
         &mut self,
         request: &AcquireRequest,
@@ -162,16 +162,16 @@ impl Claiming {
         self.failures = self.failures.saturating_add(1);
         let over = self.is_over(request, now);
         if cause.is_quarantine() {
-            // It passes by itself, as a lease does, so it is waited for as long.
+            // A quarantine ends by itself like a lease, so the task waits for as long.
             self.failing_since = None;
             self.quarantine = Some(cause.clone());
         } else if let Some(told) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
-            // The wait ended before the last answer; what came before it says more.
+            // The wait ended before the last answer; the error before it is more useful.
             cause = told;
         }
         let since = *self.failing_since.get_or_insert(now);
         if over && self.occupied.is_some() && !cause.is_permanent() && !cause.is_quarantine() {
-            // Who has it was told before.
+            // The holder was reported before.
             return Err(RefusalReason::Busy(self.occupied.clone()));
         }
         if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
@@ -180,7 +180,7 @@ impl Claiming {
         Ok(cause)
     }
 
-    /// How long to sleep before asking again.
+    /// The pause before the next claim.
     pub(super) fn pause(&self, request: &AcquireRequest, config: &Config, now: Moment, rng: &mut dyn Rng) -> Duration {
         let capabilities = &config.capabilities;
         let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
@@ -189,7 +189,7 @@ impl Claiming {
             None if failing || !capabilities.queues => RetryPlan::BLIND,
             None => RetryPlan::WOKEN,
         };
-        // What was heard of the holder before the place failed says nothing about when it is well again.
+        // What was known about the holder before the failure does not predict when the place recovers.
         let known = self.occupied.as_ref().filter(|_| !failing && request.retry.is_none());
         let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
         let asked = match &self.attempt {
@@ -220,14 +220,14 @@ impl Claiming {
         self.in_flight = true;
     }
 
-    /// What an unanswered claim may leave behind. `sent` is false if it never left this process.
+    /// Records what an unanswered claim may have left at the place. `sent` is false if it never left this process.
     pub(super) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
         self.in_flight = false;
         if !sent {
             return;
         }
         if cause.changed_nothing() || cause.is_unsent() {
-            // This claim came to nothing; an earlier one of the same holder may not have.
+            // This claim had no effect; an earlier one of the same holder may have had one.
             self.left_behind = self.left_before;
         } else if cause.not_replicated().is_none()
             && !cause.is_permanent()
@@ -237,7 +237,7 @@ impl Claiming {
         }
     }
 
-    /// Begins an attempt under a fresh holder.
+    /// Starts an attempt with a new holder id.
     pub(super) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
         let holder = crate::Holder { id: holder, owner: request.owner.clone() };
         let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
@@ -246,24 +246,24 @@ impl Claiming {
         (self.left_behind, self.in_flight, self.transferable) = (false, false, true);
     }
 
-    /// Goes on where another task has given up.
+    /// Takes over the attempt of another task that gave up.
     pub(super) fn resume(&mut self, pending: PendingClaim) {
         self.attempt = Some(pending);
         (self.left_behind, self.in_flight, self.transferable) = (true, false, true);
     }
 
-    /// The attempt is over. What must be released of it, if anything.
+    /// Ends the attempt. Returns what must be released.
     pub(super) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
         let mut attempt = self.attempt.take()?;
         if std::mem::take(&mut self.in_flight) {
-            // An answer that nobody waits for any more is one that never came.
+            // An answer that no task waits for counts as missing.
             attempt.stray_until = Moment::NEVER;
         }
         let left = std::mem::take(&mut self.left_behind) || now < attempt.stray_until;
         left.then(|| attempt.release(now))
     }
 
-    /// What the next task may go on from, if there is anything.
+    /// The attempt that the next task may take over.
     pub(super) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
         if !self.transferable || !self.left_behind {
             return None;

@@ -1,7 +1,7 @@
 //! The claims of one task, as part of the engine of its key.
 
 use super::Config;
-use super::action::{Action, Grant, Refusal, RefusalReason, Report, Source, Step};
+use super::action::{Action, ClaimReport, Grant, Refusal, RefusalReason, Source, Step};
 use super::claiming::{Claiming, HASTY_ATTEMPTS, PendingClaim, Phase};
 use super::context::Context;
 use super::key_engine::KeyEngine;
@@ -61,7 +61,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if cause.not_replicated().is_some() || cause.is_permanent() {
             return self.leave_then(id, RefusalReason::Unconfirmed(cause), cx);
         }
-        // It may have been carried out. A poll can tell, without a second place in the queue.
+        // It may have been carried out. A poll finds out without a second queue position.
         let left_behind = claiming.left_behind;
         if let Some(attempt) = claiming.attempt.as_mut().filter(|attempt| attempt.claim.intent == Intent::Enqueue)
             && left_behind
@@ -133,7 +133,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         if claiming.attempt.is_some() {
-            // It goes on from where another task has given up, which may have been handed the key meanwhile.
+            // It takes over from a task that gave up, to which the key may have been handed meanwhile.
             return self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx));
         }
         let holder = match cx.rng.holder_id() {
@@ -162,7 +162,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return Step::Wait;
         };
         let Some(claim) = claiming.ask(block) else { return Step::Wait };
-        // A task that does not wait in line does not come before those that do, also where only this client knows of them.
+        // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
         if last && !self.queue.line_is_empty() { Step::Inspect } else { Step::Claim(Box::new(claim)) }
     }
@@ -186,14 +186,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
         if cx.config.capabilities.fresh_holders {
-            // A rollback of this claim may still be under way; it must not find the next one under the same holder.
+            // A rollback of this claim may still be in flight; it must not release the next claim of the same holder.
             self.end_attempt(id, cx);
             return self.next_attempt(id, cx);
         }
         self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx))
     }
 
-    /// Begins at once on a hand-off message, if it is to be believed. The first renewal makes it a full lease.
+    /// Starts the hold immediately on a trusted hand-off message. The first renewal makes it a full lease.
     pub(super) fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
         let (config, now) = (cx.config, cx.now);
         let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.believe(config, now)?;
@@ -230,7 +230,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// `None` if the lease is over already.
+    /// `None` if the lease is already over.
     pub(super) fn grant(
         &mut self,
         id: WaiterId,
@@ -264,7 +264,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.heard = Some(Box::new((ahead, occupied.clone())));
             self.failing_since = None;
         }
-        cx.act(Action::Report(Box::new(Report::Busy { ahead, occupied, again })));
+        cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 
     pub(super) fn on_trouble(
@@ -283,11 +283,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             let since = claiming.failing_since.filter(|_| !quarantined);
             self.failing_since = since.map(|since| self.failing_since.unwrap_or(since));
         }
-        cx.act(Action::Report(Box::new(Report::Trouble(outcome?))));
+        cx.act(Action::Report(Box::new(ClaimReport::Trouble(outcome?))));
         Ok(())
     }
 
-    /// Releases what the attempt may have left, waits for the answer, and tells the task this.
+    /// Releases everything that the attempt may have, waits for the answer, and returns this result to the task.
     pub(super) fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         claiming.transferable = false;
@@ -311,7 +311,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Step::Refused(refusal)
     }
 
-    /// The leader gives up because the place does not answer. So do all that would have given up by themselves.
+    /// The leader gives up because the place does not answer. So do all tasks whose own limit has passed.
     pub(super) fn fail_others(&mut self, leader: WaiterId, refusal: &Refusal, cx: &mut Context<'_, W, L>) {
         let permanent = match &refusal.reason {
             RefusalReason::Busy(_) => return,
@@ -334,7 +334,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Takes a task out. What the next one may go on from comes back; anything else that it has left is released.
+    /// Removes a task. Returns the attempt that the next task may take over; everything else is released.
     pub(super) fn remove(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
         let successor = self.has_successor(id, cx.config);
         let in_line = self.queue.is_in_line(id);
@@ -343,7 +343,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             State::Called(pending) => pending,
             State::Claiming(mut claiming) => {
                 if in_line {
-                    // What it heard may not be so any more when the next one asks.
+                    // What it knew may be outdated when the next task claims.
                     self.heard = None;
                 }
                 if successor && let Some(pending) = claiming.transfer(cx.now) {
@@ -361,7 +361,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Whether the task behind this leader could go on in its place at the server.
+    /// Whether the next task could take over the queue position of this leader at the server.
     pub(super) fn has_successor(&self, id: WaiterId, config: &Config) -> bool {
         let Some((front, leader)) = self.queue.front().filter(|_| config.capabilities.queues) else { return false };
         let State::Claiming(claiming) = &leader.state else { return false };
@@ -373,7 +373,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
-/// Ends the attempt, if there is one. What it may have left is released.
+/// Ends the attempt, if there is one, and releases everything that it may have.
 fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Context<'_, W, L>) {
     if claiming.attempt.is_some() {
         cx.act(Action::ClaimEnded);

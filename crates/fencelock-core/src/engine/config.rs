@@ -2,21 +2,21 @@ use super::request::AcquireRequest;
 use crate::{Capabilities, Drift, Invalid, Lease, Moment, Span, Ttl};
 use std::time::Duration;
 
-/// What the engine of every key of one client knows.
+/// The configuration that all engines of one client share.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The place of the locks, without secrets, for messages.
     pub place: String,
-    /// What the place can do.
+    /// The capabilities of the place.
     pub capabilities: Capabilities,
-    /// How far two clocks may part while a lease runs.
+    /// How far two clocks may drift apart while a lease runs.
     pub drift: Drift,
     /// How tasks of the client share leases; `None` if each of them claims for itself.
     pub sharing: Option<SharingLimits>,
 }
 
 impl Config {
-    /// Whether a task with this request waits in line for the leases that tasks share. All others claim for themselves.
+    /// Whether a task with this request waits in the queue for shared leases. All other tasks claim for themselves.
     pub fn is_in_line(&self, request: &AcquireRequest) -> bool {
         self.sharing.is_some() && request.shares() && request.queues()
     }
@@ -37,30 +37,35 @@ pub struct SharingLimits {
     pub stretch: Duration,
     /// and for how long it is left free.
     pub pause: Duration,
-    /// How long a free lease is kept for the next task of this client.
+    /// How long a free lease is kept for the next task of this client, within `stretch`.
     pub idle_timeout: Duration,
 }
 
-/// Where the place tells who waits: a few trips' worth of grants.
+/// For a place that reports waiters: as many grants as fit into a few round trips.
 const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
-/// Where the place cannot tell whether others wait, the engine assumes that they do: a lease is shared this long.
+/// For a place that does not report waiters, the engine assumes that there are some: a lease is shared for this time.
 const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
-/// A free lease that is kept longer than this stands in the way of other clients.
-const LONGEST_IDLE: Duration = Duration::from_millis(10);
+/// An idle lease that is kept longer than this delays other clients, unless the backend announces them.
+pub(super) const LONGEST_IDLE: Duration = Duration::from_millis(10);
 
 impl SharingLimits {
     /// The same limits, if they can be used.
     ///
     /// # Errors
-    /// [`Invalid`] for a batch without grants, or a lease that would be kept for more than 10 ms.
-    pub fn check(self) -> Result<Self, Invalid> {
+    /// [`Invalid`] for a batch without grants, or a lease that would be kept for longer than this backend allows.
+    pub fn check(self, capabilities: &Capabilities) -> Result<Self, Invalid> {
         if self.batch.is_some_and(|(grants, _)| grants == 0) {
             return Err(Invalid::new("a batch of grants has at least one"));
         }
-        if self.idle_timeout > LONGEST_IDLE {
+        let (longest, why) = if capabilities.announces_waiters {
+            (Ttl::MAX, "")
+        } else {
+            (LONGEST_IDLE, ", because this backend does not announce waiters")
+        };
+        if self.idle_timeout > longest {
             return Err(Invalid::new(format!(
-                "a free lease is kept idle for at most {}, not {}",
-                Span(LONGEST_IDLE),
+                "a free lease is kept idle for at most {}{why}, not {}",
+                Span(longest),
                 Span(self.idle_timeout)
             )));
         }
@@ -75,8 +80,8 @@ impl SharingLimits {
 
 impl Default for SharingLimits {
     fn default() -> Self {
-        // A fiftieth of the time is what clients that only poll cost; one that asks ten times a second gets the key within
-        // five seconds on average.
+        // The key is left free for 2 % of the time. A client that polls ten times a second gets the key within five seconds
+        // on average.
         let (stretch, pause) = (Duration::from_secs(1), Duration::from_millis(20));
         Self { batch: None, stretch, pause, idle_timeout: Duration::ZERO }
     }

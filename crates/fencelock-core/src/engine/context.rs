@@ -3,11 +3,11 @@ use super::actions::Actions;
 use crate::{Key, Moment};
 
 #[allow(missing_debug_implementations, reason = "a bundle of arguments")]
-/// What a call of the engine is given, besides the event itself.
+/// The input of every call of the engine, besides the event itself.
 pub struct Context<'a, W, L> {
     /// The key of the engine.
     pub key: &'a Key,
-    /// What all engines of the client know.
+    /// The configuration of the client.
     pub config: &'a super::Config,
     /// The time. It never goes back from one call of an engine to the next.
     pub now: Moment,

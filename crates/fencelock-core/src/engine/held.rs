@@ -9,9 +9,9 @@ use super::tenure::{End, HoldId, Tenure};
 use crate::{HolderId, Lease, LossReason, Moment, Renew, TokenBlock, Unknown};
 use std::time::Duration;
 
-/// What holders ask, and what the place answers them.
+/// Calls for holds: questions of holders, and answers of the place.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// What the holder of this tenure may believe. A lease that is found over stays so.
+    /// The state of this tenure. A lease that has ended stays ended.
     pub fn status(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
         let Some(hold) = self.leases.get(id) else { return Status::Over };
         if hold.tenure.number != tenure.number {
@@ -31,7 +31,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.leases.get_mut(id).map(|hold| &mut hold.lease)
     }
 
-    /// Who has the hold, for how long it was asked, and until when a claim of that holder may still be on its way.
+    /// The holder, its TTL, and until when a claim of that holder may still be in flight.
     pub fn facts(&self, id: HoldId) -> Option<(HolderId, crate::Ttl, Moment)> {
         self.leases.get(id).map(|hold| (hold.holder, hold.ttl, hold.stray_until))
     }
@@ -41,8 +41,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.leases.get(id).map(|hold| hold.rest(now))
     }
 
-    /// The holder of this tenure does not need the lease any more. With `background` the release that may be due is one of the
-    /// actions; otherwise the caller sends it.
+    /// The holder of this tenure no longer needs the lease. If a release is due, it is one of the actions with `background`;
+    /// otherwise the caller sends it.
     pub fn release(&mut self, id: HoldId, tenure: Tenure, background: bool, cx: &mut Context<'_, W, L>) -> Leaving {
         match self.status(id, tenure, cx) {
             Status::Held(_) => {}
@@ -61,7 +61,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Leaving::Release
     }
 
-    /// The hold goes on without this client: nothing renews it any more.
+    /// Detaches the hold from this client: it is no longer renewed.
     pub fn detach(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
         let status = self.status(id, tenure, cx);
         if matches!(status, Status::Held(_)) {
@@ -71,8 +71,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         status
     }
 
-    /// The hold of this tenure ends `max_hold` from now even if its lease could be renewed: for a caller who needed more than
-    /// this key, and whose work begins only now.
+    /// Ends the hold of this tenure `max_hold` from now, even if its lease could be renewed. For a caller that needed several
+    /// keys, and whose work starts only now.
     pub fn limit_hold(&mut self, id: HoldId, tenure: Tenure, max_hold: Duration, cx: &mut Context<'_, W, L>) {
         if matches!(self.status(id, tenure, cx), Status::Held(_))
             && let Some(hold) = self.leases.get_mut(id)
@@ -82,7 +82,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// A hold that was there before, by the proof of its holder.
+    /// Adds an existing hold, by the proof of its holder.
     pub fn resume(
         &mut self,
         holder: HolderId,
@@ -121,7 +121,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) {
         match self.leases.renewed(id, sent, answer, cx) {
             Some(Renewed::Lost(reason)) => self.lose(id, reason, cx),
-            // A leader that claims already may be the one that waits at the server, and then nothing is passed on any more.
+            // A leader that is already claiming may be that waiter; then the lease is no longer passed on.
             Some(Renewed::Waiters(Some(others))) if self.leases.is_shared(id) && !self.leader_claims() => {
                 self.leases.on_waiters(others, cx);
                 self.settle(None, cx);
@@ -130,16 +130,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The time for which a lease is kept idle is over: it is released unless it was taken meanwhile.
-    pub fn idle_timer_fired(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) {
-        if self.leases.idle() == Some((id, tenure)) {
+    /// Releases the lease that is kept for the next task, if there is one.
+    pub fn release_idle(&mut self, cx: &mut Context<'_, W, L>) {
+        if let Some((id, _)) = self.leases.idle() {
             self.leases.give_back(id, true, cx);
             self.settle(None, cx);
         }
     }
 
     pub(super) fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
-        // A task that was handed the lease and has not run since cannot release it.
+        if reason == LossReason::MaxHold && self.leases.idle().is_some_and(|(idle, _)| idle == id) {
+            return self.release_idle(cx);
+        }
+        // A task that received the lease and has not run since cannot release it.
         let taken = self.leases.get(id).is_some_and(|hold| !self.queue.is_granted(id, hold.tenure));
         self.leases.lose(id, reason, taken, cx);
         self.settle(None, cx);

@@ -22,18 +22,18 @@ pub(super) struct Hold<L> {
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
-    /// Until then a claim whose answer never came may still arrive at the server.
+    /// Until then an unanswered claim may still arrive at the server.
     pub(super) stray_until: Moment,
     pub(super) tenure: Tenure,
     /// What the driver has attached.
     pub(super) lease: L,
     plan: RenewalPlan,
-    /// How long the lease ran when it began, or was renewed last.
+    /// The length of the lease when it was granted or last renewed.
     fresh: Duration,
     /// Where its timer is; [`Moment::NEVER`] without one.
     pub(super) timer: Moment,
     renewing: bool,
-    /// A hint came while a renewal was under way: ask again after it.
+    /// A hint arrived while a renewal was in flight: renew again after it.
     expedited: bool,
 }
 
@@ -60,7 +60,7 @@ impl<L: Default> Hold<L> {
 }
 
 impl<L> Hold<L> {
-    /// Why it is over, if it is.
+    /// Why the hold is over; `None` while it lasts.
     pub(super) fn lapse(&self, now: Moment) -> Option<LossReason> {
         match self.plan.due(now) {
             Due::Lapsed => Some(LossReason::Expired),
@@ -69,7 +69,7 @@ impl<L> Hold<L> {
         }
     }
 
-    /// Until when its holder may believe in it.
+    /// Until when its holder may rely on it.
     pub(super) fn until(&self) -> Moment {
         self.plan.until()
     }
@@ -92,12 +92,17 @@ impl<L> Hold<L> {
         true
     }
 
+    /// Whether a renewal is in flight.
+    pub(super) const fn is_renewing(&self) -> bool {
+        self.renewing
+    }
+
     /// The hold ends at this moment even if its lease could be renewed.
     pub(super) fn limit(&mut self, ends: Moment) {
         self.plan.hand_on(ends);
     }
 
-    /// When the timer must fire next; `None` as long as a renewal is under way, whose answer sets it.
+    /// When the timer must fire next; `None` while a renewal is in flight, because its answer sets the timer.
     pub(super) fn next_timer(&self, now: Moment) -> Option<Moment> {
         if self.renewing {
             return None;
@@ -108,14 +113,15 @@ impl<L> Hold<L> {
         })
     }
 
-    /// Moves the timer to where it belongs.
+    /// Sets the timer to its next time, unless it fires before: then it is set again. So a lease that tasks pass on has one timer
+    /// and does not move it for each of them.
     pub(super) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        let Some(to) = self.next_timer(cx.now).filter(|to| *to != self.timer) else { return };
+        let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
         let from = std::mem::replace(&mut self.timer, to);
         cx.act(Action::SetTimer { hold: self.id, from, to });
     }
 
-    /// Ask the server about this hold after `after`, or when the renewal that is under way has been answered.
+    /// Renews this hold after `after`, or when the renewal in flight has been answered.
     pub(super) fn expedite(&mut self, now: Moment, after: Duration) {
         if self.renewing {
             self.expedited = true;
@@ -130,7 +136,7 @@ impl<L> Hold<L> {
             return Duty::Nothing;
         }
         self.renewing = true;
-        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_told(self.plan.told(now)))
+        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_assumed(self.plan.assumed(now)))
     }
 
     /// A renewal sent at `sent` was confirmed. It must not be over by now.

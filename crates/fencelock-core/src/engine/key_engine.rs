@@ -11,21 +11,20 @@ use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
 
-/// Fencing tokens asked for where a lease may be shared, and where more are used up, at most: a tenth of a second of
-/// microseconds. A task that is alone asks for one.
+/// The number of fencing tokens requested for a lease that may be shared, and the maximum if that was not enough: 0.1 s in
+/// microseconds. A single task requests one.
 const FIRST_BLOCK: u32 = 128;
 const LARGEST_BLOCK: u32 = 100_000;
 
-/// All that one client knows and wants of one key. `W` is what the driver needs to wake a task, `L` what it attaches to a
-/// lease.
+/// The state of one key in one client. `W` is what the driver needs to wake a task, `L` what it attaches to a lease.
 #[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
     pub(super) queue: Queue<W>,
     pub(super) leases: Leases<L>,
-    /// What the leader was told last: how many wait before it, and who has the key.
+    /// The last answer to the leader: the number of waiters before it, and the holder.
     pub(super) heard: Option<Box<(Option<u32>, Occupied)>>,
     pub(super) failing_since: Option<Moment>,
-    /// How many tokens the next claim asks for.
+    /// The number of tokens that the next claim requests.
     pub(super) block: u32,
 }
 
@@ -37,12 +36,12 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
 
 /// Tasks that want the key.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Whether nobody waits, claims or holds. Nothing is lost with an engine in this state.
+    /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.leases.is_empty()
     }
 
-    /// A task wants the key, since `arrived`. One that got a lease that was lost on the way is `first` again.
+    /// Adds a task that wants the key since `arrived`. A task whose granted lease was lost before it ran is `first` again.
     pub fn enter(
         &mut self,
         request: AcquireRequest,
@@ -52,7 +51,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) -> WaiterId {
         let in_line = cx.config.is_in_line(&request);
         let state = if in_line { State::Queued } else { State::Called(None) };
-        if in_line && (self.leases.shared().is_some() || !self.queue.line_is_empty()) {
+        let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
+        if in_line && (keeps_idle || self.leases.shared().is_some() || !self.queue.line_is_empty()) {
             self.block = self.block.max(FIRST_BLOCK);
         }
         let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
@@ -63,10 +63,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         id
     }
 
-    /// What the task is to do now; `None` if it waits on. It has been woken, or asks for the first time.
+    /// The next step of a task that was woken or is new; `None` if it keeps waiting.
     pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
         if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
-            // A lease that is over by now is released here: no task has it.
+            // A lease that has ended meanwhile is released here, because no task has it.
             self.status(hold, tenure, cx);
         }
         if let Some(step) = self.queue.take_served(id) {
@@ -82,12 +82,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Whether the task waits for others of this client, so that [`KeyEngine::poll`] has nothing for it.
+    /// Whether the task waits for other tasks of this client, so that [`KeyEngine::poll`] has no step for it.
     pub fn is_queued(&self, id: WaiterId) -> bool {
         self.queue.get(id).is_some_and(|waiter| matches!(waiter.state, State::Queued))
     }
 
-    /// What wakes the task from now on.
+    /// Sets what wakes the task.
     pub fn set_task(&mut self, id: WaiterId, task: W) {
         if let Some(waiter) = self.queue.get_mut(id) {
             waiter.task = task;
@@ -99,7 +99,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.queue.get(id).map(|waiter| &waiter.task)
     }
 
-    /// The moment of [`Step::Sleep`] has come.
+    /// The timer of [`Step::Sleep`] has fired.
     pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
         match self.claiming(id).map(|claiming| &claiming.phase) {
             Some(Phase::Delayed) => self.attempt(id, cx),
@@ -111,7 +111,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The task does not want the key any more. If it was granted meanwhile, its holder must release it.
+    /// Removes a task that gives up. If the key was granted meanwhile, the caller must release it.
     pub fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         if let Some(step) = self.queue.take_served(id) {
             self.settle(None, cx);
@@ -125,7 +125,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         None
     }
 
-    /// For a task that does not wait in line: an idle lease, if it suits.
+    /// An idle lease for a task outside the queue, if it matches the request.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
         let Some((hold, idle)) = self.leases.idle().filter(|_| request.shares()) else { return IdleLease::None };
         if let Some(grant) = self.leases.hand_over(idle, request, cx) {
@@ -137,12 +137,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         IdleLease::Release(release)
     }
 
-    /// How many tasks of this client wait.
+    /// The number of waiting tasks of this client.
     pub fn waiting(&self) -> usize {
         self.queue.line_len() + self.queue.claimants_waiting()
     }
 
-    /// Who has the key, for a task in line, as far as it is known here.
+    /// The known holder of the key, for a queued task.
     pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
         let before = u32::try_from(self.queue.before(id)).unwrap_or(u32::MAX);
         if let Some(occupied) = self.leases.occupied(now) {
@@ -152,7 +152,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Some(View { ahead: ahead.map(|ahead| ahead.saturating_add(before)), occupied: occupied.clone() })
     }
 
-    /// Takes what wakes each task, for a client that is being closed.
+    /// Removes and returns what wakes each task, for a client that is being closed.
     pub fn wake_all(&mut self, cx: &mut Context<'_, W, L>) {
         for waiter in self.queue.all_mut() {
             cx.out.push(Action::Wake(std::mem::take(&mut waiter.task)));
@@ -162,7 +162,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// Events of the place.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The key was handed to a holder of this client. Says whether it waits here.
+    /// The key was handed to a holder of this client. Returns whether that holder waits here.
     pub fn on_hand_off(
         &mut self,
         holder: HolderId,
@@ -177,13 +177,24 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The key was freed, or is another holder's: one task asks, the others are served when it is done.
+    /// The key was freed, or has another holder: one task claims, and the others follow when it is done.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
         let _asked = self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()).any(|one| one.notify(cx));
         self.leases.expedite(Duration::ZERO, cx);
     }
 
-    /// Events may have been missed: every task asks, and every hold is renewed after `after`.
+    /// The holder of the lease that is kept for the next task.
+    pub fn idle_holder(&self) -> Option<HolderId> {
+        self.leases.idle().and_then(|(id, _)| self.leases.get(id)).map(|hold| hold.holder)
+    }
+
+    /// Another client waits for the key: a lease that is kept for the next task is released.
+    pub fn on_queued(&mut self, cx: &mut Context<'_, W, L>) {
+        self.leases.on_queued(cx);
+        self.settle(None, cx);
+    }
+
+    /// Events may have been missed: every task claims again, and every hold is renewed after `after`.
     pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
         for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
             let _claims = waiter.notify(cx);
@@ -192,9 +203,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
-/// The lease and the line.
+/// The shared lease and the queue.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The first task in line gets the shared lease after `from`, if it waits for it and the lease may be passed on.
+    /// The first queued task gets the shared lease after `from`, if it waits for it and the lease may be passed on.
     fn hand_over(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let next = self.queue.front().filter(|(_, waiter)| matches!(waiter.state, State::Queued));
         let Some((_, waiter)) = next else { return false };
@@ -208,7 +219,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// Leaves the shared lease to the next task, or keeps it for a moment.
+    /// Passes the shared lease to the next task, or keeps it idle for a moment.
     pub(super) fn pass_on(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let passed = self.hand_over(from, cx) || self.queue.line_is_empty() && self.leases.keep_idle(from, cx);
         if passed {
@@ -221,11 +232,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.queue.front().is_some_and(|(_, waiter)| !matches!(waiter.state, State::Queued))
     }
 
-    /// Calls the first task in line to claim, if there is nothing to wait for here: no lease, or one that does not suit, or
-    /// one that this tenure uses up. So it has its place at the server before that lease is released; unless the key must be
-    /// left free then.
+    /// Makes the first queued task claim, if no lease of this client can serve it: there is none, it does not match, or this
+    /// tenure uses its last token. The task then has its queue position at the server before that lease is released, unless
+    /// the key must be left free then.
     pub(super) fn settle(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
-        // A lease that nobody has, and that those who wait cannot get.
+        // An idle lease that no waiting task can get.
         if !self.queue.line_is_empty()
             && let Some((hold, _)) = self.leases.idle()
         {
@@ -242,17 +253,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             waiter.state = State::Called(pending.take_if(claim));
             cx.act(Action::Wake(std::mem::take(&mut waiter.task)));
         }
-        // Nobody goes on from there.
+        // No task takes it over.
         if let Some(pending) = pending {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(pending.release(cx.now))));
         }
     }
 
-    /// Who comes first here, for one who does not wait in line.
+    /// The first queued task, as reported to a task outside the queue.
     pub(super) fn first_in_line(&self) -> Option<Occupied> {
         let (_, waiter) = self.queue.front()?;
-        // Its id is not known before it is granted.
+        // Its holder id is unknown until it is granted.
         let holder = Holder { id: HolderId::from_bytes([0; 16]), owner: waiter.request.owner.clone() };
         Some(Occupied::new(Occupant::Holder(holder), Expiry::In(waiter.request.ttl.get())))
     }
@@ -267,7 +278,7 @@ impl<W: Default> Waiter<W> {
         }
     }
 
-    /// It is worth asking again. Says whether it claims.
+    /// Makes a task claim again. Returns whether it claims.
     fn notify<L>(&mut self, cx: &mut Context<'_, W, L>) -> bool {
         let Some(pending) = self.pending() else { return false };
         pending.notified = true;

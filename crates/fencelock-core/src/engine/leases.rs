@@ -12,31 +12,31 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A hold that has lasted this long is renewed for the first time: a hand-off gets its full lease, and the server is
-/// asked to tell of changes. Shorter holds, the common ones, cost nothing of it.
+/// A hold is renewed for the first time after this time: a hand-off gets its full lease, and the server starts to report
+/// changes. Shorter holds, which are common, avoid that cost.
 const FIRST_RENEWAL: Duration = Duration::from_millis(25);
-/// Where a shared lease was released because others may wait without a queue, they get this long to notice: they are
-/// woken, which takes a trip or two.
+/// A shared lease that was released for clients outside a queue is not claimed again for this time: waking them takes one or
+/// two round trips.
 const YIELD_BLIND: Duration = Duration::from_millis(4);
 
 /// The leases of one key that this client has, and the one among them that its tasks share.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Leases<L> {
     holds: Vec<Hold<L>>,
-    /// The lease that is passed from task to task.
+    /// The lease that tasks share.
     shared: Option<SharedLease>,
-    /// What the last shared lease has left.
+    /// The history of the last shared lease.
     history: LeaseHistory,
-    /// Until then no task in line claims: the key is left to clients that only poll.
+    /// Until then no queued task claims: the key is left to clients that only poll.
     pub(super) yield_until: Moment,
     last_hold: u64,
 }
 
-/// The answer to a renewal, as far as others must know of it.
+/// The part of a renewal's answer that concerns other tasks.
 pub(super) enum Renewed {
     /// The hold is over.
     Lost(LossReason),
-    /// So many other clients wait, as the server says; `None` if it did not answer.
+    /// The number of other waiting clients that the server reports; `None` if it did not answer.
     Waiters(Option<u32>),
 }
 
@@ -79,14 +79,14 @@ impl<L: Default> Leases<L> {
         hold.set_timer(cx);
         let tenure = hold.tenure;
         if self.holds.is_empty() {
-            // A key has mostly one.
+            // A key usually has one.
             self.holds.reserve_exact(1);
         }
         self.holds.push(hold);
         (id, tenure)
     }
 
-    /// Takes a hold out that is over.
+    /// Removes a hold that is over.
     pub(super) fn end<W>(&mut self, id: HoldId, end: End, cx: &mut Context<'_, W, L>) {
         if self.is_shared(id) {
             self.shared = None;
@@ -107,7 +107,7 @@ impl<L: Default> Leases<L> {
         })
     }
 
-    /// Nobody here has this lease any more.
+    /// Ends a lease that no task has any more.
     pub(super) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
         if background && let Some(release) = self.pending_release(id, cx) {
             cx.act(Action::Release(release));
@@ -117,8 +117,8 @@ impl<L: Default> Leases<L> {
 
     /// The hold is lost. `taken` says whether its task knows of it.
     pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, taken: bool, cx: &mut Context<'_, W, L>) {
-        // After `max_hold` its task may hang for ever, and not every place has leases that end. A lease that no task has is
-        // released by nobody else.
+        // After `max_hold` its task may hang forever, and not every place has leases that end. A lease without a task is
+        // released only here.
         if let Some(hold) = self.get(id)
             && (reason == LossReason::MaxHold || hold.tenure.idle || !taken)
             && let Some(release) = self.pending_release(id, cx)
@@ -128,8 +128,11 @@ impl<L: Default> Leases<L> {
         self.end(id, End::Lost(reason), cx);
     }
 
-    /// Something happened to the key: the server is asked about each hold after `after`.
+    /// The key may have changed: each hold is renewed after `after`.
     pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
+        if let Some(shared) = &mut self.shared {
+            shared.unannounced();
+        }
         for hold in &mut self.holds {
             hold.expedite(cx.now, after);
             hold.set_timer(cx);
@@ -170,7 +173,7 @@ impl<L: Default> Leases<L> {
     ) -> Option<Renewed> {
         let (now, random) = (cx.now, cx.rng.next_u64());
         let hold = self.get_mut(id)?;
-        // A lease that has run out by now ended by itself, whatever became of the key.
+        // A lease that has expired by now ended by itself, even if another holder has the key.
         let answer = match (hold.lapse(now), answer) {
             (Some(reason), _) => Err(reason),
             (None, Ok(Renew::Renewed { waiters })) => hold.renewed(sent, now, random).map(|()| Some(waiters)),
@@ -202,25 +205,25 @@ impl<L: Default> Leases<L> {
         self.shared.as_ref().and_then(|shared| self.get(shared.hold))
     }
 
-    /// The shared lease, if nobody has it.
+    /// The shared lease, if it is idle.
     pub(super) fn idle(&self) -> Option<(HoldId, Tenure)> {
         let shared = self.shared.as_ref().filter(|shared| shared.idle)?;
         self.get(shared.hold).map(|hold| (hold.id, hold.tenure))
     }
 
-    /// Whether there is no token left for another tenure of the shared lease.
+    /// Whether the shared lease has no token left for another tenure.
     pub(super) fn is_used_up(&self) -> bool {
         self.shared.as_ref().is_some_and(SharedLease::is_used_up)
     }
 
-    /// Tasks share this lease from now on, unless it is over already.
+    /// Makes this lease the shared one, unless it is already over.
     pub(super) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Context<'_, W, L>) {
         let history = std::mem::take(&mut self.history);
         let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
         self.shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
     }
 
-    /// The next tenure of the shared lease is one of this request, if that suits and the lease may be passed on.
+    /// Passes the shared lease to a task with this request, if the request matches and the lease may be passed on.
     pub(super) fn hand_over<W>(
         &mut self,
         from: Tenure,
@@ -247,22 +250,35 @@ impl<L: Default> Leases<L> {
 
     /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
     pub(super) fn keep_idle<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let keeps = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
-        let Some(shared) = self.shared.as_mut().filter(|_| keeps) else { return false };
+        let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
+        let Some(shared) = self.shared.as_mut() else { return false };
         if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
             return false;
         }
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) else { return false };
         let idle = Tenure { number: 0, fence: from.fence, since: cx.now, idle: true };
-        if !hold.pass(from, idle, Moment::NEVER) {
+        if !hold.pass(from, idle, shared.idle_until(cx.now, &limits)) {
             return false;
         }
-        shared.idle = true;
-        // Whether somebody waits is asked at once.
-        hold.expedite(cx.now, Duration::ZERO);
+        if shared.begin_idle(cx.now) {
+            hold.expedite(cx.now, Duration::ZERO);
+        }
         hold.set_timer(cx);
-        cx.act(Action::KeepIdle { hold: hold.id, tenure: hold.tenure });
+        cx.act(Action::KeptIdle);
         true
+    }
+
+    /// The backend announces that another client waits.
+    pub(super) fn on_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        let Some(shared) = &mut self.shared else { return };
+        shared.unannounced();
+        let id = shared.hold;
+        if shared.idle {
+            self.give_back(id, true, cx);
+        } else if let Some(hold) = self.get_mut(id).filter(|hold| hold.is_renewing()) {
+            // The answer to that renewal may be older than the waiter.
+            hold.expedite(cx.now, Duration::ZERO);
+        }
     }
 
     /// The shared lease is about to be released. `queued` says whether a task of this client waits at the place.
@@ -278,21 +294,27 @@ impl<L: Default> Leases<L> {
     pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
         let (Some(shared), Some(limits)) = (&mut self.shared, &cx.config.sharing) else { return };
         shared.on_waiters(others, cx.config, limits, cx.now);
-        if shared.idle && others > 0 {
-            let hold = shared.hold;
-            self.give_back(hold, true, cx);
+        if !shared.idle {
+            return;
+        }
+        let id = shared.hold;
+        if others > 0 {
+            self.give_back(id, true, cx);
+        } else if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            hold.limit(shared.idle_until(hold.tenure.since, limits));
+            hold.set_timer(cx);
         }
     }
 
-    /// Whether the first task in line has something to wait for here: a tenure of the shared lease, or the moment at which the
-    /// key was left free for others.
+    /// Whether the first queued task waits for this client itself: for a tenure of the shared lease, or until the time for
+    /// other clients is over.
     pub(super) fn is_worth_waiting<W>(&self, request: &AcquireRequest, cx: &Context<'_, W, L>) -> bool {
         let (Some(shared), Some(limits)) = (&self.shared, &cx.config.sharing) else { return false };
         let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl, &hold.owner));
         suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
     }
 
-    /// Who has the shared lease.
+    /// The holder of the shared lease.
     pub(super) fn occupied(&self, now: Moment) -> Option<Occupied> {
         let hold = self.shared()?;
         let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });

@@ -7,9 +7,9 @@ const SLACK: usize = 16;
 
 /// Tasks in order of their ids, which only grow at the back and shrink at the front.
 ///
-/// A hand-off takes the first task out and adds one at the back. In a `BTreeMap` each of the two moves a node of large
-/// entries, which was a twentieth of the time of a hand-off. The place of a task that left is kept empty until half of the
-/// line is, so that very many tasks may leave at once.
+/// A hand-off removes the first task and adds one at the back. In a `BTreeMap` each of the two moves a node of large
+/// entries, which took 5 % of the time of a hand-off. The entry of a task that left stays empty until half of the entries
+/// are, so that very many tasks may leave at once.
 #[derive(Debug, Clone)]
 pub(super) struct Line<W> {
     entries: VecDeque<(WaiterId, Option<Waiter<W>>)>,
@@ -74,7 +74,7 @@ impl<W> Line<W> {
         Some(waiter)
     }
 
-    /// How many tasks stand before this one.
+    /// The number of tasks before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
         let index = self.entries.partition_point(|(other, _)| *other < id);
         self.entries.range(..index).filter(|(_, waiter)| waiter.is_some()).count()
@@ -89,6 +89,11 @@ impl<W> Line<W> {
     }
 
     fn index(&self, id: WaiterId) -> Option<usize> {
+        // Ids without a gap between them are the rule, and then no search is needed.
+        let guess = usize::try_from(id.0 - self.entries.front()?.0.0).ok()?;
+        if self.entries.get(guess).is_some_and(|(found, _)| *found == id) {
+            return Some(guess);
+        }
         self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()
     }
 

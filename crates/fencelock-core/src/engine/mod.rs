@@ -7,26 +7,27 @@
 //!
 //! - A task that asks for another TTL or owner than the lease has claims for itself when it is first.
 //! - A lease that is lost, detached or has less than half of its time left is not passed on; the next task claims.
-//! - Other clients come first when they wait: the server is asked now and then whether they do, and after a bounded batch
-//!   the lease is released. Where nobody can tell, it is released after a bounded time.
+//! - Other clients are served when they wait: renewals ask the server whether there are any, and after a bounded batch the lease is
+//!   released. Where the place cannot report waiters, the lease is released after a bounded time.
 //!
-//! The engine has no clock, no socket, no mutex and no task. A driver calls it with what happened, the time and a source of
-//! random numbers ([`Context`]), and carries out what it says: a [`Step`] for the task that called, and [`Action`]s for others. The
-//! same calls in the same order give the same answers.
+//! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
+//! numbers ([`Context`]), and carries out the result: a [`Step`] for the calling task, and [`Action`]s for others. The same
+//! calls in the same order give the same answers.
 //!
 //! | what happens | call |
 //! |---|---|
 //! | a task wants the key, or has given up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
 //! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
-//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
+//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
-//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::idle_timer_fired`] |
+//! | the timer of a hold fired | [`KeyEngine::hold_due`] |
 //!
-//! Several keys together are [`AcquireAll`]'s: it decides which of them is claimed next and when all are given back. It knows
+//! [`AcquireAll`] handles several keys together: it decides which of them is claimed next and when all are released. It uses
 //! no engine; each of its claims is a task of the engine of one key.
 
 mod acquire_all;
+mod acquire_slot;
 mod action;
 mod actions;
 mod answer;
@@ -43,12 +44,14 @@ mod queue;
 mod release_queue;
 mod request;
 mod rng;
+mod served;
 mod shared_lease;
 mod tenure;
 mod waiter;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
-pub use action::{Action, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use acquire_slot::{AcquireSlot, SlotStep};
+pub use action::{Action, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
 pub use actions::Actions;
 pub use answer::{IdleLease, Leaving, Status, View};
 pub use claiming::STRAGGLER;

@@ -1,6 +1,7 @@
 use super::action::{Grant, Step};
 use super::claiming::PendingClaim;
 use super::line::Line;
+use super::served::Served;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
 use crate::HolderId;
@@ -8,24 +9,24 @@ use std::collections::BTreeMap;
 
 /// The tasks of one client that want one key.
 ///
-/// Those that share leases stand in `line`, in the order of their arrival; only the first of them, the leader, claims.
+/// Tasks that share leases wait in `line`, in the order of their arrival; only the first of them, the leader, claims.
 /// All others claim for themselves.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
     line: Line<W>,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
-    /// Tasks that are not waiting any more, and have not been told yet.
-    served: BTreeMap<WaiterId, Step>,
+    /// Tasks that no longer wait and do not know it yet.
+    served: Served,
     last: i64,
     first: i64,
 }
 
 impl<W: Default> Queue<W> {
     pub(super) const fn new() -> Self {
-        Self { line: Line::new(), claimants: BTreeMap::new(), served: BTreeMap::new(), last: 0, first: 0 }
+        Self { line: Line::new(), claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
     }
 
-    /// Adds a task to the line, at the front of it if `first`; or to those that claim for themselves.
+    /// Adds a task to the line, at its front if `first`; or to those that claim for themselves.
     pub(super) fn add(&mut self, waiter: Waiter<W>, in_line: bool, first: bool) -> WaiterId {
         let id = if first {
             self.first -= 1;
@@ -46,7 +47,7 @@ impl<W: Default> Queue<W> {
         self.line.is_empty() && self.claimants.is_empty() && self.served.is_empty()
     }
 
-    /// Whether nobody waits in line.
+    /// Whether the line is empty.
     pub(super) fn line_is_empty(&self) -> bool {
         self.line.is_empty()
     }
@@ -55,12 +56,12 @@ impl<W: Default> Queue<W> {
         self.line.len()
     }
 
-    /// How many tasks claim for themselves and wait for a release.
+    /// The number of tasks that claim for themselves and wait for a release.
     pub(super) fn claimants_waiting(&self) -> usize {
         self.claimants.values().filter(|waiter| waiter.request.queues()).count()
     }
 
-    /// How many stand in line before this one.
+    /// The number of tasks in line before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
         self.line.before(id)
     }
@@ -93,49 +94,46 @@ impl<W: Default> Queue<W> {
         }
     }
 
-    /// The task does not want the key any more.
+    /// Removes a task that gives up.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.line.remove(id).or_else(|| self.claimants.remove(&id));
         self.shrink();
         waiter
     }
 
-    /// The first in line is told this when it asks. Gives what wakes it.
+    /// Stores the result of the first task in line. Returns what wakes it.
     pub(super) fn serve_front(&mut self, step: Step) -> Option<W> {
         let (id, waiter) = self.line.pop_first()?;
         self.served.insert(id, step);
         Some(waiter.task)
     }
 
-    /// A task in line is told this when it asks. Gives what wakes it.
+    /// Stores the result of a task in line. Returns what wakes it.
     pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<W> {
         let waiter = self.line.remove(id)?;
         self.served.insert(id, step);
         Some(waiter.task)
     }
 
-    /// What a task that waits no more is told.
+    /// Takes the result of a task that no longer waits.
     pub(super) fn take_served(&mut self, id: WaiterId) -> Option<Step> {
-        if self.served.is_empty() {
-            return None;
-        }
-        let step = self.served.remove(&id);
+        let step = self.served.remove(id)?;
         self.shrink();
-        step
+        Some(step)
     }
 
-    /// What a task has been granted, if it has not been told yet.
+    /// The grant of a task that does not know it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
-        match self.served.get(&id) {
+        match self.served.get(id) {
             Some(Step::Granted(grant)) => Some(*grant),
             _ => None,
         }
     }
 
-    /// Whether a task has been granted this tenure, and has not been told yet.
+    /// Whether a task has been granted this tenure and does not know it yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
         let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
-        self.served.values().any(this)
+        self.served.steps().any(this)
     }
 
     /// The tasks in line, in order.
@@ -143,12 +141,12 @@ impl<W: Default> Queue<W> {
         self.line.iter()
     }
 
-    /// Everybody who waits or claims.
+    /// All tasks that wait or claim.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
         self.line.iter_mut().chain(self.claimants.values_mut())
     }
 
-    /// What a holder of this client has heard, wherever it waits.
+    /// The claims of a holder of this client, in line or not.
     pub(super) fn claim_of(&mut self, holder: HolderId) -> Option<(&mut PendingClaim, &mut W)> {
         self.all_mut().find_map(|waiter| {
             let Waiter { state, task, .. } = waiter;
@@ -161,10 +159,10 @@ impl<W: Default> Queue<W> {
         })
     }
 
-    /// Gives the memory back: a client may have very many keys that one task at a time wants.
+    /// Frees unused memory: a client may have very many keys with one task at a time.
     fn shrink(&mut self) {
         if self.is_empty() {
-            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), BTreeMap::new());
+            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), Served::new());
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Which release is sent next. Pure: the time and the jitter come from the caller.
+//! Decides which release is sent next. The caller passes the time and the jitter.
 
 use crate::{HolderId, Key, Moment, jitter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Requests of one lane at one time: more would only stand in the connection's queue.
+/// Concurrent requests of one lane: more would only wait in the queue of the connection.
 const AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Releases that nobody waits for, until they are confirmed.
+/// Releases in the background, until they are confirmed.
 ///
-/// A hold, whose key others may want, never waits behind cancelled attempts: each has a lane of its own. What is to be sent
-/// again later (a retry, or the second release of a straggler) waits by its time and takes no room in a lane.
+/// The release of a hold, whose key others may want, never waits behind cancelled attempts: each kind has its own lane. A
+/// later request (a retry, or the second release of a late claim) waits for its time outside the lanes.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct ReleaseQueue {
     numbers: u64,
@@ -20,14 +20,14 @@ pub struct ReleaseQueue {
     holds: Lane,
     attempts: Lane,
     later: BTreeSet<(Moment, u64)>,
-    /// How many of `pending` were never confirmed.
+    /// The number of entries in `pending` that were never confirmed.
     unconfirmed: usize,
 }
 
 #[derive(Debug, Clone, Default, Hash)]
 struct Lane {
     ready: VecDeque<u64>,
-    /// How many are under way.
+    /// The number of requests in flight.
     sent: usize,
 }
 
@@ -37,18 +37,18 @@ enum Way {
     Attempts,
 }
 
-/// One hold, or place in the queue of the place, to give up.
+/// A hold or a queue position to release.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PendingRelease {
-    /// What is locked.
+    /// The key.
     pub key: Key,
-    /// Whose it is.
+    /// Its holder.
     pub holder: HolderId,
-    /// By then it has ended by itself.
+    /// When it ends by itself.
     pub until: Moment,
-    /// Before that a request of this holder may still arrive, after the release.
+    /// Until then a request of this holder may still arrive after the release.
     pub stray_until: Moment,
-    /// It has the key, so others may be waiting for this; not only a place in the queue.
+    /// It has the key, not only a queue position, so others may wait for the release.
     pub is_hold: bool,
 }
 
@@ -57,30 +57,30 @@ struct Pending {
     release: PendingRelease,
     pause: Duration,
     confirmed: bool,
-    /// In which lane it is under way.
+    /// The lane of the request in flight.
     sent: Option<Way>,
 }
 
 impl Pending {
-    /// A second release is a precaution, so it stands in the lane of the attempts.
+    /// A second release is a precaution, so it uses the lane of cancelled attempts.
     const fn way(&self) -> Way {
         if self.release.is_hold && !self.confirmed { Way::Holds } else { Way::Attempts }
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// The place has carried out a release that was sent at this moment.
     Confirmed(Moment),
-    /// It may have.
+    /// The result is unknown.
     Failed,
-    /// There is no sense in sending it again.
+    /// Sending it again is pointless.
     GivenUp,
 }
 
 impl ReleaseQueue {
-    /// Adds a release, to be sent as soon as its lane has room.
+    /// Adds a release, which is sent as soon as its lane has capacity.
     pub fn push(&mut self, release: PendingRelease) {
         let number = self.numbers;
         self.numbers += 1;
@@ -89,7 +89,7 @@ impl ReleaseQueue {
         self.make_ready(number);
     }
 
-    /// What is to be sent now.
+    /// The releases to send now.
     pub fn next(&mut self, now: Moment) -> Vec<(u64, PendingRelease)> {
         while let Some(&(due, number)) = self.later.first().filter(|(due, _)| *due <= now) {
             self.later.remove(&(due, number));
@@ -108,13 +108,13 @@ impl ReleaseQueue {
         batch
     }
 
-    /// When [`ReleaseQueue::next`] has something to do again by itself.
+    /// When [`ReleaseQueue::next`] must be called again without an answer.
     pub fn due(&self) -> Option<Moment> {
         self.later.first().map(|(due, _)| *due)
     }
 
-    /// An answer to what was sent. One to a request that was recalled says nothing about the one sent in its place.
-    pub fn answered(&mut self, number: u64, outcome: ReleaseOutcome, now: Moment, dice: u64) {
+    /// Handles an answer. The answer to a recalled request says nothing about the request that replaced it.
+    pub fn answered(&mut self, number: u64, outcome: ReleaseOutcome, now: Moment, random: u64) {
         let Some(sent) = self.pending.get_mut(&number).map(|pending| pending.sent.take()) else { return };
         match sent {
             Some(way) => self.lane(way).sent -= 1,
@@ -128,7 +128,7 @@ impl ReleaseQueue {
                 Some(pending.release.stray_until).filter(|until| sent < *until)
             }
             ReleaseOutcome::Failed => {
-                let pause = jitter(pending.pause, dice);
+                let pause = jitter(pending.pause, random);
                 pending.pause = (pending.pause * 2).min(LONGEST_PAUSE);
                 Some(now + pause)
             }
@@ -143,7 +143,7 @@ impl ReleaseQueue {
         }
     }
 
-    /// Whoever sent requests is gone, with the answers: all of them are sent again, and retries need not wait.
+    /// The sender has stopped, and its answers are lost: all requests are sent again, and retries need not wait.
     pub fn recall(&mut self) {
         let later = std::mem::take(&mut self.later);
         let (retries, second): (Vec<_>, Vec<_>) =
@@ -157,19 +157,19 @@ impl ReleaseQueue {
         }
     }
 
-    /// Leaves everything to the leases.
+    /// Drops all releases: the leases end by themselves.
     pub fn clear(&mut self) -> usize {
         let left = self.pending.len();
         *self = Self { numbers: self.numbers, ..Self::default() };
         left
     }
 
-    /// Releases that are not over yet.
+    /// The number of releases that are not complete.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Those among them that were never confirmed.
+    /// The number of those that were never confirmed.
     pub const fn unconfirmed(&self) -> usize {
         self.unconfirmed
     }

@@ -1,37 +1,37 @@
 use crate::{Mode, Owner, Ttl};
 use std::time::Duration;
 
-/// A number of tries at equal distances, instead of waiting in the queue.
+/// A number of tries at regular intervals, instead of waiting in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Retry {
-    /// How many tries.
+    /// The number of tries.
     pub times: u32,
     /// The pause between two of them.
     pub pause: Duration,
 }
 
-/// Whether tasks of one client may pass the lease on among themselves.
+/// Whether tasks of one client may share the lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum LeaseSharing {
-    /// They may, within the limits of the client.
+    /// They may share it, within the limits of the client.
     #[default]
     Allowed,
-    /// The task claims for itself, as if it were a client of its own. Candidates of an election do.
+    /// The task claims for itself, as a separate client would. Candidates of an election do this.
     Never,
 }
 
-/// What a task asks for.
+/// What a task requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
     /// The mode. Only tasks that ask for an exclusive lock pass leases on among themselves.
     pub mode: Mode,
-    /// Who asks, for people to read.
+    /// The owner of the claim, for display.
     pub owner: Owner,
     /// The TTL of the lease.
     pub ttl: Ttl,
-    /// How long to wait; `None` is for ever, zero asks once.
+    /// How long to wait; `None` is forever, zero tries once.
     pub wait: Option<Duration>,
-    /// Tries at set times, instead of waiting in the queue.
+    /// Tries at regular intervals, instead of waiting in the queue.
     pub retry: Option<Retry>,
     /// When the hold ends even if its lease could be renewed.
     pub max_hold: Option<Duration>,
@@ -40,18 +40,18 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Whether it waits for a release, rather than asking once or at set times. Where the place has no queue, the claim
-    /// tells it that this client wants to know of releases.
+    /// Whether it waits for a release, rather than trying once or at intervals. Where the place has no queue, the claim
+    /// subscribes this client to releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
     }
 
-    /// Whether it may have a lease that another task had, or leave one to it.
+    /// Whether it may take a lease from another task, or pass one on.
     pub(super) fn shares(&self) -> bool {
         self.lease_sharing == LeaseSharing::Allowed && self.mode == Mode::Exclusive
     }
 
-    /// Whether a lease of this TTL and owner is what this request would claim.
+    /// Whether this request would claim a lease of this TTL and owner.
     pub(super) fn matches(&self, ttl: Ttl, owner: &Owner) -> bool {
         self.ttl == ttl && self.owner == *owner
     }

@@ -1,3 +1,4 @@
+use super::config::LONGEST_IDLE;
 use super::tenure::HoldId;
 use super::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
@@ -6,19 +7,21 @@ use std::time::Duration;
 /// How often the server is asked whether another client waits, while tasks share a lease.
 const QUESTION: Duration = Duration::from_millis(5);
 
-/// For how long a lease goes from task to task.
+/// How long a lease is passed from task to task.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct SharedLease {
     pub(super) hold: HoldId,
     next: u64,
     last: u64,
-    /// Since when tasks of this client have passed the key on, with this lease and those just before it.
+    /// Since when tasks of this client share the key, including the leases just before this one.
     began: Option<Moment>,
-    /// Since another client is known to wait, or may: how many more grants, and until when.
+    /// The remaining grants and time of the batch, once another client waits or may wait.
     bound: Option<(u32, Moment)>,
-    /// When the server is to be asked again whether anybody waits.
+    /// When to ask the server again whether another client waits.
     question: Moment,
-    /// Nobody has it at the moment.
+    /// The backend will announce the next waiter of another client.
+    announced: bool,
+    /// No task has it at the moment.
     pub(super) idle: bool,
 }
 
@@ -27,7 +30,7 @@ pub(super) struct SharedLease {
 pub(super) struct LeaseHistory {
     /// Another client waited when it was released.
     others_waited: bool,
-    /// Since when the key was passed on, and until when it may come back for that to go on.
+    /// Since when the key was shared, and until when a new lease continues that time.
     stretch: Option<(Moment, Moment)>,
 }
 
@@ -51,17 +54,18 @@ impl SharedLease {
             began: history.stretch.filter(recent).map(|(began, _)| began),
             bound: (history.others_waited || !queues).then(|| (grants, granted + span)),
             question: Moment::default(),
+            announced: false,
             idle: false,
         }
     }
 
-    /// The token of the next tenure, if there may be one.
+    /// The token of the next tenure, if another tenure is possible.
     pub(super) fn next(&self, config: &Config, now: Moment) -> Option<FencingToken> {
         let over = self.is_used_up() || self.is_over(config, now);
         if over { None } else { FencingToken::new(self.next).ok() }
     }
 
-    /// The next tenure has begun. Says whether it is time to ask if another client waits.
+    /// Starts the next tenure. Returns whether it is time to ask if another client waits.
     pub(super) fn passed(&mut self, config: &Config, now: Moment) -> bool {
         self.next += 1;
         self.idle = false;
@@ -69,17 +73,37 @@ impl SharedLease {
         if let Some((left, _)) = &mut self.bound {
             *left = left.saturating_sub(1);
         }
-        let ask = config.capabilities.queues && now >= self.question;
+        let ask = config.capabilities.queues && !self.announced && now >= self.question;
         if ask {
             self.question = now + QUESTION;
         }
         ask
     }
 
-    /// The server says how many other clients wait. Where there is no queue, it says nothing.
+    /// No task has the lease from `since` on. Returns whether to ask at once if another client waits.
+    pub(super) fn begin_idle(&mut self, since: Moment) -> bool {
+        self.idle = true;
+        self.began.get_or_insert(since);
+        !self.announced
+    }
+
+    /// When a lease that is idle since `since` is released. Clients that only poll get the key after a stretch, as from
+    /// tasks that share it.
+    pub(super) fn idle_until(&self, since: Moment, limits: &SharingLimits) -> Moment {
+        let longest = if self.announced { limits.idle_timeout } else { limits.idle_timeout.min(LONGEST_IDLE) };
+        (since + longest).min(self.began.unwrap_or(since) + limits.stretch)
+    }
+
+    /// The backend may not announce the next waiter: it has announced one, or events may have been lost.
+    pub(super) fn unannounced(&mut self) {
+        self.announced = false;
+    }
+
+    /// The server reports the number of other waiting clients. A place without a queue reports nothing.
     pub(super) fn on_waiters(&mut self, others: u32, config: &Config, limits: &SharingLimits, now: Moment) {
         let queues = config.capabilities.queues;
         let (grants, span) = limits.batch(queues);
+        self.announced = others == 0 && config.capabilities.announces_waiters;
         match others {
             _ if !queues => {}
             0 => self.bound = None,
@@ -87,7 +111,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether another tenure is possible, as far as it depends on those before.
+    /// Whether the batch allows another tenure.
     pub(super) const fn has_more(&self) -> bool {
         !self.is_used_up() && !matches!(self.bound, Some((0, _)))
     }
@@ -109,7 +133,7 @@ impl SharedLease {
         self.is_over(config, now) && !self.others_wait(config) && !(queues && limits.pause.is_zero())
     }
 
-    /// It is released now. `queued` says whether a task of this client waits at the place already.
+    /// Ends the shared lease. `queued` says whether a task of this client already waits at the place.
     pub(super) fn ended(&self, queued: bool, config: &Config, limits: &SharingLimits, now: Moment) -> LeaseHistory {
         let others_waited = self.others_wait(config);
         // After a longer while the key was another client's, or free. But it was not free if it was handed to a task that

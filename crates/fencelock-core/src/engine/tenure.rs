@@ -1,6 +1,6 @@
 use crate::{FencingToken, LossReason, Moment};
 
-/// Names a hold of one key. No other hold of the same engine ever has it.
+/// The id of a hold of one key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(super) u64);
 
@@ -12,11 +12,11 @@ pub struct Tenure {
     pub fence: FencingToken,
     /// When it began.
     pub since: Moment,
-    /// Nobody has it: the lease is kept for the next task.
+    /// No task has it: the lease is kept for the next task.
     pub idle: bool,
 }
 
-/// How a hold ended, as far as this process is concerned.
+/// How a hold ended for this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End {
     /// Its owner released it.

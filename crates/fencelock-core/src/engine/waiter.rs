@@ -2,7 +2,7 @@ use super::claiming::{Claiming, PendingClaim};
 use super::request::AcquireRequest;
 use crate::Moment;
 
-/// Names a task that wants the key. No other task of the same engine ever has it.
+/// The id of a task that wants the key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub(super) i64);
 
@@ -18,10 +18,10 @@ pub(super) struct Waiter<W> {
 
 #[derive(Debug, Clone, Hash)]
 pub(super) enum State {
-    /// It waits for the lease of this client.
+    /// The task waits for the lease of this client.
     Queued,
-    /// It must claim the key at the place, from where another task has given up if there was one.
+    /// The task must claim the key at the place. It takes over the attempt of a task that gave up, if there is one.
     Called(Option<Box<PendingClaim>>),
-    /// It claims.
+    /// The task is claiming.
     Claiming(Box<Claiming>),
 }

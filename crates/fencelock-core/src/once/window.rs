@@ -63,7 +63,7 @@ mod tests {
         fn a_moment_is_in_its_window(seconds in 1u64..34_560_000, now in 0u64..1 << 53) {
             let window = Window::new(Duration::from_secs(seconds)).unwrap();
             let end = window.end_of(now);
-            prop_assert!(now < end && end - now <= seconds * 1_000_000 && end % (seconds * 1_000_000) == 0);
+            prop_assert!(now < end && end - now <= seconds * 1_000_000 && end.is_multiple_of(seconds * 1_000_000));
         }
     }
 }

@@ -2,15 +2,15 @@ use super::{Raise, Settings};
 use crate::{Acquire, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
 use std::time::Duration;
 
-/// A request that is given up so long after it counts as unanswered: no answer will come.
+/// A request is abandoned this long after it counts as unanswered: no answer will come.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
 
 /// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`] and
 /// [`super::RenewCall`].
 ///
-/// A driver tells it what happened, and carries out the actions that the call adds to `out`, in order, until the call
-/// [is over](Call::is_over). That is later than its [result](CallAction::Done): nodes are asked, and locks given back, in the
-/// background. The actions go into a list that the driver uses again.
+/// A driver reports what happened, and carries out the actions that the call adds to `out`, in order, until the call
+/// [is over](Call::is_over). That is later than its [result](CallAction::Done): requests and releases continue in the
+/// background. The driver reuses the list of actions.
 pub trait Call {
     /// What the caller gets.
     type Output;
@@ -27,19 +27,19 @@ pub trait Call {
     /// The caller has got the result.
     fn on_taken(&mut self) {}
 
-    /// The caller is gone without it.
+    /// The caller has stopped waiting for it.
     fn on_dropped(&mut self, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
 
-    /// Whether nothing is under way any more.
+    /// Whether no request and no timer is left.
     fn is_over(&self) -> bool;
 
-    /// The greatest fence that any node has named to it.
+    /// The greatest fence that any node has reported.
     fn last_fence(&self) -> u64 {
         0
     }
 }
 
-/// What a call asks of a node.
+/// A request to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeRequest {
     /// The claim, proposing the same tokens to every node.
@@ -50,7 +50,7 @@ pub enum NodeRequest {
     Renew,
     /// A release of what the holder of the call has.
     Release,
-    /// A report when no claim of this holder is under way to the node any more.
+    /// A report when no claim of this holder is in flight to the node.
     ClaimEnd,
     /// [`crate::Backend::watch`].
     Watch,
@@ -69,7 +69,7 @@ pub enum NodeReply {
     Release(Result<Release, Unknown>),
     /// To [`NodeRequest::ClaimEnd`].
     ClaimEnd,
-    /// To [`NodeRequest::Watch`]. Whether it was carried out changes nothing.
+    /// To [`NodeRequest::Watch`]. The call ignores the result.
     Watch,
 }
 
@@ -91,10 +91,10 @@ pub enum CallAction<T> {
     Send {
         /// To this node.
         node: usize,
-        /// What is asked.
+        /// The request.
         request: NodeRequest,
     },
-    /// Do not wait any more for the answer to the request that this timer belongs to. It is of no use if it comes.
+    /// Stop waiting for the answer to the request that this timer belongs to. A late answer is useless.
     Cancel(CallTimer),
     /// Call [`Call::on_timer`] after this time, or never.
     SetTimer {

@@ -5,31 +5,31 @@ use crate::{Acquire, Claim, Fault, FencingToken, Intent, Lease, Moment, NodeFaul
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long equal grants are waited for when a majority of different ones is there: they save a trip.
+/// How long to wait for equal grants after a majority of different ones: equal grants save a round trip.
 const GRACE: Duration = Duration::from_millis(1);
-/// How long a lost round waits until what it got is released, so that a caller that gets "busy" has left nothing.
+/// How long a lost round waits for its releases, so that a caller that gets "busy" leaves no lock behind.
 const CLEANUP_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// One claim to all nodes: a [`Round`], and nothing left behind unless it is won and its result is taken.
+/// One claim to all nodes: a [`Round`], and releases on every node unless the round is won and its result is taken.
 ///
 /// - A node's claim is released only after the request of the claim has ended there. A release that overtakes its claim
 ///   would free nothing.
-/// - A call that loses, comes too late or is dropped releases on every node that it has asked, also where no answer came, and
-///   repeats that until the node answers or the lease is over.
-/// - A call that is won keeps what it has got and what it still gets, from when the caller has the result.
+/// - A call that loses, is too late or is dropped releases on every node that it has asked, even on those that did not
+///   answer, and repeats that until the node answers or the lease is over.
+/// - A call that wins keeps its grants, including later ones, once the caller has the result.
 #[derive(Debug, Clone, Hash)]
 pub struct ClaimCall {
     settings: Arc<Settings>,
     ttl: Duration,
-    /// The caller wants to know when the key is freed.
+    /// The caller wants a notification when the key is freed.
     watches: bool,
     round: Round,
     stage: Stage,
     nodes: Vec<NodeClaim>,
     raising: NodeSet,
-    /// Where the call has got something, or may yet get it: a lost round waits a moment for their releases.
+    /// The nodes that granted, or still may grant: a lost round waits a moment for their releases.
     owing: NodeSet,
     occupied: Vec<Occupied>,
 }
@@ -42,9 +42,9 @@ enum Stage {
     Won,
     /// The caller has it.
     Kept,
-    /// Nothing came of it; the caller is told after a moment.
+    /// The claim failed; the caller gets the result after a moment.
     CleaningUp(Failure),
-    /// The caller does not wait any more.
+    /// The caller no longer waits.
     GivingBack,
 }
 
@@ -62,20 +62,20 @@ struct NodeClaim {
     cause: Option<Unknown>,
 }
 
-/// How far the claim is at one node.
+/// The state of the claim at one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
-    /// It is under way. `overdue` if it counts as unanswered.
+    /// It is in flight. `overdue` if it counts as unanswered.
     Claiming { overdue: bool },
-    /// It has ended, and may have left something there.
+    /// It has ended, and the node may have granted it.
     Ended,
     /// It is being released, until its lease would be over, with this pause before another try.
     Releasing { until: Moment, pause: Duration },
     /// It waits for that try.
     Pausing { until: Moment, pause: Duration },
-    /// The release is done, and the node is asked to tell of a change.
+    /// The release is complete, and the node is asked to report a change.
     Watching,
-    /// Nothing is under way.
+    /// No request is in flight.
     Over,
 }
 
@@ -119,10 +119,10 @@ impl ClaimCall {
         self.report_if_clean(out);
     }
 
-    /// An answer, or that there is none in time.
+    /// Handles an answer, or its absence in time.
     fn on_answer(&mut self, node: usize, answer: Result<Acquire, Unknown>, now: Moment, out: &mut Actions) {
         if !matches!(answer, Ok(Acquire::Granted { .. })) {
-            // A node that was busy has nothing to give back, and one that does not answer is not waited for.
+            // A busy node has nothing to release, and a node that does not answer is not waited for.
             self.owing.remove(node);
         }
         let vote = self.vote(node, answer);
@@ -216,7 +216,7 @@ impl ClaimCall {
         }
     }
 
-    /// Releases what a claim may have left, unless its request is still under way.
+    /// Releases what the node may have granted, unless the claim is still in flight.
     fn give_back(&mut self, node: usize, now: Moment, out: &mut Actions) {
         if self.nodes[node].step == Step::Ended {
             self.nodes[node].step = Step::Releasing { until: now + self.ttl, pause: FIRST_PAUSE };
@@ -233,7 +233,7 @@ impl ClaimCall {
             return;
         }
         self.owing.remove(node);
-        // Only where it was busy: a node that is free would tell of a change at once, and again each time.
+        // Only busy nodes: a free node would report a change immediately, and again each time.
         if self.watches && self.nodes[node].busy {
             self.nodes[node].step = Step::Watching;
             send(node, NodeRequest::Watch, GIVE_UP, out);
@@ -283,7 +283,7 @@ impl ClaimCall {
         }
     }
 
-    /// Tells the caller that nothing came of it.
+    /// Reports the failure to the caller.
     fn report(&mut self, out: &mut Actions) {
         let Stage::CleaningUp(failure) = self.stage else { return };
         self.stage = Stage::GivingBack;

@@ -91,6 +91,7 @@ mod tests {
         Completion { until_micros: until, token, owner }
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "a node may not reply")]
     fn read(until: Option<u64>, now: u64) -> Option<CompletionRead> {
         Some(CompletionRead { completion: until.map(completion), now_micros: now })
     }

@@ -13,12 +13,12 @@
 //! 3. As soon as no majority can come about any more, the round is lost. The call then releases on **every** node, also
 //!    where it got no answer. The client tries again with a fresh holder after a random pause.
 //!
-//! Why the tokens are ordered: whoever wins with F had, on a majority of nodes, an instant at which the node was locked by
-//! this very attempt and its fence was F. Two winners share a node, and between their instants there that node granted at
-//! least once, which made its fence greater. No clock and no TTL is part of the argument.
+//! Why the tokens are ordered: an attempt that wins with F had, on a majority of nodes, an instant at which the node was
+//! locked by this attempt and its fence was F. Two winners share a node, and between their instants there that node granted
+//! at least once, which made its fence greater. No clock and no TTL is part of the argument.
 //!
-//! Blocks of tokens ([`crate::TokenBlock`]) are compared by their ends, which are the fences. Whoever wins *in one trip*
-//! may use as many tokens as the smallest of the equal grants had: at the node shared with an earlier winner the whole of
+//! Blocks of tokens ([`crate::TokenBlock`]) are compared by their ends, which are the fences. An attempt that wins *in one
+//! trip* may use as many tokens as the smallest of the equal grants had: at the node shared with an earlier winner the whole of
 //! this block lies above the fence that was there before, so above all of the earlier winner's tokens; and a later winner's
 //! block lies above this end. After a *raise* only the one token counts: a node that was raised may have granted less, and
 //! what lies between its grant and the raised fence may be an earlier winner's.
@@ -52,7 +52,7 @@ mod round_tests;
 pub use call::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest};
 pub use claim_call::ClaimCall;
 pub use completion_votes::{CompletionVerdict, CompletionVotes};
-pub use inspection::{Inspection, Seen, Sight};
+pub use inspection::{Inspection, InspectionResult, Seen};
 pub use node_health::{HealthChange, NodeHealth, left_out};
 pub use node_set::NodeSet;
 pub use proposed::next_proposed_block;

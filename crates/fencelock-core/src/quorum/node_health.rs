@@ -2,16 +2,16 @@ use super::Quorum;
 use crate::{Moment, Unknown};
 use std::time::Duration;
 
-/// No node is waited for longer, unless the user sets a longer limit.
+/// The longest wait for a node, unless the user sets a longer limit.
 const LONGEST_LIMIT: Duration = Duration::from_secs(1);
-/// A node that has taken this many times its usual time does not answer any more.
+/// A node that takes this many times its usual time is assumed to be silent.
 const PATIENCE: u32 = 8;
 /// After this many failures in a row a node is left out until a probe succeeds.
 const FAILURES: u32 = 3;
 const FIRST_PROBE: Duration = Duration::from_millis(100);
 const RAREST_PROBE: Duration = Duration::from_secs(5);
 
-/// What the last answers of a node say about it: how long to wait for it, and whether to ask it at all.
+/// The state of a node, from its last answers: how long to wait for it, and whether to send requests at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodeHealth {
     failures: u32,
@@ -20,24 +20,24 @@ pub struct NodeHealth {
     usual: Option<Duration>,
     probe_at: Option<Moment>,
     probe_pause: Duration,
-    /// It was reported that the node belongs to others.
+    /// It was reported that the node belongs to another set.
     reported: bool,
 }
 
-/// What is worth a line in the log.
+/// A change to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthChange {
     /// The node is left out from now on.
     LeftOut,
     /// It answers again.
     Recovered,
-    /// It refuses for good. A majority of the others may go on without it, and nobody would notice.
+    /// It refuses permanently. A majority of the others may continue without it, so the log is the only sign.
     Refuses,
 }
 
 impl NodeHealth {
-    /// How long to wait for an answer that is worth waiting `most` for. What was learnt shortens it, except after a
-    /// failure: the node may have become slower. Never less than `shortest`.
+    /// How long to wait for an answer, between `shortest` and `most`. Recent answers shorten the time, except after a
+    /// failure: the node may have become slower.
     pub fn limit(&self, most: Duration, shortest: Duration) -> Duration {
         let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
         match self.usual {
@@ -46,14 +46,14 @@ impl NodeHealth {
         }
     }
 
-    /// Why there is no use in asking the node now, if so.
+    /// Why a request to the node is useless now; `None` if it is not.
     pub fn down(&self) -> Option<&Unknown> {
         self.cause.as_ref().filter(|_| self.failures >= FAILURES)
     }
 
     /// It has answered after `took`, or has failed.
     pub fn on_answer(&mut self, took: Duration, failure: Option<&Unknown>, now: Moment) -> Option<HealthChange> {
-        // A node that refuses is well: it is asked again, for it does not report the end of its quarantine.
+        // A node that refuses is healthy. It is asked again, because it does not report the end of its quarantine.
         if let Some(cause) = failure.filter(|cause| !cause.is_refusal()) {
             self.failures = self.failures.saturating_add(1);
             self.cause = Some(cause.clone());
@@ -94,7 +94,7 @@ impl NodeHealth {
     }
 }
 
-/// Which nodes are left out of a call, given which are down. While fewer than a majority are known to be well, none is.
+/// The nodes to leave out of a call, given those that are down. None while fewer than a majority are known to be healthy.
 pub fn left_out(size: Quorum, mut down: Vec<Option<Unknown>>) -> Vec<Option<Unknown>> {
     if down.iter().flatten().count() > size.spare() {
         down.fill(None);

@@ -38,7 +38,7 @@ impl NodeSet {
         self.0 == 0
     }
 
-    /// These, and not those.
+    /// The nodes of this set that are not in the other.
     #[must_use]
     pub const fn without(self, those: Self) -> Self {
         Self(self.0 & !those.0)

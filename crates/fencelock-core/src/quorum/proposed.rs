@@ -10,7 +10,7 @@ const CLAMP: Duration = Duration::from_secs(1);
 /// the node's time, but never below 1. A node without a clock (`None`) goes by the proposal.
 ///
 /// A quorum wins in one trip if its nodes grant the same token, so a client proposes one to all of them. The clamp keeps one
-/// client with a clock in the far future from pushing the fence ahead of everybody's time. So a node may have granted
+/// client with a clock in the far future from pushing the fence ahead of all other clocks. So a node may have granted
 /// tokens up to 1 s ahead of its time, and if it forgets them it could grant smaller ones: that is why a node that
 /// may have forgotten takes no part before its quarantine is over, which lasts 4 s at least ([`crate::quarantine`]). A place that
 /// has no such quarantine draws its tokens by [`crate::next_block`].

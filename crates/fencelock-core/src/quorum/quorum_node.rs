@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// A place that can be a node of a quorum: several of them agree on one fencing token.
 ///
-/// A place that decides alone needs nothing of this. The conformance suite checks [`QuorumNode::raise`] on each place that
+/// A single place does not need this. The conformance suite checks [`QuorumNode::raise`] on each place that
 /// implements it.
 pub trait QuorumNode: Backend {
     /// Makes the fence of a hold this one token, if the hold belongs to this holder and its fence is not greater:
@@ -18,7 +18,7 @@ pub trait QuorumNode: Backend {
         Box::pin(std::future::ready(Err(once::unsupported(self.name(), key))))
     }
 
-    /// What the quorum compares its nodes by; [`Health::default`] where there is no server to ask.
+    /// The properties by which the quorum compares its nodes; [`Health::default`] without a server.
     fn health(&self) -> Answer<'_, Health> {
         Box::pin(async { Ok(Health::default()) })
     }
@@ -29,5 +29,5 @@ pub trait QuorumNode: Backend {
     }
 }
 
-/// A quorum keeps its nodes behind pointers.
+/// Allows a quorum to keep its nodes behind pointers.
 const _: Option<&dyn QuorumNode> = None;

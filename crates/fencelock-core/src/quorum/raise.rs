@@ -1,6 +1,6 @@
 use crate::FencingToken;
 
-/// What one node said to the raising of its fence. No answer is no ack.
+/// The answer of one node to a raise of its fence. No answer is no ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Raise {
     /// The node is locked by this attempt, and its fence is the one asked for.
@@ -11,8 +11,8 @@ pub enum Raise {
 
 /// The node's side of a raise, to be run in one piece: its new fence, or `None` if it must refuse.
 ///
-/// Both conditions carry weight. Without the first, nodes that never granted would vouch for a token that others got
-/// too; without `fence <= to`, a claim that ran twice leads to the same token for two holders. Each was found by search.
+/// Both conditions are necessary. Without the first, nodes that never granted would confirm a token that other holders got
+/// too; without `fence <= to`, a claim that ran twice leads to the same token for two holders. A search found each case.
 pub fn raise_fence<H: PartialEq>(lock: Option<&H>, holder: &H, fence: u64, to: FencingToken) -> Option<FencingToken> {
     (lock == Some(holder) && fence <= to.get()).then_some(to)
 }

@@ -5,19 +5,19 @@ use crate::{Moment, Release, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A release is worth waiting for a node this long; no lease says how long.
+/// The longest wait for a node: a release has no lease that bounds it.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A release that is decided waits for the nodes that have yet to free the key, so that the next claim finds it free on all of
-/// them: this part of the shortest limit of a node, 20 ms by default. No node that is well takes longer.
+/// A decided release still waits for the other nodes, so that the next claim finds the key free on all of them: for this
+/// part of the shortest limit of a node, 20 ms by default. No healthy node takes longer.
 const SETTLING: u32 = 5;
 
 /// One release on all nodes.
 ///
-/// - It goes to every node, also to one that is left out or has not answered a claim of this holder. There it is sent when
+/// - It goes to every node, even to one that is left out or has not answered a claim of this holder. There it is sent after
 ///   that claim has ended: a release that overtakes its claim would free nothing.
-/// - It is counted by a [`super::Tally`]. Answers that come late count as long as it is not decided.
-/// - What is not done when the caller has its result, or is gone, goes on in the background.
+/// - A [`super::Tally`] counts it. Late answers count until it is decided.
+/// - Requests that are open when the caller has its result, or stops waiting, continue in the background.
 #[derive(Debug, Clone, Hash)]
 pub struct ReleaseCall {
     settings: Arc<Settings>,
@@ -29,7 +29,7 @@ pub struct ReleaseCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Counting,
-    /// It is decided, and a moment later the caller is told.
+    /// It is decided; the caller gets the result a moment later.
     Settling,
     Done,
 }
@@ -44,14 +44,14 @@ struct NodeRelease {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
-    /// A claim of this holder is under way.
+    /// A claim of this holder is in flight.
     Waiting,
     Sent,
     Over,
 }
 
 impl ReleaseCall {
-    /// `claiming` are the nodes that claims of this holder are under way to.
+    /// `claiming` are the nodes with claims of this holder in flight.
     pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, claiming: NodeSet) -> Self {
         let node = |(node, NodePlan { limit, left_out })| {
             let step = if claiming.contains(node) { Step::Waiting } else { Step::Sent };
@@ -106,13 +106,13 @@ impl ReleaseCall {
         }
     }
 
-    /// The result is told when all nodes that count have answered, or a moment after it is decided.
+    /// Reports the result when all nodes that count have answered, or a moment after it is decided.
     fn settle(&mut self, out: &mut Actions) {
         let counts = |release: &NodeRelease| release.left_out.is_none() && release.step != Step::Over;
         if !self.nodes.iter().any(counts) {
             return self.report(out);
         }
-        // What cannot be told yet may be told by an answer that is late.
+        // A late answer may still decide it.
         if self.stage == Stage::Counting && !matches!(self.count.outcome, Outcome::Pending | Outcome::Unknown) {
             self.stage = Stage::Settling;
             let after = Some(self.settings.shortest_limit / SETTLING);

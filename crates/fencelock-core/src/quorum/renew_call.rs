@@ -9,9 +9,9 @@ use std::time::Duration;
 /// A loaded server renews several keys in this time.
 const PER_RENEWAL: Duration = Duration::from_millis(1);
 
-/// One batch of renewals to each node. The caller is told when every hold of it is decided.
+/// One batch of renewals to each node. The caller gets the result when every hold of the batch is decided.
 ///
-/// A node that is late counts as one that has not answered.
+/// A late node counts as one that has not answered.
 #[derive(Debug, Clone, Hash)]
 pub struct RenewCall {
     settings: Arc<Settings>,
@@ -31,8 +31,8 @@ impl RenewCall {
 
     /// How long to wait for a node, given how long for a single request that is worth a tenth of the shortest lease.
     ///
-    /// What one key takes says nothing about thousands. But a caller that waits for all of them gives up after a fifth of a
-    /// lease, and one hold that cannot be told without a silent node must not cost the others their answer.
+    /// The time for one key does not predict the time for thousands. But a caller that waits for all of them gives up after a
+    /// fifth of a lease, and one hold that depends on a silent node must not delay the answers for the others.
     pub fn limit(renewals: &[Renewal], for_one: impl FnOnce(Duration) -> Duration) -> Duration {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let least = PER_RENEWAL.saturating_mul(u32::try_from(renewals.len()).unwrap_or(u32::MAX));

@@ -28,7 +28,7 @@ pub enum Verdict {
     Pending,
     /// The key is this holder's, with these tokens, if the lease has not lapsed meanwhile: [`Round::lease`].
     Won(TokenBlock),
-    /// Ask these nodes to raise their fence. It is said once; then each one's answer goes to [`Round::raised`].
+    /// Ask these nodes to raise their fence. This is returned once; each answer goes to [`Round::raised`].
     Raise {
         /// To this.
         to: FencingToken,
@@ -42,9 +42,9 @@ pub enum Verdict {
 /// Why a round was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Defeat {
-    /// Others stand in the way: the key is held, or several tried at once and none got a majority.
+    /// Contention: the key is held, or several attempts ran at once and none got a majority.
     Busy,
-    /// Fewer than a majority of the nodes take part; who has the key does not matter.
+    /// Fewer than a majority of the nodes answered; the holder of the key does not matter.
     Unreachable,
     /// A majority granted, but did not ack the raise: leases ran out meanwhile, or nodes went away.
     Overtaken,
@@ -94,7 +94,7 @@ impl Round {
         self.stage == Stage::Voting && self.granted().count() >= self.quorum.majority()
     }
 
-    /// Until when the holder of a won round may believe; `None` if it was not won, or took as long as its lease.
+    /// Until when the holder of a won round may rely on it; `None` if it was not won, or took as long as its lease.
     pub fn lease(&self, ttl: Duration, drift: Drift, now: Moment) -> Option<Lease> {
         let lease = Lease::granted(self.sent, ttl, drift);
         (matches!(self.stage, Stage::Won(_)) && !lease.lapsed(now)).then_some(lease)
@@ -108,7 +108,7 @@ impl Round {
         }
     }
 
-    /// The greatest fence any node has named; 0 if none. The next round proposes more than this.
+    /// The greatest fence that any node has reported; 0 if none. The next round proposes more than this.
     pub const fn last_fence(&self) -> u64 {
         self.last_fence
     }

@@ -1,4 +1,4 @@
-//! The table of rounds, to be read aloud, and what must hold for every round.
+//! A table of rounds, and properties of every round.
 
 use super::{Defeat, NodeSet, Quorum, Raise, Round, Verdict, Vote};
 use crate::{Drift, FencingToken, Moment, TokenBlock};
@@ -71,7 +71,7 @@ fn play(line: &str) -> String {
 }
 
 const TABLE: &[(&str, &str)] = &[
-    // One node is a quorum: its first word is the last.
+    // One node is a quorum: its first answer decides.
     ("n=1 votes=5", "won 5"),
     ("n=1 votes=b", "lost: busy"),
     ("n=1 votes=q", "lost: unreachable"),
@@ -105,7 +105,7 @@ const TABLE: &[(&str, &str)] = &[
     ("n=3 votes=5,7,9 !1", "pending"),
     ("n=3 votes=5,7,9 !1 +2", "won 9"),
     ("n=3 votes=5,7,9 !1 !2", "lost: overtaken"),
-    // A node that was asked to raise and now turns out to have granted exactly that has as good as acked.
+    // A node that was asked to raise and has granted exactly that token counts as an ack.
     ("n=3 votes=5,7 grace 3=7", "won 7"),
     ("n=3 votes=5,7 grace 3=6", "pending"),
     ("n=3 votes=5,7 grace 3=6 +3", "won 7"),
@@ -126,7 +126,7 @@ const TABLE: &[(&str, &str)] = &[
     ("n=3 votes=q,-", "lost: unreachable"),
     ("n=3 votes=-,5,- 1=5", "lost: unreachable"),
     ("n=3 votes=-,5 1=5", "won 5"),
-    // Nothing changes a verdict, and nobody counts twice.
+    // Nothing changes a verdict, and no node counts twice.
     ("n=3 votes=7,7 3=b", "won 7"),
     ("n=3 votes=7 1=7", "pending"),
     ("n=3 votes=7 9=7", "pending"),
@@ -252,7 +252,7 @@ proptest! {
         }
     }
 
-    /// A node vouches for F if it granted F, or acked the raise to F that it was asked for.
+    /// A node confirms F if it granted F, or acked a requested raise to F.
     #[test]
     fn no_round_succeeds_without_a_majority_for_the_token(
         nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)

@@ -3,12 +3,12 @@ use crate::{Drift, NodeFault, Unknown};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What all calls of one quorum know.
+/// The settings that all calls of one quorum share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// How many nodes.
     pub size: Quorum,
-    /// How far two clocks may part while a lease runs.
+    /// How far two clocks may drift apart while a lease runs.
     pub drift: Drift,
     /// Whether locks of the nodes expire.
     pub expires: bool,
@@ -16,7 +16,7 @@ pub struct Settings {
     pub names: Vec<String>,
     /// The quorum, in the same way.
     pub place: String,
-    /// A node has this long to answer, whatever was learnt of it.
+    /// The minimum time limit of a node.
     pub shortest_limit: Duration,
 }
 

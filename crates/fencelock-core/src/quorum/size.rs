@@ -2,7 +2,7 @@ use super::NodeSet;
 use crate::{Drift, Invalid};
 use std::time::Duration;
 
-/// How many nodes there are, and so how many must agree.
+/// The number of nodes, and so the number that must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
@@ -26,7 +26,7 @@ impl Quorum {
         self.nodes
     }
 
-    /// More than half. Any two majorities share a node, and that is all the safety there is.
+    /// More than half. Any two majorities share a node, which all safety is based on.
     pub const fn majority(self) -> usize {
         self.nodes / 2 + 1
     }

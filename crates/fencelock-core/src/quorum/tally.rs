@@ -1,14 +1,14 @@
 use super::{NodeSet, Quorum};
 use crate::{Release, Renew};
 
-/// What one node says of a hold that was renewed or released there.
+/// The answer of one node to a renewal or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It was the holder's: the lease runs on, or the key is free now.
+    /// The holder had the key: the lease is renewed, or the key is now free.
     Ours,
     /// The key was free already.
     Absent,
-    /// Somebody else has it there.
+    /// Another holder has it there.
     Taken,
     /// No answer, or one that says nothing.
     Unknown,
@@ -34,18 +34,18 @@ impl From<&Release> for Standing {
     }
 }
 
-/// What all nodes together say of a hold.
+/// The result of all nodes for one hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Wait for more answers.
     Pending,
-    /// A majority was the holder's, so nobody else can have won in between.
+    /// The holder had a majority, so no other claim can have won in between.
     Ours,
-    /// So many nodes have let it go that there is no majority: the hold is lost. Most of those say that the key is free.
+    /// Too few nodes have the hold for a majority: it is lost. Most of the others report that the key is free.
     Absent,
-    /// The same, and at least half of those say that somebody else has it.
+    /// The same, and at least half of the others report another holder.
     Taken,
-    /// Neither can come out any more, unless nodes that said nothing answer after all.
+    /// Undecided, unless nodes without an answer still answer.
     Unknown,
 }
 
@@ -67,7 +67,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing counted yet.
+    /// No answer yet.
     pub const fn new(quorum: Quorum) -> Self {
         let none = NodeSet::new();
         Self { quorum, answered: none, ours: none, absent: none, taken: none, outcome: Outcome::Pending }

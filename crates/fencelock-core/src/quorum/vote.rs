@@ -1,16 +1,16 @@
 use crate::{FencingToken, TokenBlock};
 
-/// What one node said to the claim of one attempt.
+/// The answer of one node to the claim of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vote {
     /// The node is locked by this attempt, with these tokens; its fence is the last of them.
     Granted(TokenBlock),
-    /// Somebody else has it there. Nothing was done.
+    /// Another holder has it there. Nothing was done.
     Busy {
         /// The greatest fence the node has given, as far as it says; 0 if it does not.
         last_fence: u64,
     },
-    /// The node takes no part, for it may have forgotten what it granted: it is in quarantine. Nothing was done.
+    /// The node is in quarantine, because it may have forgotten what it granted. Nothing was done.
     Refused,
     /// No answer, or one that says nothing. The claim may have been carried out, or be carried out later.
     Unknown,

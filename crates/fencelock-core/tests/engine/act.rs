@@ -199,7 +199,7 @@ impl World {
         self.broken.take().map_or(Ok(()), Err)
     }
 
-    /// What a kind world does not do.
+    /// A fault.
     fn trouble(&mut self, act: Act) {
         self.ledger.troubled = true;
         match act {
@@ -295,7 +295,7 @@ impl World {
         self.users[user].detached = matches!(status, Status::Held(_));
     }
 
-    /// Nobody waits for the answer any more. The request arrives soon, if it does.
+    /// No task waits for the answer. The request arrives soon, if at all.
     pub(crate) fn give_up_request(&mut self, client: usize, op: u16) {
         let arrival = self.arrival();
         for packet in &mut self.packets {
@@ -308,7 +308,7 @@ impl World {
         }
     }
 
-    /// Whether somebody waits for the answer to this request.
+    /// Whether a task waits for the answer to this request.
     pub(crate) fn waits_for(&self, client: u8, op: u16) -> bool {
         let this = &self.clients[usize::from(client)];
         let of_user = |user: usize| {

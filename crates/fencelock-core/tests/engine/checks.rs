@@ -26,7 +26,30 @@ pub(crate) fn after_act(world: &mut World) -> Result<(), String> {
     if world.server.overtaken {
         return Err("a holder got the key before one that waited for longer".into());
     }
+    announced(world)?;
     handed_on(world)
+}
+
+/// A client that keeps a lease for its next task learns of every waiter: it releases soon by itself, or a message or an answer
+/// about the waiter is on its way to it.
+fn announced(world: &mut World) -> Result<(), String> {
+    let Some(holder) = world.server.holder(world.now).filter(|_| !world.server.is_clean(world.now)) else {
+        return Ok(());
+    };
+    let keeps = |client: &crate::client::Client| client.engine.idle_holder() == Some(holder) && !client.stopped;
+    let Some(number) = world.clients.iter().position(keeps).filter(|_| world.server.waits() && !world.ledger.troubled)
+    else {
+        return Ok(());
+    };
+    let client = &world.clients[number];
+    let soon = world.now + Duration::from_millis(10);
+    let ends = client.next_timer().is_some_and(|timer| timer <= soon);
+    let told =
+        world.packets.iter().any(|packet| usize::from(packet.client) == number && packet.load.tells_of_waiters());
+    if ends || told || !client.renewals.is_empty() {
+        return Ok(());
+    }
+    Err("a client keeps a lease that nobody has, and does not learn that another client waits".into())
 }
 
 /// At most one guard is valid, and the key is its own for at least as long as it believes.
@@ -99,7 +122,7 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
             Err(format!("the release says {why}, and its user was told {reason}"))
         }
         (Ended::AlreadyLost(why), None) if long && !deleted && !world.ledger.time_passed => {
-            Err(format!("nobody took it, and the release says {why}"))
+            Err(format!("no other client took it, and the release says {why}"))
         }
         (Ended::Released, None) if long && !may_end && !deleted && !freed && world.has(holder).is_none() => {
             Err("the release was confirmed, and never carried out".into())
@@ -110,9 +133,11 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
 
 /// A key that was handed to a claim that was given up is handed on at once.
 fn handed_on(world: &mut World) -> Result<(), String> {
-    let nobody = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.handed_to_nobody);
-    let nobody: Vec<_> = nobody.copied().collect();
-    let Some(holder) = world.server.holder(world.now).filter(|holder| nobody.contains(holder)) else { return Ok(()) };
+    let undelivered = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.undelivered);
+    let undelivered: Vec<_> = undelivered.copied().collect();
+    let Some(holder) = world.server.holder(world.now).filter(|holder| undelivered.contains(holder)) else {
+        return Ok(());
+    };
     let releases = world.packets.iter().any(|packet| packet.releases(holder));
     let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.holder == holder));
     if releases || answered || world.has(holder).is_some() || world.ledger.troubled {
@@ -122,12 +147,10 @@ fn handed_on(world: &mut World) -> Result<(), String> {
 }
 
 impl World {
-    /// Who of its users has this holder's lock, or had it last and goes on with the lease in its client.
+    /// The user that has this holder's lock, or had it last while its client still keeps the lease.
     pub(crate) fn has(&self, holder: HolderId) -> Option<usize> {
         let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
-        let keeps = self.clients.iter().any(|client| {
-            client.idle.iter().any(|(_, hold, _)| client.engine.facts(*hold).is_some_and(|facts| facts.0 == holder))
-        });
+        let keeps = self.clients.iter().any(|client| client.engine.idle_holder() == Some(holder));
         self.users.iter().position(has).or(keeps.then_some(usize::MAX))
     }
 

@@ -27,7 +27,7 @@ pub(crate) enum Coverage {
     Shared,
     /// A user began on a hand-off message.
     HandedOff,
-    /// A hand-off message came to a claim that had heard of a later token.
+    /// A hand-off message arrived after an answer with a later token.
     StaleHandOff,
     /// A key was handed to a claim that was given up, and is released at once.
     HandedToNobody,
@@ -39,8 +39,10 @@ pub(crate) enum Coverage {
     KeptIdle,
     /// A user got a lease that was kept for it.
     TakenIdle,
-    /// A kept lease was released, for nobody came in time.
+    /// An idle lease was released, because no task took it in time.
     IdleTimeout,
+    /// A client that kept a lease heard that another client waits.
+    Announced,
     /// A lease was released though another user of its client waits.
     Yielded,
     /// The longest hold was over.

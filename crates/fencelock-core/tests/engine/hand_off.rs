@@ -1,4 +1,4 @@
-//! The hand-off on one Redis, searched exhaustively over the client of production: may a waiter begin as soon as it hears of
+//! The hand-off on one Redis, searched exhaustively over the client of production: may a waiter begin as soon as it receives
 //! its grant?
 //!
 //! Here requests arrive at any time, or twice, and messages come late, also after a later answer. Each protection is
@@ -49,7 +49,7 @@ const THREE: Scenario = Scenario {
 };
 
 /// A lock ends by itself at any moment, also the one that was handed off under the claim TTL, while requests and messages are
-/// on their way. The waiter asks again in between.
+/// in flight. The waiter polls in between.
 const ENDS: Scenario = Scenario {
     name: "hand-off-ends",
     users: &[Plan { drops: true, ..READY }, Plan { client: 1, drops: true, ..USER }],
@@ -197,7 +197,7 @@ fn counting_from_an_unanswered_claim_breaks_exclusion() {
 }
 
 #[test]
-fn a_claim_that_is_told_to_wait_and_is_not_in_line_is_never_served() {
+fn a_claim_that_must_wait_and_is_not_in_the_queue_is_never_served() {
     damage(Mutant::QueuesStrangers, &ENDS, "every user is served");
 }
 

@@ -48,6 +48,8 @@ pub(crate) enum Mutant {
     QueuesStrangers,
     /// It takes a free key for a claim that comes after others in line.
     EnqueueBarges,
+    /// It does not tell a client that keeps a lease of a waiter.
+    AnnouncesNothing,
     /// It sets a key anew to renew it.
     RenewRecreates,
 }
@@ -83,6 +85,11 @@ fn a_release_of_what_another_holds_is_found() {
     // Without a successor, who would go on instead of a release.
     let scenario = Scenario { users: &scenarios::CANCEL_HAND_OFF.users[..2], ..scenarios::CANCEL_HAND_OFF };
     found(Mutant::ReleasesAnybody, &scenario);
+}
+
+#[test]
+fn a_waiter_that_is_not_announced_is_found() {
+    assert!(found(Mutant::AnnouncesNothing, &scenarios::STICKY).contains("does not learn"));
 }
 
 #[test]

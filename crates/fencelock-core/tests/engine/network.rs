@@ -36,6 +36,15 @@ pub(crate) enum Load {
         claim_ttl: Duration,
     },
     Changed,
+    Queued,
+}
+
+impl Load {
+    /// Whether its receiver learns from it that another client waits.
+    pub(crate) fn tells_of_waiters(&self) -> bool {
+        matches!(self, Self::Queued | Self::Answer { reply: Reply::Renew(_), .. })
+            || matches!(self, Self::Request { call: Call::Renew(_), .. })
+    }
 }
 
 #[derive(Debug, Clone, Hash)]

@@ -34,6 +34,9 @@ impl World {
                     self.packets.push(Packet { client, sent, load: Load::Request { op, by: self.arrival(), call } });
                 }
                 self.send_messages(done.messages);
+                for client in done.announced_to {
+                    self.packets.push(Packet { client, sent: self.now, load: Load::Queued });
+                }
                 if done.changed {
                     for client in 0..self.clients.len() {
                         let client = u8::try_from(client).unwrap();
@@ -56,17 +59,22 @@ impl World {
                 let waits = self.call(client, |engine, cx| engine.on_hand_off(holder, tokens, ttl, cx));
                 self.cover_if(waits && stale, Coverage::StaleHandOff);
                 if !waits && self.clients[client].abandoned.contains(&holder) {
-                    self.handed_to_nobody(client, holder);
+                    self.undelivered(client, holder);
                 }
             }
             Load::Changed => self.call(client.into(), Engine::on_changed),
+            Load::Queued => {
+                let keeps = self.clients[usize::from(client)].engine.idle_holder().is_some();
+                self.cover_if(keeps, Coverage::Announced);
+                self.call(client.into(), Engine::on_queued);
+            }
         }
     }
 
     /// As the reaper: it is handed on at once.
-    fn handed_to_nobody(&mut self, client: usize, holder: fencelock_core::HolderId) {
+    fn undelivered(&mut self, client: usize, holder: fencelock_core::HolderId) {
         self.cover(Coverage::HandedToNobody);
-        self.clients[client].handed_to_nobody.push(holder);
+        self.clients[client].undelivered.push(holder);
         if self.mutant == Some(Mutant::KeepsWhatNobodyWants) {
             return;
         }
@@ -99,7 +107,7 @@ impl World {
         self.packets.push(copy);
     }
 
-    /// An answer for whom it concerns, if anybody still waits for it.
+    /// Delivers an answer, if a task still waits for it.
     fn answer(&mut self, client: usize, op: u16, sent: Moment, answer: Result<Reply, Unknown>) {
         for user in 0..self.users.len() {
             if self.client_of(user) != client {
@@ -266,7 +274,9 @@ impl World {
         if self.clients[client].stopped {
             return false;
         }
+        let kept = self.clients[client].engine.idle_holder();
         let mut fired = self.fire_holds(client);
+        self.cover_if(kept.is_some() && self.clients[client].engine.idle_holder().is_none(), Coverage::IdleTimeout);
         for user in 0..self.users.len() {
             if self.client_of(user) == client {
                 fired |= self.fire_user(user);
@@ -277,17 +287,11 @@ impl World {
         let late: Vec<_> = this.renewals.iter().filter(|renewing| renewing.limit <= now).map(|one| one.op).collect();
         let late_releases = this.releasing.iter().filter(|releasing| releasing.limit <= now).map(|one| one.op);
         let late: Vec<_> = late.into_iter().chain(late_releases).collect();
-        let over = this.idle.iter().position(|(moment, ..)| *moment <= now).map(|at| this.idle.remove(at));
         for op in &late {
             self.give_up_request(client, *op);
             self.answer(client, *op, now, Err(unknown()));
         }
-        if let Some((_, hold, tenure)) = over {
-            let before = self.clients[client].holds;
-            self.call(client, |engine, cx| engine.idle_timer_fired(hold, tenure, cx));
-            self.cover_if(self.clients[client].holds < before, Coverage::IdleTimeout);
-        }
-        fired || !late.is_empty() || over.is_some()
+        fired || !late.is_empty()
     }
 
     /// As the task that renews leases.

@@ -1,4 +1,4 @@
-//! Schedules that found something, told act by act.
+//! Schedules that found a defect, act by act.
 
 use crate::act::Act::{self, Deliver, Drop, Time};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, Scenario};
@@ -29,7 +29,7 @@ fn perform(scenario: &Scenario, acts: &[(Act, bool)]) {
 }
 
 /// A lease from a hand-off goes on to the next task, is renewed at the server, and runs out before the answer and before that
-/// task has run. Nobody has a guard that would release it.
+/// task has run. No guard exists that would release it.
 #[test]
 fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
     let scenario = Scenario {
@@ -59,10 +59,14 @@ fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
 /// The same for an idle lease: it runs out before the answer to its renewal.
 #[test]
 fn an_idle_lease_that_is_lost_is_released() {
-    let limits = SharingLimits { idle_timeout: Duration::from_secs(10), ..LIMITS };
+    // The first has another TTL, so the second claims for itself and is handed the key with a short lease.
+    const USERS: &[Plan] =
+        &[Plan { drops: true, ttl: Some(Duration::from_secs(25)), ..READY }, Plan { drops: true, ..READY }];
+    let limits = SharingLimits { idle_timeout: Duration::from_secs(10), stretch: Duration::from_secs(10), ..LIMITS };
     let scenario = Scenario {
-        users: &[Plan { drops: true, ..READY }, Plan { drops: true, ..READY }],
+        users: USERS,
         sharing: Some(limits),
+        announces_waiters: true,
         budget: Budget { time: 2, ..NO_BUDGET },
         ..PLAIN
     };

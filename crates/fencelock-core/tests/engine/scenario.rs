@@ -73,6 +73,8 @@ pub(crate) struct Scenario {
     pub(crate) sharing: Option<SharingLimits>,
     /// The place has a queue.
     pub(crate) queues: bool,
+    /// The place sends a message when a client begins to wait.
+    pub(crate) announces_waiters: bool,
     /// The place needs a fresh holder for each claim.
     pub(crate) fresh_holders: bool,
     /// Users ask one after the other, and get the lock in that order as long as no packet is lost and no time passes.
@@ -135,6 +137,7 @@ pub(crate) const PLAIN: Scenario = Scenario {
     ttl: LONG,
     sharing: Some(LIMITS),
     queues: true,
+    announces_waiters: false,
     fresh_holders: false,
     in_order: false,
     server_ppm: 0,

@@ -144,7 +144,7 @@ impl World {
         let Some(Task { id, wait }) = self.users[user].task.take() else { return };
         match (wait, id) {
             (Wait::IdleRelease { release, .. }, _) => {
-                // If it cannot be told whether that was done, the next claim will tell.
+                // If the result is unknown, the next claim finds out.
                 if answer.is_err() || self.now < release.stray_until {
                     self.clients[client].take_release(*release, self.now);
                 }
@@ -258,14 +258,14 @@ impl World {
         }
     }
 
-    /// Nobody waits any more for the answer to what the task has sent.
+    /// Abandons the answer to the task's request.
     fn orphan(&mut self, client: usize, wait: &Wait) {
         if let Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. } = wait {
             self.give_up_request(client, *op);
         }
     }
 
-    /// What the answer to a claim says about the truth, if somebody waits for it.
+    /// What the answer to a claim implies, if the task still waits for it.
     pub(crate) fn note_claim(&mut self, user: usize, holder: HolderId, sent: Moment, answer: &Acquire) {
         let ttl = self.request(user).ttl.get();
         if self.scenario.users[user].resumes.is_some() {

@@ -1,4 +1,4 @@
-//! One user of a client: asks, holds, gives up, releases, and is told of losses.
+//! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
 use fencelock_core::engine::{End, Grant, PendingRelease, RefusalReason, WaiterId};
 use fencelock_core::{Claim, HolderId, LossReason, Moment, Release};
@@ -60,7 +60,7 @@ pub(crate) struct Guard {
     pub(crate) stray_until: Moment,
     /// When the longest hold is over.
     pub(crate) ends: Moment,
-    /// When the holder looks by itself whether it is lost.
+    /// When the holder checks whether its lock is lost.
     pub(crate) watch: Moment,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct GuardRelease {
 /// What a release was answered with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Ended {
-    /// Its client goes on with the lease.
+    /// Its client keeps the lease.
     PassedOn,
     Released,
     AlreadyLost(LossReason),

@@ -68,7 +68,7 @@ fn until(world: &mut World, what: &str, within: Duration, so: impl Fn(&World) ->
     let deletions = what.starts_with("users whose");
     loop {
         world.settle()?;
-        // Each holds for a moment, and makes room for the next.
+        // Each holds for a moment and then releases.
         for user in 0..world.users.len() {
             if !deletions && world.users[user].guard.is_some() {
                 world.act(Act::Drop(user))?;

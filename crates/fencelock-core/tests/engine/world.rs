@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     pub(crate) covered: CoverageSet,
     pub(crate) broken: Option<String>,
-    /// The acts so far, if somebody wants to read them.
+    /// The acts so far, if they are recorded.
     pub(crate) trace: Option<Vec<String>>,
 }
 
@@ -74,6 +74,7 @@ impl World {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.cross_process) = (true, true, true);
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
+        capabilities.announces_waiters = scenario.announces_waiters;
         let (place, sharing) = (String::new(), scenario.sharing);
         let config = Config { place, capabilities, drift: Drift::default(), sharing };
         let clients = (0..scenario.clients()).map(|number| Client::new(u8::try_from(number).unwrap())).collect();
@@ -172,11 +173,7 @@ impl World {
                 }
                 self.clients[client].take_release(*release, now);
             }
-            Action::KeepIdle { hold, tenure } => {
-                let idle_timeout = self.config.sharing.map_or(Duration::ZERO, |limits| limits.idle_timeout);
-                this.idle.push((now + idle_timeout, hold, tenure));
-                self.cover(Coverage::KeptIdle);
-            }
+            Action::KeptIdle => self.cover(Coverage::KeptIdle),
             Action::ClaimBegan => this.claims += 1,
             Action::ClaimEnded => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),
@@ -184,7 +181,7 @@ impl World {
         }
     }
 
-    /// A hold is over. If it was lost, its user is told.
+    /// A hold is over. If it was lost, its user is notified.
     fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
         if let Some(user) = self.user_of(client, ended.hold)
@@ -199,7 +196,7 @@ impl World {
         }
     }
 
-    /// Who has this hold.
+    /// The user that has this hold.
     pub(crate) fn user_of(&self, client: usize, hold: HoldId) -> Option<usize> {
         let has = |user: usize| self.users[user].guard.as_ref().is_some_and(|guard| guard.grant.hold == hold);
         (0..self.users.len()).find(|user| self.client_of(*user) == client && has(*user))

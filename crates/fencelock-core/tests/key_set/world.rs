@@ -30,7 +30,7 @@ pub(crate) struct Setting {
     pub(crate) losses: u8,
     /// Whether the wait of a client may end.
     pub(crate) bounded: bool,
-    /// Whether a client hears of a grant or a loss in the same step. Otherwise anything may happen before it does.
+    /// Whether a client learns of a grant or a loss in the same step. Otherwise any step may come before.
     pub(crate) at_once: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Setting {
 pub(crate) enum Act {
     /// The client sends its next claim.
     Claim(usize),
-    /// It hears that its claim is granted.
+    /// It receives the grant of its claim.
     HearGrant(usize),
     /// The server forgets that the client holds this key.
     Lose(usize, usize),
@@ -58,7 +58,7 @@ struct Client {
     all: AcquireAll,
     /// The key of the claim that is not answered.
     claimed: Option<usize>,
-    /// A lease was lost, and the client has not heard of it.
+    /// A lease was lost, and the client does not know it yet.
     lost: bool,
     inside: bool,
     over: bool,
@@ -242,7 +242,7 @@ impl World {
         if left { Err(format!("client {who} was refused and leaves a key behind")) } else { Ok(()) }
     }
 
-    /// The clients hear of everything that has happened.
+    /// The clients learn everything that has happened.
     fn hear(&mut self, setting: &Setting) {
         while let Some(act) =
             self.acts(setting).into_iter().find(|act| matches!(act, Act::HearGrant(_) | Act::HearLoss(_)))

@@ -7,9 +7,9 @@ mod setting;
 mod world;
 
 use fencelock_core::once::Runs;
+use setting::{Act, Rule, Setting};
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use setting::{Act, Rule, Setting};
 use world::World;
 
 /// One node, whose clock goes on and back.

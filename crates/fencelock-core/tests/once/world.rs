@@ -14,6 +14,7 @@ struct Client {
     job: Option<OnceJob>,
     token: u64,
     held: bool,
+    #[allow(clippy::option_option, reason = "no reply yet, and no reply at all")]
     replies: Vec<Option<Option<CompletionRead>>>,
     granted: Vec<bool>,
     standings: Vec<Option<Standing>>,
@@ -329,7 +330,8 @@ impl World {
             let (client, node) = (&clients[message.from], &nodes[message.node]);
             let same = client.token == message.token;
             let awaited = same && client.sent && client.standings[message.node].is_none();
-            let refused = !message.restores && !(same && node.holder == Some(message.from));
+            let holds = same && node.holder == Some(message.from);
+            let refused = !(message.restores || holds);
             let superseded = node.stored.as_ref().is_some_and(|stored| !message.completion.supersedes(stored));
             awaited || !(refused || superseded)
         });
@@ -374,10 +376,8 @@ impl World {
     }
 
     fn end(&mut self, who: usize) {
-        match self.step(who) {
-            OnceStep::Done => {}
-            OnceStep::AlreadyDone(completion) => self.reported = self.reported.max(Some(completion.until_micros)),
-            _ => {}
+        if let OnceStep::AlreadyDone(completion) = self.step(who) {
+            self.reported = self.reported.max(Some(completion.until_micros));
         }
         self.release(who);
         let client = &mut self.clients[who];

@@ -92,7 +92,7 @@ fn a_drop_that_is_not_reported_leaves_a_call_that_never_ends() {
 }
 
 #[test]
-fn a_result_that_nobody_took_and_is_kept_leaves_a_lock() {
+fn an_abandoned_result_that_is_kept_leaves_a_lock() {
     is_found(Mutant::KeptUntaken, "node");
 }
 
@@ -102,7 +102,7 @@ fn a_release_that_does_not_wait_for_a_late_claim_leaves_a_lock() {
 }
 
 #[test]
-fn a_won_call_that_gives_back_loses_its_majority() {
+fn a_won_call_that_releases_loses_its_majority() {
     is_found(Mutant::WonGivesBack, "a majority");
 }
 

@@ -163,7 +163,7 @@ impl World {
         if self.release.as_ref().is_some_and(|release| !release.is_over()) {
             return Err("the release never ends".to_owned());
         }
-        self.ours().next().map_or(Ok(()), |node| Err(format!("node {node} keeps a lock that nobody has")))
+        self.ours().next().map_or(Ok(()), |node| Err(format!("node {node} keeps a lock without a holder")))
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Explored {
 /// Visits every reachable state, nearest first, and stops at the first one that is `sought`.
 ///
 /// # Panics
-/// After `limit` states: an unfinished search must not look like a clean one.
+/// After `limit` states: an unfinished search must not count as a complete one.
 pub(crate) fn explore<S: System>(system: &S, limit: usize, sought: impl Fn(&S::State) -> bool) -> Explored {
     let mut seen = Seen::new(system.initial());
     let (mut at, mut layer_end, mut depth, mut landmarks) = (0, 1, 0, 0);
@@ -125,7 +125,7 @@ impl<T: Copy + Eq + Hash> Seen<T> {
     }
 }
 
-/// A multiplicative hash: the default one takes most of the time of a search, and nobody attacks this table.
+/// A multiplicative hash: the default one takes most of the time of a search, and the keys of this table are trusted.
 #[derive(Default)]
 struct Mix(u64);
 

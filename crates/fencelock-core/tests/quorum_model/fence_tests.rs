@@ -124,14 +124,14 @@ fn a_raise_for_any_client_gives_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksForAnybody), SMALL, 14);
 }
 
-/// A grant that its client has not heard of, with a fence beyond the raise, must not vouch for it.
+/// A grant that its client does not know, with a fence beyond the raise, must not confirm it.
 #[test]
 fn a_raise_acked_below_the_fence_gives_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFence), SMALL, 17);
 }
 
 #[test]
-fn counting_who_has_reached_a_fence_gives_a_token_twice() {
+fn counting_nodes_that_reached_a_fence_grants_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::CountsReached), SMALL, 15);
 }
 
@@ -179,7 +179,7 @@ fn every_token_of_a_block_is_unique_and_ordered_among_three() {
     holds::<3>(TOKENS, Scope { block: 2, attempts: 3, proposals: &[2], ..SMALL }, SEVERAL);
 }
 
-/// A node that was raised had granted less, and what lies between belongs to somebody before.
+/// A raised node had granted a smaller token; the tokens in between belong to an earlier holder.
 #[test]
 fn a_block_after_a_raise_gives_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::BlockAfterRaise), Scope { block: 2, ..SMALL }, 11);

@@ -8,7 +8,7 @@ const SMALL: Scope = Scope { attempts: 2, runs: 2, renews: false, heals: false, 
 /// Above what any search here needs.
 const LIMIT: usize = 20_000_000;
 
-/// Nobody else holds while one believes to, and the search has been everywhere it should.
+/// No other attempt holds while one believes that it does, and the search has covered what it should.
 fn holds(scope: Scope, landmarks: u32) {
     let model = Holds { scope, flaw: None };
     let found = search(&model, LIMIT, |state: &State| model.shared(state) || model.interrupted(state));

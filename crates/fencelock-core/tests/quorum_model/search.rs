@@ -19,7 +19,7 @@ pub(crate) trait Model: Debug {
     fn describe(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> String;
 }
 
-/// Searches, and tells what was found in words, under the names of the first state.
+/// Searches, and describes what was found, with the names of the first state.
 pub(crate) fn search<M: Model>(model: &M, limit: usize, sought: impl Fn(&M::State) -> bool) -> Explored {
     #[allow(clippy::disallowed_methods, reason = "how long a search took is for the reader, no lock depends on it")]
     let start = std::time::Instant::now();

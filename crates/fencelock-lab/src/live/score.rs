@@ -227,7 +227,7 @@ given up: writes skipped because the holder detected the loss of its lock."
 pub fn json_scores(scores: &[Score]) -> Value {
     let load = scores.first().map(|score| &score.load);
     json!({
-        "story": load.map(|load| match load.workload { WorkloadKind::Stock => "stock", WorkloadKind::Bank => "bank" }),
+        "workload": load.map(|load| match load.workload { WorkloadKind::Stock => "stock", WorkloadKind::Bank => "bank" }),
         "processes": load.map(|load| load.processes),
         "requests": load.map(|load| load.requests),
         "overrun": load.is_some_and(|load| load.sleep.is_some()),

@@ -315,6 +315,7 @@ impl Backend for Redis {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
         (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
+        capabilities.announces_waiters = self.link.is_tracking();
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities
     }

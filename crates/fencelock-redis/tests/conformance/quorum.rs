@@ -2,7 +2,7 @@ use crate::dead_node::DeadNode;
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::{Fixture, FixtureFactory};
 use fencelock_core::{Backend, BoxFuture, Drift, QuorumNode};
-use fencelock_testkit::{RedisServer, StartError};
+use fencelock_testkit::{RedisServer, StartError, redlock_url};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,9 +69,8 @@ struct OnServers(Vec<Arc<RedisServer>>);
 impl Fixture for OnServers {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async {
-            let hosts: Vec<_> = self.0.iter().map(|server| server.url().replace("redis://", "")).collect();
             // Nothing fails in the suite, however busy the machine is.
-            let url = format!("redlock://{}?max_ttl=86400000&node_timeout=5000", hosts.join(","));
+            let url = redlock_url(self.0.iter().map(Arc::as_ref), "max_ttl=86400000&node_timeout=5000");
             fencelock::backends::init(&url, true).await.expect("servers that are put into service");
             fencelock::backends::connect(&url).await.expect("servers to connect to")
         })

@@ -4,7 +4,7 @@ use fencelock_core::{
 };
 use std::sync::Arc;
 
-/// A node that is not there: nobody can tell anything.
+/// A node that never answers.
 #[derive(Debug)]
 pub(crate) struct DeadNode;
 

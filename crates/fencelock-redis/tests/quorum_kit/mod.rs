@@ -2,13 +2,11 @@
 
 mod node;
 
+pub(crate) use fencelock_testkit::claim;
 pub(crate) use node::{Node, Road};
 
 use fencelock::backends::{Quorum, TokioClock};
-use fencelock_core::{
-    Acquire, Backend, Claim, Drift, FencingToken, Holder, HolderId, Intent, Key, Occupied, Owner, QuorumNode, Release,
-    Ttl, Unknown,
-};
+use fencelock_core::{Acquire, Backend, Claim, Drift, FencingToken, Occupied, QuorumNode, Release, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,24 +14,13 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-pub(crate) fn fresh_id() -> HolderId {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes())
-}
-
-pub(crate) fn claim(key: &str, ttl: Duration) -> Claim {
-    let holder = Holder { id: fresh_id(), owner: Owner::from_text("test:1") };
-    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(ttl).unwrap(), Intent::Try)
-}
-
 /// A quorum in driven time, and its nodes.
-pub(crate) struct Scene {
+pub(crate) struct TestQuorum {
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) quorum: Arc<Quorum>,
 }
 
-impl Scene {
+impl TestQuorum {
     /// Inside `#[tokio::test(start_paused = true)]`.
     pub(crate) fn new(nodes: usize) -> Self {
         Self::with_skews(&vec![0; nodes])
@@ -66,7 +53,7 @@ impl Scene {
         self.quorum.release(&claim.key, &claim.holder.id).await
     }
 
-    /// On how many nodes anybody has the key.
+    /// The number of nodes on which the key is taken.
     pub(crate) async fn taken(&self, key: &str) -> usize {
         let mut taken = 0;
         for node in &self.nodes {

@@ -59,7 +59,7 @@ impl Node {
         self.memory.inspect(&Key::new(key).unwrap()).await.unwrap()
     }
 
-    /// Somebody else takes the key on this node alone.
+    /// Another holder takes the key on this node only.
     pub(crate) async fn take(&self, claim: &Claim) {
         assert!(matches!(self.memory.acquire(claim).await, Ok(Acquire::Granted { .. })));
     }

@@ -15,7 +15,7 @@ pub(crate) const ALONE: &str = "60000 single";
 /// One waiter or holder, with a channel of its own.
 pub(crate) struct Before {
     client: RespClient,
-    ear: RespClient,
+    subscriber: RespClient,
     pub(crate) id: String,
     run_id: String,
     guarded: bool,
@@ -31,11 +31,11 @@ pub(crate) struct Handed {
 impl Before {
     pub(crate) fn new(server: &RedisServer, number: u128) -> Self {
         let id = format!("{number:032x}");
-        let (mut client, mut ear) = (server.connect().unwrap(), server.connect().unwrap());
+        let (mut client, mut subscriber) = (server.connect().unwrap(), server.connect().unwrap());
         let info = client.command(&["INFO", "server"]);
         let run_id = info.text().unwrap().lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
-        assert!(matches!(ear.command(&["SUBSCRIBE", &channel(&id)]), Reply::Array(_)));
-        Self { client, ear, id, run_id, guarded: false }
+        assert!(matches!(subscriber.command(&["SUBSCRIBE", &channel(&id)]), Reply::Array(_)));
+        Self { client, subscriber, id, run_id, guarded: false }
     }
 
     /// One that asks for a quarantine.
@@ -101,10 +101,10 @@ impl Before {
 
     /// What is on its channel by now, as this version reads it: `None` for each message that it does not understand.
     pub(crate) fn heard(&mut self) -> Vec<Option<Handed>> {
-        self.ear.send(&["PING", "enough"]).unwrap();
+        self.subscriber.send(&["PING", "enough"]).unwrap();
         let mut heard = Vec::new();
         loop {
-            let Reply::Array(parts) = self.ear.receive() else { panic!("no answer on a channel") };
+            let Reply::Array(parts) = self.subscriber.receive() else { panic!("no answer on a channel") };
             match parts.iter().map(|part| part.text().unwrap_or_default()).collect::<Vec<_>>()[..] {
                 ["message", _, text] => heard.push(read(text)),
                 ["pong", "enough"] => return heard,

@@ -1,17 +1,17 @@
-//! A client of this version: the one that users have.
+//! A client of this version.
 
 use crate::before::KEY;
 use fencelock::backends::connect;
+use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Listener, Occupant, Owner,
-    Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
+    Renewal, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
-/// For what passes on a loaded machine.
+/// A loaded machine may need so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn key() -> Key {
@@ -22,18 +22,9 @@ pub(crate) fn id(number: u128) -> HolderId {
     HolderId::from_bytes(number.to_be_bytes())
 }
 
-#[derive(Debug, Default)]
-struct Events(Mutex<Vec<Event>>);
-
-impl Listener for Events {
-    fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
-    }
-}
-
 pub(crate) struct Current {
     pub(crate) place: Arc<dyn Backend>,
-    events: Arc<Events>,
+    events: Arc<EventRecorder>,
     claim: Claim,
 }
 
@@ -44,8 +35,7 @@ impl Current {
 
     pub(crate) async fn at(url: &str, number: u128) -> Self {
         let place = connect(url).await.unwrap();
-        let events = Arc::new(Events::default());
-        place.listen(Arc::clone(&events) as _);
+        let events = EventRecorder::listening_to(&*place);
         let holder = Holder { id: id(number), owner: Owner::from_text("current:1") };
         let claim = Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Try);
         Self { place, events, claim }
@@ -91,7 +81,7 @@ impl Current {
         self.place.inspect(&key()).await.unwrap()
     }
 
-    /// Who has the lock.
+    /// The holder of the lock.
     pub(crate) async fn holder(&self) -> Option<HolderId> {
         self.seen().await.and_then(|holding| holding.first().occupant.holder_id())
     }
@@ -102,17 +92,10 @@ impl Current {
 
     /// The first event about the lock.
     pub(crate) async fn told(&self) -> Event {
-        let begun = Instant::now();
-        loop {
-            let about = |event: &&Event| match event {
-                Event::Handed { key: of, .. } | Event::Changed { key: of } => *of == key(),
-                _ => false,
-            };
-            if let Some(event) = self.events.0.lock().unwrap().iter().find(about) {
-                return event.clone();
-            }
-            assert!(begun.elapsed() < PATIENCE, "nothing was told");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let about = |event: &Event| match event {
+            Event::Handed { key: of, .. } | Event::Changed { key: of } => (*of == key()).then(|| event.clone()),
+            _ => None,
+        };
+        self.events.wait_for(PATIENCE, about).await.expect("an event")
     }
 }

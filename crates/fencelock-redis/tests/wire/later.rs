@@ -27,10 +27,10 @@ fn rank(server: &RedisServer, number: u128) -> Reply {
     server.command(&["ZRANK", LINE, &format!("{number:032x}")])
 }
 
-fn ear(server: &RedisServer, number: u128) -> RespClient {
-    let mut ear = server.connect().unwrap();
-    assert!(matches!(ear.command(&["SUBSCRIBE", &channel(&format!("{number:032x}"))]), Reply::Array(_)));
-    ear
+fn subscriber(server: &RedisServer, number: u128) -> RespClient {
+    let mut subscriber = server.connect().unwrap();
+    assert!(matches!(subscriber.command(&["SUBSCRIBE", &channel(&format!("{number:032x}"))]), Reply::Array(_)));
+    subscriber
 }
 
 async fn finding(server: &RedisServer, subject: &str) -> Finding {
@@ -46,14 +46,14 @@ fn detail(unknown: &Unknown) -> (Fault, String) {
 async fn a_claim_of_a_later_version_is_granted_alone_by_what_can_be_read_of_it() {
     let Some(server) = redis_or_skip() else { return };
     let current = Current::new(&server, 1).await;
-    let mut ear = ear(&server, 2);
+    let mut subscriber = subscriber(&server, 2);
     current.granted(Intent::Try).await;
     join(&server, 1, 2, &shared(2));
     join(&server, 2, 3, &shared(3));
     assert_eq!(current.release().await, Release::Released);
     assert_eq!(server.command(&["GET", KEY]).text(), Some(format!("{:032x} later:1", 2).as_str()));
     assert_eq!(rank(&server, 3), Reply::Int(0), "shared claims are not granted together by who cannot");
-    let Reply::Array(message) = ear.receive() else { panic!("no message") };
+    let Reply::Array(message) = subscriber.receive() else { panic!("no message") };
     let text = message[2].text().unwrap();
     assert!(text.starts_with("1 ") && text.ends_with(&format!("\t{KEY}")), "{text}");
     let Reply::Int(lease) = server.command(&["PTTL", KEY]) else { panic!("no lease") };
@@ -133,7 +133,7 @@ async fn a_value_of_a_later_version_is_busy_and_never_deleted() {
     let Eviction::Refused(why) = current.evict(&seen).await else { panic!("not refused") };
     assert!(why.contains("\"k\"") && why.contains("later version"), "{why}");
     assert_eq!(server.command(&["GET", KEY]).text(), Some(value));
-    // Whoever had it has a fence beside it.
+    // A fence beside the lock.
     server.command(&["SET", "fencelock:{k}:fence", "7"]);
     let told = finding(&server, "wire").await;
     assert!(told.level == Level::Warning && told.text.contains(&value[..20]), "{told:?}");

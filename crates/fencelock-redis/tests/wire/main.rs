@@ -1,8 +1,8 @@
 //! Clients of two versions on one server. The scripts of the version before are in `v0/`, as they were sent; a later version is made
 //! up from what the rules of the wire leave to it.
 //!
-//! Who changes the wire puts the scripts of the version until then beside those in `v0/`, each composed as in `redis/script.rs`, with a
-//! client like the one in `before.rs`, and may drop a version that nobody runs any more.
+//! If you change the wire format, put the scripts of the previous version beside those in `v0/`, each composed as in
+//! `redis/script.rs`, with a client like the one in `before.rs`. You may drop a version that is no longer in use.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod before;

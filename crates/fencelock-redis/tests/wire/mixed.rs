@@ -5,7 +5,7 @@ use crate::current::{Current, id, key};
 use fencelock_core::{Event, Eviction, Intent, Occupant, Release, Renew};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
-/// Nobody in line dies, and no lease ends, however slow the machine is.
+/// No waiter and no lease expires, however slow the machine is.
 fn stand_still(server: &RedisServer) {
     let far = "9000000000000";
     let script = "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[2], ARGV[1], id) end \

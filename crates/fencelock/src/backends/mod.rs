@@ -16,13 +16,11 @@ compile_error!(
     "the feature `file` of fencelock needs Unix: it locks with flock(2). Build with default-features = false."
 );
 
-mod completions;
 mod connect;
 #[cfg(feature = "file")]
 mod file;
 mod init;
 mod memory;
-mod memory_scheme;
 mod schemes;
 #[cfg(feature = "redis")]
 mod servers;

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "file")]
 use super::file::scheme::FileScheme;
-use super::memory_scheme::MemoryScheme;
+use super::memory::MemoryScheme;
 use fencelock_core::{Invalid, Scheme};
 #[cfg(feature = "redis")]
 use fencelock_redis::{QuorumScheme, RedisScheme};

@@ -98,7 +98,7 @@ impl Lease {
         last.map_or(End::Released, |(_, end)| end.clone())
     }
 
-    /// Waits for the loss. Needs nobody else: the end of the lease is this future's own timer.
+    /// Waits for the loss. Does not depend on other tasks: this future has its own timer for the end of the lease.
     pub(crate) async fn lost(&self, tenure: Tenure) -> LossReason {
         loop {
             let ended = self.ended.notified();

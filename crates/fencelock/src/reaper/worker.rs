@@ -37,14 +37,14 @@ impl ReaperTask {
     pub(crate) async fn run(self) {
         let mut sent = FuturesUnordered::new();
         loop {
-            let Work::Send(batch, nap) = self.work() else { return };
+            let Work::Send(batch, pause) = self.work() else { return };
             for (number, release) in batch {
                 sent.push(self.send(number, release));
             }
             tokio::select! {
                 Some((number, outcome)) = sent.next() => self.answered(number, outcome),
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep(nap.unwrap_or_default()), if nap.is_some() => {}
+                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
     }
@@ -55,7 +55,7 @@ impl ReaperTask {
             return Work::Done;
         }
         if state.queue.pending() == 0 && (state.closed || self.worker == Worker::Thread) {
-            state.worker = Worker::Nobody;
+            state.worker = Worker::None;
             return Work::Done;
         }
         let now = self.releases.clock.now();
@@ -114,7 +114,7 @@ impl Drop for ReaperTask {
             self.releases.settle();
         } else {
             // The worker panicked, and would panic again.
-            state.worker = Worker::Nobody;
+            state.worker = Worker::None;
             self.releases.abandon(state);
         }
     }
@@ -125,7 +125,7 @@ impl Releases {
     pub(super) fn take_over(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         state.queue.recall();
         if state.queue.pending() == 0 {
-            state.worker = Worker::Nobody;
+            state.worker = Worker::None;
         } else {
             self.start_thread(state);
         }

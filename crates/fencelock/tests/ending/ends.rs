@@ -2,7 +2,7 @@
 
 use crate::program::{self, url};
 use fencelock::{Client, Guard, blocking};
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Runtime};
 
@@ -78,12 +78,8 @@ fn ends_without_an_answer() {
 }
 
 fn frees_a_quorum() {
-    let servers: Vec<_> = (0..3).map_while(|_| redis_or_skip()).collect();
-    if servers.len() < 3 {
-        return;
-    }
-    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
-    let url = format!("redlock://{}?trust_empty=true", hosts.join(","));
+    let Some(servers) = servers_or_skip(3) else { return };
+    let url = redlock_url(&servers, "trust_empty=true");
     for time in 0..5 {
         assert!(program::run("current_thread", &url).success());
         let held: i64 = servers.iter().map(|server| number(server, &["EXISTS", "k"])).sum();

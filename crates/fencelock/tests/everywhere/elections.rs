@@ -144,7 +144,7 @@ pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(place: &Pla
 pub(crate) async fn work_ends_with_the_term_and_begins_again_with_the_next(place: &Place, sharing: bool) {
     let (client, other) = (client(place, sharing).await, client(place, sharing).await);
     if !client.capabilities().evicts {
-        // Nobody but the holder can end a term there.
+        // Only the holder can end a term there.
         return;
     }
     let (began, mut terms) = watch::channel(0);

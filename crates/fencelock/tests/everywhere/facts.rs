@@ -91,7 +91,7 @@ pub(crate) async fn tasks_of_two_clients_exclude_each_other(place: &Place, shari
 pub(crate) async fn tasks_of_a_client_are_served_in_order(place: &Place, sharing: bool) {
     let client = client(place, sharing).await;
     if !sharing && !client.capabilities().queues {
-        // There is no line, neither there nor here: whoever asks first has it.
+        // Neither the place nor the client has a queue: the first claim gets the key.
         return;
     }
     let held = client.lock("k").await.unwrap();
@@ -116,7 +116,7 @@ pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
     let clients = two(place, sharing).await;
     let held = clients[0].lock("k").await.unwrap();
     for client in &clients {
-        // Whoever waits for too short a time to be answered cannot be told who has it.
+        // A wait that is too short for an answer cannot report the holder.
         let mut wait = Duration::from_millis(60);
         let told = loop {
             let waiting = client.lock("k").wait(wait).acquire();
@@ -168,7 +168,7 @@ pub(crate) async fn a_client_knows_how_many_of_its_tasks_wait(place: &Place, sha
     wait_for(0).await;
 }
 
-pub(crate) async fn who_does_not_wait_is_told_at_once(place: &Place, sharing: bool) {
+pub(crate) async fn a_claim_without_a_wait_is_answered_at_once(place: &Place, sharing: bool) {
     let clients = two(place, sharing).await;
     let held = takes(&clients[0]).await;
     for client in &clients {
@@ -180,7 +180,7 @@ pub(crate) async fn who_does_not_wait_is_told_at_once(place: &Place, sharing: bo
     drop(takes(&clients[1]).await);
 }
 
-pub(crate) async fn whoever_gives_up_leaves_nothing(place: &Place, sharing: bool) {
+pub(crate) async fn a_task_that_gives_up_leaves_nothing(place: &Place, sharing: bool) {
     let clients = two(place, sharing).await;
     let held = clients[0].lock("k").await.unwrap();
     let mut waiting = Vec::new();
@@ -224,7 +224,7 @@ pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bo
     all(tasks).await;
 }
 
-pub(crate) async fn a_loss_is_told_and_the_next_is_served(place: &Place, sharing: bool) {
+pub(crate) async fn a_loss_is_reported_and_the_next_task_is_served(place: &Place, sharing: bool) {
     let [client, other] = two(place, sharing).await;
     let held = client.lock("k").ttl(Duration::from_secs(10)).await.unwrap();
     let waiting = tokio::spawn(client.lock("k").ttl(Duration::from_secs(10)).acquire());

@@ -1,4 +1,4 @@
-//! While another client waits, the tasks of one have a bounded batch; and nobody that asks is left out for ever.
+//! While another client waits, the tasks of one client get a bounded batch of grants, and every waiter gets the key.
 
 use crate::facts::{GENEROUS, client, sure};
 use crate::places::Place;
@@ -41,7 +41,7 @@ fn crowd(client: &Client, log: &Log) -> Crowd {
     Crowd(tasks.collect())
 }
 
-/// Where there is no line and each task claims for itself, whoever asks first has the key, and nobody has a bound.
+/// Without a queue and with one claim per task, the first claim gets the key, and there is no bound.
 fn is_bounded(client: &Client, sharing: bool) -> bool {
     sharing || client.capabilities().queues
 }
@@ -74,8 +74,8 @@ fn check(log: &[Option<HolderId>], most: usize, client: &Client, sharing: bool) 
     if !sharing {
         assert!(longest_lease(log) <= 1, "{log:?}");
     } else if capabilities.queues {
-        // Until a question is answered nobody knows that the other waits; it is asked every 5 ms, so a hold or two, and on
-        // a machine that is busy some more.
+        // The client asks every 5 ms whether another one waits. Until the answer it serves a hold or two more, and some
+        // more on a busy machine.
         assert!(grants <= TURNS * (most + 60), "{grants} for {TURNS} turns of the other");
     } else {
         assert!(longest_lease(log) <= most, "{log:?}");
@@ -105,7 +105,7 @@ pub(crate) async fn another_client_comes_after_a_batch_of_time(place: &Place, sh
 
 /// Programs that neither stand in line nor are woken. Where each task claims for itself and the server has a line, they come
 /// after that line, as documented.
-pub(crate) async fn who_asks_now_and_then_has_its_turn(place: &Place, sharing: bool) {
+pub(crate) async fn a_client_that_polls_gets_the_key(place: &Place, sharing: bool) {
     if !sharing {
         return;
     }

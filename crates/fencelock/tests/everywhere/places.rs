@@ -1,7 +1,7 @@
 use fencelock::backends::{BootClock, File, Memory, Quorum};
 use fencelock::contract::QuorumNode;
 use fencelock::{Builder, Client, Drift};
-use fencelock_testkit::{RedisServer, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -32,8 +32,7 @@ fn url(servers: &[RedisServer]) -> String {
     if let [server] = servers {
         return server.url();
     }
-    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
-    format!("redlock://{}?trust_empty=true", hosts.join(","))
+    redlock_url(servers, "trust_empty=true")
 }
 
 pub(crate) fn memory() -> Option<Place> {
@@ -58,5 +57,5 @@ pub(crate) fn quorum() -> Option<Place> {
 }
 
 pub(crate) fn quorum_of_redis() -> Option<Place> {
-    Some(Place::Servers(vec![redis_or_skip()?, RedisServer::start().unwrap(), RedisServer::start().unwrap()]))
+    Some(Place::Servers(servers_or_skip(3)?))
 }

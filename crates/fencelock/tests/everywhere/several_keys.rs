@@ -115,7 +115,7 @@ pub(crate) async fn each_key_is_granted_in_the_order_of_its_claims(place: &Place
     let order: Arc<Mutex<Vec<usize>>> = Arc::default();
     let mut tasks = Vec::new();
     for number in 0..6 {
-        // A set waits for its first key like anybody else.
+        // A set waits for its first key like a single lock.
         let keys = if number % 2 == 0 { vec!["c", "b"] } else { vec!["b"] };
         let (locks, order) = (client.lock_all(keys), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {

@@ -103,25 +103,25 @@ pub(crate) fn busy_with(answer: Acquire) -> Occupant {
     }
 }
 
-/// Hears the events of a backend.
+/// Sends the events of a backend to a channel.
 #[derive(Debug)]
-pub(crate) struct Ears(Sender<Event>);
+pub(crate) struct EventSender(Sender<Event>);
 
-impl Listener for Ears {
+impl Listener for EventSender {
     fn event(&self, event: &Event) {
         let _ = self.0.send(event.clone());
     }
 }
 
-/// The ears listen as long as they are kept.
+/// The listener receives events as long as it is kept.
 pub(crate) fn listen(locks: &File) -> (Arc<dyn Listener>, Receiver<Event>) {
     let (sender, receiver) = mpsc::channel();
-    let ears: Arc<dyn Listener> = Arc::new(Ears(sender));
-    locks.listen(ears.clone());
-    (ears, receiver)
+    let listener: Arc<dyn Listener> = Arc::new(EventSender(sender));
+    locks.listen(listener.clone());
+    (listener, receiver)
 }
 
-/// Waits for the news that a key changed, without asking meanwhile.
+/// Waits for the event that a key has changed, without requests meanwhile.
 pub(crate) fn hear(events: &Receiver<Event>, name: &str) {
     let changed = Event::Changed { key: key(name) };
     while events.recv_timeout(PATIENCE).expect("the change is told") != changed {}

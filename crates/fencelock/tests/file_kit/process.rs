@@ -169,7 +169,7 @@ fn die(locks: &File, name: &str) -> String {
     unreachable!("killed")
 }
 
-/// Whether a thread watches a directory while somebody waits for a key, and once the locks are dropped.
+/// Whether a thread watches a directory while a task waits for a key, and after the locks are dropped.
 fn watchers(dir: &Path, name: &str) -> String {
     let locks = File::open(dir).unwrap();
     let Acquire::Busy(_) = ask(&locks, &claim(name, Intent::Enqueue)) else { return "free".into() };

@@ -1,7 +1,7 @@
 //! What must be so after every act, and at the end.
 
 use crate::network::{What, at_once, key};
-use crate::script::Sight;
+use crate::script::Coverage;
 use crate::stage::{Act, Stage};
 use crate::user::User;
 use fencelock::{Backend, LossReason, Owner, Released, Ttl};
@@ -21,10 +21,10 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
         let waited = user.guard.is_none();
         user.collect(&network)?;
         if waited && user.guard.is_some() && stage.trace.iter().any(|act| matches!(act, Act::Cancel(_))) {
-            stage.sights.insert(Sight::PassedOn);
+            stage.covered.insert(Coverage::PassedOn);
         }
         if user.end == Some(Released::Released) {
-            stage.sights.insert(Sight::Released);
+            stage.covered.insert(Coverage::Released);
         }
     }
     for (number, user) in stage.users.iter().enumerate() {
@@ -48,7 +48,7 @@ fn exclusion(stage: &Stage<'_>) -> Result<(), String> {
     }
 }
 
-/// A loss is told when it has come, not before, and not later. Nobody takes a key away here.
+/// A loss is reported when it happens, not before and not later. No other client takes a key away here.
 fn losses(stage: &Stage<'_>, user: &User) -> Result<(), String> {
     let Some(id) = user.id else { return Ok(()) };
     let certain = stage.network.state().certain.get(&id).copied();
@@ -77,17 +77,17 @@ fn ends(stage: &Stage<'_>, user: &User) -> Result<(), String> {
         (Released::Released, None) if !stage.network.state().freed.contains(&id) => {
             Err("the release was confirmed, and never carried out".into())
         }
-        (Released::AlreadyLost { why }, None) => Err(format!("nobody took it, and the release says {why}")),
+        (Released::AlreadyLost { why }, None) => Err(format!("no other client took it, and the release says {why}")),
         _ => Ok(()),
     }
 }
 
-/// Everybody comes to an end in a kind world, and nothing is left.
+/// Without further faults every task finishes, and nothing is left.
 pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
     let within = if stage.lost_packets == 0 { SOON } else { LATE };
     stage
         .until("every waiter is served, every release done", within, |stage| {
-            // Each holds for a moment, and makes room for the next.
+            // Each holds for a moment and then releases.
             stage.users.iter_mut().for_each(User::drop_guard);
             stage.users.iter().all(User::is_through)
         })
@@ -112,31 +112,31 @@ fn probe(stage: &Stage<'_>) -> Result<(), String> {
 }
 
 /// What of interest an act is.
-pub(crate) fn sights(stage: &Stage<'_>, act: Act) -> Vec<Sight> {
+pub(crate) fn covered(stage: &Stage<'_>, act: Act) -> Vec<Coverage> {
     let packets = stage.network.packets();
-    let mut sights = Vec::new();
+    let mut covered = Vec::new();
     match act {
         Act::Cancel(_) => {
             for what in packets {
                 match what {
-                    What::Claim(_) => sights.push(Sight::CancelledBeforeClaim),
-                    What::ClaimAnswer(_) => sights.push(Sight::CancelledBeforeAnswer),
-                    What::Message => sights.push(Sight::CancelledBeforeHandOff),
+                    What::Claim(_) => covered.push(Coverage::CancelledBeforeClaim),
+                    What::ClaimAnswer(_) => covered.push(Coverage::CancelledBeforeAnswer),
+                    What::Message => covered.push(Coverage::CancelledBeforeHandOff),
                     _ => {}
                 }
             }
         }
         Act::Release(_) | Act::Drop(_) => {
             let renewing = packets.iter().any(|what| matches!(what, What::Renewal(_) | What::RenewalAnswer(_)));
-            sights.extend(renewing.then_some(Sight::LetGoDuringRenewal));
+            covered.extend(renewing.then_some(Coverage::LetGoDuringRenewal));
         }
         Act::Deliver(_, What::RenewalAnswer(id)) => {
             if let Some(user) = stage.users.iter().find(|user| user.id == Some(id)) {
-                sights.extend(user.let_go.then_some(Sight::RenewalAnsweredAfterRelease));
+                covered.extend(user.let_go.then_some(Coverage::RenewalAnsweredAfterRelease));
             }
         }
-        Act::Leave(user) => sights.extend(stage.users[user].guard.is_some().then_some(Sight::ClientWentFirst)),
+        Act::Leave(user) => covered.extend(stage.users[user].guard.is_some().then_some(Coverage::ClientWentFirst)),
         _ => {}
     }
-    sights
+    covered
 }

@@ -1,10 +1,10 @@
 //! Where a schedule's choices come from, and how the next schedule follows from the last.
 
-/// The choices of one schedule. The first ones may be given; after them it takes the first of everything, or throws dice.
+/// The choices of one schedule. The first ones may be given; after them it takes the first of everything, or random ones.
 #[derive(Debug, Default)]
 pub(crate) struct Choices {
     given: Vec<usize>,
-    dice: Option<Dice>,
+    rng: Option<Rng>,
     /// What was chosen, and out of how many.
     pub(crate) taken: Vec<(usize, usize)>,
 }
@@ -15,7 +15,7 @@ impl Choices {
     }
 
     pub(crate) fn random(seed: u64) -> Self {
-        Self { dice: Some(Dice(seed)), ..Self::default() }
+        Self { rng: Some(Rng(seed)), ..Self::default() }
     }
 
     /// One out of `many`. Where there is nothing to choose, nothing is noted.
@@ -23,9 +23,9 @@ impl Choices {
         if many < 2 {
             return 0;
         }
-        let chosen = match (self.given.get(self.taken.len()), &mut self.dice) {
+        let chosen = match (self.given.get(self.taken.len()), &mut self.rng) {
             (Some(given), _) => given % many,
-            (None, Some(dice)) => dice.below(many),
+            (None, Some(rng)) => rng.below(many),
             (None, None) => 0,
         };
         self.taken.push((chosen, many));
@@ -48,9 +48,9 @@ impl Choices {
 
 /// Splitmix64: small, and the same everywhere.
 #[derive(Debug)]
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, many: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;

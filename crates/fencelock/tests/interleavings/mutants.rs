@@ -28,7 +28,7 @@ impl Mutant {
 fn found(mutant: Mutant, script: &Script) {
     let all = explore::all(script, Some(mutant), 1_000).map(|_| ());
     let found = all.and_then(|()| explore::some(script, Some(mutant), 1_000).map(|_| ()));
-    let why = found.expect_err("nobody noticed");
+    let why = found.expect_err("the mutant was not detected");
     println!("{mutant:?}: {}", why.lines().next().unwrap_or_default());
 }
 

@@ -185,7 +185,7 @@ impl Network {
         self.activity.notify_one();
     }
 
-    /// Sends a request and waits for its answer. Whoever gives up waiting does not take the request back.
+    /// Sends a request and waits for its answer. Dropping the future does not cancel the request.
     async fn send<T>(&self, what: What, load: impl FnOnce(Reply<T>) -> Load) -> T {
         let (reply, answer) = oneshot::channel();
         self.push(what, load(reply));

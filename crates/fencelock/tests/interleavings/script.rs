@@ -19,13 +19,13 @@ pub(crate) struct Part {
     pub(crate) releases: bool,
     /// It may give up while it releases.
     pub(crate) gives_up_release: bool,
-    /// It may drop its client, whatever it holds.
+    /// It may drop its client at any time.
     pub(crate) leaves: bool,
 }
 
 /// Events that a scenario is about. A run that never came across them has seen nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Sight {
+pub(crate) enum Coverage {
     /// A wait was given up while its claim was on its way.
     CancelledBeforeClaim,
     /// A wait was given up while the answer was on its way.
@@ -55,7 +55,7 @@ pub(crate) struct Script {
     pub(crate) times: u32,
     /// How many requests, answers and messages may get lost.
     pub(crate) losses: u32,
-    /// How often an act may follow another before anybody has noticed that.
+    /// The number of acts that may follow another before any task has run.
     pub(crate) haste: u32,
-    pub(crate) sights: &'static [Sight],
+    pub(crate) covered: &'static [Coverage],
 }

@@ -52,7 +52,7 @@ fn the_builder_sets_what_it_says() {
         )
     };
     until("each claims for itself", || apart() == 2);
-    let absurd = Client::builder().idle_timeout(Duration::from_secs(1)).backend(place());
+    let absurd = Client::builder().idle_timeout(Duration::from_secs(90_000)).backend(place());
     assert!(absurd.unwrap_err().is_config(), "settings out of range");
 }
 

@@ -116,7 +116,7 @@ async fn a_standby_of_the_same_client_leads_only_after_the_leader_has_resigned()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_term_is_told_at_once() {
+async fn a_broken_term_is_reported_at_once() {
     let scene = Scene::new();
     let leadership = candidate(&scene, "v").campaign().await.unwrap();
     let seen = scene.holding("e").await.unwrap();
@@ -252,7 +252,7 @@ async fn an_observer_asks_once_a_second_at_most_while_nothing_changes_and_writes
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_tells_of_an_outage_once_and_then_who_leads() {
+async fn an_observer_reports_an_outage_once_and_then_the_leader() {
     let scene = Scene::new();
     let leading = scene.neighbour().election("e").value("v").campaign().await.unwrap();
     let mut observer = scene.client.election("e").observe().unwrap();
@@ -267,7 +267,7 @@ async fn an_observer_tells_of_an_outage_once_and_then_who_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_seen_at_once_where_the_place_tells_of_it() {
+async fn a_change_is_seen_at_once_if_the_place_reports_it() {
     let scene = Scene::new();
     let leading = scene.neighbour().election("e").campaign().await.unwrap();
     let mut observer = scene.client.election("e").observe().unwrap();
@@ -326,11 +326,11 @@ async fn a_withdrawn_candidate_leaves_nothing_at_any_moment() {
         campaign.abort();
         assert!(campaign.await.unwrap_err().is_cancelled());
         scene.net.always(Verb::Acquire, Fate::Pass);
-        eventually("nobody waits", || async {
+        eventually("no waiter", || async {
             let seen = scene.holding("e").await;
             scene.client.waiting("e") == 0 && seen.is_none_or(|seen| seen.waiters == 0)
         })
         .await;
     }
-    eventually("nobody leads", || async { scene.holding("e").await.is_none() }).await;
+    eventually("no leader", || async { scene.holding("e").await.is_none() }).await;
 }

@@ -15,7 +15,7 @@ async fn in_line(scene: &Scene) -> u32 {
     scene.holding("k").await.unwrap().waiters
 }
 
-/// Somebody else has the key. Two tasks of the client wait, the first of them at the server; then another client does.
+/// Another holder has the key. Two tasks of the client wait, the first of them at the server; then another client waits.
 struct Queue {
     held: Guard,
     first: JoinHandle<Result<Guard, Error>>,
@@ -48,7 +48,7 @@ fn plain(scene: &Scene) -> Lock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_next_goes_on_in_the_place_of_one_that_was_cancelled() {
+async fn the_next_task_takes_over_the_position_of_a_cancelled_one() {
     let scene = Scene::new();
     let queue = queue(&scene, plain(&scene), plain(&scene)).await;
     queue.first.abort();
@@ -60,7 +60,7 @@ async fn whoever_is_next_goes_on_in_the_place_of_one_that_was_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_next_goes_on_in_the_place_of_one_whose_wait_is_over() {
+async fn the_next_task_takes_over_the_position_of_one_whose_wait_is_over() {
     let scene = Scene::new();
     let queue = queue(&scene, plain(&scene).wait(secs(5)), plain(&scene).wait(secs(60))).await;
     scene.pass(secs(6)).await;
@@ -110,7 +110,7 @@ async fn a_claim_that_is_under_way_is_handed_down_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_another_lease_lines_up_for_itself() {
+async fn a_task_that_asks_for_another_lease_gets_its_own_position() {
     for different in [|lock: Lock| lock.label("payroll"), |lock: Lock| lock.ttl(secs(7))] {
         let scene = Scene::new();
         let queue = queue(&scene, plain(&scene), different(plain(&scene))).await;
@@ -172,7 +172,7 @@ async fn a_hand_off_that_a_poll_learns_of_first_is_shared_as_well() {
     for _ in 0..3 {
         tasks.push(waits(&scene, plain(&scene)).await);
     }
-    // The place asks for one token as long as it is alone; the heir of a place asks for more.
+    // The place asks for one token as long as it is alone; a task that takes over its position asks for more.
     tasks.remove(0).abort();
     scene.pass(secs(2)).await;
     let polls = scene.net.calls(Verb::Acquire);

@@ -17,7 +17,7 @@ async fn a_backend_that_stops_answering_costs_the_lock_at_the_deadline_to_the_mi
     assert_eq!(guard.lost().await, LossReason::Expired);
     assert!(scene.now() >= deadline, "not before: {:?} {deadline:?}", scene.now());
     assert!(scene.now().since(deadline) <= ms(2), "not after: {:?}", scene.now().since(deadline));
-    assert!(scene.holding("k").await.is_some(), "the place lets nobody in yet");
+    assert!(scene.holding("k").await.is_some(), "the place grants it to no other holder yet");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), ms(0));
     assert!(matches!(guard.check(), Err(Error::Lost { reason: LossReason::Expired, .. })));
@@ -78,14 +78,14 @@ async fn an_eviction_for_a_waiter_is_reported_as_taken_by_that_waiter() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     let neighbour = scene.neighbour();
-    let next = tokio::spawn(neighbour.lock("k").label("heir").acquire());
+    let next = tokio::spawn(neighbour.lock("k").label("successor").acquire());
     scene.pass(ms(10)).await;
     let seen = scene.holding("k").await.unwrap();
     scene.neighbour().evict(&seen).await.unwrap();
     let LossReason::TakenBy(holders) = guard.lost().await else { panic!("{:?}", guard.lost().await) };
-    let Occupant::Holder(heir) = holders.into_first() else { panic!("a holder of ours") };
-    assert_eq!(heir.owner.label(), Some("heir"));
-    assert_eq!(heir.id, next.await.unwrap().unwrap().holder());
+    let Occupant::Holder(successor) = holders.into_first() else { panic!("a holder of ours") };
+    assert_eq!(successor.owner.label(), Some("successor"));
+    assert_eq!(successor.id, next.await.unwrap().unwrap().holder());
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +102,7 @@ async fn the_longest_hold_ends_a_lock_that_could_be_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_behind_a_hung_guard_gets_the_lock_when_the_longest_hold_is_over() {
+async fn a_waiter_behind_a_hung_guard_gets_the_lock_after_max_hold() {
     for leases in [true, false] {
         for sharing in [true, false] {
             let clock = Arc::new(TokioClock::starting_now());
@@ -122,7 +122,7 @@ async fn whoever_waits_behind_a_hung_guard_gets_the_lock_when_the_longest_hold_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_is_seen_by_whoever_looks_first_though_no_task_has_run() {
+async fn the_first_call_on_a_guard_sees_its_end_before_any_task_has_run() {
     let clock = Arc::new(ManualClock::at(secs(1)));
     let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
     let client = Client::with_clock(memory, Arc::clone(&clock) as _, Drift::default()).unwrap();
@@ -130,7 +130,7 @@ async fn the_end_is_seen_by_whoever_looks_first_though_no_task_has_run() {
     // As after a SIGSTOP or a suspend: time has passed, and nothing of this process has run.
     clock.advance(secs(18));
     assert!(!guard.is_held());
-    // The clock goes back in nobody's life, and neither does a loss.
+    // A loss is final.
     assert_eq!(guard.lost().await, LossReason::Expired);
 }
 
@@ -183,7 +183,7 @@ async fn waiting_for_the_loss_of_a_released_lock_costs_nothing() {
 async fn a_loss_that_was_reported_is_not_taken_back_by_the_reason_of_a_later_answer() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
-    // The answer "absent" comes when the lease has long ended: it ended by itself, nobody deleted anything.
+    // The answer "absent" comes when the lease has long ended: it ended by itself, it was not deleted.
     scene.net.always(Verb::Renew, Fate::Slow(secs(10)));
     scene.pass(secs(30)).await;
     assert_eq!(guard.lost().await, LossReason::Expired);

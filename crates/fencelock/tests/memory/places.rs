@@ -21,7 +21,7 @@ async fn clients_of_one_process_exclude_each_other() {
     held.release().await.unwrap();
     drop((a, b));
     let later = Client::connect("memory:").await.unwrap().lock(key).await.unwrap();
-    assert!(later.fencing_token() > token, "the place remembers although nobody had it");
+    assert!(later.fencing_token() > token, "the place remembers a key without a holder");
 }
 
 #[test]

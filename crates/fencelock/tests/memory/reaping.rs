@@ -1,4 +1,4 @@
-//! What nobody waits for any more is given up in an order, and in good time.
+//! The order and the time limits of releases in the background.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use std::future::Future;

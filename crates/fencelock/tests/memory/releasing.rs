@@ -43,7 +43,7 @@ async fn releasing_an_expired_lock_says_so_in_one_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releasing_a_lost_lock_says_so_also_if_nobody_answers() {
+async fn releasing_a_lost_lock_reports_the_loss_without_an_answer_too() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
     scene.net.always(Verb::Renew, Fate::Lost);
@@ -58,11 +58,11 @@ async fn releasing_a_lock_that_was_taken_names_the_taker_and_leaves_it_alone() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
     scene.net.always(Verb::Renew, Fate::Hang);
-    // The server's clock runs fast, say: it let somebody in while we still believe.
+    // For example, the server's clock runs fast: it grants the key to another holder before our lease ends.
     let seen = scene.holding("k").await.unwrap();
     fencelock::Backend::evict(&*scene.memory, &seen).await.unwrap();
     let thief = scene.neighbour().lock("k").label("thief").ttl(secs(30)).await.unwrap();
-    assert!(guard.is_held(), "nobody has told yet");
+    assert!(guard.is_held(), "the loss is not known yet");
     let Released::AlreadyLost { why: LossReason::TakenBy(by) } = guard.release().await.unwrap() else {
         panic!("taken by the thief")
     };
@@ -75,7 +75,7 @@ async fn a_release_whose_reply_is_lost_was_a_release() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").await.unwrap();
     scene.net.next(Verb::Release, [Fate::Mute]);
-    assert_eq!(guard.release().await.unwrap(), Released::Released, "nobody deleted it but we");
+    assert_eq!(guard.release().await.unwrap(), Released::Released, "no other client deleted it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ async fn a_hold_travels_by_its_proof_and_is_watched_where_it_arrives() {
     let holder = guard.into_holder();
     let renewals = scene.net.calls(Verb::Renew);
     scene.pass(secs(5)).await;
-    assert_eq!(scene.net.calls(Verb::Renew), renewals, "nobody looks after it on the way");
+    assert_eq!(scene.net.calls(Verb::Renew), renewals, "a detached hold is not renewed");
     let there = scene.neighbour();
     let guard = there.lock("k").ttl(secs(10)).resume(holder).await.unwrap();
     assert_eq!((guard.holder(), guard.fencing_token()), (holder, token));

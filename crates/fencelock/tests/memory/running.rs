@@ -46,7 +46,7 @@ async fn a_value_made_under_the_lock_is_good_although_the_release_fails() {
     let scene = Scene::new();
     scene.net.always(Verb::Release, Fate::Lost);
     assert_eq!(scene.client.lock("k").run(async |_| Ok::<_, ()>(42)).await, Ok(42));
-    assert!(scene.holding("k").await.is_some(), "nobody could release it");
+    assert!(scene.holding("k").await.is_some(), "the release could not be sent");
     scene.net.always(Verb::Release, Fate::Pass);
     scene.pass(secs(30)).await;
     assert_eq!(scene.holding("k").await, None, "it goes on in the background");
@@ -103,7 +103,7 @@ async fn a_loss_that_only_the_release_finds_is_reported_with_the_value() {
         Ok::<_, ()>(held.is_held())
     });
     let Err(RunError::LostAfter { value, reason, .. }) = ran.await else { panic!("another has ended the hold") };
-    assert!(value, "nobody had told it yet");
+    assert!(value, "the loss was not known yet");
     assert_eq!(reason, LossReason::Deleted);
 }
 

@@ -1,4 +1,4 @@
-//! Tasks of one client share one claim, and nobody can tell but by the speed.
+//! Tasks of one client share one claim. Only the speed shows it.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::backends::{Memory, Quorum};
@@ -43,7 +43,7 @@ fn tokens_grow(log: &[(char, usize, FencingToken)]) {
     assert!(log.windows(2).all(|pair| pair[0].2 < pair[1].2), "{log:?}");
 }
 
-/// A guard that is shared: the first of a room has one token only.
+/// A guard that is shared: the first one of a key has a single token.
 pub(crate) async fn shared_guard(scene: &Scene, client: &Client) -> Guard {
     let first = client.lock("k").await.unwrap();
     let second = tokio::spawn(client.lock("k").acquire());
@@ -119,7 +119,7 @@ async fn without_known_waiters_a_lease_goes_back_within_a_second_or_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_grow_over_a_quorum_and_everybody_is_served() {
+async fn tokens_grow_over_a_quorum_and_every_task_is_served() {
     let clock = fencelock::backends::TokioClock::starting_now();
     let nodes: Vec<_> = (0..5).map(|_| Arc::new(Memory::with_leases(Arc::new(clock))) as _).collect();
     let quorum = Arc::new(Quorum::with_clock(nodes, Arc::new(clock), Drift::default()).unwrap());
@@ -146,7 +146,7 @@ async fn a_lease_that_was_lost_is_not_passed_on() {
     let seen = scene.holding("k").await.unwrap();
     scene.neighbour().evict(&seen).await.unwrap();
     assert_eq!(guard.lost().await, LossReason::Deleted);
-    // Whoever waits need not wait for the guard to notice.
+    // Waiters need not wait until the guard notices.
     let next = tokio::time::timeout(secs(1), waiting).await.unwrap().unwrap().unwrap();
     assert_ne!(next.holder(), holder);
     assert!(next.fencing_token() > token && next.is_held());
@@ -184,7 +184,7 @@ async fn a_lease_with_less_than_half_of_its_time_goes_back_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_away_with_the_lease_in_its_hands_passes_it_on() {
+async fn a_cancelled_waiter_with_a_granted_lease_passes_it_on() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(scene.client.lock("k").acquire())).collect();
@@ -268,7 +268,7 @@ async fn other_labels_and_other_ttls_get_leases_of_their_own_in_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_does_not_line_up_does_not_overtake_the_line_of_its_client() {
+async fn a_task_outside_the_queue_does_not_overtake_the_queue_of_its_client() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let waiting = tokio::spawn(scene.client.lock("k").acquire());
@@ -278,7 +278,7 @@ async fn whoever_does_not_line_up_does_not_overtake_the_line_of_its_client() {
     }
     let Err(Error::Busy { holders, .. }) = scene.client.lock("k").retry(2, ms(1)).await else { panic!("busy") };
     assert_eq!(holders.first().holder_id(), Some(guard.holder()), "told as the server tells it");
-    // The server frees the key while somebody waits here: that one comes first, whoever asks in between.
+    // The server frees the key while a task waits here: it is served before tasks that ask in between.
     let seen = scene.holding("k").await.unwrap();
     scene.neighbour().evict(&seen).await.unwrap();
     assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none());

@@ -46,7 +46,7 @@ fn stop(tasks: Vec<JoinHandle<()>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_every_few_milliseconds_has_its_turn_in_a_second() {
+async fn a_client_that_polls_every_few_milliseconds_gets_the_key_in_a_second() {
     let scene = Scene::new();
     let (tasks, log) = hammer(&scene.client, 8, ms(1));
     scene.pass(ms(100)).await;
@@ -158,7 +158,7 @@ async fn a_wait_ends_in_time_also_in_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stands_in_line_is_served_and_nobody_pauses_for_it() {
+async fn a_queued_waiter_is_served_without_a_pause() {
     let scene = Scene::new();
     let client = scene.another(|settings| settings.yield_interval(ms(100), secs(60)).batch(4, ms(5)));
     let (tasks, log) = hammer(&client, 4, ms(1));

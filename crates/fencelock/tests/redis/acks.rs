@@ -80,7 +80,7 @@ async fn a_lock_that_no_replica_confirms_fails_at_once_and_leaves_nothing() {
     assert!(is_free(&pair.master, "k"), "it was given back");
     let fence: u64 = text(&pair.master, &["GET", "fencelock:{k}:fence"]).unwrap().parse().unwrap();
     let second = pair.fail_over().await;
-    let taken = second.lock("k").try_acquire().await.unwrap().expect("nobody has it");
+    let taken = second.lock("k").try_acquire().await.unwrap().expect("the key is free");
     assert!(taken.fencing_token().get() > fence);
 }
 
@@ -297,7 +297,7 @@ async fn a_hold_at_rest_is_not_renewed_on_and_on() {
 }
 
 #[tokio::test]
-async fn without_acks_nobody_waits_and_nothing_more_is_connected() {
+async fn without_acks_there_is_no_wait_and_no_second_connection() {
     let Some(pair) = Pair::start() else { return };
     for (options, connections) in [("", 1), ("?acks=0", 1), ("?acks=1", 2)] {
         ask(&pair.master, &["CONFIG", "RESETSTAT"]);

@@ -27,7 +27,7 @@ async fn a_closed_port_is_unreachable_at_once() {
     let Some(mut server) = server() else { return };
     let url = server.url();
     server.kill();
-    let Err(Error::Unreachable { cause, .. }) = Client::connect(&url).await else { panic!("nobody is there") };
+    let Err(Error::Unreachable { cause, .. }) = Client::connect(&url).await else { panic!("no server is there") };
     assert_eq!(cause.nodes()[0].fault, Fault::Unreachable);
 }
 

@@ -109,7 +109,7 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
         // Now it takes the place of a lock that is held.
         ask(&server, &["DEL", "k"]);
         let guard = client.lock("k").await.unwrap();
-        // One transaction, so that nobody sees the gap.
+        // One transaction, so that no client sees the gap.
         let mut other = server.connect().unwrap();
         other.command(&["MULTI"]);
         other.command(&["DEL", "k"]);

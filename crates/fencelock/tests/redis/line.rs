@@ -1,4 +1,4 @@
-//! The line of waiters: order, cost, and nobody forgotten.
+//! The queue of waiters: its order, its cost, and that no waiter is forgotten.
 
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, in_line, keys, server};

@@ -16,8 +16,8 @@ async fn a_lease_on_a_stopped_server_is_lost_before_the_server_grants_it_again()
     assert_eq!(lost, LossReason::Expired);
     assert!(!guard.is_held());
     server.thaw();
-    let rival = client(&server.url()).await;
-    let next = rival.lock("k").await.unwrap();
+    let other = client(&server.url()).await;
+    let next = other.lock("k").await.unwrap();
     for _ in 0..50 {
         tokio::time::sleep(ms(10)).await;
         assert!(!guard.is_held(), "nothing that was on its way revives it");
@@ -95,7 +95,7 @@ async fn a_cut_in_the_middle_of_a_wait_costs_at_most_the_time_of_the_cut() {
     tokio::time::sleep(ms(300)).await;
     assert!(!next.is_finished());
     held.release().await.unwrap();
-    assert!(is_free(&server, "k"), "nobody reads the waiter's channel, so the lock is not handed into the void");
+    assert!(is_free(&server, "k"), "the waiter's channel has no reader, so the lock is not handed to it");
     proxy.forward();
     let next = tokio::time::timeout(secs(10), next).await.expect("woken or not, it asks").unwrap();
     assert!(next.is_held());

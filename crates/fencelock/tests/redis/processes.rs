@@ -9,10 +9,10 @@ async fn a_waiting_process_that_is_killed_does_not_stall_the_queue() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let held = client.lock("k").await.unwrap();
-    let mut doomed = Actor::play("waits", &server.url(), secs(30));
-    doomed.says("waits").await;
+    let mut victim = Actor::play("waits", &server.url(), secs(30));
+    victim.says("waits").await;
     let next = waiting(&server, "k", client.lock("k")).await;
-    doomed.kill();
+    victim.kill();
     let begun = tokio::time::Instant::now();
     held.release().await.unwrap();
     assert!(next.await.unwrap().is_held());
@@ -23,12 +23,12 @@ async fn a_waiting_process_that_is_killed_does_not_stall_the_queue() {
 async fn a_holding_process_that_is_killed_costs_its_lease() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
-    let mut doomed = Actor::play("holds", &server.url(), secs(1));
-    let holder = doomed.says("holds").await;
+    let mut victim = Actor::play("holds", &server.url(), secs(1));
+    let holder = victim.says("holds").await;
     let next = waiting(&server, "k", client.lock("k")).await;
     tokio::time::sleep(ms(1500)).await;
     assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&holder), "it renews while it lives");
-    doomed.kill();
+    victim.kill();
     let next = tokio::time::timeout(secs(5), next).await.expect("a second").unwrap();
     assert!(next.is_held());
 }

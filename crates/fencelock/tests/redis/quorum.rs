@@ -1,24 +1,19 @@
 //! The client over three servers of which one may be away.
 
-use super::support::{client, is_free, server};
+use super::support::{client, is_free};
 use crate::common::{eventually, ms, secs};
 use fencelock::{Client, Error};
-use fencelock_testkit::{Proxy, RedisServer};
+use fencelock_testkit::{Proxy, RedisServer, redlock_url, servers_or_skip};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn three() -> Option<Vec<RedisServer>> {
-    Some(vec![server()?, RedisServer::start().unwrap(), RedisServer::start().unwrap()])
-}
-
 fn url(servers: &[RedisServer]) -> String {
-    let hosts: Vec<_> = servers.iter().map(|server| server.url().replace("redis://", "")).collect();
-    format!("redlock://{}?trust_empty=true", hosts.join(","))
+    redlock_url(servers, "trust_empty=true")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_gets_the_lock_when_it_is_released_and_nothing_stays() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let (one, other) = (client(&url(&servers)).await, client(&url(&servers)).await);
     let held = one.lock("k").ttl(secs(30)).await.unwrap();
     let first = held.fencing_token();
@@ -33,7 +28,7 @@ async fn a_waiter_gets_the_lock_when_it_is_released_and_nothing_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_outlives_the_death_of_one_server_and_not_that_of_two() {
-    let Some(mut servers) = three() else { return };
+    let Some(mut servers) = servers_or_skip(3) else { return };
     let client = client(&url(&servers)).await;
     let held = client.lock("k").ttl(secs(1)).await.unwrap();
     servers[0].kill();
@@ -45,7 +40,7 @@ async fn a_lock_outlives_the_death_of_one_server_and_not_that_of_two() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_replies_at_all_nodes_cost_no_lock_while_new_ones_pass() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let proxies: Vec<_> = servers.iter().map(|server| Proxy::to(server.port()).unwrap()).collect();
     let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.url().replace("redis://", "")).collect();
     for proxy in &proxies {
@@ -62,12 +57,12 @@ async fn connections_without_replies_at_all_nodes_cost_no_lock_while_new_ones_pa
 }
 
 fn careful(servers: &[RedisServer], max_ttl: u64) -> String {
-    url(servers).replace("trust_empty=true", &format!("max_ttl={max_ttl}"))
+    redlock_url(servers, &format!("max_ttl={max_ttl}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlasts_a_quarantine_that_is_longer_than_its_ttl() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let client = client(&careful(&servers, 60_000)).await;
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
@@ -86,7 +81,7 @@ async fn a_waiter_outlasts_a_quarantine_that_is_longer_than_its_ttl() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_ends_in_quarantine_says_for_how_long_and_what_to_do() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let client = client(&careful(&servers, 60_000)).await;
     let error = client.lock("k").wait(ms(200)).await.unwrap_err();
     let text = format!("{error:#}");
@@ -101,7 +96,7 @@ async fn a_wait_that_ends_in_quarantine_says_for_how_long_and_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ttl_beyond_the_longest_is_refused_before_anything_is_sent() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let client = client(&careful(&servers, 10_000)).await;
     let error = client.lock("k").ttl(secs(11)).await.unwrap_err();
     assert!(matches!(&error, Error::Config(why) if why.to_string().contains("11 s")), "{error}");
@@ -111,7 +106,7 @@ async fn a_ttl_beyond_the_longest_is_refused_before_anything_is_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_another_list_fail_at_once_however_long_they_would_wait() {
-    let Some(servers) = three() else { return };
+    let Some(servers) = servers_or_skip(3) else { return };
     let one = client(&url(&servers)).await;
     // The first claim takes the servers into its list.
     one.lock("j").await.unwrap().release().await.unwrap();

@@ -147,7 +147,7 @@ async fn a_script_that_blocks_the_server_for_a_while_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_flushed_every_few_milliseconds_are_noticed_by_nobody() {
+async fn scripts_flushed_every_few_milliseconds_cost_no_lock() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let long = client.lock("long").ttl(secs(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Something answers, and takes no locks: for good, or until somebody helps it.
+//! Servers that answer but take no locks, permanently or for a while.
 
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, server, server_with, text};

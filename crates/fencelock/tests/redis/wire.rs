@@ -49,7 +49,7 @@ async fn a_hand_off_costs_two_scripts_and_one_message() {
     let Some(server) = server() else { return };
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
     let mut held = a.lock("k").await.unwrap();
-    // Everybody has waited once, and knows its channel.
+    // Both clients have waited once and are subscribed.
     for next in [&b, &a] {
         let next = waiting(&server, "k", next.lock("k")).await;
         held.release().await.unwrap();

@@ -35,7 +35,7 @@ impl SimClock {
         at
     }
 
-    /// Somebody sets it.
+    /// Sets it.
     pub(super) const fn jump(&mut self, by_us: i64) {
         self.start_us += by_us;
     }

@@ -30,7 +30,7 @@ pub enum Mutant {
     NoRollback,
     /// A renewal that is answered after the lapse revives the hold.
     LateExtendRevives,
-    /// A node acks a raise whoever has it locked.
+    /// A node acks a raise for any holder.
     UncondRaise,
     /// A node acks a raise below its fence.
     RaiseNoLe,

@@ -1,7 +1,6 @@
 use super::Mutant;
-use super::acquiring::owner;
 use super::clock::SimClock;
-use super::message::{Ask, Reply, Request};
+use super::message::{Ask, Reply, Request, owner};
 use super::scenario::Scenario;
 use fencelock_conformance::model::{
     self, Acquire, Claim, Delivery, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,
@@ -48,8 +47,8 @@ pub(super) enum Memory {
     Nothing,
 }
 
-/// There is no line in a quorum, so nobody listens.
-fn nobody(_: HandOff) -> Delivery {
+/// A quorum has no queue, so a message has no receiver.
+fn no_receiver(_: HandOff) -> Delivery {
     Delivery::NoSubscriber
 }
 
@@ -111,7 +110,7 @@ impl Node {
 
     fn claim(&mut self, request: &Request, claim: &Claim) -> Reply {
         let (server, key) = self.model.key(&request.key);
-        Reply::Node(NodeReply::Claim(match key.acquire(server, claim, &Gate::Open, &mut nobody) {
+        Reply::Node(NodeReply::Claim(match key.acquire(server, claim, &Gate::Open, &mut no_receiver) {
             Ok(Acquire::Granted { fence, .. }) => {
                 let tokens = |fence: FencingToken| core::Acquire::Granted { tokens: fence.into() };
                 FencingToken::new(fence).map(tokens).map_err(|_| unknown(Fault::Other))
@@ -153,7 +152,7 @@ impl Node {
             return NodeReply::Release(Ok(core::Release::Released));
         }
         let proposal = server.now_us;
-        NodeReply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut nobody) {
+        NodeReply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut no_receiver) {
             Ok(Release::Released(_)) => Ok(core::Release::Released),
             Ok(Release::Absent(_)) => Ok(core::Release::Absent),
             Ok(Release::Taken(by)) => Ok(core::Release::TakenBy(occupant(by.holder(), &self.owner).into())),

@@ -37,7 +37,7 @@ pub struct Scenario {
     pub tail_ppm: u64,
     /// Nodes crash, and lose all or part of what they knew, or nothing.
     pub crashes: bool,
-    /// Clients and nodes stand still, and clients die.
+    /// Clients and nodes are paused, and clients die.
     pub pauses: bool,
     /// Nodes are cut off.
     pub cuts: bool,

@@ -1,14 +1,13 @@
-use super::acquiring::owner;
 use super::client::{Client, Memory as ClientMemory, Timer};
 use super::clock::SimClock;
-use super::message::{Answer, Request};
+use super::coverage::{Coverage, CoverageCounts};
+use super::message::{Answer, Request, owner};
 use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;
-use super::sight::{Sight, Sights};
 use super::{Simulated, Trace};
 use crate::history::{History, Line, Op, Outcome};
-use crate::luck::Luck as _;
+use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock_core::engine::Config;
 use fencelock_core::quorum::Settings;
@@ -20,7 +19,7 @@ const WALL_US: i64 = 1_790_000_000_000_000;
 /// How long after the last client the keys are looked at, beyond the TTL.
 const LAST_LOOK_US: u64 = 1_000_001;
 
-/// Everything there is. Time is the true one, in microseconds since the start; nobody in the world can read it.
+/// The state of the simulation. Its time is the true one, in microseconds since the start; no client or node can read it.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
@@ -40,7 +39,7 @@ pub(super) struct World<'a> {
     gates: Vec<FenceGate>,
     written: u64,
     pub(super) lines: Vec<Line>,
-    pub(super) sights: Sights,
+    pub(super) covered: CoverageCounts,
     pub(super) stopped: bool,
     trace: Option<Vec<String>>,
 }
@@ -67,7 +66,7 @@ pub(super) enum Event {
     Heal,
     /// The clients end.
     Stop,
-    /// Somebody looks at the keys.
+    /// The keys are inspected.
     Look,
 }
 
@@ -120,7 +119,7 @@ impl<'a> World<'a> {
             gates: vec![FenceGate::default(); scenario.keys],
             written: 0,
             lines: Vec::new(),
-            sights: Sights::default(),
+            covered: CoverageCounts::default(),
             stopped: false,
             trace: (trace == Trace::On).then(Vec::new),
         }
@@ -142,14 +141,14 @@ impl<'a> World<'a> {
         }
         Simulated {
             history: History { lines: self.lines },
-            sights: self.sights,
+            covered: self.covered,
             events,
             trace: self.trace.unwrap_or_default(),
         }
     }
 
     fn handle(&mut self, event: Event) {
-        // Whoever sleeps meets everything on waking, in the order in which it came.
+        // A stopped process receives all events when it continues, in the order of their arrival.
         if let Some(until) = self.asleep_until(&event) {
             self.queue.put(until, event);
             return;
@@ -258,7 +257,7 @@ impl<'a> World<'a> {
         Line::new(name, self.keys[*key].as_str(), op, invoked, self.now)
     }
 
-    /// A write is sent when this much time has passed, and nobody asks whether the lock is still held.
+    /// Sends a write after this time without checking that the lock is still held.
     pub(super) fn write_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
         let Client { life, memory, .. } = &self.clients[client];
         let (life, holder) = (*life, memory.hold.as_ref().map_or(0, |held| held.holder));
@@ -292,7 +291,7 @@ impl<'a> World<'a> {
             Ok(seq) => line.seq = Some(seq),
             Err(greatest) => {
                 line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
-                self.sights.saw(Sight::GateRefusal);
+                self.covered.saw(Coverage::GateRefusal);
             }
         }
         self.lines.push(line);

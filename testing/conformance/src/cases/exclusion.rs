@@ -165,7 +165,7 @@ async fn count(client: &TestClient, counter: &Counter) {
 }
 
 /// Waits in the queue if there is one, and otherwise polls.
-async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorder) -> TestClient {
+pub(super) async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorder) -> TestClient {
     let mut turn = client.new_attempt();
     let mut intent = Intent::Enqueue;
     let mut pause = Duration::from_millis(1);

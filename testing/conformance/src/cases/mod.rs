@@ -3,6 +3,8 @@
 mod blocks;
 mod claims;
 mod completions;
+mod crowd;
+mod downgrade;
 mod dropping;
 mod events;
 mod exclusion;
@@ -10,15 +12,18 @@ mod expiry;
 mod fencing;
 mod foreign;
 mod inspection;
+mod mode_conflicts;
 mod modes;
 mod names;
+mod permits;
 mod queue;
 mod raising;
 mod release;
 mod renewal;
+mod row;
+mod shared;
 
 use crate::case::Case;
-pub(crate) use modes::modes;
 
 /// All cases.
 pub(crate) fn all() -> Vec<Case> {
@@ -27,6 +32,12 @@ pub(crate) fn all() -> Vec<Case> {
         claims::cases(),
         completions::cases(),
         modes::cases(),
+        shared::cases(),
+        permits::cases(),
+        row::cases(),
+        mode_conflicts::cases(),
+        downgrade::cases(),
+        crowd::cases(),
         release::cases(),
         expiry::cases(),
         renewal::cases(),

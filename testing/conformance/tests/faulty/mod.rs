@@ -1,8 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Eviction,
-    Fault, FencingToken, Finding, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Occupied, Owner, QuorumNode,
-    Release, Renew, Renewal, Ttl, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
+    Eviction, Fault, FencingToken, Finding, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Modes, Occupied,
+    Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl FaultyBackend {
         if self.defect != Defect::TryOvertakes || claim.intent != Intent::Try {
             return false;
         }
-        // Whoever was handed the key and has not claimed it yet still has the short lease of a hand-off.
+        // A client that was handed the key and has not claimed it yet still has the short lease of a hand-off.
         let Ok(Some(seen)) = self.memory.inspect(&claim.key).await else { return false };
         let handed =
             seen.first().expiry.span().is_some_and(|left| left.as_secs() <= 3) && claim.ttl.get().as_secs() > 3;
@@ -169,6 +169,9 @@ impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.memory.capabilities();
         capabilities.completions &= self.defect != Defect::HasNoCompletions;
+        if self.defect == Defect::IgnoresModes {
+            capabilities.modes = Modes::default();
+        }
         capabilities
     }
 
@@ -287,6 +290,10 @@ impl Backend for FaultyBackend {
             let seen = stored.filter(|_| self.defect == Defect::ClearsAnyCompletion).unwrap_or_else(|| seen.clone());
             self.memory.clear_completion(key, &seen).await
         })
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        self.memory.downgrade(renewal)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

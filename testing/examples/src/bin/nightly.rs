@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use fencelock::{Client, Held, Once, OnceError};
+use fencelock::{Client, FencingToken, Once, OnceError};
 use fencelock_examples::Failure;
 use fencelock_examples::access::default_url;
 use fencelock_examples::ledger::{Ledger, WRITTEN};
@@ -83,7 +83,7 @@ fn work(arguments: &Arguments, host: u32) -> Result<(), Failure> {
         let ended = client
             .once("nightly-report", night)
             .label(name.as_str())
-            .run(async |held| write_report(database, &name, arguments.failures, held))
+            .run(async |held| write_report(database, &name, arguments.failures, held.fencing_token()))
             .await;
         match ended {
             Ok(Once::Done(())) => println!("{name}: wrote the report"),
@@ -100,14 +100,14 @@ fn work(arguments: &Arguments, host: u32) -> Result<(), Failure> {
 }
 
 /// The work itself. The database rejects a run that was replaced by a later one.
-fn write_report(database: &Path, name: &str, failures: i64, held: Held) -> Result<(), Failure> {
+fn write_report(database: &Path, name: &str, failures: i64, token: FencingToken) -> Result<(), Failure> {
     let mut report = Ledger::open(database)?;
     if report.count(FAILED)? < failures {
         report.note(FAILED, name)?;
         return Err("the source of the report does not answer".into());
     }
     let reports = report.number()?;
-    if !report.write(name, reports + 1, Some(held.fencing_token()))? {
+    if !report.write(name, reports + 1, Some(token))? {
         return Err("the database has seen a greater fencing token".into());
     }
     Ok(())

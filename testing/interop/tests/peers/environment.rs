@@ -2,7 +2,7 @@
 
 use fencelock::{Client, Guard};
 use fencelock_interop::{Peer, Places, Preset, Process};
-use fencelock_testkit::{RedisServer, Reply};
+use fencelock_testkit::{RedisServer, Reply, redlock_url};
 use std::path::Path;
 use std::time::Duration;
 use tokio::process::Command;
@@ -92,10 +92,9 @@ impl TestEnvironment {
 
 fn url(servers: &[RedisServer], preset: Option<Preset>) -> String {
     let compat = preset.map(|preset| format!("compat={}", preset.compat)).unwrap_or_default();
-    let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    match hosts.as_slice() {
-        [host] => format!("redis://{host}?{compat}"),
-        hosts => format!("redlock://{}?trust_empty=true&{compat}", hosts.join(",")),
+    match servers {
+        [server] => format!("{}?{compat}", server.url()),
+        servers => redlock_url(servers, &format!("trust_empty=true&{compat}")),
     }
 }
 

@@ -53,7 +53,7 @@ impl Foreign for RedisForeign {
     fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.must(&["DEL", key.as_str()]);
-            self.must(&["HSET", key.as_str(), "owner", "somebody", "count", "1"]);
+            self.must(&["HSET", key.as_str(), "owner", "another", "count", "1"]);
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod foreign;
 mod options;
+mod quorum;
 mod resp;
 mod server;
 mod spawner;
@@ -12,6 +13,7 @@ mod wall_clock;
 
 pub use foreign::RedisForeign;
 pub use options::RedisOptions;
+pub use quorum::{redlock_url, servers_or_skip};
 pub use resp::{Reply, RespClient};
 pub use server::RedisServer;
 pub use start_error::{StartError, redis_or_skip, say_skipped, start_or_skip};

@@ -6,7 +6,7 @@ use crate::text::plain;
 use fencelock::{FencingToken, Leader, Observation};
 use serde_json::{Value, json};
 
-/// Prints who leads, and each change, until a signal arrives or nobody reads the output.
+/// Prints the leader and each change, until a signal arrives or the reader of the output ends.
 pub(super) async fn observe(name: &str, context: &Context) -> Result<Exit, Failure> {
     if context.report.quiet {
         return Err(Failure::new(Exit::Usage, "--observe prints who leads, and -q would print nothing"));

@@ -180,7 +180,7 @@ fn win<const N: usize>(state: &mut State<N>, who: u8, last: u8, more: u8) {
     close(state, who);
 }
 
-/// Forgets the answers that nobody waits for any more. Claims and raises may still run.
+/// Discards the abandoned answers. Claims and raises may still run.
 fn close<const N: usize>(state: &mut State<N>, who: u8) {
     for node in &mut state.nodes {
         let link = &mut node.links[usize::from(who)];

@@ -52,7 +52,7 @@ pub(crate) enum Flaw {
     NoRaise,
     /// The greatest fence that a majority is known to have reached is the token, without a raise.
     CountsReached,
-    /// A node acks a raise whoever has it locked.
+    /// A node acks a raise for any holder.
     AcksForAnybody,
     /// A node acks a raise although its fence is beyond.
     AcksBelowItsFence,
@@ -198,11 +198,11 @@ pub(crate) mod landmark {
     pub(crate) const ORPHAN: u32 = 1 << 2;
     /// A claim was granted twice by one node, with two fences.
     pub(crate) const GRANTED_TWICE: u32 = 1 << 3;
-    /// Somebody won after a node had forgotten.
+    /// An attempt won after a node had forgotten.
     pub(crate) const WON_AFTER_LOSS: u32 = 1 << 4;
-    /// A grant heard after the raise was sent counted as its ack.
+    /// A grant that arrived after the raise was sent counted as its ack.
     pub(crate) const LATE_VOTE: u32 = 1 << 5;
-    /// Somebody won more than one token.
+    /// An attempt won more than one token.
     pub(crate) const WON_SEVERAL: u32 = 1 << 6;
 }
 

@@ -1,4 +1,4 @@
-//! Steps told in words.
+//! Descriptions of steps.
 
 use super::{Action, Attempt, Fences, Flaw, Stage, State};
 

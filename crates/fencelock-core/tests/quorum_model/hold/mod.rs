@@ -56,7 +56,7 @@ pub(crate) enum Stage {
     Idle,
     Asking,
     Holding,
-    /// It gave up or released: its releases may run from now on.
+    /// It gave up or released. Its releases may run from now on.
     Over,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Attempt {
     pub(crate) renewing: bool,
     /// Its lease counts from the renewal.
     pub(crate) renewed: bool,
-    /// Somebody else has held since it began to hold.
+    /// Another attempt has held since it began to hold.
     pub(crate) overtaken: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum Action {
     ClaimPasses(u8),
     RenewalPasses(u8),
     Expire(u8),
-    /// A node forgets: what it comes back with is nobody's lock or one more than an attempt's number, renewed or not.
+    /// A node forgets. Afterwards its lock is free (0) or has an owner (an attempt's number plus one), renewed or not.
     Forget(u8, u8, bool),
     Readmit(u8),
     Renew(u8),
@@ -133,7 +133,7 @@ pub(crate) enum Action {
 
 /// What a search must have come across before its silence means anything.
 pub(crate) mod landmark {
-    /// Somebody holds while another, whose lease lapsed, still has not noticed.
+    /// An attempt holds while another, whose lease lapsed, has not noticed yet.
     pub(crate) const HELD_AFTER_LAPSE: u32 = 1;
     pub(crate) const RENEWED: u32 = 1 << 1;
     /// A renewal got its majority after the lease had lapsed.
@@ -174,13 +174,13 @@ impl Holds {
         state.attempts.iter().filter(|attempt| self.is_valid(**attempt)).count() > 1
     }
 
-    /// Somebody believes to hold although another has held meanwhile.
+    /// An attempt believes that it holds although another has held meanwhile.
     pub(crate) fn interrupted(self, state: &State) -> bool {
         state.attempts.iter().any(|attempt| self.is_valid(*attempt) && attempt.overtaken)
     }
 }
 
-/// Forgets the answers to the claims, which nobody waits for any more.
+/// Discards the abandoned answers to the claims.
 fn close(state: &mut State, who: u8) {
     state.nodes.iter_mut().for_each(|node| node.links[usize::from(who)].ok = false);
 }

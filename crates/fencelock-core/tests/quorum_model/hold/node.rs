@@ -51,7 +51,7 @@ impl Holds {
             return;
         }
         for (who, link) in node.links.iter().enumerate() {
-            // What is past expires before anybody sees it.
+            // Keys expire before any step reads them.
             let lock = u8::try_from(who + 1).expect("a few attempts");
             if link.granted && !state.is_past(who, false) {
                 into.push(Action::Forget(number, lock, false));

@@ -1,4 +1,4 @@
-//! Steps told in words.
+//! Descriptions of steps.
 
 use super::{Action, Stage, State};
 
@@ -7,12 +7,12 @@ const NAMES: [&str; 3] = ["A", "B", "C"];
 pub(crate) fn describe(before: &State, action: Action, after: &State) -> String {
     let name = |who: u8| NAMES[usize::from(who)];
     let owner = |node: u8| match before.nodes[usize::from(node)].lock {
-        0 => "nobody",
+        0 => "no attempt",
         lock => name(lock - 1),
     };
     match action {
         Action::Begin(who) => format!("{} sends its claims", name(who)),
-        Action::Run(who, node) if owner(node) == "nobody" => {
+        Action::Run(who, node) if owner(node) == "no attempt" => {
             let over = if before.attempts[usize::from(who)].stage == Stage::Asking { "" } else { ", too late for it" };
             format!("node {} grants {}{over}", node + 1, name(who))
         }

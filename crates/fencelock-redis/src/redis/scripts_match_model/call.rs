@@ -134,7 +134,7 @@ pub(super) struct Both<'a> {
     pub(super) server: &'a Server,
     pub(super) key: &'a mut KeyModel,
     pub(super) marker: &'a mut Marker,
-    /// Who asks for a quarantine, if anybody.
+    /// The client that asks for a quarantine, if any.
     pub(super) quarantined_client: Option<QuarantinedClient>,
     pub(super) mutant: Option<Mutant>,
 }

@@ -1,7 +1,7 @@
 //! The scripts on a real server against their specification, [`fencelock_conformance::model`].
 //!
 //! Sequences of commands run on keys side by side: each as production would send it, and in the model. The server's
-//! clock stands still but for the steps of the game, so answers, messages and everything under and beside the key are
+//! clock only moves with the steps of the test, so answers, messages and everything under and beside the key are
 //! compared to the millisecond, after every command.
 //!
 //! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` plays its batch alone.

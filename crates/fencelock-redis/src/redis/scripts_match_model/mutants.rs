@@ -22,7 +22,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     ("a fence need not be above the last", Mutant { from: "math.max(now, previous + 1), 1", to: "now, 1" }),
     ("a fence goes beyond 2^53", Mutant { from: "if last > FENCE_MAX then", to: "if false then" }),
-    ("whoever claims has a say in the fence", Mutant { from: "  if proposed then", to: "  if true then" }),
+    ("every client proposes a fence", Mutant { from: "  if proposed then", to: "  if true then" }),
     ("a node of a quorum takes no proposals", Mutant { from: "  if proposed then", to: "  if false then" }),
     (
         "a block reaches ahead of the server's time",
@@ -50,7 +50,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     ("a dead waiter gets the lock", Mutant { from: "if alive and alive * 1000 > now then", to: "if alive then" }),
     ("a waiter lives to the microsecond of its end", Mutant { from: "alive * 1000 > now", to: "alive * 1000 >= now" }),
-    ("a waiter that nobody wakes gets the lock", Mutant { from: "or readers > 0 then", to: "or readers >= 0 then" }),
+    (
+        "a waiter without a subscription gets the lock",
+        Mutant { from: "or readers > 0 then", to: "or readers >= 0 then" },
+    ),
     (
         "a hand-off lasts as long as the waiter wants",
         Mutant { from: "math.min(tonumber(ttl), tonumber(claim_ttl))", to: "tonumber(ttl)" },
@@ -78,7 +81,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "a poll purges the living",
         Mutant { from: "'-inf', string.format('%.0f', now_ms), 'LIMIT'", to: "'-inf', '+inf', 'LIMIT'" },
     ),
-    ("a poll purges nobody", Mutant { from: "if #dead == 0 then return 0 end", to: "if true then return 0 end" }),
+    ("a poll purges no waiter", Mutant { from: "if #dead == 0 then return 0 end", to: "if true then return 0 end" }),
     ("a purge leaves the place in line", Mutant { from: "redis.call('ZREM', KEYS[3], unpack(dead))", to: "" }),
     (
         "a purge leaves what is known of the waiter",
@@ -116,7 +119,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
-        "a renewal gives time to anybody's lock",
+        "a renewal extends the lock of any holder",
         Mutant { from: "if not is_holder(value, ARGV[1]) then return {'taken', value, kind or ''} end", to: "" },
     ),
     (
@@ -129,14 +132,14 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "fence() > tonumber(ARGV[2])", to: "fence() >= tonumber(ARGV[2])" },
     ),
     (
-        "a release frees anybody's lock",
+        "a release frees the lock of any holder",
         Mutant {
             from: "if is_holder(value, ARGV[1]) then\n  redis.call('DEL'",
             to: "if value then\n  redis.call('DEL'",
         },
     ),
     (
-        "a release serves nobody",
+        "a release serves no waiter",
         Mutant { from: "turn, unread = advance(nil, ARGV[2], ARGV[3], ARGV[4]) end", to: "end" },
     ),
     (
@@ -150,10 +153,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
             to: "if not ahead or intent == 'enqueue' then\n  local last",
         },
     ),
-    (
-        "an eviction hits whoever is there",
-        Mutant { from: "if value ~= ARGV[1] or kind or", to: "if not value or kind or" },
-    ),
+    ("an eviction removes any value", Mutant { from: "if value ~= ARGV[1] or kind or", to: "if not value or kind or" }),
     (
         "an eviction hits what is no string",
         Mutant { from: "if value ~= ARGV[1] or kind or", to: "if value ~= ARGV[1] or" },
@@ -309,7 +309,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     ("a fast block has one token", Mutant { from: "math.min(ARGV[9], now - previous)", to: "1" }),
     (
-        "a fast release frees anybody's lock",
+        "a fast release frees the lock of any holder",
         Mutant {
             from: "if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
             to: "if value and value ~= '' and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
@@ -320,7 +320,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "if value == ARGV[1] .. ' ' and", to: "if value and string.sub(value, 1, 32) == ARGV[1] and" },
     ),
     (
-        "a fast release serves nobody",
+        "a fast release serves no waiter",
         Mutant {
             from: "and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
             to: "then\n    redis.call('DEL'",

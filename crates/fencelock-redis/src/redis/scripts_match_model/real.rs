@@ -14,7 +14,7 @@ return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call(
   redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[5]),
   redis.call('HGETALL', KEYS[6]), redis.call('PTTL', KEYS[6])}";
 
-/// So that the ear can be asked whether it has heard everything.
+/// A channel that shows whether the subscriber has received everything.
 const ALWAYS: &str = "always";
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Real {
     _dir: tempfile::TempDir,
     client: RespClient,
     /// Reads the channels, with rights of its own.
-    ear: RespClient,
+    subscriber: RespClient,
     look: String,
     around: Around,
 }
@@ -51,29 +51,29 @@ impl Real {
         let dir = tempfile::tempdir().unwrap();
         let clock = WallClock::new(dir.path(), "clock").unwrap();
         clock.stop_at(now_us).unwrap();
-        let ear = ["--user", "ear", "on", "nopass", "~*", "&*", "+@all"];
+        let subscriber = ["--user", "subscriber", "on", "nopass", "~*", "&*", "+@all"];
         // A thread that waits until a time of a clock that stands still would never sleep.
         let threads = ["--jemalloc-bg-thread", "no"];
         let server = RedisServer::options()
             .wall_clock(&clock)
-            .args(ear)
+            .args(subscriber)
             .args(threads)
             .args(version.debug_arguments().iter().copied())
             .start()
             .unwrap();
-        let (client, ear, look) = Self::connect(&server);
+        let (client, subscriber, look) = Self::connect(&server);
         let around = Around { readers: [false; 2], ..Around::CALM };
-        Some(Self { server, clock, _dir: dir, client, ear, look, around })
+        Some(Self { server, clock, _dir: dir, client, subscriber, look, around })
     }
 
     fn connect(server: &RedisServer) -> (RespClient, RespClient, String) {
-        let (mut client, mut ear) = (server.connect().unwrap(), server.connect().unwrap());
-        assert_eq!(ear.command(&["AUTH", "ear", "x"]).text(), Some("OK"));
-        ear.command(&["SUBSCRIBE", ALWAYS]);
-        // What has ended is gone when somebody looks, and not when the server happens to sweep.
+        let (mut client, mut subscriber) = (server.connect().unwrap(), server.connect().unwrap());
+        assert_eq!(subscriber.command(&["AUTH", "subscriber", "x"]).text(), Some("OK"));
+        subscriber.command(&["SUBSCRIBE", ALWAYS]);
+        // Keys expire when they are read, not when the server runs its active expiry.
         assert_eq!(client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).text(), Some("OK"));
         let look = load(&mut client);
-        (client, ear, look)
+        (client, subscriber, look)
     }
 
     /// An empty and healthy server.
@@ -86,7 +86,7 @@ impl Real {
         self.clock.stop_at(now_us).unwrap();
         if around.restarts {
             self.server.restart_empty().unwrap();
-            (self.client, self.ear, self.look) = Self::connect(&self.server);
+            (self.client, self.subscriber, self.look) = Self::connect(&self.server);
             self.around = Around { readers: [false; 2], ..Around::CALM };
         }
         if around.full != self.around.full {
@@ -102,7 +102,7 @@ impl Real {
         for (number, (wanted, present)) in around.readers.into_iter().zip(self.around.readers).enumerate() {
             if wanted != present {
                 let verb = if wanted { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
-                let reply = self.ear.command(&[verb, &format!("c{number}")]);
+                let reply = self.subscriber.command(&[verb, &format!("c{number}")]);
                 assert!(matches!(reply, Reply::Array(_)), "{reply:?}");
             }
         }
@@ -150,14 +150,14 @@ impl Real {
 
     /// What was published so far: the server sends it before it answers this.
     fn messages(&mut self) -> Vec<(String, String)> {
-        self.ear.send(&["PING", "enough"]).unwrap();
+        self.subscriber.send(&["PING", "enough"]).unwrap();
         let mut messages = Vec::new();
         loop {
-            let Reply::Array(parts) = self.ear.receive() else { panic!("the ear hears no arrays") };
+            let Reply::Array(parts) = self.subscriber.receive() else { panic!("the subscriber received no array") };
             match parts.iter().map(|part| part.text().unwrap_or_default()).collect::<Vec<_>>()[..] {
                 ["message", channel, text] => messages.push((channel.to_owned(), text.to_owned())),
                 ["pong", "enough"] => return messages,
-                ref other => panic!("the ear heard {other:?}"),
+                ref other => panic!("the subscriber received {other:?}"),
             }
         }
     }

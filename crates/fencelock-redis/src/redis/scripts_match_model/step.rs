@@ -10,7 +10,7 @@ use fencelock_conformance::model::{
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) around: Around,
-    /// Who asks for a quarantine, if anybody.
+    /// The client that asks for a quarantine, if any.
     pub(super) quarantined_client: Option<QuarantinedClient>,
     pub(super) command: Command,
 }
@@ -24,7 +24,7 @@ pub(super) struct Around {
     pub(super) full: bool,
     pub(super) time_refused: bool,
     pub(super) publish_refused: bool,
-    /// Which of the channels somebody reads.
+    /// Which of the channels have a reader.
     pub(super) readers: [bool; 2],
     pub(super) forgets_scripts: bool,
     /// With an empty disk.
@@ -128,7 +128,7 @@ pub(super) enum Foreign {
     DropEntry(Name),
 }
 
-/// The last one is nobody who ever claims.
+/// The last one never claims.
 const HOLDERS: [u128; 4] = [
     0x0000_0000_0000_0000_0000_0000_0000_0001,
     0x8000_0000_0000_0000_0000_0000_0000_0000,
@@ -214,7 +214,7 @@ fn name(rng: &mut Rng) -> Name {
     if rng.percent(60) { Name::Holder(rng.pick(&HOLDERS)) } else { Name::Other(rng.pick(&["", "nobody", "~"]).into()) }
 }
 
-/// What another version, or another program, may have written of somebody.
+/// An entry that another version or another program may have written.
 fn named_entry(rng: &mut Rng) -> (Name, Entry) {
     if rng.percent(50) {
         let name = name(rng);
@@ -269,7 +269,7 @@ pub(super) fn of_quarantined_client(rng: &mut Rng) -> Command {
         7..=9 => Command::Visit(Visit::Init { joins: rng.percent(40) }),
         10 if rng.percent(60) => Command::DeleteMarker,
         10 => Command::MarkerVersion(rng.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
-        // Of whoever has the key: what a quarantine keeps from being handed over.
+        // The current holder: a quarantine prevents the hand-over.
         11..=13 => Command::Evict { seen: None, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) },
         _ => command(rng),
     }

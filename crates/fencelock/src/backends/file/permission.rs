@@ -101,7 +101,7 @@ mod tests {
 
     /// The umask of this test is the usual one, which removes no read permission.
     #[test]
-    fn a_file_is_open_to_those_who_may_write_to_the_directory_and_to_nobody_else() {
+    fn a_file_is_open_only_to_users_who_may_write_to_the_directory() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         for (directory, file) in [

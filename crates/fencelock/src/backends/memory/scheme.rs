@@ -1,4 +1,4 @@
-use super::memory::Memory;
+use super::Memory;
 use fencelock_core::{Connecting, Scheme, UrlForm};
 
 /// `memory:` and `memory:NAME`.

@@ -4,7 +4,7 @@ use crate::test::Test;
 use fencelock_testkit::Reply;
 use serde_json::Value;
 
-/// Runs a story with `--json`, and gives the row of its only scheme.
+/// Runs a workload with `--json` and returns the row of its only scheme.
 fn told(place: &Place, line: &str) -> Value {
     let output = Test::new(place, &format!("lab {line} --json --url {}", place.url())).output();
     assert_eq!(output.status, 0, "{line}: {}", output.stderr);
@@ -113,7 +113,7 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
     let Some(place) = Place::redis() else { return };
     let line = format!("lab stock --scheme none --work 1m --processes 2 --url {}", place.url());
     let running = Test::new(&place, &line).start();
-    wait_until("somebody who is in", || {
+    wait_until("a client in the critical section", || {
         let Reply::Array(keys) = place.server().command(&["KEYS", "*entered:0"]) else { return None };
         let entered = place.server().command(&["GET", keys.first()?.text()?]);
         (entered.text() != Some("0")).then_some(())
@@ -161,7 +161,7 @@ fn a_process_that_is_paused_is_ended_with_its_workload() {
         while family.iter().any(|pid| is_alive(pid)) && !still() {
             std::thread::yield_now();
         }
-        // Its own process stands still too from here on, so that nobody is told to go on.
+        // The parent process is stopped too, so that no worker is told to continue.
         running.kill("STOP");
         let parent = running.pid().to_string();
         wait_until("its own stop", || (is_stopped(&parent) || !is_alive(&parent)).then_some(()));
@@ -172,7 +172,7 @@ fn a_process_that_is_paused_is_ended_with_its_workload() {
             break;
         }
     }
-    assert!(was_still, "nobody was seen to stand still");
+    assert!(was_still, "no worker was seen stopped");
 }
 
 /// The keys on the server, and whether each ends by itself.

@@ -1,0 +1,79 @@
+use super::action::Step;
+use super::waiter::WaiterId;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+/// Tasks that have left the queue and have not read their last step yet.
+///
+/// A hand-off adds one and the next poll of that task takes it out, so there is mostly one. It is stored in place, because a
+/// map would allocate for each hand-off.
+#[derive(Debug, Clone)]
+pub(super) struct Served {
+    one: Option<(WaiterId, Step)>,
+    others: BTreeMap<WaiterId, Step>,
+}
+
+impl Served {
+    pub(super) const fn new() -> Self {
+        Self { one: None, others: BTreeMap::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.one.is_none() && self.others.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, id: WaiterId, step: Step) {
+        match &self.one {
+            None => self.one = Some((id, step)),
+            Some(_) => _ = self.others.insert(id, step),
+        }
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Step> {
+        match &self.one {
+            Some((one, step)) if *one == id => Some(step),
+            _ => self.others.get(&id),
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Step> {
+        if self.one.as_ref().is_some_and(|(one, _)| *one == id) {
+            return self.one.take().map(|(_, step)| step);
+        }
+        self.others.remove(&id)
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.one.iter().map(|(_, step)| step).chain(self.others.values())
+    }
+}
+
+/// Which of them is stored in place makes no difference.
+impl Hash for Served {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut all: BTreeMap<_, _> = self.others.iter().collect();
+        all.extend(self.one.as_ref().map(|(id, step)| (id, step)));
+        all.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_task_reads_its_own_step_once() {
+        let mut served = Served::new();
+        let ids = [7, -3, 9].map(WaiterId);
+        for id in ids {
+            served.insert(id, Step::Sleep { until: crate::Moment::from_micros(id.0.unsigned_abs()), wakes: id.0 > 0 });
+        }
+        assert!(served.steps().count() == 3 && served.get(WaiterId(8)).is_none());
+        for id in [9, 7, -3].map(WaiterId) {
+            assert!(matches!(served.get(id), Some(Step::Sleep { wakes, .. }) if *wakes == (id.0 > 0)));
+            assert!(matches!(served.remove(id), Some(Step::Sleep { wakes, .. }) if wakes == (id.0 > 0)));
+            assert!(served.remove(id).is_none() && served.get(id).is_none());
+        }
+        assert!(served.is_empty());
+    }
+}

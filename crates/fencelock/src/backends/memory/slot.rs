@@ -1,0 +1,257 @@
+use super::row::{Held, Row};
+use fencelock_core::{
+    Acquire, Claim, Downgrade, Event, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Invalid, Key,
+    Mode, Moment, Raise, Release, Renew, Renewal, TokenBlock, Unknown, next_block, raise_fence,
+};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The lease of a hand-off until its waiter confirms it, and how long a waiter stays alive without a poll, as on Redis.
+const CLAIM_TTL: Duration = Duration::from_secs(3);
+const WAITER_LIFE: Duration = Duration::from_secs(3);
+
+/// The state of a key. A free key keeps its slot while tasks wait, and its fence permanently: one number per key is small.
+///
+/// The first waiter that has no room stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
+/// waits for ever. Every call that can make room ends with [`Slot::advance`].
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    fence: u64,
+    row: Row,
+    line: VecDeque<Waiter>,
+    /// The holder whose end has a subscriber.
+    watched: Option<HolderId>,
+    /// A holder was told that no client waits, and hears of the next one.
+    announces: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    holder: Holder,
+    mode: Mode,
+    ttl: Duration,
+    block: NonZeroU32,
+    seen: Moment,
+}
+
+/// The inputs of a step.
+pub(super) struct Step<'a> {
+    pub(super) place: &'a str,
+    pub(super) key: &'a Key,
+    pub(super) now: Moment,
+    pub(super) wall: u64,
+    pub(super) leases: bool,
+    pub(super) events: &'a mut Vec<Event>,
+}
+
+impl Step<'_> {
+    fn end(&self, ttl: Duration) -> Moment {
+        if self.leases { self.now + ttl } else { Moment::NEVER }
+    }
+
+    fn is_alive(&self, waiter: &Waiter) -> bool {
+        !self.leases || self.now.since(waiter.seen) < WAITER_LIFE
+    }
+
+    fn refused(&self, invalid: &Invalid) -> Unknown {
+        Unknown::new(self.place, Fault::Other, invalid.to_string())
+    }
+}
+
+impl Slot {
+    /// Ends the holds that are over.
+    pub(super) fn expire(&mut self, now: Moment) {
+        self.row.expire(now);
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim, mut step: Step<'_>) -> Result<Acquire, Unknown> {
+        let me = claim.holder.id;
+        if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
+            (waiter.seen, waiter.block, waiter.mode) = (step.now, claim.block, claim.mode);
+        }
+        if let Some(present) = self.conflict(claim, &step) {
+            self.line.retain(|waiter| waiter.holder.id != me);
+            self.advance(None, &mut step)?;
+            return Err(claim.conflicting(step.place, present));
+        }
+        let mut granted = self.advance(Some(me), &mut step)?;
+        let is_free = self.line.is_empty() && self.row.fits(claim.mode) && self.row.get(&me).is_none();
+        if is_free && claim.intent != Intent::Poll {
+            let tokens = claim.next_block(self.fence, step.wall);
+            granted = Some(self.grant(claim.holder.clone(), claim.mode, claim.ttl.get(), tokens, &step)?);
+        }
+        if let Some(held) = self.row.get_mut(&me) {
+            held.extend(step.end(claim.ttl.get()));
+            // The client may have used some tokens before it repeats the claim, but none after the last.
+            return Ok(Acquire::Granted { tokens: granted.unwrap_or(held.fence.into()) });
+        }
+        Ok(self.wait(claim, &mut step))
+    }
+
+    /// The mode in which the key is held or waited for by others and that never fits the mode of this claim.
+    fn conflict(&self, claim: &Claim, step: &Step<'_>) -> Option<Mode> {
+        let me = claim.holder.id;
+        if claim.mode == Mode::Exclusive || self.row.get(&me).is_some() {
+            return None;
+        }
+        let others = self.line.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
+        let mut present = self.row.mode().into_iter().chain(others.map(|waiter| waiter.mode));
+        present.find(|present| present.conflicts(claim.mode))
+    }
+
+    /// The answer to a claim without room.
+    fn wait(&mut self, claim: &Claim, step: &mut Step<'_>) -> Acquire {
+        let place = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
+        let place = match (place, claim.intent) {
+            (None, Intent::Poll) => return Acquire::Gone,
+            (_, Intent::Try) => return self.row.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy),
+            (Some(place), _) => place,
+            (None, Intent::Enqueue) => {
+                let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
+                self.line.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
+                if std::mem::take(&mut self.announces) {
+                    step.events.push(Event::Queued { key: step.key.clone() });
+                }
+                self.line.len() - 1
+            }
+        };
+        let ahead = u32::try_from(place).unwrap_or(u32::MAX);
+        self.row.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued {
+            ahead,
+            last_fence: self.fence,
+            server_micros: None,
+            occupied,
+        })
+    }
+
+    fn grant(
+        &mut self,
+        holder: Holder,
+        mode: Mode,
+        ttl: Duration,
+        tokens: Result<TokenBlock, Invalid>,
+        step: &Step<'_>,
+    ) -> Result<TokenBlock, Unknown> {
+        let tokens = tokens.map_err(|invalid| step.refused(&invalid))?;
+        self.fence = tokens.last().get();
+        self.row.add(Held { holder, mode, fence: tokens.last(), since: step.now, until: step.end(ttl) });
+        Ok(tokens)
+    }
+
+    /// Grants the key to the live waiters at the head of the queue that have room, and sends them their tokens. Gives those of
+    /// `me`, who gets its full lease at once.
+    fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
+        let mut mine = None;
+        while self.row.is_open()
+            && let Some(waiter) = self.line.front()
+        {
+            let is_me = me == Some(waiter.holder.id);
+            let is_alive = is_me || step.is_alive(waiter);
+            if is_alive && !self.row.fits(waiter.mode) {
+                break;
+            }
+            let Some(waiter) = self.line.pop_front().filter(|_| is_alive) else { continue };
+            let tokens = next_block(self.fence, step.wall, waiter.block);
+            if is_me {
+                mine = Some(self.grant(waiter.holder, waiter.mode, waiter.ttl, tokens, step)?);
+                continue;
+            }
+            let (holder, claim_ttl) = (waiter.holder.id, CLAIM_TTL.min(waiter.ttl));
+            let tokens = self.grant(waiter.holder, waiter.mode, claim_ttl, tokens, step)?;
+            step.events.push(Event::Handed { key: step.key.clone(), holder, tokens, claim_ttl });
+        }
+        Ok(mine)
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal, step: &Step<'_>) -> Renew {
+        let waiters = self.waiters();
+        if let Some(held) = self.row.get_mut(&renewal.holder) {
+            held.extend(step.end(renewal.ttl.get()));
+            self.announces |= waiters == 0;
+            return Renew::Renewed { waiters };
+        }
+        self.row.holders().map_or(Renew::Absent, Renew::TakenBy)
+    }
+
+    pub(super) fn release(&mut self, holder: &HolderId, mut step: Step<'_>) -> Result<Release, Unknown> {
+        self.line.retain(|waiter| waiter.holder.id != *holder);
+        let answer = if self.row.remove(holder) {
+            Release::Released
+        } else {
+            self.row.holders().map_or(Release::Absent, Release::TakenBy)
+        };
+        self.advance(None, &mut step)?;
+        Ok(answer)
+    }
+
+    /// Turns an exclusive hold into a shared one. A repeated request finds it shared and returns the same token.
+    pub(super) fn downgrade(&mut self, renewal: &Renewal, mut step: Step<'_>) -> Result<Downgrade, Unknown> {
+        let Some(held) = self.row.get_mut(&renewal.holder) else {
+            return Ok(self.row.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
+        };
+        if matches!(held.mode, Mode::Permits { .. }) {
+            let advice = format!("key {}: only an exclusive lock can be downgraded", step.key);
+            return Err(Unknown::new(step.place, Fault::ModeConflict(held.mode), advice).unsent());
+        }
+        if held.mode == Mode::Exclusive {
+            let tokens = next_block(self.fence, step.wall, NonZeroU32::MIN);
+            let token = tokens.map_err(|invalid| step.refused(&invalid))?.last();
+            self.fence = token.get();
+            (held.mode, held.fence) = (Mode::Shared, token);
+        }
+        held.extend(step.end(renewal.ttl.get()));
+        let token = held.fence;
+        self.advance(None, &mut step)?;
+        Ok(Downgrade::Downgraded { token })
+    }
+
+    /// Ends the holds that `seen` lists and that have not ended since.
+    pub(super) fn evict(&mut self, seen: &Holding, mut step: Step<'_>) -> Result<Eviction, Unknown> {
+        let listed = seen.holders.iter().filter_map(fencelock_core::HolderInfo::holder_id);
+        let ended = listed.filter(|holder| self.row.remove(holder)).count();
+        if ended == 0 {
+            return Ok(Eviction::Changed(self.holding(step.key, step.now).map(Box::new)));
+        }
+        step.events.push(Event::Changed { key: step.key.clone() });
+        self.advance(None, &mut step)?;
+        Ok(Eviction::Evicted)
+    }
+
+    pub(super) fn raise(&mut self, holder: &HolderId, to: FencingToken) -> Raise {
+        let first = self.row.first();
+        let Some(fence) = raise_fence(first.as_ref(), holder, self.fence, to) else { return Raise::Refused };
+        self.fence = fence.get();
+        if let Some(held) = self.row.get_mut(holder) {
+            held.fence = fence;
+        }
+        Raise::Acked
+    }
+
+    /// Whether this holder has the key alone.
+    pub(super) fn is_exclusive_to(&self, holder: &HolderId) -> bool {
+        !self.row.is_open() && self.row.first().as_ref() == Some(holder)
+    }
+
+    pub(super) fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {
+        self.row.holding(key, now).map(|holding| holding.with_waiters(self.waiters()))
+    }
+
+    /// The end of the hold that is there now has a subscriber.
+    pub(super) fn watch(&mut self, step: &mut Step<'_>) {
+        self.watched = self.row.first();
+        if self.watched.is_none() {
+            step.events.push(Event::Changed { key: step.key.clone() });
+        }
+    }
+
+    /// Whether the watched hold has ended. It is watched no more then.
+    pub(super) fn watched_has_ended(&mut self) -> bool {
+        let row = &self.row;
+        self.watched.take_if(|holder| row.get(holder).is_none()).is_some()
+    }
+
+    fn waiters(&self) -> u32 {
+        u32::try_from(self.line.len()).unwrap_or(u32::MAX)
+    }
+}

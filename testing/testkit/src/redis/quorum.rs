@@ -1,0 +1,17 @@
+use super::start_error::redis_or_skip;
+use crate::RedisServer;
+
+/// `count` servers for one test, like [`redis_or_skip`].
+///
+/// # Panics
+/// See [`StartError::reason_to_skip`](crate::StartError::reason_to_skip).
+pub fn servers_or_skip(count: usize) -> Option<Vec<RedisServer>> {
+    std::iter::repeat_with(redis_or_skip).take(count).collect()
+}
+
+/// The URL of a quorum of these servers. `options` has the form `name=value&...` and may be empty.
+pub fn redlock_url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, options: &str) -> String {
+    let hosts: Vec<_> = servers.into_iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    let separator = if options.is_empty() { "" } else { "?" };
+    format!("redlock://{}{separator}{options}", hosts.join(","))
+}
