@@ -96,6 +96,12 @@ async fn every_future_can_be_spawned() {
     if let Some(done) = is_task(once.done()).await.unwrap() {
         is_task(once.clear(&done)).await.unwrap();
     }
+    let slot = is_task(client.slots("s", 2).acquire()).await.unwrap();
+    assert!(is_task(client.slots("s", 2).try_acquire()).await.unwrap().is_some());
+    drop(is_task(slot.lost()));
+    assert_eq!(is_task(slot.release()).await.unwrap(), Released::Released);
+    let ran = is_task(client.slots("s", 2).run(|slot, _| async move { Ok::<_, std::io::Error>(slot) })).await;
+    assert!(ran.unwrap() < 2);
     is_task(client.close(span)).await.unwrap();
 }
 
@@ -134,7 +140,7 @@ fn functions(files: &[&str]) -> Vec<Function> {
     found
 }
 
-const ASYNC: [&str; 11] = [
+const ASYNC: [&str; 12] = [
     "builder.rs",
     "client.rs",
     "lock.rs",
@@ -146,8 +152,9 @@ const ASYNC: [&str; 11] = [
     "election/observer.rs",
     "once/mod.rs",
     "once/run.rs",
+    "slots.rs",
 ];
-const BLOCKING: [&str; 8] = [
+const BLOCKING: [&str; 9] = [
     "blocking.rs",
     "blocking/builder.rs",
     "blocking/lock.rs",
@@ -156,6 +163,7 @@ const BLOCKING: [&str; 8] = [
     "blocking/guards.rs",
     "blocking/election.rs",
     "blocking/once.rs",
+    "blocking/slots.rs",
 ];
 /// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator.
 const ASYNC_ONLY: [&str; 2] = ["run_while_leader", "next"];

@@ -27,6 +27,7 @@ mod running;
 mod secrets;
 mod several_keys;
 mod signals;
+mod slots;
 mod terminal;
 mod test;
 mod two_step;

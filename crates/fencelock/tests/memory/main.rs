@@ -26,5 +26,6 @@ mod reusing;
 mod running;
 mod several_keys;
 mod sharing;
+mod slots;
 mod waiting;
 mod yielding;

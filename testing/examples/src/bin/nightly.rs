@@ -75,7 +75,7 @@ fn work(arguments: &Arguments, host: u32) -> Result<(), Failure> {
     runtime.block_on(async {
         let client = Client::connect(arguments.lock.as_deref().unwrap_or_default()).await?;
         let database = arguments.database.as_deref().ok_or("a worker needs a database")?;
-        await_start()?;
+        let _harness = await_start()?;
 
         // A night is a year here, so that midnight does not come in between.
         let night = Duration::from_secs(365 * 86_400);
