@@ -12,6 +12,7 @@ mod json;
 mod kill_policy;
 mod locks;
 mod logging;
+mod mode;
 mod nesting;
 mod notes;
 mod parent_death_watcher;

@@ -216,7 +216,7 @@ fn every_client_gets_one_slot_and_leaves_nothing() {
             let (states, broken) = search(&setting);
             println!("{setting:?}: {states} states");
             assert_eq!(broken, None, "{setting:?}");
-            assert!(states > 50, "{states}");
+            assert!(states > 20, "{states}");
         }
     }
 }
@@ -239,7 +239,7 @@ fn a_second_grant_that_is_kept_is_found() {
 
 #[test]
 fn a_client_that_stays_in_its_queues_is_found() {
-    is_found(Setting { rule: Rule::StaysInQueues, ..SETTING }, "a client keeps more than its slot");
+    is_found(Setting { rule: Rule::StaysInQueues, slots: 2, ..SETTING }, "a client keeps more than its slot");
 }
 
 /// One client never leaves. The others wait for its slot or find the other one.

@@ -42,6 +42,7 @@ mod replay;
 mod scheme;
 mod scheme_results;
 mod schemes;
+pub mod search;
 mod server;
 mod server_error;
 pub mod svg;

@@ -36,6 +36,7 @@ mod guards;
 mod lock;
 mod lock_all;
 mod once;
+mod semaphore;
 mod slots;
 
 pub use builder::Builder;
@@ -45,6 +46,7 @@ pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
+pub use semaphore::Semaphore;
 pub use slots::{SlotGuard, Slots};
 
 use crate::identity::Process;
@@ -174,6 +176,12 @@ impl Client {
     /// reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+    }
+
+    /// Returns a semaphore on `key` with `limit` permits, of which nothing is acquired yet. An invalid key or limit is reported
+    /// when you acquire permits.
+    pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
     }
 
     /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported

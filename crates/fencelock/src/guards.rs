@@ -48,6 +48,13 @@ pub enum ReleasedAll {
     },
 }
 
+/// One lock, for code that works with several.
+impl From<Guard> for Guards {
+    fn from(guard: Guard) -> Self {
+        Self::new(vec![guard])
+    }
+}
+
 impl Guards {
     pub(crate) fn new(guards: Vec<Guard>) -> Self {
         let parts = guards.iter().map(Guard::held).collect();
@@ -136,13 +143,6 @@ impl Guards {
     /// One guard for each key, in the order in which you named them. From now on each of them stands alone.
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
-    }
-}
-
-/// One lock, for work that takes several.
-impl From<Guard> for Guards {
-    fn from(guard: Guard) -> Self {
-        Self::new(vec![guard])
     }
 }
 

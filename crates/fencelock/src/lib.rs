@@ -24,7 +24,8 @@
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
-//! none, and [`Client::once`] runs work at most once in each window of time. Without async there is [`blocking`].
+//! none. [`Lock::shared`] is a lock for readers, [`Client::semaphore`] lets in a limited number of holders, and [`Client::once`] runs
+//! work at most once in each window of time. Without async there is [`blocking`].
 //!
 //! Features of Cargo:
 //!
@@ -57,10 +58,12 @@ mod guards;
 mod identity;
 mod lock;
 mod lock_all;
+mod modes;
 mod once;
 mod reaper;
 mod request;
 mod run;
+mod semaphore;
 mod slots;
 #[cfg(test)]
 mod soak;
@@ -86,4 +89,5 @@ pub use lock_all::LockAll;
 pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
 pub use request::Waiting;
 pub use run::RunError;
+pub use semaphore::Semaphore;
 pub use slots::{SlotGuard, Slots};

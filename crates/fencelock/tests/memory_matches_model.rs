@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const HAND_OFF_MS: u64 = 3000;
-/// Of each holder: its lease in milliseconds, and how many tokens it wants.
+/// For each holder: its lease in milliseconds, and the number of tokens that it requests.
 const HOLDERS: [(u64, u32); 4] = [(700, 1), (1000, 3), (5000, 1), (9000, 50)];
 
 #[derive(Debug, Clone)]
@@ -147,16 +147,18 @@ impl Pair {
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Renew(holder, ttl_ms) => match model.renew(server, *holder as u128, *ttl_ms, 1_000_000) {
+            Step::Renew(holder, ttl_ms) => match model.renew(server, *holder as u128, *ttl_ms, 1_000_000).unwrap() {
                 model::Renew::Renewed { waiters } => Said::Renewed(waiters),
                 model::Renew::Absent => Said::Nobody,
                 model::Renew::Taken(by) => Said::Taken(by.holder().unwrap()),
+                model::Renew::Shared(listed) => Said::Taken(listed.holds[0].holder),
             },
             Step::Release(holder) => {
                 match model.release(server, *holder as u128, now, HAND_OFF_MS, open, tell).unwrap() {
                     model::Release::Released(_) => Said::Yes,
                     model::Release::Absent(_) => Said::Nobody,
                     model::Release::Taken(by) => Said::Taken(by.holder().unwrap()),
+                    model::Release::Shared(listed, _) => Said::Taken(listed.holds[0].holder),
                 }
             }
             Step::Raise(holder, _) => {

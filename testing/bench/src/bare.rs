@@ -10,7 +10,7 @@ pub(crate) const CHANNEL: &str = "fencelock:bench";
 
 /// The key names and script digests for one key, computed once, because only the requests are measured.
 pub(crate) struct BareLock {
-    keys: [String; 5],
+    keys: [String; 7],
     acquire: String,
     renew: String,
     release: String,
@@ -21,7 +21,15 @@ impl BareLock {
         let side = |what: &str| format!("fencelock:{{{key}}}:{what}");
         let [release, acquire, renew] = Self::scripts().map(|script| script.get_hash().to_owned());
         Self {
-            keys: [key.to_owned(), side("fence"), side("line"), side("waiters"), side("alive")],
+            keys: [
+                key.to_owned(),
+                side("fence"),
+                side("line"),
+                side("waiters"),
+                side("alive"),
+                side("holds"),
+                side("held"),
+            ],
             acquire,
             renew,
             release,

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state};
-use crate::text::{holding, plain, quarantine};
+use crate::text::{holders, holding, plain, quarantine};
 use fencelock::{Client, Error, Unknown};
 use serde_json::Value;
 
@@ -25,12 +25,13 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
         answer.to_string()
     } else {
         let holder = held.as_ref().map_or_else(|| "free".to_owned(), holding);
+        let rows = held.as_ref().map(holders).unwrap_or_default();
         let done = match done {
             Ok(None) => String::new(),
             Ok(Some(done)) => format!("; {done}"),
             Err(error) => format!("; whether its work is done is unknown: {error:#}"),
         };
-        format!("{}: {holder}{}", plain(key), plain(&done))
+        format!("{}: {holder}{}{rows}", plain(key), plain(&done))
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })

@@ -1,7 +1,7 @@
 use super::action::Action;
 use super::context::Context;
 use super::tenure::{HoldId, Tenure};
-use crate::{Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl};
+use crate::{Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::time::Duration;
 
 /// What a hold whose timer has fired needs.
@@ -43,6 +43,7 @@ pub(super) struct Beginning {
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
+    pub(super) mode: Mode,
     pub(super) fence: FencingToken,
     pub(super) plan: RenewalPlan,
     pub(super) stray_until: Moment,
@@ -51,8 +52,8 @@ pub(super) struct Beginning {
 impl<L: Default> Hold<L> {
     /// With its first tenure.
     pub(super) fn begin(id: HoldId, beginning: Beginning, now: Moment) -> Self {
-        let Beginning { holder, owner, ttl, fence, plan, stray_until } = beginning;
-        let tenure = Tenure { number: 0, fence, since: now, idle: false };
+        let Beginning { holder, owner, ttl, mode, fence, plan, stray_until } = beginning;
+        let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (fresh, lease) = (plan.rest(now), L::default());
         let (timer, renewing, expedited) = (Moment::NEVER, false, false);
         Self { id, holder, owner, ttl, stray_until, tenure, lease, plan, fresh, timer, renewing, expedited }
@@ -90,6 +91,27 @@ impl<L> Hold<L> {
         self.tenure = Tenure { number: from.number + 1, ..next };
         self.plan.hand_on(ends);
         true
+    }
+
+    /// Ends a tenure and begins one that only reads, under the old token until the place has answered.
+    pub(super) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
+        let number = self.tenure.number + 1;
+        self.tenure = Tenure { number, mode: Mode::Shared, since: now, ..self.tenure };
+        self.tenure
+    }
+
+    /// The place has answered a downgrade that was sent at `sent`, which renews the lease too.
+    pub(super) fn downgraded(
+        &mut self,
+        token: FencingToken,
+        sent: Moment,
+        now: Moment,
+        random: u64,
+    ) -> Result<Tenure, LossReason> {
+        self.plan.renewed(sent, now, random)?;
+        self.fresh = self.plan.rest(now);
+        self.tenure.fence = token;
+        Ok(self.tenure)
     }
 
     /// Whether a renewal is in flight.

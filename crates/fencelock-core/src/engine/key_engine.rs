@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::request::AcquireRequest;
 use super::tenure::{End, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
-use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
+use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
 
 /// The number of fencing tokens requested for a lease that may be shared, and the maximum if that was not enough: 0.1 s in
@@ -127,8 +127,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// An idle lease for a task outside the queue, if it matches the request.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
-        let Some((hold, idle)) = self.leases.idle().filter(|_| request.shares()) else { return IdleLease::None };
-        if let Some(grant) = self.leases.hand_over(idle, request, cx) {
+        let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
+        if request.shares()
+            && let Some(grant) = self.leases.hand_over(idle, request, cx)
+        {
             return IdleLease::Taken(grant);
         }
         let Some(release) = self.leases.pending_release(hold, cx) else { return IdleLease::None };
@@ -177,9 +179,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The key was freed, or has another holder: one task claims, and the others follow when it is done.
+    /// The key was freed, or has another holder: one task claims, and the others follow when it is done. Without a queue at the
+    /// place, which lets in all that have room, all tasks claim that may hold the key together.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
-        let _asked = self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()).any(|one| one.notify(cx));
+        let (queues, mut asked) = (cx.config.capabilities.queues, false);
+        for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
+            let together = !queues && waiter.request.mode != Mode::Exclusive;
+            if !asked || together {
+                asked |= waiter.notify(cx);
+            }
+        }
         self.leases.expedite(Duration::ZERO, cx);
     }
 

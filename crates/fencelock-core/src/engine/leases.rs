@@ -74,7 +74,8 @@ impl<L: Default> Leases<L> {
         let (owner, ttl, fence) = (request.owner.clone(), request.ttl, tokens.first());
         self.last_hold += 1;
         let id = HoldId(self.last_hold);
-        let mut hold = Hold::begin(id, Beginning { holder, owner, ttl, fence, plan, stray_until }, now);
+        let mode = request.mode;
+        let mut hold = Hold::begin(id, Beginning { holder, owner, ttl, mode, fence, plan, stray_until }, now);
         cx.act(Action::Began);
         hold.set_timer(cx);
         let tenure = hold.tenure;
@@ -237,7 +238,7 @@ impl<L: Default> Leases<L> {
         }
         let fence = shared.next(cx.config, cx.now)?;
         let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| cx.now + max_hold);
-        let next = Tenure { number: 0, fence, since: cx.now, idle: false };
+        let next = Tenure { number: 0, mode: request.mode, fence, since: cx.now, idle: false };
         if !hold.pass(from, next, ends) {
             return None;
         }
@@ -256,7 +257,7 @@ impl<L: Default> Leases<L> {
             return false;
         }
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) else { return false };
-        let idle = Tenure { number: 0, fence: from.fence, since: cx.now, idle: true };
+        let idle = Tenure { number: 0, since: cx.now, idle: true, ..from };
         if !hold.pass(from, idle, shared.idle_until(cx.now, &limits)) {
             return false;
         }

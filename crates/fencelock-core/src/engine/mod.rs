@@ -21,6 +21,7 @@
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
 //! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
+//! | a writer wants to read from now on, and the place has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | the timer of a hold fired | [`KeyEngine::hold_due`] |
 //!
 //! [`AcquireAll`] handles several keys together: it decides which of them is claimed next and when all are released. It uses
@@ -35,6 +36,7 @@ mod claiming;
 mod claims;
 mod config;
 mod context;
+mod downgrade;
 mod held;
 mod hold;
 mod key_engine;
@@ -57,6 +59,7 @@ pub use answer::{IdleLease, Leaving, Status, View};
 pub use claiming::STRAGGLER;
 pub use config::{Config, SharingLimits};
 pub use context::Context;
+pub use downgrade::Downgrading;
 pub use hold::Duty;
 pub use key_engine::KeyEngine;
 pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};

@@ -52,7 +52,7 @@ fn announced(world: &mut World) -> Result<(), String> {
     Err("a client keeps a lease that nobody has, and does not learn that another client waits".into())
 }
 
-/// At most one guard is valid, and the key is its own for at least as long as it believes.
+/// At most one guard is valid, and its client has the key for at least as long as it relies on it.
 fn exclusion(world: &mut World) -> Result<(), String> {
     let mut valid = 0;
     for number in 0..world.users.len() {
@@ -74,7 +74,7 @@ fn exclusion(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// Whose hold a user believes in, and until when.
+/// The hold that a user relies on, and until when.
 fn validity(world: &World, number: usize) -> Option<(HolderId, Moment)> {
     let Guard { grant, holder, ends, .. } = world.users[number].guard.as_ref()?;
     let rest = world.clients[world.client_of(number)].engine.rest(grant.hold, world.now)?;
@@ -86,7 +86,7 @@ fn certainty(world: &World, guard: &Guard) -> Option<Moment> {
     known.map(|(_, until)| *until)
 }
 
-/// A loss is reported when it has come, not before, and not later.
+/// A loss is reported when it happens, not before and not later.
 fn losses(world: &World, user: &User, stopped: bool) -> Result<(), String> {
     let Some(guard) = &user.guard else { return Ok(()) };
     let (certain, deleted) = (certainty(world, guard), world.was_deleted(guard.holder));

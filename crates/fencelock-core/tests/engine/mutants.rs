@@ -3,7 +3,7 @@
 //! An engine is made wrong from outside: its calls are given something else, or its answers are not carried out.
 
 use crate::scenario::{NO_BUDGET, Scenario};
-use crate::{explore, scenarios};
+use crate::{explore, scenarios, sizes};
 use fencelock_core::Acquire;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub(crate) enum Mutant {
     HandsOffWhileHeld,
     /// A waiter that has got its message is passed over.
     SkipsReachedWaiter,
-    /// A given up attempt gives nothing back.
+    /// A cancelled attempt releases nothing.
     GivesNothingBack,
-    /// A release is not sent a second time for a claim that may come after it.
+    /// A release is not sent a second time for a claim that may arrive after it.
     NoSecondRelease,
     /// A release does not end the hold in the engine.
     ReleaseUnmarked,
@@ -44,18 +44,18 @@ pub(crate) enum Mutant {
     CountsFromReceipt,
     /// A hand-off counts from the last claim that was sent, answered or not.
     CountsFromLastSent,
-    /// The server tells a claim that has lost its position that it waits in line.
+    /// The server answers "queued" to a claim that has lost its position.
     QueuesStrangers,
-    /// It takes a free key for a claim that comes after others in line.
+    /// It grants a free key to a claim behind other waiters.
     EnqueueBarges,
-    /// It does not tell a client that keeps a lease of a waiter.
+    /// It does not report a waiter to a client with an idle lease.
     AnnouncesNothing,
     /// It sets a key anew to renew it.
     RenewRecreates,
 }
 
 impl Mutant {
-    /// The answer to a claim, as the engine is told it.
+    /// The answer to a claim, as the engine receives it.
     pub(crate) fn of_claim(self, answer: Acquire) -> Acquire {
         match (self, answer) {
             (Self::BelievesOldTokens, Acquire::Queued { ahead, server_micros, occupied, .. }) => {
@@ -69,7 +69,7 @@ impl Mutant {
 /// Runs a scenario with the mutant until it is found, first in all orders and then in random ones.
 fn found(mutant: Mutant, scenario: &Scenario) -> String {
     let small = explore::search(scenario, Some(mutant), 60_000).err();
-    let failure = small.or_else(|| explore::random(&scenarios::large(scenario), Some(mutant), 20_000).err());
+    let failure = small.or_else(|| explore::random(&sizes::large(scenario), Some(mutant), 20_000).err());
     let failure = failure.unwrap_or_else(|| panic!("{mutant:?} was not found by {}", scenario.name));
     println!("{mutant:?} by {}, {} choices: {}", scenario.name, failure.choices.len() - 1, failure.why);
     failure.why

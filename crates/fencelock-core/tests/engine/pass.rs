@@ -83,7 +83,7 @@ impl World {
         self.clients[client].releases.push(release);
     }
 
-    /// A message is lost without a trace, a request or an answer with "could not tell".
+    /// A lost message leaves no trace; a lost request or answer gives an unknown result.
     pub(crate) fn lose(&mut self, index: usize) {
         let Packet { client, sent, load } = self.packets.remove(index);
         if let Load::Request { op, .. } | Load::Answer { op, .. } = load {
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// The sender is told at once, and the request arrives later.
+    /// The sender gets an error immediately, and the request arrives later.
     pub(crate) fn break_connection(&mut self, index: usize) {
         let Packet { client, sent, ref load } = self.packets[index];
         let Load::Request { op, .. } = *load else { return };

@@ -28,7 +28,7 @@ fn perform(scenario: &Scenario, acts: &[(Act, bool)]) {
     }
 }
 
-/// A lease from a hand-off goes on to the next task, is renewed at the server, and runs out before the answer and before that
+/// A lease from a hand-off is passed to the next task, is renewed at the server, and expires before the answer and before that
 /// task has run. No guard exists that would release it.
 #[test]
 fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {

@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub(crate) key: KeyModel,
     queues: bool,
     ppm: u64,
-    /// Until when another program believes that it has the key.
+    /// Until when another program relies on the key.
     pub(crate) foreign_until: Option<Moment>,
     /// A holder got the key before another that waited at the server for longer.
     pub(crate) overtaken: bool,
@@ -33,10 +33,10 @@ pub(crate) struct Server {
 /// What a request leads to.
 pub(crate) struct Done {
     pub(crate) reply: Option<Reply>,
-    /// The claim found itself the holder. The client library asks again, with a poll.
+    /// The claim was already the holder. The client library sends a poll.
     pub(crate) again: Option<Call>,
     pub(crate) messages: Vec<HandOff>,
-    /// The key was freed, where waiters are not told of it by a hand-off.
+    /// The key was freed without a hand-off.
     pub(crate) changed: bool,
     /// Clients that are told that another one waits.
     pub(crate) announced_to: Vec<u8>,
@@ -188,6 +188,7 @@ impl Server {
             hand_off_ms: CLAIM_TTL_MS,
             channel: Some(model::Channel(client.into())),
             wanted: claim.block.get().into(),
+            mode: claim.mode,
         };
         let publish = &mut |hand_off| hear(messages, hand_off);
         self.key.expire(&server);
@@ -231,7 +232,7 @@ impl Server {
         }
         let told_ms = u64::try_from(renewal.assumed.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
         let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), told_ms.min(u64::MAX / 4));
-        match answer {
+        match answer.expect("a healthy server") {
             _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },
             model::Renew::Absent if mutant == Some(Mutant::RenewRecreates) => {
                 let expires_ms = Some(server.now_us / 1000 + renewal.ttl.as_millis());
@@ -243,6 +244,7 @@ impl Server {
             model::Renew::Renewed { waiters } => Renew::Renewed { waiters: u32::try_from(waiters).unwrap() },
             model::Renew::Absent => Renew::Absent,
             model::Renew::Taken(value) => Renew::TakenBy(occupant(&value).into()),
+            model::Renew::Shared(listed) => Renew::TakenBy(occupant(&listed.value).into()),
         }
     }
 
@@ -275,6 +277,7 @@ impl Server {
             }
             model::Release::Absent(_) => Release::Absent,
             model::Release::Taken(value) => Release::TakenBy(occupant(&value).into()),
+            model::Release::Shared(listed, _) => Release::TakenBy(occupant(&listed.value).into()),
         }
     }
 
@@ -333,6 +336,7 @@ fn occupant(value: &Value) -> Occupant {
             let owner = Owner::from_text(owner.as_deref().unwrap_or_default());
             Occupant::Holder(Holder { id: id(*holder), owner })
         }
+        Value::Shared { .. } => Occupant::Foreign(Foreign::string(&value.to_string())),
         Value::Foreign(text) => Occupant::Foreign(Foreign::string(text)),
         Value::Other(kind) => Occupant::Foreign(Foreign::other(kind.name())),
     }

@@ -39,7 +39,7 @@ pub(crate) struct World {
 /// What is known from outside.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Ledger {
-    /// Until when a holder may believe, by the answers that reached it.
+    /// Until when a holder may rely on its lock, from the answers that it received.
     pub(crate) certain: Vec<(HolderId, Moment)>,
     /// The claims that were answered with a place in line: when they were sent, and the last token then.
     pub(crate) places: Vec<(HolderId, Moment, u64)>,
@@ -109,7 +109,7 @@ impl World {
         Ok(world)
     }
 
-    /// Whether this holder may believe in a key that another program has deleted.
+    /// Whether this holder may still rely on a key that another program has deleted.
     pub(crate) fn was_deleted(&self, holder: HolderId) -> bool {
         self.ledger.deleted.iter().any(|(deleted, _)| *deleted == holder)
     }

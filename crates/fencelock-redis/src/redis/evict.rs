@@ -3,9 +3,10 @@
 use super::Redis;
 use super::quarantine::EpochCheck;
 use super::reply::{self, Evicted, Remaining, StoredLock};
+use super::shared;
 use super::unread;
 use super::{reply::Evicting, script};
-use fencelock_core::{Eviction, HolderId, Holding, Key, Unknown};
+use fencelock_core::{Eviction, HolderId, HolderInfo, Holding, Key, Unknown};
 
 impl Redis {
     async fn look(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
@@ -19,6 +20,9 @@ impl Redis {
     pub(super) async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
         let key = &holding.key;
         let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
+        if seen.is_shared() {
+            return self.end_some(holding, &seen).await;
+        }
         if let Some(hold) = holding.hold_of(&seen.occupant()) {
             // A caller who inspected a hold with an expiry did not agree to delete a value without one, which may be data.
             let same_end = hold.expiry.span().is_some() == seen.expires();
@@ -31,20 +35,46 @@ impl Redis {
             if what != Evicting::Ours && !same_end {
                 return Ok(Eviction::Changed(Some(Box::new(seen.holding(key, self.clock.wall_micros())))));
             }
-            let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-            let answer = self.call(|epoch_check| script::evict(&wire, &seen.value, what, now, epoch_check)).await?;
-            self.link.note_unread(&wire, &answer);
-            let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
-            if evicted == Evicted::Yes {
-                // The server does not report a change to the connection that made it.
-                self.link.push_handler.changed(key);
-                if left == Remaining::More {
-                    // No holder uses this id.
-                    let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
-                }
+            if self.evicts(key, &seen.value, what).await? {
                 return Ok(Eviction::Evicted);
             }
         }
+        self.changed(key).await
+    }
+
+    /// Evicts the listed holds of a lock that several clients hold. If `holding` counts holders that it does not list, its caller
+    /// meant the whole lock.
+    async fn end_some(&self, holding: &Holding, seen: &StoredLock) -> Result<Eviction, Unknown> {
+        let (key, listed) = (&holding.key, shared::listed(holding));
+        let now = seen.holding(key, self.clock.wall_micros());
+        let is_same =
+            |hold: &HolderInfo| now.holders.iter().any(|n| (&n.occupant, n.fence) == (&hold.occupant, hold.fence));
+        let all = holding.holders.count() as usize > holding.holders.iter().count();
+        let evicted = if all && holding.holders.iter().any(is_same) {
+            self.evicts(key, shared::value(&seen.value), Evicting::Shared).await?
+        } else {
+            self.evicts(key, listed.as_bytes(), Evicting::Holds).await?
+        };
+        if evicted { Ok(Eviction::Evicted) } else { self.changed(key).await }
+    }
+
+    async fn evicts(&self, key: &Key, seen: &[u8], what: Evicting) -> Result<bool, Unknown> {
+        let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+        let answer = self.call(|epoch_check| script::evict(&wire, seen, what, now, epoch_check)).await?;
+        self.link.note_unread(&wire, &answer);
+        let (evicted, left) = reply::read_evict(self.link.node(), answer)?;
+        if evicted == Evicted::Yes {
+            // The server does not report a change to the connection that made it.
+            self.link.push_handler.changed(key);
+            if left == Remaining::More {
+                // No holder uses this id.
+                let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
+            }
+        }
+        Ok(evicted == Evicted::Yes)
+    }
+
+    async fn changed(&self, key: &Key) -> Result<Eviction, Unknown> {
         let now = self.look(key).await?;
         Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
     }

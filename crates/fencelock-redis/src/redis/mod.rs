@@ -3,7 +3,8 @@
 //! Every decision is a Lua script, and so an atomic step on the server; the scripts are in `lua/`, one
 //! file each. The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other
 //! programs that lock with `SET key value NX PX` and compare the value before they delete it see a normal
-//! lock. Next to it are a fencing token, a queue of waiters and their entries, in the same hash slot.
+//! lock. If several clients hold the key together, in another mode, its value names the mode and two keys next to it have the
+//! holders. Next to it are a fencing token, a queue of waiters and their entries, in the same hash slot.
 //! A release hands the key to the first waiter in the same script, and publishes that on the channel of its client.
 
 mod ack_writer;
@@ -11,6 +12,7 @@ mod acks;
 mod batch;
 mod compat;
 mod completions;
+mod confirmation;
 mod diagnose;
 mod dial;
 mod evict;
@@ -38,6 +40,7 @@ mod secrets;
 mod server;
 mod server_info;
 mod session;
+mod shared;
 mod target;
 mod unread;
 mod wire;
@@ -47,8 +50,8 @@ use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, ConnectError, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key, Listener,
-    Occupant, Release, Renew, Renewal, Unknown, WriteCompletion,
+    CompletionRead, ConnectError, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key,
+    Listener, Occupant, Release, Renew, Renewal, Unknown, WriteCompletion,
 };
 use link::Link;
 pub(crate) use node_setup::{members, register};
@@ -175,31 +178,6 @@ impl Redis {
         Ok(answer)
     }
 
-    /// With `acks`, a grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does.
-    async fn confirmed(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
-        if session.acks.is_none() || !matches!(answer, Acquire::Granted { .. }) {
-            return Ok(answer);
-        }
-        let call =
-            script::renew(&self.link.target.wire(&claim.key), &claim.holder.id, claim.ttl.get(), claim.ttl.get());
-        match self.renew_calls(session, vec![call]).await.pop() {
-            Some(Ok(Renew::Renewed { .. })) => Ok(answer),
-            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
-            // Only a poll can determine the current state.
-            Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
-                Err(Unknown::new(self.link.node(), Fault::Timeout, "the lease ended before replicas confirmed it"))
-            }
-        }
-    }
-
-    /// The master has granted the lock, even if replicas did not confirm it.
-    fn after_the_grant(&self, cause: Unknown) -> Unknown {
-        if !cause.changed_nothing() {
-            return cause;
-        }
-        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
-    }
-
     /// `None` if the claim already holds the key and a poll must confirm it.
     async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
         let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
@@ -213,6 +191,7 @@ impl Redis {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
                 Claimed::Yours => return Ok(None),
                 Claimed::More => {}
+                Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
                 Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
             }
         }
@@ -316,6 +295,7 @@ impl Backend for Redis {
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
         (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
         capabilities.announces_waiters = self.link.is_tracking();
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities
     }
@@ -366,6 +346,10 @@ impl Backend for Redis {
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(self.clear_stored(key, seen))
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(self.share(renewal))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

@@ -1,9 +1,10 @@
 //! Parses the replies of the scripts into the types of the contract.
 
+use super::shared::{self, Downgraded};
 use super::wire::later_value;
 use fencelock_core::{
-    Acquire, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holding, Key, Occupant, Occupied, Raise, Release, Renew,
-    TokenBlock, Unknown,
+    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holders, Holding, Key, Mode, Occupant,
+    Occupied, Raise, Release, Renew, TokenBlock, Unknown,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -18,6 +19,10 @@ pub(crate) enum Evicting {
     Foreign,
     /// A lock of another program, without a TTL.
     Endless,
+    /// All holds of a lock that several clients hold.
+    Shared,
+    /// Some of them.
+    Holds,
 }
 
 /// A lock as stored on the server.
@@ -33,6 +38,11 @@ pub(crate) struct StoredLock {
 impl StoredLock {
     pub(crate) fn occupant(&self) -> Occupant {
         occupant(&self.value, &self.kind)
+    }
+
+    /// Whether several clients hold it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind == shared::KIND
     }
 
     /// Whether a later version wrote it, in an unknown format.
@@ -57,6 +67,11 @@ impl StoredLock {
     }
 
     pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
+        if let Some(holders) = shared_holders(&self.value, &self.kind, wall_micros) {
+            let mut holding = Holding::new(key.clone(), holders.first().clone()).with_waiters(self.waiters);
+            holding.holders = holders;
+            return holding;
+        }
         let occupant = self.occupant();
         // The fence next to a foreign hold belongs to an older grant.
         let fence = self.fence.filter(|_| occupant.holder_id().is_some());
@@ -105,6 +120,15 @@ impl<'a> Reply<'a> {
         Ok(u32::try_from(self.number()?).unwrap_or(0))
     }
 
+    /// `"r" 0`, or `"s" <limit>`.
+    fn class(&mut self) -> Result<Mode, Unknown> {
+        let (mode, limit) = (self.text()?, self.count()?);
+        match mode.as_str() {
+            "r" => Ok(Mode::Shared),
+            _ => Mode::permits(1, limit).map_err(|error| Unknown::new(self.node, Fault::Other, error.to_string())),
+        }
+    }
+
     fn left(&mut self) -> Result<Remaining, Unknown> {
         Ok(if self.number()? == 0 { Remaining::None } else { Remaining::More })
     }
@@ -129,15 +153,20 @@ impl<'a> Reply<'a> {
         Ok(TokenBlock::ending(last, NonZeroU32::new(self.count()?).unwrap_or(NonZeroU32::MIN)))
     }
 
-    fn occupant(&mut self) -> Result<Occupant, Unknown> {
-        let value = self.bytes()?;
-        Ok(occupant(&value, &self.text()?))
+    fn holders(&mut self) -> Result<Holders, Unknown> {
+        let (value, kind) = (self.bytes()?, self.text()?);
+        let shared = shared_holders(&value, &kind, 0).map(shared::occupants);
+        Ok(shared.unwrap_or_else(|| occupant(&value, &kind).into()))
     }
 
     /// `last_fence` is the fence of the current hold, if it belongs to fencelock, and then the time of its grant.
     fn occupied(&mut self, last_fence: Option<FencingToken>, wall_micros: u64) -> Result<Occupied, Unknown> {
         let expiry = self.expiry()?;
-        let by = self.occupant()?;
+        let (value, kind) = (self.bytes()?, self.text()?);
+        if let Some(holders) = shared_holders(&value, &kind, wall_micros) {
+            return Ok(shared::occupied(holders, expiry));
+        }
+        let by = occupant(&value, &kind);
         let held_for = held_for(&by, last_fence, wall_micros);
         Ok(Occupied::new(by, expiry).with_held_for(held_for))
     }
@@ -147,6 +176,11 @@ impl<'a> Reply<'a> {
 fn held_for(by: &Occupant, last_fence: Option<FencingToken>, wall_micros: u64) -> Option<Duration> {
     by.holder_id()?;
     Some(Duration::from_micros(wall_micros.saturating_sub(last_fence?.get())))
+}
+
+/// The holders, if several clients hold the lock.
+fn shared_holders(value: &[u8], kind: &str, wall_micros: u64) -> Option<Holders<HolderInfo>> {
+    (kind == shared::KIND).then(|| shared::holders(&String::from_utf8_lossy(value), wall_micros)).flatten()
 }
 
 fn occupant(value: &[u8], kind: &str) -> Occupant {
@@ -159,8 +193,8 @@ fn occupant(value: &[u8], kind: &str) -> Occupant {
         return Occupant::Foreign(Foreign::other(format!("a value of type {kind}")));
     }
     let value = String::from_utf8_lossy(value);
-    match later_value(&value) {
-        Some(shown) => Occupant::Foreign(Foreign::other(shown)),
+    match later_value(&value).map(Foreign::other).or_else(|| shared::unlisted(&value)) {
+        Some(foreign) => Occupant::Foreign(foreign),
         // Version 0 hands over the complete entry, including the text after the tab.
         None => Occupant::from_wire(value.split('\t').next().unwrap_or_default()),
     }
@@ -181,6 +215,8 @@ pub(crate) enum Claimed {
     More,
     /// The first waiters, as many as one call examines, have unreadable entries.
     Unreadable,
+    /// The key is held or requested in this mode, which conflicts with that of the claim.
+    Conflict(Mode),
 }
 
 pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Claimed, Unknown> {
@@ -202,6 +238,8 @@ pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result
         "yours" => return Ok(Claimed::Yours),
         "more" => return Ok(Claimed::More),
         "unreadable" => return Ok(Claimed::Unreadable),
+        "class" => return reply.class().map(Claimed::Conflict),
+        "noclock" => return Err(no_clock(node)),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     }))
 }
@@ -211,7 +249,13 @@ pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Remaini
     Ok(match reply.text()?.as_str() {
         "released" => (Release::Released, reply.left()?),
         "absent" => (Release::Absent, reply.left()?),
-        "taken" => (Release::TakenBy(reply.occupant()?.into()), Remaining::None),
+        "taken" => {
+            let holders = reply.holders()?;
+            // Only of a lock that several clients hold: then there may be room for waiters.
+            let left =
+                if matches!(reply.words.as_slice(), [Value::Int(_), ..]) { reply.left()? } else { Remaining::None };
+            (Release::TakenBy(holders), left)
+        }
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
 }
@@ -221,9 +265,30 @@ pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
     Ok(match reply.text()?.as_str() {
         "renewed" => Renew::Renewed { waiters: reply.count()? },
         "absent" => Renew::Absent,
-        "taken" => Renew::TakenBy(reply.occupant()?.into()),
+        "taken" => Renew::TakenBy(reply.holders()?),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
+}
+
+pub(crate) fn read_downgrade(node: &str, value: Value) -> Result<Downgraded, Unknown> {
+    let mut reply = Reply::new(node, value)?;
+    let (answer, more) = match reply.text()?.as_str() {
+        "downgraded" => (Downgrade::Downgraded { token: reply.fence()? }, reply.left()? == Remaining::More),
+        "absent" => (Downgrade::Absent, false),
+        "taken" => (Downgrade::TakenBy(reply.holders()?), false),
+        "noclock" => return Err(no_clock(node)),
+        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
+    };
+    Ok(Downgraded { answer, more })
+}
+
+/// Only the server's time tells when the holds of several clients end.
+fn no_clock(node: &str) -> Unknown {
+    Unknown::new(
+        node,
+        Fault::Denied,
+        "shared locks and permits need TIME in scripts, and this user may not call it: add +time to its rights",
+    )
 }
 
 pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<StoredLock>, Unknown> {

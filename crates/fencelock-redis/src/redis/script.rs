@@ -2,7 +2,7 @@
 
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use super::reply::Evicting;
-use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, SideKeys};
+use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, SideKeys};
 use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 /// The side keys of a lock.
-pub(super) const SIDE: [&str; 4] = ["fence", "line", "waiters", "alive"];
+pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds", "held"];
 
 /// The side key of a completion.
 pub(super) const COMPLETION_KEY: &str = "once";
@@ -65,6 +65,9 @@ const LOCK: &str = include_str!("lua/lock.lua");
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
+const SHARED: &str = include_str!("lua/shared.lua");
+const GRANT: &str = include_str!("lua/grant.lua");
+const CLASS: &str = include_str!("lua/class.lua");
 const PURGE: &str = include_str!("lua/purge.lua");
 const COMPLETION: &str = include_str!("lua/completion.lua");
 const LIVING: &str = include_str!("lua/living.lua");
@@ -74,18 +77,22 @@ pub(super) const ACQUIRE_FAST: &str = include_str!("lua/acquire_fast.lua");
 pub(super) const RELEASE_FAST: &str = include_str!("lua/release_fast.lua");
 pub(super) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
 
+/// What a script needs that may grant.
+const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
+
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
-    Lua::with_fast_path(ACQUIRE_FAST, &[REFUSAL, TOKENS, LINE, PURGE], include_str!("lua/acquire.lua"))
+    let body = [include_str!("lua/acquire.lua"), include_str!("lua/enqueue.lua")].concat();
+    Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[CLASS, PURGE]].concat(), &body)
 });
 pub(crate) static RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &[REFUSAL, TOKENS, LINE], include_str!("lua/release.lua")));
+    LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &GRANTING, include_str!("lua/release.lua")));
 pub(crate) static RENEW: LazyLock<Lua> =
-    LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING], include_str!("lua/renew.lua")));
+    LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
+pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/downgrade.lua")));
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING], include_str!("lua/inspect.lua")));
-pub(crate) static EVICT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, TOKENS, LINE], include_str!("lua/evict.lua")));
+    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")));
+pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/evict.lua")));
 pub(crate) static READ_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion(&refusal_by(COMPLETION_MARKER), include_str!("lua/read_completion.lua")));
 pub(crate) static WRITE_COMPLETION: LazyLock<Lua> =
@@ -97,7 +104,7 @@ pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 
 /// The position of the marker among the keys of a lock, and among those of a completion.
-const LOCK_MARKER: &str = "KEYS[6]";
+const LOCK_MARKER: &str = "KEYS[8]";
 const COMPLETION_MARKER: &str = "KEYS[3]";
 
 /// `refusal.lua`, for a script that has the marker at another position.
@@ -145,9 +152,10 @@ impl Call {
     }
 
     fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
-        // Space for the digest, five names and the arguments: one allocation for each of them.
-        let mut by_digest = Cmd::with_capacity(20, 352 + 5 * wire.len());
-        by_digest.arg("EVALSHA").arg(&lua.digest).arg(if mark.is_some() { 6 } else { 5 }).arg(wire);
+        // Space for the digest, seven names and the arguments: one allocation for each of them.
+        let mut by_digest = Cmd::with_capacity(22, 400 + 7 * wire.len());
+        let keys = 1 + SIDE.len() + usize::from(mark.is_some());
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
         let mut side = SideKeys::of(wire);
         for what in SIDE {
             by_digest.arg(side.name(what));
@@ -223,7 +231,7 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
-    Call::checked(&ACQUIRE, wire, epoch_check)
+    let call = Call::checked(&ACQUIRE, wire, epoch_check)
         .arg(intent)
         .arg(&claim.holder.id.hex())
         .arg(claim.holder.wire())
@@ -232,9 +240,13 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         .arg(millis(WAITER_LIFE))
         .arg(millis(CLAIM_TTL))
         .arg(channel)
-        .arg(claim.block.get())
-        .arg(if claim.proposal.is_some() { "proposed" } else { "own" })
-        .epoch_check(epoch_check)
+        .arg(claim.block.get());
+    let call = match claim.mode {
+        Mode::Permits { weight, limit, .. } => call.arg(format!("s {weight} {limit}")),
+        Mode::Shared => call.arg("r 1 0"),
+        _ => call.arg(if claim.proposal.is_some() { "proposed" } else { "own" }),
+    };
+    call.epoch_check(epoch_check)
 }
 
 pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
@@ -250,6 +262,22 @@ pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, known: Duratio
     // The maximum exact integer in a double.
     let known = millis(known).min(FencingToken::MAX);
     Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(known)
+}
+
+/// Its reply is parsed by [`super::reply::read_downgrade`].
+pub(crate) fn downgrade(
+    wire: &str,
+    holder: &HolderId,
+    ttl: Duration,
+    wall_micros: u64,
+    epoch_check: EpochCheck<'_>,
+) -> Call {
+    Call::checked(&DOWNGRADE, wire, epoch_check)
+        .arg(&holder.hex())
+        .arg(millis(ttl))
+        .arg(wall_micros)
+        .arg(millis(CLAIM_TTL))
+        .epoch_check(epoch_check)
 }
 
 pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {
@@ -271,6 +299,8 @@ pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, e
         Evicting::Ours => "ours",
         Evicting::Foreign => "foreign",
         Evicting::Endless => "endless",
+        Evicting::Shared => "shared",
+        Evicting::Holds => "holds",
     };
     Call::checked(&EVICT, wire, epoch_check)
         .arg(seen)
@@ -319,6 +349,6 @@ mod tests {
     #[test]
     fn a_script_of_a_completion_checks_its_own_marker() {
         let source = READ_COMPLETION.source();
-        assert!(source.contains("if not KEYS[3] then return nil end") && !source.contains("KEYS[6]"), "{source}");
+        assert!(source.contains("if not KEYS[3] then return nil end") && !source.contains("KEYS[8]"), "{source}");
     }
 }

@@ -3,13 +3,13 @@
 /// The version of the wire format that the scripts write.
 pub(crate) const WIRE: &str = "1";
 
-/// The prefix of a value of a later version. It contains the version.
-const LATER: &str = "fencelock:";
+/// The prefix of a value that is not that of an exclusive lock. The version follows.
+const PREFIX: &str = "fencelock:";
 
 /// The text about a value of a later version.
 pub(crate) fn later_value(value: &str) -> Option<String> {
     const SHOWN: usize = 24;
-    value.starts_with(LATER).then(|| {
+    (value.starts_with(PREFIX) && super::shared::mode_of(value).is_none()).then(|| {
         let shown: String = value.chars().take(SHOWN).collect();
         format!("a lock of a later version of fencelock, {shown:?}...")
     })
@@ -22,6 +22,8 @@ mod tests {
     #[test]
     fn a_value_with_the_prefix_of_later_versions_is_recognized() {
         assert!(later_value("fencelock:2:r:0:17").unwrap().contains("\"fencelock:2:r:0:17\""));
+        assert!(later_value("fencelock:1:kept:17").is_some());
+        assert_eq!(later_value("fencelock:1:r:0:17"), None);
         assert_eq!(later_value("fencelock"), None);
         assert_eq!(later_value(&"ab".repeat(16)), None);
     }

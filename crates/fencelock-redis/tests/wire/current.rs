@@ -4,8 +4,8 @@ use crate::before::KEY;
 use fencelock::backends::connect;
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
-    Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Occupant, Owner, Release,
+    Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
 use std::sync::Arc;
@@ -39,6 +39,11 @@ impl Current {
         let holder = Holder { id: id(number), owner: Owner::from_text("current:1") };
         let claim = Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Try);
         Self { place, events, claim }
+    }
+
+    /// The same client with claims in this mode.
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { claim: self.claim.with_mode(mode), ..self }
     }
 
     pub(crate) async fn ask(&self, intent: Intent) -> Result<Acquire, Unknown> {

@@ -9,3 +9,4 @@ mod before;
 mod current;
 mod later;
 mod mixed;
+mod shared;

@@ -6,18 +6,18 @@ use fencelock_core::{Event, Eviction, Intent, Occupant, Release, Renew};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
 /// No waiter and no lease expires, however slow the machine is.
-fn stand_still(server: &RedisServer) {
+pub(crate) fn stand_still(server: &RedisServer) {
     let far = "9000000000000";
     let script = "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[2], ARGV[1], id) end \
                   redis.call('PEXPIRE', KEYS[3], 600000)";
     server.command(&["EVAL", script, "3", LINE, ALIVE, KEY, far]);
 }
 
-fn waits(before: &mut Before) {
+pub(crate) fn waits(before: &mut Before) {
     assert_eq!(before.acquire("enqueue").0, "queued");
 }
 
-fn value(server: &RedisServer) -> String {
+pub(crate) fn value(server: &RedisServer) -> String {
     server.command(&["GET", KEY]).text().unwrap_or_default().to_owned()
 }
 

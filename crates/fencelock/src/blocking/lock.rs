@@ -20,6 +20,15 @@ impl Lock {
         Self { inner, engine }
     }
 
+    /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
+    ///
+    /// Readers that wait one behind another get the lock together, and no reader overtakes a writer. There is no upgrade to an
+    /// exclusive lock; the other way there is [`Guard::downgrade`]. See [`crate::Lock::shared`].
+    pub fn shared(mut self) -> Self {
+        self.inner = self.inner.shared();
+        self
+    }
+
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
     /// allows at most its `max_ttl=`.
     ///
@@ -94,11 +103,12 @@ impl Lock {
         Ok(guard.map(|guard| Guard::new(guard, engine)))
     }
 
-    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process.
+    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
+    /// is resumed as [shared](Lock::shared).
     ///
     /// # Errors
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
-    /// [`Error::NotReplicated`], [`Error::Config`].
+    /// [`Error::NotReplicated`], [`Error::Config`], also if the hold has another mode.
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
         let Self { inner, engine } = self;
         let guard = engine.get(inner.resume(holder))?;

@@ -34,7 +34,7 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
     exclusion(stage)
 }
 
-/// At most one guard is valid, and the server knows of it.
+/// At most one guard is valid, and the server knows its holder.
 fn exclusion(stage: &Stage<'_>) -> Result<(), String> {
     let valid = stage.users.iter().filter(|user| user.guard.as_ref().is_some_and(fencelock::Guard::is_held));
     let valid: Vec<_> = valid.filter_map(|user| user.id).collect();

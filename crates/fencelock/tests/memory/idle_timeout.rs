@@ -1,4 +1,4 @@
-//! A free lease stays for a moment, if that is wanted.
+//! An idle lease is kept for a while, if it is configured.
 
 use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
 use crate::sharing::shared_guard;
@@ -85,7 +85,7 @@ async fn such_a_lease_goes_back_also_if_its_release_gets_lost() {
     assert_eq!(scene.holding("k").await, None);
 }
 
-/// A client that keeps leases for long, and gives pollers a turn every 10 s.
+/// A client that keeps idle leases for long, and leaves keys free for pollers every 10 s.
 fn sticky(scene: &Scene) -> Client {
     scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(10), ms(20)))
 }

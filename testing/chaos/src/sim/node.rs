@@ -98,9 +98,11 @@ impl Node {
             Ask::Renew => {
                 let (server, key) = self.model.key(&request.key);
                 NodeReply::Renew(vec![Ok(match key.renew(server, holder, ttl_ms, ttl_ms) {
-                    Renew::Renewed { .. } => core::Renew::Renewed { waiters: 0 },
-                    Renew::Absent => core::Renew::Absent,
-                    Renew::Taken(by) => core::Renew::TakenBy(occupant(by.holder(), &self.owner).into()),
+                    // A quorum has exclusive locks.
+                    Err(_) | Ok(Renew::Shared(_)) => unreachable!("no lock is shared"),
+                    Ok(Renew::Renewed { .. }) => core::Renew::Renewed { waiters: 0 },
+                    Ok(Renew::Absent) => core::Renew::Absent,
+                    Ok(Renew::Taken(by)) => core::Renew::TakenBy(occupant(by.holder(), &self.owner).into()),
                 })])
             }
             Ask::Release => self.release(request),
@@ -121,7 +123,14 @@ impl Node {
                 let by = occupant(occupied.by.holder(), &self.owner);
                 Ok(core::Acquire::Busy(core::Occupied::new(by, left.map_or(Expiry::Never, Expiry::In))))
             }
-            Ok(Acquire::Gone | Acquire::More(_) | Acquire::Unreadable(_) | Acquire::Refused(_))
+            Ok(
+                Acquire::Gone
+                | Acquire::More(_)
+                | Acquire::Unreadable(_)
+                | Acquire::Refused(_)
+                | Acquire::Conflict(..)
+                | Acquire::NoClock,
+            )
             | Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Err(unknown(Fault::Other)),
         }))
     }
@@ -155,6 +164,7 @@ impl Node {
         NodeReply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut no_receiver) {
             Ok(Release::Released(_)) => Ok(core::Release::Released),
             Ok(Release::Absent(_)) => Ok(core::Release::Absent),
+            Ok(Release::Shared(..)) => unreachable!("no lock is shared"),
             Ok(Release::Taken(by)) => Ok(core::Release::TakenBy(occupant(by.holder(), &self.owner).into())),
             Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Err(unknown(Fault::Other)),
         })

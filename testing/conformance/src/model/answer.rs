@@ -1,4 +1,6 @@
-use super::{Refusal, Unread, Value};
+use super::{HeldEntry, Refusal, Unread, Value};
+use fencelock_core::Mode;
+use std::fmt::Write as _;
 
 /// Why a script ended with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,8 +22,50 @@ pub struct Occupied {
     pub ttl_ms: Option<u64>,
     /// The value of the key.
     pub by: Value,
+    /// The holders, if several clients hold the lock together.
+    pub listed: Option<Listed>,
     /// The first unreadable waiter, if the lock was offered to the queue.
     pub unread: Option<Unread>,
+}
+
+/// The holders of a lock that several clients hold together, as a reply describes them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Listed {
+    /// The value of the key.
+    pub value: Value,
+    /// The number of holds.
+    pub count: u64,
+    /// Those that end first.
+    pub holds: Vec<ListedHold>,
+}
+
+/// One of several holds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ListedHold {
+    /// The holder.
+    pub holder: u128,
+    /// The rest of its lease.
+    pub rest_ms: u64,
+    /// The other data, unless another program removed it.
+    pub entry: Option<HeldEntry>,
+}
+
+impl Listed {
+    /// The description in place of the value.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} {}", self.value, self.count);
+        for ListedHold { holder, rest_ms, entry } in &self.holds {
+            let entry = entry.as_ref().map(HeldEntry::text).unwrap_or_default();
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n{holder:032x} {rest_ms} {entry}");
+        }
+        text
+    }
+
+    /// The rest of the first hold that ends.
+    pub fn first_rest_ms(&self) -> Option<u64> {
+        self.holds.first().map(|hold| hold.rest_ms)
+    }
 }
 
 /// The reply of `acquire`.
@@ -51,7 +95,11 @@ pub enum Acquire {
     Busy(Occupied),
     /// A poll by a client that neither holds the lock nor waits.
     Gone,
-    /// The lock is free, and there are more dead waiters than one call skips.
+    /// The lock is held or requested in this mode, which conflicts with that of the claim. The claim is not in the queue.
+    Conflict(Mode, Option<Unread>),
+    /// The claim is not exclusive, and scripts may not call `TIME`.
+    NoClock,
+    /// There are more dead waiters or ended holds than one call skips.
     More(Option<Unread>),
     /// The lock is free, and the first waiters, as many as one call examines, are unreadable.
     Unreadable(Option<Unread>),
@@ -91,6 +139,8 @@ pub enum Renew {
     Absent,
     /// Another client holds the lock.
     Taken(Value),
+    /// Several other clients hold the lock together.
+    Shared(Listed),
 }
 
 /// The reply of `release`.
@@ -102,6 +152,30 @@ pub enum Release {
     Absent(QueueScan),
     /// Another client holds the lock.
     Taken(Value),
+    /// Several other clients hold the lock together.
+    Shared(Listed, QueueScan),
+}
+
+/// The reply of `downgrade`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Downgrade {
+    /// The holder holds the lock shared.
+    Downgraded {
+        /// The token of the shared hold.
+        fence: u64,
+        /// Whether there are more dead waiters than one call passes over.
+        more: bool,
+    },
+    /// The lock is free.
+    Absent,
+    /// Another client holds the lock.
+    Taken(Value),
+    /// Several other clients hold the lock together.
+    Shared(Listed),
+    /// Scripts may not call `TIME`.
+    NoClock,
+    /// The server must not grant.
+    Refused(Refusal),
 }
 
 /// The reply of `inspect` for a held lock.
@@ -115,6 +189,8 @@ pub struct Inspect {
     pub fence: Option<u64>,
     /// The number of waiters.
     pub waiters: u64,
+    /// The holders, if several clients hold the lock together.
+    pub listed: Option<Listed>,
 }
 
 /// The reply of `evict`.

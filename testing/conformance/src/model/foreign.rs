@@ -106,6 +106,18 @@ impl KeyModel {
         self.put_entry(server, name.clone(), entry)
     }
 
+    /// `DEL held` or `DEL holds`.
+    pub fn drop_holds(&mut self, server: &Server, held: bool) -> Done {
+        self.expire(server);
+        let was_there = if held {
+            let held = std::mem::take(&mut self.held);
+            !held.entries.is_empty() || held.used.is_some()
+        } else {
+            !std::mem::take(&mut self.holds).ends_ms.is_empty()
+        };
+        if was_there { Done::Yes } else { Done::No }
+    }
+
     /// `HDEL waiters name`.
     pub fn drop_entry(&mut self, server: &Server, name: &Name) {
         self.expire(server);

@@ -1,9 +1,11 @@
-use super::answer::{Acquire, Availability, Evict, Inspect, Occupied, QueueScan, Raise, Release, Renew, ScriptError};
+use super::answer::{Availability, Inspect, Listed, Occupied, QueueScan, Raise, Renew, ScriptError};
 use super::marker::Gate;
-use super::queue::{Channel, Delivery, HandOff, Name, Unread, WaiterDeadlines, WaiterQueue, Waiters};
+use super::queue::{Channel, Unread, WaiterDeadlines, WaiterQueue, Waiters};
 use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
+use super::shared::{HeldEntries, Holds};
 use super::tokens::Tokens;
 use super::value::Value;
+use fencelock_core::Mode;
 use std::sync::Arc;
 
 /// A renewal shortens a lease that is longer than the TTL by more than this.
@@ -20,7 +22,7 @@ pub struct Lock {
 
 impl Lock {
     /// Extends the expiry. A lock without an expiry gets one, because it would persist after the death of its holder.
-    fn prolong(&mut self, server: &Server, ttl_ms: u64) -> Wrote {
+    pub(super) fn prolong(&mut self, server: &Server, ttl_ms: u64) -> Wrote {
         let end = server.now_ms() + ttl_ms;
         if self.expires_ms.is_some_and(|before| before >= end) {
             return Wrote::Nothing;
@@ -31,12 +33,17 @@ impl Lock {
 
     /// Extends the expiry, or shortens one that is more than a second later than `ttl_ms` and the end that its holder knows.
     fn renew(&mut self, server: &Server, ttl_ms: u64, told_ms: u64) {
-        let longest = ttl_ms.max(told_ms);
-        let left = self.ttl_ms(server).map_or(0, |left| if left > longest + SLACK_MS { longest } else { left });
-        self.expires_ms = Some(server.now_ms() + left.max(ttl_ms));
+        let left = self.ttl_ms(server).unwrap_or(0);
+        self.expires_ms = Some(server.now_ms() + Self::renewed(left, ttl_ms, told_ms));
     }
 
-    fn ttl_ms(&self, server: &Server) -> Option<u64> {
+    fn renewed(left_ms: u64, ttl_ms: u64, told_ms: u64) -> u64 {
+        let longest = ttl_ms.max(told_ms);
+        let left_ms = if left_ms > longest + SLACK_MS { longest } else { left_ms };
+        left_ms.max(ttl_ms)
+    }
+
+    pub(super) fn ttl_ms(&self, server: &Server) -> Option<u64> {
         self.expires_ms.map(|end| end - server.now_ms())
     }
 }
@@ -59,6 +66,8 @@ pub enum HoldKind {
     Foreign,
     /// A lock of another program, without a TTL.
     Endless,
+    /// All holds of a lock that several clients hold together.
+    Shared,
 }
 
 /// The intent of a claim.
@@ -95,6 +104,8 @@ pub struct Claim {
     pub channel: Option<Channel>,
     /// The number of requested fencing tokens, at least one.
     pub wanted: u64,
+    /// The mode.
+    pub mode: Mode,
 }
 
 impl Claim {
@@ -112,10 +123,11 @@ impl Claim {
             hand_off_ms,
             channel: None,
             wanted: 1,
+            mode: Mode::Exclusive,
         }
     }
 
-    const fn tokens(&self, wanted: u64) -> Tokens {
+    pub(super) const fn tokens(&self, wanted: u64) -> Tokens {
         Tokens { client_us: self.proposal, proposed: self.proposed, wanted }
     }
 
@@ -138,6 +150,8 @@ pub(super) enum Advance {
     Mine,
     HandedOver,
     NoWaiter,
+    /// The first waiter has no room.
+    Blocked,
     More,
     Unreadable,
 }
@@ -161,63 +175,14 @@ pub struct KeyModel {
     pub waiters: Waiters,
     /// Until when the waiters are alive.
     pub deadlines: WaiterDeadlines,
+    /// The holds of a lock that several clients hold together. They count only while the value of the lock says so.
+    pub holds: Holds,
+    /// What is known about them.
+    pub held: HeldEntries,
 }
 
 /// The scripts.
 impl KeyModel {
-    /// `acquire.lua`: acquires the lock, enters the queue, or asks for the state of either.
-    ///
-    /// A repeated claim finds itself as the holder, and changes nothing: only a poll extends the lease. A free lock
-    /// is offered to the queue first; the claim acquires it if no live waiter is in front.
-    pub fn acquire(
-        &mut self,
-        server: &Server,
-        claim: &Claim,
-        gate: &Gate,
-        publish: &mut impl FnMut(HandOff) -> Delivery,
-    ) -> Result<Acquire, ScriptError> {
-        self.expire(server);
-        if let Some(refusal) = gate.refusal()? {
-            return Ok(Acquire::Refused(refusal.clone()));
-        }
-        let mut wrote = Wrote::Nothing;
-        if let Some(lock) = self.lock_of(claim.holder) {
-            if claim.intent != Intent::Poll {
-                return Ok(Acquire::Yours);
-            }
-            wrote = lock.prolong(server, claim.ttl_ms);
-            let fence = match &self.fence {
-                Some(fence) => fence.token,
-                None => self.draw(server, &claim.tokens(1), &mut wrote)?.0,
-            };
-            return Ok(Acquire::Granted { fence, count: 1, unread: None });
-        }
-        let mut found = None;
-        if self.lock.is_none() {
-            let me = Name::Holder(claim.holder);
-            let (turn, unread) =
-                self.advance(server, Some(&me), claim.proposal, claim.hand_off_ms, &mut wrote, publish)?;
-            if turn != Advance::HandedOver {
-                match turn {
-                    Advance::More => return Ok(Acquire::More(unread)),
-                    Advance::Unreadable => return Ok(Acquire::Unreadable(unread)),
-                    _ => {}
-                }
-                if turn != Advance::Mine && claim.intent == Intent::Poll {
-                    return Ok(Acquire::Gone);
-                }
-                let (fence, count) = self.draw(server, &claim.tokens(claim.wanted), &mut wrote)?;
-                self.lock = Some(Lock { value: claim.value(), expires_ms: Some(server.now_ms() + claim.ttl_ms) });
-                return Ok(Acquire::Granted { fence, count, unread });
-            }
-            found = unread;
-        }
-        if claim.intent == Intent::Try {
-            return Ok(Acquire::Busy(Occupied { unread: found, ..self.occupied(server) }));
-        }
-        self.wait(server, claim, wrote, found)
-    }
-
     /// `raise.lua`: raises the fence of a held lock to this value, unless it is greater.
     pub fn raise(&mut self, server: &Server, holder: u128, to: u64, gate: &Gate) -> Result<Raise, ScriptError> {
         self.expire(server);
@@ -231,81 +196,34 @@ impl KeyModel {
     }
 
     /// `renew.lua`: a held lock has at least this TTL from now, and never less than its holder knows. It creates no lock.
-    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Renew {
+    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Result<Renew, ScriptError> {
         self.expire(server);
         let waiters = self.living(server);
-        if let Some(lock) = self.lock_of(holder) {
+        if self.shared().is_some() {
+            if server.time_refused {
+                return Err(ScriptError::Time);
+            }
+            let Some(left) = self.rest(server, holder) else {
+                return Ok(self.listed(server).map_or(Renew::Absent, Renew::Shared));
+            };
+            self.prolong_hold(server, holder, Lock::renewed(left, ttl_ms, told_ms));
+        } else if let Some(lock) = self.lock_of(holder) {
             lock.renew(server, ttl_ms, told_ms);
-            if let Some(fence) = &mut self.fence {
-                fence.expires_ms = server.now_ms() + FENCE_TTL_MS;
-            }
-            return Renew::Renewed { waiters };
-        }
-        self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone()))
-    }
-
-    /// `release.lua`: releases the lock, or leaves the queue. A free lock is then offered to the queue, if the
-    /// server may grant.
-    pub fn release(
-        &mut self,
-        server: &Server,
-        holder: u128,
-        proposal: u64,
-        hand_off_ms: u64,
-        gate: &Gate,
-        publish: &mut impl FnMut(HandOff) -> Delivery,
-    ) -> Result<Release, ScriptError> {
-        self.expire(server);
-        let was_held = self.lock_of(holder).is_some();
-        if was_held {
-            self.lock = None;
         } else {
-            let me = Name::Holder(holder);
-            if self.queue.rank(&me).is_some() {
-                self.forget(&me);
-            }
-            if let Some(lock) = &self.lock {
-                return Ok(Release::Taken(lock.value.clone()));
-            }
+            return Ok(self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone())));
         }
-        let mut left = QueueScan::SKIPPED;
-        if gate.refusal()?.is_none() {
-            left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
+        if let Some(fence) = &mut self.fence {
+            fence.expires_ms = server.now_ms() + FENCE_TTL_MS;
         }
-        Ok(if was_held { Release::Released(left) } else { Release::Absent(left) })
-    }
-
-    /// `evict.lua`: ends a hold, if it is still the hold that was inspected and of the same kind.
-    pub fn evict(
-        &mut self,
-        server: &Server,
-        (seen, kind): (&Value, HoldKind),
-        proposal: u64,
-        hand_off_ms: u64,
-        gate: &Gate,
-        publish: &mut impl FnMut(HandOff) -> Delivery,
-    ) -> Result<Evict, ScriptError> {
-        self.expire(server);
-        let Some(lock) = self.lock.as_ref().filter(|lock| lock.value == *seen) else { return Ok(Evict::AnotherByNow) };
-        let is_string = seen.kind().is_empty();
-        let is_so = match kind {
-            HoldKind::Ours => self.fence.is_some(),
-            HoldKind::Foreign => lock.expires_ms.is_some(),
-            HoldKind::Endless => lock.expires_ms.is_none(),
-        };
-        if !is_string || !is_so || seen.is_later() {
-            return Ok(Evict::AnotherByNow);
-        }
-        self.lock = None;
-        let mut left = QueueScan::SKIPPED;
-        if gate.refusal()?.is_none() {
-            left = self.advance(server, None, proposal, hand_off_ms, &mut Wrote::Something, publish)?.into();
-        }
-        Ok(Evict::Evicted(left))
+        Ok(Renew::Renewed { waiters })
     }
 
     /// `inspect.lua` with a quarantine check: a server that may have lost data never reports that a lock is free.
     pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {
+        self.expire(server);
+        if self.shared().is_some() && server.time_refused {
+            return Err(ScriptError::Time);
+        }
         if let Some(seen) = self.inspect(server) {
             return Ok(Availability::Held(seen));
         }
@@ -318,7 +236,13 @@ impl KeyModel {
         let lock = self.lock.as_ref()?;
         let fence = self.fence.map(|fence| fence.token);
         let waiters = self.living(server);
-        Some(Inspect { by: lock.value.clone(), ttl_ms: lock.ttl_ms(server), fence, waiters })
+        let (by, mut ttl_ms, mut listed) = (lock.value.clone(), lock.ttl_ms(server), None);
+        if self.shared().is_some() {
+            // The key has no holder any more.
+            let holds = self.listed(server)?;
+            (ttl_ms, listed) = (holds.first_rest_ms(), Some(holds));
+        }
+        Some(Inspect { by, ttl_ms, fence, waiters, listed })
     }
 }
 
@@ -337,16 +261,25 @@ impl KeyModel {
         if server.is_over(self.deadlines.expires_ms) {
             self.deadlines = WaiterDeadlines::default();
         }
+        if server.is_over(self.holds.expires_ms) {
+            self.holds = Holds::default();
+        }
+        if server.is_over(self.held.expires_ms) {
+            self.held = HeldEntries::default();
+        }
     }
 
-    fn lock_of(&mut self, holder: u128) -> Option<&mut Lock> {
+    pub(super) fn lock_of(&mut self, holder: u128) -> Option<&mut Lock> {
         self.lock.as_mut().filter(|lock| lock.value.holder() == Some(holder))
     }
 
     pub(super) fn occupied(&self, server: &Server) -> Occupied {
         let lock = self.lock.as_ref().unwrap_or_else(|| unreachable!("only of a lock that is not free"));
         let last_fence = self.fence.map_or(0, |fence| fence.token);
-        Occupied { last_fence, ttl_ms: lock.ttl_ms(server), by: lock.value.clone(), unread: None }
+        // Without the time, the holders are not listed.
+        let listed = if server.time_refused { None } else { self.listed(server) };
+        let ttl_ms = listed.as_ref().map_or_else(|| lock.ttl_ms(server), Listed::first_rest_ms);
+        Occupied { last_fence, ttl_ms, by: lock.value.clone(), listed, unread: None }
     }
 
     /// The next fence, and the number of tokens in its block.

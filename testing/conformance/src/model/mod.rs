@@ -13,24 +13,31 @@
 //! assert_eq!(granted, Acquire::Granted { fence: server.now_us, count: 1, unread: None });
 //! ```
 
+mod acquiring;
 mod answer;
+mod ending;
 mod foreign;
 mod key;
 mod marker;
 mod message;
 mod queue;
 mod server;
+mod shared;
 mod tokens;
 mod value;
 mod waiting;
 
-pub use answer::{Acquire, Availability, Evict, Inspect, Occupied, QueueScan, Raise, Release, Renew, ScriptError};
+pub use answer::{
+    Acquire, Availability, Downgrade, Evict, Inspect, Listed, ListedHold, Occupied, QueueScan, Raise, Release, Renew,
+    ScriptError,
+};
 pub use foreign::{Done, OnlyIfFree};
 pub use key::{Claim, Fence, HoldKind, Intent, KeyModel, Lock};
 pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, Refusal, UnknownVersion};
 pub use message::Message;
 pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
+pub use shared::{HeldEntries, HeldEntry, Holds};
 pub use value::{Kind, Value};
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
 use super::Value;
+use fencelock_core::Mode;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -189,6 +190,24 @@ pub struct Waiter {
     pub value: Value,
     /// The version of the wire format of its client, and the fields that it adds. `None`: version 0.
     pub version: Option<Arc<str>>,
+}
+
+impl Waiter {
+    /// What it asks for. Whatever is not known to this version asks for less than an exclusive lock.
+    pub fn mode(&self) -> Mode {
+        let Some(fields) = self.version.as_deref().and_then(|version| version.strip_prefix("1 ")) else {
+            return Mode::Exclusive;
+        };
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| number.to_string() == text);
+        match fields.split(' ').collect::<Vec<_>>()[..] {
+            ["r", "1", "0"] => Mode::Shared,
+            ["s", weight, limit] => number(weight)
+                .zip(number(limit))
+                .and_then(|(weight, limit)| Mode::permits(weight, limit).ok())
+                .unwrap_or(Mode::Exclusive),
+            _ => Mode::Exclusive,
+        }
+    }
 }
 
 /// A live waiter with an unreadable entry, as a reply reports it.

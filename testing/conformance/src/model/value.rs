@@ -1,3 +1,4 @@
+use fencelock_core::Mode;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +11,13 @@ pub enum Value {
         holder: u128,
         /// The text after the space; `None` without a space.
         owner: Option<Arc<str>>,
+    },
+    /// A lock that several clients hold together.
+    Shared {
+        /// The limit of a semaphore; `None` if it is a shared lock.
+        limit: Option<u32>,
+        /// The first token granted.
+        first: u64,
     },
     /// Any other string.
     Foreign(Arc<str>),
@@ -51,6 +59,28 @@ impl Value {
         Self::Ours { holder, owner: None }
     }
 
+    /// A lock in this mode, which is not exclusive.
+    pub(super) const fn shared(mode: Mode, first: u64) -> Self {
+        let limit = if let Mode::Permits { limit, .. } = mode { Some(limit) } else { None };
+        Self::Shared { limit, first }
+    }
+
+    /// The mode of a lock that several clients hold together, with weight 1.
+    pub(super) fn shared_mode(&self) -> Option<Mode> {
+        let Self::Shared { limit, .. } = self else { return None };
+        limit.map_or(Some(Mode::Shared), |limit| Mode::permits(1, limit).ok())
+    }
+
+    fn parse_shared(text: &str) -> Option<Self> {
+        let number = |text: &str| text.parse::<u64>().ok().filter(|number| *number > 0 && number.to_string() == text);
+        if let Some(first) = text.strip_prefix("fencelock:1:r:0:") {
+            return Some(Self::Shared { limit: None, first: number(first)? });
+        }
+        let (limit, first) = text.strip_prefix("fencelock:1:s:")?.split_once(':')?;
+        let limit = u32::try_from(number(limit)?).ok().filter(|limit| *limit <= Mode::MOST_PERMITS)?;
+        Some(Self::Shared { limit: Some(limit), first: number(first)? })
+    }
+
     /// Parses a string value.
     pub fn parse(text: &str) -> Self {
         let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -59,7 +89,7 @@ impl Value {
             .filter(|(id, rest)| id.bytes().all(digit) && (rest.is_empty() || rest.starts_with(' ')));
         match ours.and_then(|(id, rest)| Some((u128::from_str_radix(id, 16).ok()?, rest))) {
             Some((holder, rest)) => Self::Ours { holder, owner: rest.strip_prefix(' ').map(Arc::from) },
-            None => Self::Foreign(text.into()),
+            None => Self::parse_shared(text).unwrap_or_else(|| Self::Foreign(text.into())),
         }
     }
 
@@ -91,6 +121,8 @@ impl fmt::Display for Value {
         match self {
             Self::Ours { holder, owner: None } => write!(f, "{holder:032x}"),
             Self::Ours { holder, owner: Some(owner) } => write!(f, "{holder:032x} {owner}"),
+            Self::Shared { limit: None, first } => write!(f, "fencelock:1:r:0:{first}"),
+            Self::Shared { limit: Some(limit), first } => write!(f, "fencelock:1:s:{limit}:{first}"),
             Self::Foreign(text) => f.write_str(text),
             Self::Other(_) => Ok(()),
         }

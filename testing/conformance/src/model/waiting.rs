@@ -2,7 +2,29 @@ use super::answer::{Acquire, Occupied, ScriptError};
 use super::key::{Advance, Claim, Intent, KeyModel, Lock, Wrote, take_memory};
 use super::queue::{Delivery, Entry, HandOff, Name, Unread, Waiter};
 use super::server::{LINE_TTL_MS, Server, VERSION};
+use super::shared::NewHold;
 use super::tokens::Tokens;
+use super::value::Value;
+use fencelock_core::Mode;
+
+/// An offer of room to the queue, which one script makes in several steps.
+#[derive(Debug)]
+pub(super) struct Offer {
+    proposal: u64,
+    hand_off_ms: u64,
+    /// How many more waiters the script examines.
+    budget: usize,
+}
+
+impl Offer {
+    pub(super) const fn new(server: &Server, proposal: u64, hand_off_ms: u64) -> Self {
+        Self { proposal, hand_off_ms, budget: server.cap }
+    }
+
+    pub(super) const fn by(server: &Server, claim: &Claim) -> Self {
+        Self::new(server, claim.proposal, claim.hand_off_ms)
+    }
+}
 
 /// The effects of the scripts on the queue.
 impl KeyModel {
@@ -29,7 +51,12 @@ impl KeyModel {
         take_memory(server, &mut wrote)?;
         self.deadlines.until_ms.insert(me.clone(), clock_ms + claim.life_ms);
         let (ttl_ms, wanted, channel) = (claim.ttl_ms, claim.wanted, claim.channel);
-        let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value(), version: Some(VERSION.into()) };
+        let version = match claim.mode {
+            Mode::Shared => format!("{VERSION} r 1 0"),
+            Mode::Permits { weight, limit, .. } => format!("{VERSION} s {weight} {limit}"),
+            _ => VERSION.to_owned(),
+        };
+        let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value(), version: Some(version.into()) };
         self.waiters.entries.insert(me, Entry::Waiter(waiter));
         // Only the first waiter extends the life of the queue: it polls while the queue exists.
         if ahead == 0 {
@@ -63,43 +90,47 @@ impl KeyModel {
         if waiting == 0 || server.time_refused { waiting } else { self.deadlines.count(server.now_ms()) }
     }
 
-    /// Offers a free lock to the first live waiter whose process listens, under a short lease until it
-    /// confirms, and removes the skipped waiters. Stops at `me`, and removes it too. A live waiter
-    /// with an unreadable entry is not served, and keeps its position.
+    /// Offers the room to the first live waiters whose processes listen, under a short lease until they confirm, and removes the
+    /// skipped waiters. Stops at the first one without room, and at `me`, and removes it too. A live waiter with an unreadable
+    /// entry is not served, and keeps its position.
     pub(super) fn advance(
         &mut self,
         server: &Server,
-        me: Option<&Name>,
-        proposal: u64,
-        hand_off_ms: u64,
+        me: Option<(&Name, Mode)>,
+        offer: &mut Offer,
         wrote: &mut Wrote,
         publish: &mut impl FnMut(HandOff) -> Delivery,
     ) -> Result<(Advance, Option<Unread>), ScriptError> {
         let (mut kept, mut unread) = (0, None);
-        for _ in 0..server.cap {
+        if self.queue.members.is_empty() {
+            return Ok((Advance::NoWaiter, unread));
+        }
+        while offer.budget > 0 {
+            offer.budget -= 1;
             let Some(name) = self.queue.at(kept).cloned() else { return Ok((Advance::NoWaiter, unread)) };
+            let mine = me.filter(|(me, _)| **me == name).map(|(_, mode)| mode);
             let is_alive =
-                self.deadlines.until_ms.get(&name).is_some_and(|until| until * 1000 > server.clock_us(proposal));
+                self.deadlines.until_ms.get(&name).is_some_and(|until| until * 1000 > server.clock_us(offer.proposal));
             let waiter = self.waiters.read(&name).cloned();
-            if is_alive && waiter.is_none() && me != Some(&name) {
+            if is_alive && waiter.is_none() && mine.is_none() {
                 kept += 1;
                 unread = unread.or_else(|| Some(self.waiters.unread(&name)));
                 continue;
             }
+            let waiter = waiter.filter(|_| is_alive);
+            // Without the server's time, every grant is exclusive.
+            let asked = |waiter: &Waiter| if server.time_refused { Mode::Exclusive } else { waiter.mode() };
+            let mode = mine.or_else(|| waiter.as_ref().map(asked));
+            if mode.is_some_and(|mode| !self.fits(mode)) {
+                return Ok((Advance::Blocked, unread));
+            }
             *wrote = Wrote::Something;
             self.forget(&name);
-            if me == Some(&name) {
+            if mine.is_some() {
                 return Ok((Advance::Mine, unread));
             }
-            let Some(waiter) = waiter.filter(|_| is_alive) else { continue };
-            // The fence is drawn before the message, which contains it. If no client receives the message, the fence skips
-            // a token, which is harmless.
-            let tokens = Tokens { client_us: proposal, proposed: false, wanted: waiter.wanted };
-            let (fence, count) = self.draw(server, &tokens, wrote)?;
-            let lease_ms = waiter.ttl_ms.min(hand_off_ms);
-            let told = waiter.channel.map(|channel| publish(HandOff { channel, to: name, fence, count, lease_ms }));
-            if told != Some(Delivery::NoSubscriber) {
-                self.lock = Some(Lock { value: waiter.value, expires_ms: Some(server.now_ms() + lease_ms) });
+            let (Some(waiter), Some(mode)) = (waiter, mode) else { continue };
+            if self.hand_over(server, (name, waiter, mode), offer, wrote, publish)? == Advance::HandedOver {
                 return Ok((Advance::HandedOver, unread));
             }
         }
@@ -108,5 +139,33 @@ impl KeyModel {
             () if self.queue.members.len() > kept => (Advance::More, unread),
             () => (Advance::NoWaiter, unread),
         })
+    }
+
+    /// `HandedOver` if the waiter has the lock alone now.
+    fn hand_over(
+        &mut self,
+        server: &Server,
+        (to, waiter, mode): (Name, Waiter, Mode),
+        offer: &Offer,
+        wrote: &mut Wrote,
+        publish: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Result<Advance, ScriptError> {
+        // The fence is drawn before the message, which contains it. If no client receives the message, the fence skips
+        // a token, which is harmless.
+        let tokens = Tokens { client_us: offer.proposal, proposed: false, wanted: waiter.wanted };
+        let (fence, count) = self.draw(server, &tokens, wrote)?;
+        let lease_ms = waiter.ttl_ms.min(offer.hand_off_ms);
+        let told = waiter.channel.map(|channel| publish(HandOff { channel, to, fence, count, lease_ms }));
+        if told == Some(Delivery::NoSubscriber) {
+            return Ok(Advance::NoWaiter);
+        }
+        if mode == Mode::Exclusive {
+            self.lock = Some(Lock { value: waiter.value, expires_ms: Some(server.now_ms() + lease_ms) });
+            return Ok(Advance::HandedOver);
+        }
+        let Value::Ours { holder, owner } = waiter.value else { unreachable!("only readable entries are granted") };
+        let owner = owner.unwrap_or_default();
+        self.add_hold(server, NewHold { holder, owner, mode, token: fence, lease_ms });
+        Ok(Advance::NoWaiter)
     }
 }

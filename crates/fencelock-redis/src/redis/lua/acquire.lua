@@ -3,14 +3,17 @@
 -- ARGV  1 intent: "try", "enqueue" or "poll"      2 holder id      3 value to write: "<holder id> <owner>"
 --       4 ttl, ms      5 client's time, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
 --       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted
---       10 "proposed" if 5 is the fence that a quorum proposes to its nodes, else "own"      11 run id      12 quorum
+--       10 of an exclusive claim "proposed" if 5 is the fence that a quorum proposes to its nodes, else "own"; of any other
+--       claim "r 1 0" (shared) or "s <weight> <limit>" (permits)      11 run id      12 quorum
 -- Reply {"granted", last token, how many}
 --       {"yours"}                               the holder already has the lock; a poll confirms it and renews the full TTL
 --       {"queued", ahead, last fence, server's time in us or -1, pttl, value, type}
 --       {"busy", last fence, pttl, value, type}
+--       {"class", mode, limit}                  the lock is held or requested as "r" or "s" with this limit, which the claim does not
+--                                               fit: it is not in the queue
+--       {"noclock"}                             a claim that is not exclusive, where TIME is denied
 --       {"gone"}                                a poll by a holder that has neither the lock nor a position in the queue
---       {"more"}                                the lock is free, and there are more dead waiters than one call passes over:
---                                               ask again
+--       {"more"}                                there are more dead waiters or ended holds than one call passes over: ask again
 --       {"unreadable"}                          the lock is free, and as many waiters as one call looks at stand first in line,
 --                                               alive, with entries that cannot be read
 --       {"version", version}                    with a marker: its version is not supported
@@ -20,17 +23,21 @@
 --
 -- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
+-- Of a lock that several clients hold together, pttl is the rest of the first hold that ends, and value and type as in shared.lua.
+--
 -- Polls are refused as well: a grant that the server remembers may be older than one that it forgot.
-
-local LINE_TTL = 3600000     -- 1 h. Far longer than the life of a waiter that does not poll.
 
 local refused = refusal(ARGV[11], ARGV[12])
 if refused then return refused end
 
-local intent, id, mine, ttl, client_time = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local intent, id, value_of_mine, ttl, client_time = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local proposed = ARGV[10] == 'proposed'
 local value, kind = occupant()
-local unread
+local shared = shared_lock(value, kind)
+local mine = {mode = 'x'}
+if ARGV[10] ~= 'own' and not proposed then mine = mode_of('\t1 ' .. ARGV[10]) end
+mine.id, mine.value = id, value_of_mine
+local unread, now, now_ms, exact
 
 if is_holder(value, id) then
   -- Only a poll renews the TTL: a duplicate enqueue must not extend a lease that its client no longer wants.
@@ -40,39 +47,47 @@ if is_holder(value, id) then
   return {'granted', last > 0 and string.format('%.0f', last) or (next_block(client_time, 1, proposed)), 1}
 end
 
-if not value then
+if shared or mine.mode ~= 'x' then
+  now, exact = clock(client_time)
+  now_ms = math.floor(now / 1000)
+  if not exact then
+    if mine.mode ~= 'x' then return {'noclock'} end
+    shared = nil             -- busy, as with the value of another program
+  end
+end
+if shared then
+  local rest, more = holds().rest(id, now_ms)
+  if rest then
+    if intent ~= 'poll' then return {'yours'} end
+    if rest < tonumber(ttl) then holds().prolong(id, tonumber(ttl), now_ms) end
+    return {'granted', grants().token(mine, client_time), 1}
+  end
+  shared, more = grants().bury(shared, now_ms)
+  if more then return {'more'} end
+  if not shared then value = nil end
+end
+
+if not value or shared then
   local turn
-  turn, unread = advance(id, client_time, ARGV[7], ARGV[11])
+  turn, unread, shared = advance(mine, client_time, ARGV[7], ARGV[11], shared)
+  if shared and conflicts(shared, mine) then
+    leave(id)
+    if turn == 'blocked' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
+    return {'class', shared.mode, shared.limit, unread}
+  end
+  if turn == 'more' or turn == 'unreadable' then return {turn, unread} end
   if turn == 'given' then
     value = redis.call('GET', KEYS[1])
-  else
-    if turn == 'more' or turn == 'unreadable' then return {turn, unread} end
+  elseif turn ~= 'blocked' and (not shared or grants().fits(shared, mine)) then
     if turn ~= 'mine' and intent == 'poll' then return {'gone'} end
     local last, count = next_block(client_time, ARGV[9], proposed)
-    redis.call('SET', KEYS[1], mine, 'PX', ttl)
+    if mine.mode == 'x' then
+      redis.call('SET', KEYS[1], mine.value, 'PX', ttl)
+    else
+      shared = grants().add(shared, mine, last, ttl, now_ms)
+      -- There may be room for the next waiters as well.
+      if turn == 'mine' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
+    end
     return {'granted', last, count, unread}
   end
 end
-
-local last = string.format('%.0f', fence())
-if intent == 'try' then return {'busy', last, redis.call('PTTL', KEYS[1]), value, kind or '', unread} end
-
-local ahead = redis.call('ZRANK', KEYS[3], id)
-if not ahead and intent == 'poll' then return {'gone'} end
-local now, exact = clock(client_time)
-local now_ms = math.floor(now / 1000)
-if purge(id, now_ms) > 0 and ahead then ahead = redis.call('ZRANK', KEYS[3], id) end
-if not ahead then
-  local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  redis.call('ZADD', KEYS[3], last[2] and last[2] + 1 or 1, id)
-  ahead = redis.call('ZCARD', KEYS[3]) - 1
-end
-redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms + ARGV[6]), id)
-redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s\t1', ttl, ARGV[9], ARGV[8], mine))
-if ahead == 0 then
-  redis.call('PEXPIRE', KEYS[3], LINE_TTL)
-  redis.call('PEXPIRE', KEYS[4], LINE_TTL)
-  redis.call('PEXPIRE', KEYS[5], LINE_TTL)
-end
-local time = exact and string.format('%.0f', now) or '-1'
-return {'queued', ahead, last, time, redis.call('PTTL', KEYS[1]), value, kind or '', unread}

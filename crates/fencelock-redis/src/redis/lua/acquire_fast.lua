@@ -1,7 +1,7 @@
 -- The common case of acquire.lua, before anything is defined: the lock is free, nobody waits, and the client asked for no quarantine.
 -- It does what acquire.lua does then, with fewer calls. In every other case it writes nothing, and acquire.lua follows.
 
-if ARGV[1] ~= 'poll' and ARGV[10] == 'own' and not KEYS[6]
+if ARGV[1] ~= 'poll' and ARGV[10] == 'own' and not KEYS[8]
   and redis.pcall('EXISTS', KEYS[1]) == 0 and redis.pcall('ZCARD', KEYS[3]) == 0 then
   local time, fence = redis.pcall('TIME'), redis.pcall('GET', KEYS[2])
   -- Not a number if TIME is denied, or if the fence has another type or another content.

@@ -1,43 +1,63 @@
--- Hands the lock to the next waiter.
+-- Hands the lock to the next waiters.
 
-local CAP = 32               -- waiters that one call looks at
+-- The fields of every version, and the rest. Later versions add fields after the first tab; they request less than an exclusive
+-- lock, so an exclusive grant is correct for them as well.
+local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)(.*)'
+local EXCLUSIVE, passed = {mode = 'x'}, 0
 
--- Grants the free lock to the first waiter that is alive, with a short lease until the waiter confirms. A waiter whose channel
--- has no subscriber is dead. Waiters that are skipped leave the queue, except a live waiter whose entry cannot be read: it keeps
--- its position until its life ends, and its client rewrites the entry with each poll.
+-- What an entry asks for, by what follows its common fields. Whatever is not known here asks for less than an exclusive lock.
+local function mode_of(suffix)
+  if suffix == '' or suffix == '\t1' then return EXCLUSIVE end
+  if suffix == '\t1 r 1 0' then return {mode = 'r', weight = 1, limit = 0} end
+  local weight, limit = string.match(suffix, '^\t1 s ([1-9]%d*) ([1-9]%d*)$')
+  if not weight or tonumber(weight) > tonumber(limit) or tonumber(limit) > 1000000 then return EXCLUSIVE end
+  return {mode = 's', weight = tonumber(weight), limit = tonumber(limit)}
+end
+
+-- Removes a waiter.
+local function leave(id)
+  if tolerant('ZREM', KEYS[3], id) ~= 1 then return end
+  tolerant('HDEL', KEYS[4], id)
+  tolerant('ZREM', KEYS[5], id)
+end
+
+-- Grants the lock to the waiters that are first in the queue and alive, as long as there is room for the first one, with a short
+-- lease until they confirm. There is room if the lock is free, or if `shared` may have one more hold. The first waiter without
+-- room stops the queue. A waiter whose channel has no subscriber is dead. Waiters that are skipped leave the queue, except a live
+-- waiter whose entry cannot be read: it keeps its position until its life ends, and its client rewrites the entry with each poll.
 -- The message contains the run id, because replicas forward the messages of their master to clients that are connected to them.
 -- In every version the key follows a tab, so that a client that cannot read the rest can poll for the key.
--- Returns "mine" if `me` is the next waiter, and removes it from the queue; "given" if another waiter now has the lock; "nobody" if
--- no other waiter is left; "more" if the call reached its limit and waiters are left; "unreadable" if it reached the limit and no
--- entry could be read, so that another call would give the same result. The second value describes the first unreadable entry, if
--- any: holder id, length and beginning.
-local function advance(me, client_time, claim_ttl, run_id)
+-- Returns "mine" if the claim `mine` is the next to be granted, and removes it from the queue; "given" if a waiter has the lock alone;
+-- "blocked" if there is no room for the first waiter; "nobody" if no other waiter is left; "more" if the call reached its limit and
+-- waiters are left; "unreadable" if it reached the limit and no entry could be read, so that another call would give the same result.
+-- The second value describes the first unreadable entry, if any: holder id, length and beginning. The third is the shared lock.
+local function advance(mine, client_time, claim_ttl, run_id, shared)
   -- Checked first, because the queue is usually empty. A key of another type counts as an empty queue.
   local waiting = tolerant('ZCARD', KEYS[3])
-  if not waiting or waiting == 0 then return 'nobody' end
+  if not waiting or waiting == 0 then return 'nobody', nil, shared end
   local now, exact = clock(client_time)
-  -- The fields of every version. Later versions add fields after the first tab; they request less than an exclusive lock, so an
-  -- exclusive grant is correct for them as well.
-  local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'
   local SHOWN = 16           -- bytes of an unreadable entry that are reported
   local kept, unread = 0
-  for _ = 1, CAP do
+  while passed < CAP do
+    passed = passed + 1
     local id = redis.call('ZRANGE', KEYS[3], kept, kept)[1]
-    if not id then return 'nobody', unread end
+    if not id then return 'nobody', unread, shared end
+    local is_mine = mine and id == mine.id
     -- These keys may have other types; then the waiter counts as dead.
-    local alive, entry, ttl, wanted, channel, value = tonumber(tolerant('ZSCORE', KEYS[5], id))
+    local alive, entry, ttl, wanted, channel, value, suffix = tonumber(tolerant('ZSCORE', KEYS[5], id))
     if alive and alive * 1000 > now then
       entry = tolerant('HGET', KEYS[4], id) or ''
-      ttl, wanted, channel, value = string.match(entry, COMMON)
+      ttl, wanted, channel, value, suffix = string.match(entry, COMMON)
     end
-    if entry and id ~= me and not is_holder(value, id) then
+    if entry and not is_mine and not is_holder(value, id) then
       kept = kept + 1
       unread = unread or {id, #entry, string.sub(entry, 1, SHOWN)}
     else
-      redis.call('ZREM', KEYS[3], id)
-      tolerant('HDEL', KEYS[4], id)
-      tolerant('ZREM', KEYS[5], id)
-      if id == me then return 'mine', unread end
+      -- Without the server's time, every grant is exclusive.
+      local claim = is_mine and mine or entry and (exact and mode_of(suffix) or EXCLUSIVE)
+      if claim and shared and not grants().fits(shared, claim) then return 'blocked', unread, shared end
+      leave(id)
+      if is_mine then return 'mine', unread, shared end
       if entry then
         local lease = math.min(tonumber(ttl), tonumber(claim_ttl))
         local last, count = next_block(client_time, wanted, false, now, exact)
@@ -47,13 +67,17 @@ local function advance(me, client_time, claim_ttl, run_id)
           readers = redis.pcall('PUBLISH', channel, message)
         end
         if type(readers) == 'table' or readers > 0 then
-          redis.call('SET', KEYS[1], value, 'PX', lease)
-          return 'given', unread
+          if claim.mode == 'x' then
+            redis.call('SET', KEYS[1], value, 'PX', lease)
+            return 'given', unread
+          end
+          claim.id, claim.value = id, value
+          shared = grants().add(shared, claim, last, lease, math.floor(now / 1000))
         end
       end
     end
   end
-  if kept == CAP then return 'unreadable', unread end
-  return redis.call('ZCARD', KEYS[3]) > kept and 'more' or 'nobody', unread
+  if kept == CAP then return 'unreadable', unread, shared end
+  return redis.call('ZCARD', KEYS[3]) > kept and 'more' or 'nobody', unread, shared
 end
 

@@ -1,13 +1,17 @@
 -- Shared by all scripts of a lock. Each script consists of this file, the parts that it needs, and its own code: a function costs
 -- time when it is defined, not only when it is called. So the common case of a script, if it has one, stands before this file.
 --
--- KEYS  1 lock      string: "<holder id> <owner>", or the value of another program
+-- KEYS  1 lock      string: "<holder id> <owner>"; if several clients hold it together, see shared.lua; or the value of another
+--                   program
 --       2 fence     string: the greatest fencing token given, microseconds; the last of a block
 --       3 line      zset: holder ids of waiters by ticket
---       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "<version>" and what a later
---                   version adds. The value is the one that a grant writes under the key.
+--       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "<version>", then of a claim
+--                   that is not exclusive " <mode> <weight> <limit>", and what a later version adds. The value is the one that
+--                   an exclusive grant writes under the key.
 --       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count without another poll
---       6 marker    only for clients that ask for a quarantine, see handshake.lua
+--       6 holds     zset: holder ids by the end of their holds, ms            only of a lock that several clients hold together
+--       7 held      hash: holder id -> "<weight> <token> <owner>", "#used" -> the sum of the weights of a semaphore        "
+--       8 marker    only for clients that ask for a quarantine, see handshake.lua
 --
 -- The last arguments of every script that may grant are the run id that the connection saw first, "-" if it is unknown, and,
 -- with a marker, the quorum that the marker must name.
@@ -15,6 +19,7 @@
 -- One script runs at a time, and the server's time does not change while it runs. The work of one call is limited: the reply
 -- "more" means that work is left, and the next call continues it.
 
+local CAP = 32               -- waiters that one call passes over, and ended holds that it removes
 local FENCE_TTL = 86400000   -- 24 h idle. The fence follows the time, so forgetting it then cannot lower it.
 
 -- As redis.call, but a key of another type, written by another program, counts as missing.
@@ -44,5 +49,13 @@ end
 -- The greatest fencing token given; 0 if there is none, or if what is there is no number.
 local function fence()
   return tonumber(tolerant('GET', KEYS[2])) or 0
+end
+
+-- Whether a value names a lock that several clients hold together: its mode and limit; else nil.
+local function shared_lock(value, kind)
+  if not value or kind or string.sub(value, 1, 12) ~= 'fencelock:1:' then return nil end
+  if string.find(value, '^fencelock:1:r:0:[1-9]%d*$') then return {value = value, mode = 'r', limit = 0} end
+  local limit = tonumber(string.match(value, '^fencelock:1:s:([1-9]%d*):[1-9]%d*$'))
+  return limit and limit <= 1000000 and {value = value, mode = 's', limit = limit} or nil
 end
 

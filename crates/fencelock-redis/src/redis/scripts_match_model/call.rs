@@ -12,7 +12,7 @@ use fencelock_conformance::model::{
     self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
     UnknownVersion, Value,
 };
-use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Owner, Ttl};
+use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
 use fencelock_testkit::Reply;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -30,7 +30,28 @@ fn int(number: u64) -> Reply {
 }
 
 fn occupied(occupied: &model::Occupied) -> [Reply; 4] {
-    [text(&occupied.last_fence), pttl(occupied.ttl_ms), text(&occupied.by), text(occupied.by.kind())]
+    let [value, kind] = described(&occupied.by, occupied.listed.as_ref());
+    [text(&occupied.last_fence), pttl(occupied.ttl_ms), value, kind]
+}
+
+/// The value and its type, or the description of several holds.
+fn described(value: &Value, listed: Option<&model::Listed>) -> [Reply; 2] {
+    match listed {
+        Some(listed) => [text(&listed.text()), text("shared")],
+        None => [text(value), text(value.kind())],
+    }
+}
+
+fn shared(listed: &model::Listed) -> Vec<Reply> {
+    let [value, kind] = described(&listed.value, Some(listed));
+    vec![text("taken"), value, kind]
+}
+
+fn class(mode: Mode) -> [Reply; 2] {
+    match mode {
+        Mode::Permits { limit, .. } => [text("s"), int(limit.into())],
+        _ => [text("r"), int(0)],
+    }
 }
 
 /// Only where there is one: a reply without is as long as ever.
@@ -50,6 +71,8 @@ fn acquired(answer: Acquire) -> Reply {
         }
         Acquire::Busy(by) => ([text("busy")].into_iter().chain(occupied(&by)).collect(), by.unread),
         Acquire::Gone => (vec![text("gone")], None),
+        Acquire::Conflict(mode, unread) => ([text("class")].into_iter().chain(class(mode)).collect(), unread),
+        Acquire::NoClock => (vec![text("noclock")], None),
         Acquire::More(unread) => (vec![text("more")], unread),
         Acquire::Unreadable(unread) => (vec![text("unreadable")], unread),
         Acquire::Refused(refusal) => (quarantined_client::refused(&refusal), None),
@@ -71,6 +94,23 @@ fn released(answer: model::Release) -> Reply {
         model::Release::Released(found) => left(text("released"), found),
         model::Release::Absent(found) => left(text("absent"), found),
         model::Release::Taken(by) => taken(&by),
+        model::Release::Shared(listed, found) => {
+            let more = int(u64::from(found.more));
+            Reply::Array(shared(&listed).into_iter().chain([more]).chain(unread(found.unread)).collect())
+        }
+    }
+}
+
+fn downgraded(answer: model::Downgrade) -> Reply {
+    match answer {
+        model::Downgrade::Downgraded { fence, more } => {
+            Reply::Array(vec![text("downgraded"), text(&fence), int(u64::from(more))])
+        }
+        model::Downgrade::Absent => Reply::Array(vec![text("absent")]),
+        model::Downgrade::Taken(by) => taken(&by),
+        model::Downgrade::Shared(listed) => Reply::Array(shared(&listed)),
+        model::Downgrade::NoClock => Reply::Array(vec![text("noclock")]),
+        model::Downgrade::Refused(refusal) => Reply::Array(quarantined_client::refused(&refusal)),
     }
 }
 
@@ -79,6 +119,7 @@ fn evicting(seen: model::HoldKind) -> Evicting {
         model::HoldKind::Ours => Evicting::Ours,
         model::HoldKind::Foreign => Evicting::Foreign,
         model::HoldKind::Endless => Evicting::Endless,
+        model::HoldKind::Shared => Evicting::Shared,
     }
 }
 
@@ -94,6 +135,7 @@ fn renewed(answer: model::Renew) -> Reply {
         model::Renew::Renewed { waiters } => Reply::Array(vec![text("renewed"), int(waiters)]),
         model::Renew::Absent => Reply::Array(vec![text("absent")]),
         model::Renew::Taken(by) => taken(&by),
+        model::Renew::Shared(listed) => Reply::Array(shared(&listed)),
     }
 }
 
@@ -104,11 +146,31 @@ fn inspected(answer: Availability) -> Reply {
         Availability::Refused(refusal) => return Reply::Array(quarantined_client::refused(&refusal)),
     };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
-    Reply::Array(vec![text(&seen.by), text(seen.by.kind()), pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
+    let [value, kind] = described(&seen.by, seen.listed.as_ref());
+    Reply::Array(vec![value, kind, pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
 }
 
 fn version(UnknownVersion(version): &UnknownVersion) -> Reply {
     Reply::Array(vec![text("version"), text(&**version)])
+}
+
+impl Command {
+    /// The claim of a command that makes one.
+    fn claim(&self, proposal: u64) -> model::Claim {
+        let Self::Acquire { intent, holder, owner, ttl_ms, proposed, channel, wanted, mode, .. } = self else {
+            unreachable!("only this command claims")
+        };
+        model::Claim {
+            intent: *intent,
+            owner: Some((*owner).into()),
+            channel: *channel,
+            wanted: (*wanted).into(),
+            // A quorum has exclusive locks only.
+            proposed: *proposed && *mode == Mode::Exclusive,
+            mode: *mode,
+            ..model::Claim::try_for(*holder, *ttl_ms, proposal)
+        }
+    }
 }
 
 impl Token {
@@ -153,33 +215,23 @@ impl Both<'_> {
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
-            Command::Acquire { intent, holder, owner, ttl_ms, proposal, proposed, channel, wanted } => {
-                let claim = model::Claim {
-                    intent: *intent,
-                    owner: Some((*owner).into()),
-                    hand_off_ms,
-                    channel: *channel,
-                    wanted: (*wanted).into(),
-                    proposed: *proposed,
-                    ..model::Claim::try_for(*holder, *ttl_ms, proposal.near(server, key))
-                };
+            Command::Acquire { proposal, .. } => {
+                let claim = model::Claim { hand_off_ms, ..command.claim(proposal.near(server, key)) };
                 let answer = key.acquire(server, &claim, &gate, publish);
                 (Sent::script(acquire(name, &claim, epoch_check), changes), Expected::or_refused(answer, acquired))
             }
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
                 let answer = key.raise(server, *holder, to.get(), &gate);
-                let number = |answer| int(u64::from(answer == model::Raise::Acked));
-                (
-                    Sent::script(script::raise(name, &id(*holder), to, epoch_check), changes),
-                    Expected::or_refused(answer, number),
-                )
+                let acked = |answer| int(u64::from(answer == model::Raise::Acked));
+                let call = script::raise(name, &id(*holder), to, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, acked))
             }
             Command::Renew { holder, ttl_ms, told_ms } => {
                 let answer = key.renew(server, *holder, *ttl_ms, *told_ms);
                 let [ttl, told] = [*ttl_ms, *told_ms].map(Duration::from_millis);
                 let call = script::renew(name, &id(*holder), ttl, told);
-                (Sent::script(call, changes), Expected::Reply(renewed(answer)))
+                (Sent::script(call, changes), Expected::or_refused(answer, renewed))
             }
             Command::Release { holder, proposal } => {
                 let proposal = proposal.near(server, key);
@@ -199,11 +251,22 @@ impl Both<'_> {
                 let call = script::evict(name, seen.to_string().as_bytes(), evicting(*kind), proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
-            Command::DeleteMarker => {
-                let there = marker.written.take().is_some();
-                let words = ["DEL", &Quarantine::alone(name, Ttl::default(), false).marker];
-                (Sent::plain(&words), Expected::Reply(int(u64::from(there))))
+            Command::EvictHolds { other, proposal } => {
+                let (seen, proposal) = (held(key, *other), proposal.near(server, key));
+                let answer = key.evict_holds(server, &seen, proposal, hand_off_ms, &gate, publish);
+                (
+                    Sent::script(evict_holds(name, &seen, proposal, epoch_check), changes),
+                    Expected::or_refused(answer, evicted),
+                )
             }
+            Command::Downgrade { holder, ttl_ms, proposal } => {
+                let proposal = proposal.near(server, key);
+                let claim = model::Claim { hand_off_ms, ..model::Claim::try_for(*holder, *ttl_ms, proposal) };
+                let answer = key.downgrade(server, &claim, &gate, publish);
+                let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), proposal, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
+            }
+            Command::DeleteMarker => delete_marker(name, marker),
             Command::MarkerVersion(version) => marker_version(name, marker, *version),
             Command::Visit(_) => unreachable!("only quarantined clients visit"),
             Command::Foreign(foreign) => foreign.run(name, server, key),
@@ -250,6 +313,22 @@ impl Both<'_> {
     }
 }
 
+/// Two of the holds that are there, or the same with another token.
+fn held(key: &KeyModel, other: bool) -> Vec<(u128, u64)> {
+    key.held.entries.iter().take(2).map(|(id, entry)| (*id, entry.token + u64::from(other))).collect()
+}
+
+fn evict_holds(name: &str, seen: &[(u128, u64)], proposal: u64, epoch_check: EpochCheck<'_>) -> Call {
+    let words: Vec<_> = seen.iter().map(|(id, token)| format!("{id:032x} {token}")).collect();
+    script::evict(name, words.join(" ").as_bytes(), Evicting::Holds, proposal, epoch_check)
+}
+
+fn delete_marker(name: &str, marker: &mut Marker) -> (Sent, Expected) {
+    let there = marker.written.take().is_some();
+    let words = ["DEL", &Quarantine::alone(name, Ttl::default(), false).marker];
+    (Sent::plain(&words), Expected::Reply(int(u64::from(there))))
+}
+
 /// A client of another version has written the marker, if there is one.
 fn marker_version(name: &str, marker: &mut Marker, version: Option<&str>) -> (Sent, Expected) {
     const SET: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end redis.call('HDEL', KEYS[1], 'version') \
@@ -271,6 +350,7 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
     let channel = claim.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
     let wanted = u32::try_from(claim.wanted).ok().and_then(NonZeroU32::new).unwrap();
     let asked = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
+    let asked = asked.with_mode(claim.mode);
     let asked = if claim.proposed { asked.with_proposal(claim.proposal) } else { asked };
     script::acquire(name, &asked, claim.proposal, &channel, epoch_check)
 }

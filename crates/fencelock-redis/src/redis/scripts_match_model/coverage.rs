@@ -53,6 +53,9 @@ impl Coverage {
             "released",
             "absent",
             "taken",
+            "class",
+            "noclock",
+            "downgraded",
             "0",
             "1",
         ];

@@ -4,6 +4,7 @@ use super::RUN_ID;
 use super::call::Both;
 use super::coverage::Coverage;
 use super::expected::Expected;
+use super::moment;
 use super::quarantined_client;
 use super::real::{Outcome, Real};
 use super::rng::Rng;
@@ -35,7 +36,7 @@ pub(super) struct Differential<'a> {
     /// One for each key.
     markers: Vec<Marker>,
     /// The name of each key and of what belongs to it.
-    names: Vec<[String; 6]>,
+    names: Vec<[String; 8]>,
 }
 
 impl<'a> Differential<'a> {
@@ -136,11 +137,11 @@ impl<'a> Differential<'a> {
 }
 
 /// A key, and the keys that belong to it.
-pub(super) fn names(number: usize) -> [String; 6] {
+pub(super) fn names(number: usize) -> [String; 8] {
     let name = format!("key-{number}");
-    let [fence, line, waiters, alive] = SIDE.map(|what| side_key(&name, what));
+    let [fence, line, waiters, alive, holds, held] = SIDE.map(|what| side_key(&name, what));
     let marker = Quarantine::alone(&name, Ttl::default(), false).marker;
-    [name, fence, line, waiters, alive, marker]
+    [name, fence, line, waiters, alive, holds, held, marker]
 }
 
 fn heard(around: &Around, message: &HandOff) -> Delivery {
@@ -182,15 +183,29 @@ fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
         pttl(!key.waiters.entries.is_empty(), key.waiters.expires_ms),
         Reply::Array(alive.map(Reply::Text).collect()),
         pttl(!key.deadlines.until_ms.is_empty(), key.deadlines.expires_ms),
+        Reply::Array(holds(key).into_iter().map(Reply::Text).collect()),
+        pttl(!key.holds.ends_ms.is_empty(), key.holds.expires_ms),
+        Reply::Array(held(key).into_iter().map(Reply::Text).collect()),
+        pttl(!key.held.entries.is_empty() || key.held.used.is_some(), key.held.expires_ms),
         Reply::Array(quarantined_client::fields(marker)),
         pttl(marker.written.is_some(), None),
     ]))
 }
 
-/// A hash has no order; it is compared by name. So are those alive.
+fn holds(key: &KeyModel) -> Vec<String> {
+    key.holds.ends_ms.iter().flat_map(|(id, end_ms)| [format!("{id:032x}"), end_ms.to_string()]).collect()
+}
+
+fn held(key: &KeyModel) -> Vec<String> {
+    let entries = key.held.entries.iter().flat_map(|(id, entry)| [format!("{id:032x}"), entry.text()]);
+    let used = key.held.used.map(|used| ["#used".to_owned(), used.to_string()]);
+    entries.chain(used.into_iter().flatten()).collect()
+}
+
+/// A hash has no order; it is compared by name. So are those alive, and the holds.
 fn in_order(look: Reply) -> Reply {
     let Reply::Array(mut parts) = look else { return look };
-    for hash in [7, 9, 11] {
+    for hash in [7, 9, 11, 13, 15] {
         let Some(Reply::Array(fields)) = parts.get_mut(hash) else { continue };
         let mut pairs: Vec<_> = fields.chunks(2).map(<[Reply]>::to_vec).collect();
         pairs.sort_by(|a, b| a[0].text().cmp(&b[0].text()));
@@ -217,7 +232,8 @@ pub(super) fn play(
     let mut traces: Vec<Vec<Step>> = vec![Vec::new(); width];
     let mut around = Around::CALM;
     for _ in 0..length {
-        around = step::around(&mut rng, &around, differential.server.now_us, &differential.keys, &differential.markers);
+        around =
+            moment::around(&mut rng, &around, differential.server.now_us, &differential.keys, &differential.markers);
         for (number, trace) in traces.iter_mut().enumerate() {
             // A command that arrives twice.
             let again =
@@ -227,9 +243,9 @@ pub(super) fn play(
                 match [0, 100, 0, 85][number % 4] {
                     chance if rng.percent(chance) => (
                         Some(quarantined_client::quarantined_client(&mut rng, &differential.markers[number])),
-                        step::of_quarantined_client(&mut rng),
+                        step::of_quarantined_client(&mut rng, number / 4),
                     ),
-                    _ => (None, step::command(&mut rng)),
+                    _ => (None, step::command(&mut rng, number / 4)),
                 }
             });
             trace.push(Step { around: around.clone(), quarantined_client, command });

@@ -67,7 +67,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "a release in a quarantine needs no time",
-        Mutant { from: "if not KEYS[6] then\n  -- As much", to: "if true then\n  -- As much" },
+        Mutant { from: "if not KEYS[8] then\n  -- As much", to: "if true then\n  -- As much" },
     ),
 ];
 
@@ -108,9 +108,9 @@ fn calls(name: &str) -> Vec<(Call, &'static str)> {
 }
 
 /// Writes the state of a key.
-fn prepare(real: &mut Real, names: &[String; 6], state: &[&str]) {
-    let [lock, fence, line, waiters, alive, marker] = names;
-    real.command(&["DEL", lock, fence, line, waiters, alive, marker]);
+fn prepare(real: &mut Real, names: &[String; 8], state: &[&str]) {
+    let [lock, fence, line, .., marker] = names;
+    real.command(&[&["DEL"][..], &names.each_ref().map(String::as_str)].concat());
     for command in state {
         let word = |word: &str| match word {
             "LOCK" => lock.clone(),

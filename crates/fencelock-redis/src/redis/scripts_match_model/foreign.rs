@@ -81,6 +81,10 @@ impl Foreign {
                     success(answer),
                 )
             }
+            Self::DropHolds { held } => {
+                let done = key.drop_holds(server, *held);
+                (Sent::plain(&["DEL", &side_key(name, if *held { "held" } else { "holds" })]), count(done))
+            }
             Self::DropEntry(who) => {
                 key.drop_entry(server, who);
                 (Sent::plain(&["HDEL", &side_key(name, "waiters"), &who.text()]), Expected::Success)

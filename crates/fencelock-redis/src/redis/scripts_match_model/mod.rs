@@ -15,13 +15,16 @@ mod expected;
 mod fast_path;
 mod foreign;
 mod messages;
+mod moment;
 mod mutants;
 mod quarantined_client;
 mod real;
 mod rng;
 mod sent;
+mod shared_mutants;
 mod shrink;
 mod step;
+mod traces;
 
 use coverage::Coverage;
 use real::Real;

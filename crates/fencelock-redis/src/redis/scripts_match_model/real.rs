@@ -12,7 +12,9 @@ return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call(
   redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[3]),
   redis.call('HGETALL', KEYS[4]), redis.call('PTTL', KEYS[4]),
   redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[5]),
-  redis.call('HGETALL', KEYS[6]), redis.call('PTTL', KEYS[6])}";
+  redis.call('ZRANGE', KEYS[6], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[6]),
+  redis.call('HGETALL', KEYS[7]), redis.call('PTTL', KEYS[7]),
+  redis.call('HGETALL', KEYS[8]), redis.call('PTTL', KEYS[8])}";
 
 /// A channel that shows whether the subscriber has received everything.
 const ALWAYS: &str = "always";
@@ -126,7 +128,7 @@ impl Real {
     }
 
     /// All commands at once, then a look at every key. The names are those of each key and what belongs to it.
-    pub(super) fn play(&mut self, calls: &[Sent], names: &[[String; 6]]) -> Outcome {
+    pub(super) fn play(&mut self, calls: &[Sent], names: &[[String; 8]]) -> Outcome {
         self.client.send_written(&calls.iter().flat_map(Sent::first).copied().collect::<Vec<_>>()).unwrap();
         let mut replies: Vec<Reply> = calls.iter().map(|_| self.client.receive()).collect();
         let no_script = |reply: &Reply| matches!(reply, Reply::Error(why) if why.starts_with("NOSCRIPT"));
@@ -137,11 +139,9 @@ impl Real {
         }
         let mut looks = Vec::new();
         for name in names {
-            let [lock, fence, line, waiters, alive, marker] = name;
-            write(
-                &mut looks,
-                ["EVALSHA", &self.look, "6", lock, fence, line, waiters, alive, marker].map(str::as_bytes).into_iter(),
-            );
+            let words: Vec<_> =
+                ["EVALSHA", &self.look, "8"].into_iter().chain(name.iter().map(String::as_str)).collect();
+            write(&mut looks, words.iter().map(|word| word.as_bytes()));
         }
         self.client.send_written(&looks).unwrap();
         let states = names.iter().map(|_| self.client.receive()).collect();

@@ -3,8 +3,9 @@
 use super::quarantined_client::{QuarantinedClient, Visit};
 use super::rng::Rng;
 use fencelock_conformance::model::{
-    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, KeyModel, Kind, LINE_TTL_MS, Marker, Name, Value, Waiter,
+    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, Waiter,
 };
+use fencelock_core::Mode;
 
 /// One moment of a key's trace: first the server changes, then a command runs.
 #[derive(Debug, Clone)]
@@ -65,6 +66,17 @@ pub(super) enum Command {
         proposed: bool,
         channel: Option<Channel>,
         wanted: u32,
+        mode: Mode,
+    },
+    Downgrade {
+        holder: u128,
+        ttl_ms: u64,
+        proposal: Token,
+    },
+    /// Of two of several holds, or of others that are no more.
+    EvictHolds {
+        other: bool,
+        proposal: Token,
     },
     Raise {
         holder: u128,
@@ -126,13 +138,18 @@ pub(super) enum Foreign {
         entry: Entry,
     },
     DropEntry(Name),
+    /// `DEL` of the holds of a shared lock, or of what is known of them.
+    DropHolds {
+        held: bool,
+    },
 }
 
 /// The last one never claims.
-const HOLDERS: [u128; 4] = [
+pub(super) const HOLDERS: [u128; 5] = [
     0x0000_0000_0000_0000_0000_0000_0000_0001,
     0x8000_0000_0000_0000_0000_0000_0000_0000,
     0xabcd_ef01_2345_6789_abcd_ef01_2345_6789,
+    0x0000_0000_0000_0000_0000_0000_0000_0002,
     0xffff_ffff_ffff_ffff_ffff_ffff_ffff_ffff,
 ];
 const OWNERS: [&str; 3] = ["host:1", "host:2 a label", "h:3  two  spaces "];
@@ -141,31 +158,10 @@ const WANTED: [u32; 7] = [1, 1, 2, 64, 1_000_000, 1_500_000, 2_500_000];
 const TTLS: [u64; 8] = [10, 11, 1000, 2999, 3000, 3001, 30_000, FENCE_TTL_MS];
 /// What a holder may believe in, up to whatever is there.
 const TOLD: [u64; 8] = [0, 0, 10, 1000, 3000, 30_000, FENCE_TTL_MS, u64::MAX >> 12];
-const HOLD_KINDS: [HoldKind; 4] = [HoldKind::Ours, HoldKind::Ours, HoldKind::Foreign, HoldKind::Endless];
+const HOLD_KINDS: [HoldKind; 6] =
+    [HoldKind::Ours, HoldKind::Ours, HoldKind::Foreign, HoldKind::Endless, HoldKind::Shared, HoldKind::Shared];
 /// Foreign programs may ask for less than we do.
 const FOREIGN_TTLS: [u64; 6] = [1, 2, 10, 1000, 30_000, FENCE_TTL_MS + 5];
-const SPANS_US: [i64; 20] = [
-    1,
-    999,
-    1000,
-    1001,
-    10_000,
-    11_000,
-    999_000,
-    999_999,
-    1_000_000,
-    1_001_000,
-    2_999_000,
-    2_999_999,
-    3_000_000,
-    3_000_001,
-    3_001_000,
-    30_000_000,
-    30_001_000,
-    LINE_TTL_MS.cast_signed() * 1000,
-    FENCE_TTL_MS.cast_signed() * 1000,
-    FENCE_TTL_MS.cast_signed() * 1000 + 1000,
-];
 const OFFSETS_US: [i64; 11] =
     [0, 1, -1, 500_000, 999_999, 1_000_000, 1_000_001, -999_999, -1_000_000, -1_000_001, 10_000_000];
 const KINDS: [Kind; 5] = [Kind::Hash, Kind::List, Kind::Set, Kind::Zset, Kind::Stream];
@@ -182,7 +178,35 @@ const GARBAGE: [&str; 9] = [
     "30000 1 - 22222222222222222222222222222222 host:1\t2",
 ];
 /// What follows the common part of an entry: nothing in version 0.
-const VERSIONS: [Option<&str>; 6] = [None, Some("1 r 1 4"), Some("2"), Some("2 s 3 10"), Some(""), Some("x\ty")];
+const VERSIONS: [Option<&str>; 15] = [
+    None,
+    Some("1"),
+    Some("1 r 1 0"),
+    Some("1 r 1 0"),
+    Some("1 s 1 2"),
+    Some("1 s 2 2"),
+    Some("1 r 1 4"),
+    Some("1 r 1 0 x"),
+    Some("1 s 3 2"),
+    Some("1 s 0 2"),
+    Some("1 s 1 1000001"),
+    Some("2"),
+    Some("2 s 3 10"),
+    Some(""),
+    Some("x\ty"),
+];
+
+/// The mode of a claim. The claims of a trace are mostly of one class.
+fn mode(rng: &mut Rng, trace: usize) -> Mode {
+    let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
+    let modes = match trace % 4 {
+        0 => return Mode::Exclusive,
+        1 => [Mode::Shared; 3],
+        2 => [permits(1, 3), permits(1, 3), permits(2, 3)],
+        _ => [Mode::Shared, permits(1, 2), permits(1, 3)],
+    };
+    if rng.percent(25) { Mode::Exclusive } else { rng.pick(&modes) }
+}
 
 fn value(rng: &mut Rng) -> Value {
     let hex = format!("{:032x}", rng.pick(&HOLDERS));
@@ -196,7 +220,11 @@ fn value(rng: &mut Rng) -> Value {
         6 => hex[..31].to_owned(),
         7 => format!(" {hex}"),
         8 => String::new(),
-        9..=11 => "fencelock:2:r:4:1780000000000000".to_owned(),
+        9 => "fencelock:2:r:4:1780000000000000".to_owned(),
+        10 => "fencelock:1:r:0:1780000000000000".to_owned(),
+        11 => rng
+            .pick(&["fencelock:1:s:2:7", "fencelock:1:r:1:7", "fencelock:1:s:0:7", "fencelock:1:s:1000001:7"])
+            .to_owned(),
         _ => "another program's".to_owned(),
     })
 }
@@ -230,7 +258,7 @@ fn named_entry(rng: &mut Rng) -> (Name, Entry) {
 }
 
 fn foreign(rng: &mut Rng) -> Foreign {
-    match rng.below(23) {
+    match rng.below(25) {
         0..=3 => {
             let ttl_ms = if rng.percent(70) { Some(rng.pick(&FOREIGN_TTLS)) } else { None };
             Foreign::Set { value: value(rng), ttl_ms, nx: rng.percent(50) }
@@ -258,12 +286,13 @@ fn foreign(rng: &mut Rng) -> Foreign {
             let (name, entry) = named_entry(rng);
             Foreign::Join { ticket: rng.below(3), name, life_ms: rng.pick(&[1, 1000, 3000, 60_000]), entry }
         }
-        _ => Foreign::DropEntry(name(rng)),
+        21 | 22 => Foreign::DropEntry(name(rng)),
+        _ => Foreign::DropHolds { held: rng.percent(70) },
     }
 }
 
 /// A command of a quarantined client, which also calls the scripts of the marker.
-pub(super) fn of_quarantined_client(rng: &mut Rng) -> Command {
+pub(super) fn of_quarantined_client(rng: &mut Rng, trace: usize) -> Command {
     match rng.below(40) {
         0..=6 => Command::Visit(Visit::Handshake),
         7..=9 => Command::Visit(Visit::Init { joins: rng.percent(40) }),
@@ -271,13 +300,14 @@ pub(super) fn of_quarantined_client(rng: &mut Rng) -> Command {
         10 => Command::MarkerVersion(rng.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
         // The current holder: a quarantine prevents the hand-over.
         11..=13 => Command::Evict { seen: None, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) },
-        _ => command(rng),
+        _ => command(rng, trace),
     }
 }
 
-pub(super) fn command(rng: &mut Rng) -> Command {
-    let holder = rng.pick(&HOLDERS[..3]);
-    match rng.below(20) {
+/// Of this trace.
+pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
+    let holder = rng.pick(&HOLDERS[..4]);
+    match rng.below(22) {
         0..=8 => Command::Acquire {
             intent: rng.pick(&[Intent::Try, Intent::Enqueue, Intent::Enqueue, Intent::Poll]),
             holder,
@@ -287,6 +317,7 @@ pub(super) fn command(rng: &mut Rng) -> Command {
             proposed: rng.percent(40),
             channel: rng.pick(&[None, Some(Channel(0)), Some(Channel(0)), Some(Channel(1))]),
             wanted: rng.pick(&WANTED),
+            mode: mode(rng, trace),
         },
         9..=12 => Command::Release { holder, proposal: proposal(rng) },
         13 | 14 => Command::Renew { holder, ttl_ms: rng.pick(&TTLS), told_ms: rng.pick(&TOLD) },
@@ -302,62 +333,9 @@ pub(super) fn command(rng: &mut Rng) -> Command {
             let seen = if rng.percent(70) { None } else { Some(value(rng)) };
             Command::Evict { seen, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) }
         }
-        17 => Command::Inspect,
+        18 => Command::Downgrade { holder, ttl_ms: rng.pick(&TTLS), proposal: proposal(rng) },
+        19 if rng.percent(30) => Command::EvictHolds { other: rng.percent(20), proposal: proposal(rng) },
+        17 | 19 => Command::Inspect,
         _ => Command::Foreign(foreign(rng)),
     }
-}
-
-/// `keys` are looked at for moments at which something ends.
-pub(super) fn around(rng: &mut Rng, before: &Around, now_us: u64, keys: &[KeyModel], markers: &[Marker]) -> Around {
-    let mut around =
-        Around { by_us: 0, forgets_scripts: rng.percent(4), restarts: false, flushed: false, ..before.clone() };
-    around.by_us = match rng.below(20) {
-        0..=8 => 0,
-        9..=12 => rng.pick(&SPANS_US),
-        13 => -rng.pick(&SPANS_US[..16]),
-        14 | 15 => to_serving(rng, now_us, markers).unwrap_or(1000),
-        _ => to_an_end(rng, now_us, keys).unwrap_or(1000),
-    };
-    // Trouble is rare, and soon over.
-    around.full = rng.percent(if before.full { 50 } else { 5 });
-    around.time_refused = rng.percent(if before.time_refused { 50 } else { 3 });
-    around.publish_refused = rng.percent(if before.publish_refused { 50 } else { 3 });
-    for reader in &mut around.readers {
-        *reader ^= rng.percent(15);
-    }
-    if rng.below(400) == 0 {
-        around = Around { restarts: true, by_us: around.by_us, ..Around::CALM };
-    }
-    around.flushed = rng.below(400) == 0;
-    around
-}
-
-/// From now to a moment around the end of something that has one; only onwards.
-fn to_an_end(rng: &mut Rng, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
-    let key = &rng.pick(keys);
-    let ends = [
-        key.lock.as_ref().and_then(|lock| lock.expires_ms),
-        key.fence.map(|fence| fence.expires_ms),
-        key.queue.expires_ms,
-        key.deadlines.until_ms.values().next().copied(),
-    ];
-    // Mostly the lock and the waiters: the others are far away.
-    let end_us = ends[rng.pick(&[0, 0, 0, 3, 3, 3, 1, 2])]? * 1000;
-    to_about(rng, now_us, end_us)
-}
-
-/// From now to a moment around the end of a quarantine.
-fn to_serving(rng: &mut Rng, now_us: u64, markers: &[Marker]) -> Option<i64> {
-    let ends = markers.iter().filter_map(|marker| Some(marker.written.as_ref()?.until_ms * 1000));
-    let ends: Vec<u64> = ends.filter(|end| *end + 2000 > now_us).collect();
-    if ends.is_empty() {
-        return None;
-    }
-    let end_us = rng.pick(&ends);
-    to_about(rng, now_us, end_us)
-}
-
-fn to_about(rng: &mut Rng, now_us: u64, end_us: u64) -> Option<i64> {
-    let at_us = end_us.checked_add_signed(rng.pick(&[-1000, -1, 0, 1, 999, 1000]))?;
-    i64::try_from(at_us.checked_sub(now_us)?).ok()
 }

@@ -1,0 +1,68 @@
+//! With `acks`, a grant counts when replicas have confirmed it.
+
+use super::script;
+use super::session::Session;
+use super::{Redis, Refusal, quarantine, reply};
+use fencelock_core::{Acquire, Claim, Downgrade, Fault, HolderId, Renew, Renewal, Unknown};
+
+impl Redis {
+    /// A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does.
+    pub(super) async fn confirmed(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        answer: Acquire,
+    ) -> Result<Acquire, Unknown> {
+        if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
+            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(claim.ttl.get());
+            self.confirm(session, &renewal).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn confirm(&self, session: &Session, renewal: &Renewal) -> Result<(), Unknown> {
+        let wire = self.link.target.wire(&renewal.key);
+        let call = script::renew(&wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
+        match self.renew_calls(session, vec![call]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => Ok(()),
+            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
+            // Only a poll can determine the current state.
+            Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
+                Err(Unknown::new(self.link.node(), Fault::Timeout, "the lease ended before replicas confirmed it"))
+            }
+        }
+    }
+
+    /// The master has granted the lock, even if replicas did not confirm it.
+    fn after_the_grant(&self, cause: Unknown) -> Unknown {
+        if !cause.changed_nothing() {
+            return cause;
+        }
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
+    }
+
+    /// Turns an exclusive hold into a shared one.
+    pub(super) async fn share(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
+        let (node, wire, now) = (self.link.node(), self.link.target.wire(&renewal.key), self.clock.wall_micros());
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(node, renewal.ttl)?;
+        }
+        let session = self.session().await?;
+        let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), now, self.epoch_check(&session));
+        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
+        match Refusal::read(node, self.quarantine(), &answer)? {
+            None => {}
+            Some(Refusal::Cause(cause)) => return Err(cause),
+            Some(Refusal::Handshake) => return Err(quarantine::not_begun(node)),
+        }
+        let downgraded = reply::read_downgrade(node, answer)?;
+        if downgraded.more {
+            // No holder uses this id.
+            let _ = self.give_up(&renewal.key, &HolderId::from_bytes([0; 16])).await;
+        }
+        if session.acks.is_some() && matches!(downgraded.answer, Downgrade::Downgraded { .. }) {
+            self.confirm(&session, renewal).await?;
+        }
+        Ok(downgraded.answer)
+    }
+}

@@ -1,0 +1,34 @@
+-- The end of acquire.lua, for a claim that was not granted: the reply "busy", or a position in the queue.
+
+local LINE_TTL = 3600000     -- 1 h. Far longer than the life of a waiter that does not poll.
+
+if not now and (shared or intent ~= 'try') then
+  now, exact = clock(client_time)
+  now_ms = math.floor(now / 1000)
+end
+if mine.mode ~= 'x' and intent ~= 'poll' and not tolerant('ZSCORE', KEYS[3], id) then
+  local other = last_waiter(now)
+  if other and conflicts(other, mine) then return {'class', other.mode, other.limit, unread} end
+end
+local last, rest = string.format('%.0f', fence())
+if shared then value, kind, rest = holds().described(shared, now_ms) end
+if intent == 'try' then return {'busy', last, rest or redis.call('PTTL', KEYS[1]), value, kind or '', unread} end
+
+local ahead = redis.call('ZRANK', KEYS[3], id)
+if not ahead and intent == 'poll' then return {'gone'} end
+if purge(id, now_ms) > 0 and ahead then ahead = redis.call('ZRANK', KEYS[3], id) end
+if not ahead then
+  local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  redis.call('ZADD', KEYS[3], last[2] and last[2] + 1 or 1, id)
+  ahead = redis.call('ZCARD', KEYS[3]) - 1
+end
+redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms + ARGV[6]), id)
+local suffix = mine.mode == 'x' and '\t1' or '\t1 ' .. ARGV[10]
+redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s%s', ttl, ARGV[9], ARGV[8], mine.value, suffix))
+if ahead == 0 then
+  redis.call('PEXPIRE', KEYS[3], LINE_TTL)
+  redis.call('PEXPIRE', KEYS[4], LINE_TTL)
+  redis.call('PEXPIRE', KEYS[5], LINE_TTL)
+end
+local time = exact and string.format('%.0f', now) or '-1'
+return {'queued', ahead, last, time, rest or redis.call('PTTL', KEYS[1]), value, kind or '', unread}

@@ -1,0 +1,82 @@
+-- Adds holds to a lock that several clients hold together, and removes them.
+
+local GRANTS
+local function grants()
+  if GRANTS then return GRANTS end
+
+  -- The permits in use. If they are unknown, none is free.
+  local function used(shared)
+    shared.used = shared.used or tonumber(tolerant('HGET', KEYS[7], '#used')) or shared.limit
+    return shared.used
+  end
+
+  local function fits(shared, claim)
+    -- The limit of a shared lock is 0, and an exclusive claim has none.
+    if shared.limit ~= claim.limit then return false end
+    return claim.mode == 'r' or used(shared) + claim.weight <= shared.limit
+  end
+
+  local function write(claim, last)
+    local entry = string.format('%d %s %s', claim.weight or 1, last, string.sub(claim.value, 34))
+    if tolerant('HSET', KEYS[7], claim.id, entry) then return end
+    redis.call('UNLINK', KEYS[7])
+    redis.call('HSET', KEYS[7], claim.id, entry)
+  end
+
+  -- The token of a hold. If its entry is gone, it is written again with a new one.
+  local function token(claim, client_time)
+    local last = string.match(tolerant('HGET', KEYS[7], claim.id) or '', '^[1-9]%d* ([1-9]%d*) ')
+    if last then return last end
+    last = next_block(client_time, 1, false)
+    write(claim, last)
+    return last
+  end
+
+  -- Adds a hold with this lease, the first one if the lock is free. Returns the lock.
+  local function add(shared, claim, last, lease, now)
+    local used_before = shared and shared.mode == 's' and used(shared) or 0
+    if not shared then
+      local value = string.format('fencelock:1:%s:%d:%s', claim.mode, claim.limit, last)
+      shared = {value = value, mode = claim.mode, limit = claim.limit}
+      redis.call('UNLINK', KEYS[6], KEYS[7])
+      redis.call('SET', KEYS[1], value, 'PX', lease)
+    end
+    redis.call('ZADD', KEYS[6], string.format('%.0f', now + lease), claim.id)
+    write(claim, last)
+    if claim.mode == 's' then
+      shared.used = used_before + claim.weight
+      redis.call('HSET', KEYS[7], '#used', string.format('%d', shared.used))
+    end
+    holds().outlast(tonumber(lease))
+    return shared
+  end
+
+  local function remove(shared, ids)
+    local freed = 0
+    for _, id in ipairs(ids) do
+      freed = freed + (tonumber(string.match(tolerant('HGET', KEYS[7], id) or '', '^%d+')) or 0)
+    end
+    redis.call('ZREM', KEYS[6], unpack(ids))
+    tolerant('HDEL', KEYS[7], unpack(ids))
+    local before = shared.mode == 's' and tonumber(tolerant('HGET', KEYS[7], '#used'))
+    if not before then return end
+    shared.used = before - freed
+    redis.call('HSET', KEYS[7], '#used', string.format('%d', shared.used))
+  end
+
+  -- Removes at most CAP holds that have ended. Returns the lock, nil if none is left and it is free now; and whether more have ended.
+  local function bury(shared, now)
+    local last = tolerant('ZREVRANGE', KEYS[6], 0, 0, 'WITHSCORES')
+    if not last or not last[2] or tonumber(last[2]) < now then
+      redis.call('UNLINK', KEYS[1], KEYS[6], KEYS[7])
+      return nil, false
+    end
+    local ended = redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', string.format('(%.0f', now), 'LIMIT', 0, CAP)
+    if #ended > 0 then remove(shared, ended) end
+    return shared, #ended == CAP
+  end
+
+  GRANTS = {fits = fits, token = token, add = add, remove = remove, bury = bury}
+  return GRANTS
+end
+

@@ -1,0 +1,81 @@
+//! Situations that random traces rarely meet.
+
+use super::coverage::Coverage;
+use super::differential::{Difference, Differential};
+use super::real::Real;
+use super::sent::Mutant;
+use super::step::{Around, Command, Foreign, HOLDERS, Step, Token};
+use fencelock_conformance::model::{CAP, Channel, Entry, Intent, Name, Value, Waiter};
+use fencelock_core::Mode;
+
+fn step(command: Command) -> Step {
+    Step { around: Around::CALM, quarantined_client: None, command }
+}
+
+fn after(by_us: i64, step: Step) -> Step {
+    Step { around: Around { by_us, ..step.around }, ..step }
+}
+
+fn claim(intent: Intent, holder: usize, mode: Mode, ttl_ms: u64) -> Step {
+    let (proposal, channel) = (Token::NearNow(0), Some(Channel(0)));
+    let (holder, owner) = (HOLDERS[holder], "host:1");
+    step(Command::Acquire { intent, holder, owner, ttl_ms, proposal, proposed: false, channel, wanted: 1, mode })
+}
+
+fn release(holder: usize) -> Step {
+    step(Command::Release { holder: HOLDERS[holder], proposal: Token::NearNow(0) })
+}
+
+fn joins(holder: usize, fields: &str) -> Step {
+    let value = Value::Ours { holder: HOLDERS[holder], owner: Some("host:1".into()) };
+    let version = Some(fields.into());
+    let entry = Entry::Waiter(Waiter { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
+    step(Command::Foreign(Foreign::Join { ticket: 99, name: Name::Holder(HOLDERS[holder]), life_ms: 60_000, entry }))
+}
+
+/// Each with the number of waiters and ended holds that one call passes over.
+pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
+    use Intent::{Enqueue, Poll, Try};
+    let permit = Mode::permits(1, 2).unwrap();
+    let waiting = |mode| [claim(Try, 0, Mode::Exclusive, 30_000), claim(Enqueue, 1, mode, 30_000)];
+    let mut without_time = release(0);
+    without_time.around.time_refused = true;
+    let conflict = [
+        claim(Enqueue, 2, Mode::Exclusive, 30_000),
+        claim(Enqueue, 3, permit, 30_000),
+        joins(4, "1 r 1 0"),
+        release(0),
+        release(2),
+        claim(Poll, 3, permit, 30_000),
+    ];
+    let ended = [
+        claim(Try, 0, Mode::Shared, 10),
+        claim(Try, 1, Mode::Shared, 10),
+        claim(Try, 2, Mode::Shared, 30_000),
+        after(11_000, claim(Try, 3, Mode::Shared, 30_000)),
+    ];
+    vec![
+        (CAP, [&waiting(Mode::Shared)[..], &conflict].concat()),
+        (1, ended.to_vec()),
+        (CAP, [&waiting(Mode::Shared)[..], &[without_time]].concat()),
+    ]
+}
+
+/// The first trace in which the server differs from the model.
+pub(super) fn find(real: &mut Real, mutant: Option<Mutant>) -> Option<(Vec<Step>, Difference, usize)> {
+    all().into_iter().find_map(|(cap, trace)| {
+        let mut differential = Differential::new(real, mutant, 1, cap);
+        let difference = trace
+            .iter()
+            .find_map(|step| differential.round(std::slice::from_ref(step), &mut Coverage::default()).err());
+        difference.map(|difference| (trace, difference, cap))
+    })
+}
+
+#[test]
+fn rare_situations_match_the_model() {
+    let Some(mut real) = Real::start(super::differential::START_US) else { return };
+    if let Some((trace, difference, _)) = find(&mut real, None) {
+        panic!("{trace:#?}\n\n{}", difference.what);
+    }
+}

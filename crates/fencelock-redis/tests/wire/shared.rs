@@ -1,0 +1,110 @@
+//! Shared locks and permits of this version, and clients of version 0, which do not know them, on one key.
+
+use crate::before::{ALIVE, Before, KEY, LINE, WAITERS};
+use crate::current::{Current, id, key};
+use crate::mixed::{stand_still, value, waits};
+use fencelock_core::{Acquire, Event, Intent, Mode, Occupant, Release, Renew};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+
+const HOLDS: &str = "fencelock:{k}:holds";
+
+async fn reader(server: &RedisServer, number: u128) -> Current {
+    Current::new(server, number).await.in_mode(Mode::Shared)
+}
+
+#[tokio::test]
+async fn a_client_of_version_0_waits_for_all_readers_and_is_not_overtaken() {
+    let Some(server) = redis_or_skip() else { return };
+    let (first, second, late) = (reader(&server, 1).await, reader(&server, 2).await, reader(&server, 3).await);
+    let mut before = Before::new(&server, 9);
+    first.granted(Intent::Try).await;
+    second.granted(Intent::Try).await;
+    assert_eq!(before.acquire("try").0, "busy");
+    assert_eq!((before.renew().as_str(), before.release().as_str()), ("taken", "taken"));
+    waits(&mut before);
+    assert_eq!(late.waits().await, 1);
+    stand_still(&server);
+    assert_eq!(first.release().await, Release::Released);
+    assert_eq!(before.acquire("poll").0, "queued");
+    stand_still(&server);
+    assert_eq!(second.release().await, Release::Released);
+    stand_still(&server);
+    before.granted("poll");
+    assert_eq!(value(&server), format!("{:032x} before:1", 9));
+}
+
+#[tokio::test]
+async fn a_reader_that_version_0_serves_holds_the_lock_alone() {
+    let Some(server) = redis_or_skip() else { return };
+    let (first, second) = (reader(&server, 1).await, reader(&server, 2).await);
+    let mut before = Before::new(&server, 9);
+    before.granted("try");
+    assert_eq!((first.waits().await, second.waits().await), (0, 1));
+    stand_still(&server);
+    assert_eq!(before.release(), "released");
+    stand_still(&server);
+    assert_eq!(first.told().await, Event::Changed { key: key() }, "a hint to ask");
+    first.granted(Intent::Poll).await;
+    let Occupant::Holder(holder) = first.occupant().await else { panic!("{}", value(&server)) };
+    assert_eq!((holder.id, holder.owner.as_str()), (id(1), "current:1"), "without what follows the tab");
+    assert!(matches!(second.acquire(Intent::Poll).await, Acquire::Queued { ahead: 0, .. }));
+    assert!(matches!(first.renew().await, Renew::Renewed { waiters: 1 }));
+    stand_still(&server);
+    assert_eq!(first.release().await, Release::Released);
+    assert!(value(&server).starts_with("fencelock:1:r:0:"), "this version shares again: {}", value(&server));
+}
+
+#[tokio::test]
+async fn readers_behind_a_waiter_of_version_0_that_gives_up_go_on_with_their_next_poll() {
+    let Some(server) = redis_or_skip() else { return };
+    let (first, second, third) = (reader(&server, 1).await, reader(&server, 2).await, reader(&server, 3).await);
+    let mut before = Before::new(&server, 9);
+    first.granted(Intent::Try).await;
+    waits(&mut before);
+    assert_eq!((second.waits().await, third.waits().await), (1, 2));
+    stand_still(&server);
+    assert_eq!(before.release(), "taken");
+    second.granted(Intent::Poll).await;
+    let seen = first.seen().await.unwrap();
+    assert!((1..=3).all(|number| seen.has(id(number))), "one poll serves all of them: {seen:?}");
+    assert_eq!(server.command(&["EXISTS", LINE, WAITERS, ALIVE]), Reply::Int(0));
+}
+
+#[tokio::test]
+async fn permits_behind_a_holder_of_version_0_are_handed_over_one_by_one() {
+    let Some(server) = redis_or_skip() else { return };
+    let permit = Mode::permits(1, 2).unwrap();
+    let (first, second) =
+        (Current::new(&server, 1).await.in_mode(permit), Current::new(&server, 2).await.in_mode(permit));
+    let mut before = Before::new(&server, 9);
+    before.granted("try");
+    assert_eq!((first.waits().await, second.waits().await), (0, 1));
+    stand_still(&server);
+    before.release();
+    stand_still(&server);
+    first.granted(Intent::Poll).await;
+    assert_eq!(before.acquire("try").0, "busy");
+    assert_eq!(first.release().await, Release::Released);
+    stand_still(&server);
+    second.granted(Intent::Poll).await;
+    first.granted(Intent::Try).await;
+    assert_eq!(first.seen().await.unwrap().holders.count(), 2);
+}
+
+#[tokio::test]
+async fn a_plain_client_cannot_take_what_readers_hold_and_an_eviction_by_version_0_ends_them_all() {
+    let Some(server) = redis_or_skip() else { return };
+    let (first, second) = (reader(&server, 1).await, reader(&server, 2).await);
+    first.granted(Intent::Try).await;
+    second.granted(Intent::Try).await;
+    assert_eq!(server.command(&["SET", KEY, "plain", "NX", "PX", "30000"]), Reply::Nil);
+    let mut before = Before::new(&server, 9);
+    assert_eq!(before.evict(&value(&server)), Reply::Array(vec![Reply::Int(1), Reply::Int(0)]));
+    assert_eq!(first.renew().await, Renew::Absent);
+    assert_eq!(second.release().await, Release::Absent);
+    before.granted("try");
+    assert!(matches!(first.release().await, Release::TakenBy(_)), "a late release frees nothing");
+    assert_eq!(before.release(), "released");
+    first.granted(Intent::Try).await;
+    assert_eq!(server.command(&["ZCARD", HOLDS]), Reply::Int(1), "nothing is left of the old holds");
+}
