@@ -18,8 +18,8 @@ fn each_command_has_a_slot_of_its_own() {
             (0..3).map(|_| Test::new(&place, "run --slots 3 pool -- sh -c").arg(script).start()).collect();
         let mut slots: Vec<_> = commands.iter_mut().map(|command| command.wait_for("pool#")).collect();
         slots.sort();
-        let wanted: Vec<_> = (0..3).map(|slot| format!("pool#{slot}:{slot}:1")).collect();
-        assert!(slots.iter().zip(&wanted).all(|(slot, wanted)| slot.contains(wanted)), "{slots:?}");
+        let expected: Vec<_> = (0..3).map(|slot| format!("pool#{slot}:{slot}:1")).collect();
+        assert!(slots.iter().zip(&expected).all(|(slot, expected)| slot.contains(expected)), "{slots:?}");
         let full = Test::new(&place, "run -n --slots 3 pool -- echo never").output();
         assert!(full.status == 75 && full.stderr.contains("pool#"), "{}", full.stderr);
         let waiting = Test::new(&place, "run --slots 3 pool -- sh -c").arg("echo $FENCELOCK_SLOT").start();

@@ -3,6 +3,7 @@
 //! once, and the search finds the shortest way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod parts;
 mod setting;
 mod world;
 

@@ -1,44 +1,12 @@
 //! Clients that want to do the work of a window, and the nodes of a place. The clients decide by production's [`OnceJob`], a
 //! quorum by production's [`CompletionVotes`] and [`Tally`].
 
+use crate::parts::{Client, Message, Node};
 use crate::setting::{Act, Rule, Setting};
 use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
-use fencelock_core::{
-    Completion, CompletionRead, FencingToken, Outcome, Owner, Quorum, Standing, Tally, WriteCompletion,
-};
+use fencelock_core::{CompletionRead, FencingToken, Outcome, Owner, Quorum, Standing, Tally, WriteCompletion};
 use std::time::Duration;
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Client {
-    job: Option<OnceJob>,
-    token: u64,
-    held: bool,
-    #[allow(clippy::option_option, reason = "no reply yet, and no reply at all")]
-    replies: Vec<Option<Option<CompletionRead>>>,
-    granted: Vec<bool>,
-    standings: Vec<Option<Standing>>,
-    sent: bool,
-    ran: bool,
-    /// It acquired the lock after somebody was told that the work is done.
-    after_report: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Node {
-    holder: Option<usize>,
-    stored: Option<Completion>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Message {
-    from: usize,
-    /// Later attempts of a client do not take the replies for theirs.
-    token: u64,
-    node: usize,
-    completion: Completion,
-    restores: bool,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {

@@ -63,9 +63,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     println!("{} processes share {} connections", arguments.processes, arguments.connections);
     run_together(&jobs)?;
     let sums = "SELECT sum(uses), sum(users) FROM connections";
-    let (uses, users): (i64, i64) = pool.query_row(sums, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (uses, still_used): (i64, i64) = pool.query_row(sums, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
     println!("  uses        {uses}");
-    println!("  still used  {users}");
+    println!("  still used  {still_used}");
     Ok(())
 }
 
