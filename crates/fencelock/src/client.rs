@@ -4,8 +4,10 @@ use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
+use crate::once::OncePerWindow;
 use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
+use crate::slots::Slots;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
 };
@@ -77,6 +79,18 @@ impl Client {
     /// ```
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(&self.inner, keys)
+    }
+
+    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
+    /// No request is sent until it runs; an invalid key or window is reported then.
+    pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
+        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), every)
+    }
+
+    /// Describes `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works at every place, and whose
+    /// tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
+    pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
+        Slots::new(&self.inner, key.as_ref(), slots)
     }
 
     pub(crate) fn of(inner: Arc<ClientInner>) -> Self {

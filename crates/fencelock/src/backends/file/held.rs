@@ -60,7 +60,7 @@ impl File {
     }
 
     /// The hold of this process, if its file is still the one that other processes would lock.
-    fn held_here(&self, key: &Key) -> Result<Option<Arc<HeldFile>>, Unknown> {
+    pub(super) fn held_here(&self, key: &Key) -> Result<Option<Arc<HeldFile>>, Unknown> {
         let Some(hold) = self.table.get(key) else { return Ok(None) };
         let in_place = hold.guard.is_in_place();
         if in_place.map_err(|error| self.io_error("inspect", &self.directory.file_of(key), &error))? {

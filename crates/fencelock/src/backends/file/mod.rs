@@ -25,6 +25,7 @@
 //! - **First come, first served** among processes: the first claim after a release gets the key.
 
 mod claim;
+mod completion;
 mod diagnose;
 mod directory;
 mod flock;
@@ -46,8 +47,9 @@ mod watch;
 
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding,
-    Key, Listener, Listeners, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal, Unknown,
+    WriteCompletion,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -127,7 +129,7 @@ impl File {
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
-        capabilities.cross_process = true;
+        (capabilities.cross_process, capabilities.completions) = (true, true);
         capabilities
     }
 
@@ -156,6 +158,23 @@ impl Backend for File {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async { self.free(key, holder) })
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async { self.read(key) })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(async { self.write(key, holder, completion) })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async { self.clear(key, seen) })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
