@@ -39,18 +39,13 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
     Ok(Exit::Success)
 }
 
-/// The holders in one line, as a message has it.
-fn names(row: &Holding) -> String {
-    row.holders.iter().map(holder_of).collect::<Vec<_>>().join(", ")
-}
-
 /// The hold to end: the only one, or the one whose id begins with `prefix`.
 fn one_of(row: &Holding, prefix: Option<&str>) -> Result<Holding, String> {
     let Some(prefix) = prefix else {
         if row.holders.count() == 1 {
             return Ok(row.clone());
         }
-        return Err(format!("name one of its {} holders with --holder PREFIX: {}", row.holders.count(), names(row)));
+        return Err(format!("name one of its {} holders with --holder PREFIX: {}", row.holders.count(), listed(row)));
     };
     let wanted = prefix.trim().to_lowercase();
     if wanted.is_empty() || wanted.len() > 32 || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -60,9 +55,14 @@ fn one_of(row: &Holding, prefix: Option<&str>) -> Result<Holding, String> {
     let found: Vec<_> = row.holders.iter().filter(begins).collect();
     match found[..] {
         [hold] => Ok(Holding::new(row.key.clone(), hold.clone()).with_waiters(row.waiters)),
-        [] => Err(format!("no holder begins with {wanted}: {}", names(row))),
-        _ => Err(format!("{} holders begin with {wanted}: name more digits: {}", found.len(), names(row))),
+        [] => Err(format!("no holder begins with {wanted}: {}", listed(row))),
+        _ => Err(format!("{} holders begin with {wanted}: name more digits: {}", found.len(), listed(row))),
     }
+}
+
+/// `5f3b12ab web-1:4242, 9c02d1ee web-2:7`
+fn listed(row: &Holding) -> String {
+    row.holders.iter().map(holder_of).collect::<Vec<_>>().join(", ")
 }
 
 /// The kind of value under a key.

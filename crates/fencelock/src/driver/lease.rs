@@ -25,7 +25,7 @@ pub(crate) struct Left {
 struct Ending {
     tenure: Tenure,
     /// In the order of their numbers.
-    others: Vec<Tenure>,
+    others: Box<[Tenure]>,
     end: End,
 }
 
