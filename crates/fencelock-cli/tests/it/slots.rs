@@ -24,7 +24,9 @@ fn each_command_has_a_slot_of_its_own() {
         assert!(full.status == 75 && full.stderr.contains("pool#"), "{}", full.stderr);
         let waiting = Test::new(&place, "run --slots 3 pool -- sh -c").arg("echo $FENCELOCK_SLOT").start();
         waiting.wait_for_error("waiting for pool#");
-        commands[1].say("\n");
+        let mut first = commands.remove(1);
+        first.say("\n");
+        assert_eq!(first.end().status, 0);
         let waited = waiting.end();
         assert_eq!((waited.status, waited.stdout.len()), (0, 2), "{}", waited.stderr);
         for command in &mut commands {
