@@ -1,7 +1,9 @@
 use crate::commands::bench::args::Bench;
 use crate::commands::elect::args::Elect;
 use crate::commands::lab::args::Lab;
+use crate::mode::ModeArguments;
 use crate::notes;
+use crate::wait_args::{Nested, Patience};
 use crate::{exit, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -104,7 +106,8 @@ pub(crate) struct Run {
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
     /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_PLACE, the holder ID in
-    /// FENCELOCK_HOLDER and the fencing token in FENCELOCK_FENCE. FENCELOCK_OUTER lists the locks that this program
+    /// FENCELOCK_HOLDER, the fencing token in FENCELOCK_FENCE, and the mode in FENCELOCK_MODE: exclusive, shared or permits, these
+    /// with FENCELOCK_WEIGHT and FENCELOCK_PERMITS. FENCELOCK_OUTER lists the locks that this program
     /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key, in the given
     /// order; with several keys, the variables for a single key are not set.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
@@ -123,6 +126,8 @@ pub(crate) struct Run {
     pub(crate) conflict_exit_code: Option<u8>,
     #[command(flatten)]
     pub(crate) flock: Flock,
+    #[command(flatten)]
+    pub(crate) mode: ModeArguments,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
     /// Hold the lock for at least this long, even if the command exits earlier; a signal ends this.
@@ -147,14 +152,12 @@ pub(crate) struct Flock {
     /// Run LINE with $SHELL, or with sh if it is not set.
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
-    /// No effect: every lock is exclusive.
-    #[arg(short = 'x', short_alias = 'e', long)]
+    /// No effect: a lock is exclusive unless --shared or --permits is given.
+    #[arg(short = 'x', short_alias = 'e', long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) exclusive: bool,
     /// No effect: the command never inherits the lock.
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
-    #[arg(short = 's', long, hide = true)]
-    pub(crate) shared: bool,
     #[arg(short = 'u', long, hide = true)]
     pub(crate) unlock: bool,
     #[arg(short = 'F', long, hide = true)]
@@ -167,36 +170,6 @@ pub(crate) enum OnLost {
     Term,
     /// Print a warning; the command continues and may overlap the next holder.
     Warn,
-}
-
-/// Whether to skip the check for locks that this program itself runs under.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Nested {
-    /// Allow waiting for a lock that this program was started under.
-    ///
-    /// A command of `fencelock run KEY` that waits for the same KEY would deadlock, so fencelock refuses to wait. Use this
-    /// option if that lock is already released.
-    #[arg(long, help_heading = "Waiting")]
-    pub(crate) nested_ok: bool,
-}
-
-/// How long to wait for other holders, and for servers that do not answer.
-#[derive(Debug, Clone, Copy, Args)]
-#[command(next_help_heading = "Waiting")]
-pub(crate) struct Patience {
-    /// Do not wait.
-    #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-    /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
-    #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
-    pub(crate) wait: Option<Duration>,
-}
-
-impl Patience {
-    /// `None` if there is no limit.
-    pub(crate) fn limit(self) -> Option<Duration> {
-        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
-    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -219,6 +192,8 @@ pub(crate) struct LeaseArguments {
 pub(crate) struct Acquire {
     /// Name of the lock.
     pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) mode: ModeArguments,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]
@@ -317,6 +292,9 @@ pub(crate) struct Wait {
 /// The holder is not asked. If it is still running, two holders overlap, unless the protected resource checks the fencing
 /// token. Without --yes the command only shows which lock it would break.
 ///
+/// If several clients hold KEY, as a shared lock or with permits, --holder names the one whose hold is to end. The others keep
+/// theirs.
+///
 /// A value that another program stored under KEY is shown by type, length and first characters. It is deleted only if an
 /// option declares it to be a lock. Hashes, lists and other types are never deleted. A file lock ends only with its
 /// process.
@@ -325,6 +303,9 @@ pub(crate) struct Wait {
 pub(crate) struct Break {
     /// Name of the lock.
     pub(crate) key: String,
+    /// End only the hold whose holder ID begins with PREFIX, as `status` shows it.
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) holder: Option<String>,
     /// Break the lock.
     #[arg(long)]
     pub(crate) yes: bool,

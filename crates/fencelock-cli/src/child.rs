@@ -1,13 +1,13 @@
+use crate::change::Change;
 use crate::descendants::{Descendants, Refusal, Round, adopt_orphans};
 use crate::parent_death_watcher::{Deadlines, NotStarted, ParentDeathWatcher, WatcherMessage};
-use crate::terminal;
+use crate::spawn::{Variable, spawn};
 use nix::sys::signal::SigSet;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process_group, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::os::fd::BorrowedFd;
+use std::process::Stdio;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// The command, in its own process group, and its descendants.
@@ -22,29 +22,6 @@ pub(crate) struct Child {
     below: Descendants,
 }
 
-/// An environment variable to set, or to remove if it has no value.
-pub(crate) type Variable = (&'static str, Option<String>);
-
-pub(crate) fn set_environment(command: &mut Command, environment: &[Variable]) {
-    for (name, value) in environment {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-}
-
-/// A state change of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// It exited with this code.
-    Exited(u8),
-    /// A signal terminated it.
-    Killed(i32),
-    /// A signal stopped it.
-    Stopped(i32),
-}
-
 /// A notification about the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
@@ -52,16 +29,6 @@ pub(crate) enum Notice {
     Changed(Change),
     /// This process was late, so the watcher sent this signal to the command and its descendants.
     Late(Signal),
-}
-
-impl Change {
-    /// Converts the wait status of a child.
-    pub(crate) fn of(status: WaitStatus) -> Option<Self> {
-        // The kernel keeps eight bits of a code.
-        let exited = |code: i32| Self::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX));
-        let ended = status.exit_status().map(exited).or_else(|| status.terminating_signal().map(Self::Killed));
-        ended.or_else(|| status.stopping_signal().map(Self::Stopped))
-    }
 }
 
 impl Child {
@@ -169,49 +136,4 @@ impl Child {
             self.changes.recv().await;
         }
     }
-}
-
-/// Starts a command as a child of this process, in its own process group, with the signal mask `mask`.
-pub(crate) fn spawn(
-    command: &[OsString],
-    environment: &[Variable],
-    stdin: Stdio,
-    terminal: Option<OwnedFd>,
-    mut mask: SigSet,
-) -> io::Result<Pid> {
-    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut builder = Command::new(program);
-    builder.args(arguments).process_group(0).stdin(stdin);
-    set_environment(&mut builder, environment);
-    // Only this program needs SIGTTOU blocked, see [`terminal`].
-    mask.remove(nix::sys::signal::Signal::SIGTTOU);
-    prepare(&mut builder, terminal, mask);
-    let child = builder.spawn()?;
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// Configures what the new process does between fork and exec.
-fn prepare(builder: &mut Command, terminal: Option<OwnedFd>, mask: SigSet) {
-    let parent = getpid();
-    let prepare = move || {
-        die_with(parent)?;
-        if let Some(tty) = &terminal {
-            terminal::seize(tty.as_fd(), getpid())?;
-        }
-        Ok(mask.thread_set_mask()?)
-    };
-    // SAFETY: after a fork only the calling thread exists, so locks held by others stay locked forever. The closure
-    // makes only system calls: it allocates nothing, takes no lock, and its errors are plain numbers.
-    #[expect(unsafe_code, reason = "only pre_exec can set the parent-death signal before the command runs")]
-    unsafe {
-        builder.pre_exec(prepare)
-    };
-}
-
-/// Asks the kernel to kill this process when `parent` dies.
-fn die_with(parent: Pid) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before that call, and then the signal is never sent.
-    if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }

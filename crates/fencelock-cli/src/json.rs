@@ -1,6 +1,7 @@
 //! The fields of JSON answers. docs/en/json.md says what they mean: a name means the same in all of them.
 
-use fencelock::{Expiry, FencingToken, Holding, Occupant, Owner};
+use crate::mode::with_mode;
+use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Occupant, Owner};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -23,6 +24,22 @@ pub(crate) fn owner(owner: &Owner) -> Value {
     json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() })
 }
 
+/// The first digits of a holder id: enough to name one of several holders, and no proof.
+pub(crate) fn prefix(holder: HolderId) -> String {
+    holder.to_string().chars().take(8).collect()
+}
+
+/// One of the holders of a key.
+fn hold(hold: &HolderInfo) -> Value {
+    let answer = json!({
+        "holder_prefix": hold.holder_id().map(prefix),
+        "fence": hold.fence.map(FencingToken::get),
+        "held_for_ms": hold.held_for.map(millis),
+        "expires_in_ms": expires_in(hold.expiry),
+    });
+    with_mode(with_occupant(answer, &hold.occupant), Some(hold.mode))
+}
+
 /// What `status` and others tell of a key, held or free.
 pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
     let holder = held.map(Holding::first);
@@ -35,7 +52,10 @@ pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
         "held_for_ms": holder.and_then(|holder| holder.held_for).map(millis),
         "expires_in_ms": holder.and_then(|holder| expires_in(holder.expiry)),
         "waiters": held.map_or(0, |held| held.waiters),
+        "holders": held.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),
+        "holder_count": held.map_or(0, |held| held.holders.count()),
     });
+    let answer = with_mode(answer, holder.map(|holder| holder.mode));
     match holder {
         Some(holder) => with_occupant(answer, &holder.occupant),
         None => answer,

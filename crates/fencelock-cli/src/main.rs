@@ -1,6 +1,7 @@
 //! The `fencelock` command: arguments, a plan, its run, an exit code.
 
 mod args;
+mod change;
 mod child;
 mod commands;
 mod context;
@@ -11,6 +12,7 @@ mod json;
 mod kill_policy;
 mod locks;
 mod logging;
+mod mode;
 mod nesting;
 mod notes;
 mod parent_death_watcher;
@@ -21,10 +23,12 @@ mod report;
 mod secrets;
 mod signals;
 mod span;
+mod spawn;
 mod stdout;
 mod supervisor;
 mod terminal;
 mod text;
+mod wait_args;
 mod wait_status;
 
 use crate::args::Arguments;

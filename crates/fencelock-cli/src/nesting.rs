@@ -1,8 +1,8 @@
 //! Locks that this program runs under. Waiting for one of them would deadlock.
 
-use crate::child::Variable;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::spawn::Variable;
 use crate::text::plain;
 use serde_json::{Value, json};
 use std::path::Path;

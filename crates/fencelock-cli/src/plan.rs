@@ -1,7 +1,7 @@
 use crate::args::{OnLost, Run};
 use crate::commands::elect::args::Elect;
-use fencelock::Span;
 use fencelock::contract::KeySet;
+use fencelock::{Mode, Span};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(crate) struct Plan {
     /// In the order in which they were given.
     pub(crate) keys: Vec<String>,
+    pub(crate) mode: Mode,
     pub(crate) command: Vec<OsString>,
     /// `None` if there is no limit.
     pub(crate) wait: Option<Duration>,
@@ -46,6 +47,7 @@ impl Plan {
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
         let keys = keys(&run)?;
+        let mode = run.mode.mode(keys.len())?;
         let ttl = run.lease.ttl;
         let grace = grace(ttl, run.grace)?;
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
@@ -58,6 +60,7 @@ impl Plan {
         }
         Ok(Self {
             keys,
+            mode,
             command,
             wait: run.patience.limit(),
             nested_ok: run.nested.nested_ok,
@@ -82,6 +85,7 @@ impl Plan {
         let rules = Rules { grace: grace(elect.ttl, elect.grace)?, max_hold: None, on_lost: OnLost::Term };
         Ok(Self {
             keys: vec![elect.name],
+            mode: Mode::Exclusive,
             command: elect.command,
             wait: elect.patience.limit(),
             nested_ok: elect.nested.nested_ok,
@@ -122,7 +126,6 @@ fn keys(run: &Run) -> Result<Vec<String>, String> {
 /// The command to run. Refuses options that only flock(1) supports.
 fn command(run: &Run) -> Result<Vec<OsString>, String> {
     let refused = [
-        (run.flock.shared, "-s: shared locks are not supported, every lock is exclusive"),
         (
             run.flock.unlock,
             "-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`",
@@ -259,6 +262,34 @@ mod tests {
         let seventeen: Vec<_> = (0..17).map(|number| number.to_string()).collect();
         assert!(plan(&format!("fencelock run {} -- c", seventeen.join(" "))).unwrap_err().starts_with("more than 16"));
         assert!(plan("fencelock run a b --").unwrap_err().starts_with("no command to run under a, b: "));
+    }
+
+    #[test]
+    fn the_mode_is_exclusive_unless_an_option_says_otherwise() {
+        assert_eq!(plan("fencelock run k c").unwrap().mode, Mode::Exclusive);
+        assert_eq!(plan("fencelock run -s a b -- c").unwrap().mode, Mode::Shared);
+        assert_eq!(plan("fencelock run --permits 3 k c").unwrap().mode, Mode::permits(1, 3).unwrap());
+        assert_eq!(plan("fencelock run k --permits 3 --weight 2 c").unwrap().mode, Mode::permits(2, 3).unwrap());
+    }
+
+    #[test]
+    fn options_of_two_modes_are_refused() {
+        for options in [
+            "-s --permits 3",
+            "-s -x",
+            "-x --permits 3",
+            "--weight 2",
+            "--permits 0",
+            "--permits 1000001",
+            "--permits 3 --weight 0",
+            "--permits 3 --weight 4",
+            "--permits -1",
+            "--permits ",
+            "--permits three",
+        ] {
+            assert!(plan(&format!("fencelock run {options} k c")).is_err(), "{options}");
+        }
+        assert_eq!(plan("fencelock run --permits 3 a b -- c").unwrap_err(), "--permits applies to one KEY, not to 2");
     }
 
     #[test]

@@ -254,6 +254,7 @@ impl Event<'_> {
                     "expires_in_ms": status.expires_in.map(millis),
                     "held_for_ms": status.held_for.map(millis),
                     "waited_ms": millis(status.waited),
+                    "holder_count": status.holders.count(),
                 });
                 with_occupant(told, status.holders.first())
             }

@@ -1,4 +1,5 @@
-use crate::child::{Change, Child, Notice};
+use crate::change::Change;
+use crate::child::{Child, Notice};
 use crate::descendants::{Refusal, Round};
 use crate::exit::Exit;
 use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};

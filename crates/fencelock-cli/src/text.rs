@@ -1,7 +1,8 @@
 //! Text output.
 
+use crate::json::prefix;
 use fencelock::contract::Occupied;
-use fencelock::{Expiry, Fault, Holding, Span, Unknown};
+use fencelock::{Expiry, Fault, HolderInfo, Holding, Mode, Span, Unknown};
 use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
@@ -36,7 +37,10 @@ pub(crate) fn ordinal(n: u32) -> String {
 /// `held by web-1:4242 (nightly) for 3 min 10 s, ends in 12.3 s unless renewed, 2 waiting`
 pub(crate) fn holding(holding: &Holding) -> String {
     let occupied = Occupied::from(holding.clone());
-    let mut text = format!("held by {}", occupied.holders);
+    let mut text = match holding.first().mode {
+        Mode::Exclusive => format!("held by {}", occupied.holders),
+        mode => format!("held as {} by {}", mode.class(), occupied.holders),
+    };
     if let Some(held_for) = occupied.held_for {
         let _ = write!(text, " for {}", Span(held_for));
     }
@@ -47,6 +51,32 @@ pub(crate) fn holding(holding: &Holding) -> String {
         let _ = write!(text, ", {} waiting", holding.waiters);
     }
     plain(&text)
+}
+
+/// The holders of a shared lock or of permits, one in each line; empty for an exclusive lock, which has one.
+pub(crate) fn holders(holding: &Holding) -> String {
+    if holding.first().mode == Mode::Exclusive {
+        return String::new();
+    }
+    let mut text = String::new();
+    for hold in holding.holders.iter() {
+        let _ = write!(text, "\n  {}, {}", holder_of(hold), hold.mode);
+        if let Some(held_for) = hold.held_for {
+            let _ = write!(text, ", for {}", Span(held_for));
+        }
+        if let Expiry::In(left) = hold.expiry {
+            let _ = write!(text, ", ends in {} unless renewed", Span(left));
+        }
+    }
+    text
+}
+
+/// `web-1:4242 (nightly)`; `5f3b12ab web-1:4242 (nightly)` for one of several that may hold the key together.
+pub(crate) fn holder_of(hold: &HolderInfo) -> String {
+    match hold.holder_id().filter(|_| hold.mode != Mode::Exclusive) {
+        Some(id) => format!("{} {}", prefix(id), plain(&hold.occupant)),
+        None => plain(&hold.occupant),
+    }
 }
 
 /// `node in quarantine for 12.0 s`: why the holder of a key is unknown.

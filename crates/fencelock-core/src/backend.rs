@@ -36,6 +36,8 @@ pub struct Capabilities {
     pub expires: bool,
     /// Waiters are served in the order of arrival, and a release grants the lock to the next one.
     pub queues: bool,
+    /// After a renewal that reports no waiters, the backend sends [`crate::Event::Queued`] when one enters the queue.
+    pub announces_waiters: bool,
     /// A hold can be passed to another process by its holder id.
     pub portable: bool,
     /// Other processes see the locks.
@@ -61,7 +63,7 @@ pub struct Capabilities {
 /// - Contention is an answer, not an error; the only error is [`Unknown`], which means "may have been executed".
 /// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease.
 /// - Fencing tokens of one key increase with every grant; the tokens of a block belong to one grant.
-/// - A renewal neither acquires nor releases, and leaves at least the lease that its holder knows: [`Renewal::told`].
+/// - A renewal neither acquires nor releases, and leaves at least the lease that its holder knows: [`Renewal::assumed`].
 /// - A release frees only the hold of its holder, and removes it from the queue.
 /// - Dropping a future leaves the backend in a consistent state; its request may still be executed.
 pub trait Backend: Debug + Send + Sync + 'static {

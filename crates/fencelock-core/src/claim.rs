@@ -183,19 +183,19 @@ pub struct Renewal {
     /// below that. [`Duration::MAX`] if the caller does not know; then nothing is shortened.
     ///
     /// A lease that is longer than both by more than a second was caused by a clock that was set back, and is shortened.
-    pub told: Duration,
+    pub assumed: Duration,
 }
 
 impl Renewal {
     /// Renews the lease of `holder` on `key` for at least `ttl`.
     pub const fn new(key: Key, holder: HolderId, ttl: Ttl) -> Self {
-        Self { key, holder, ttl, told: Duration::MAX }
+        Self { key, holder, ttl, assumed: Duration::MAX }
     }
 
-    /// The same for a holder that may assume its lease for `told` from now on.
+    /// The same for a holder that may assume its lease for `assumed` from now on.
     #[must_use]
-    pub fn with_told(self, told: Duration) -> Self {
-        Self { told, ..self }
+    pub fn with_assumed(self, assumed: Duration) -> Self {
+        Self { assumed, ..self }
     }
 }
 

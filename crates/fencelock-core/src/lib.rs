@@ -104,8 +104,8 @@ pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mode::{Mode, Modes};
 pub use quorum::{
-    Defeat, Inspection, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Sight, Standing, Tally, Verdict,
-    Vote, next_proposed_block, quarantine, raise_fence,
+    Defeat, Inspection, InspectionResult, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Standing, Tally,
+    Verdict, Vote, next_proposed_block, quarantine, raise_fence,
 };
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};

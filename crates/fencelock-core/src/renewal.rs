@@ -80,7 +80,7 @@ impl RenewalPlan {
 
     /// The remaining lease that the holder may assume, as counted by a server whose clock is fast within the drift: no
     /// renewal may shorten the lease below that.
-    pub fn told(&self, now: Moment) -> Duration {
+    pub fn assumed(&self, now: Moment) -> Duration {
         let rest = self.lease.remaining(now);
         rest.saturating_add(self.drift.of(rest))
     }

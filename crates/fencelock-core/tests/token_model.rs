@@ -7,11 +7,8 @@
 
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "a test")]
 
-#[path = "quorum_model/explorer.rs"]
-mod explorer;
-
-use explorer::{Explored, System, explore};
 use fencelock_core::{TokenBlock, next_block};
+use fencelock_lab::search::{Explored, System, explore};
 use std::num::NonZeroU32;
 
 /// How the next tokens are drawn, given the last one, the time, and how many are wanted.
@@ -37,7 +34,7 @@ struct State {
     broken: Option<Broken>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Grant(u32),
     Tick,
@@ -80,8 +77,8 @@ impl System for Place {
         }
     }
 
-    fn next(&self, &state: &State, action: Action) -> State {
-        match action {
+    fn step(&self, &state: &State, action: Action) -> (State, u32) {
+        let after = match action {
             Action::Tick => State { now: state.now + 1, backlog: state.backlog.saturating_sub(1), ..state },
             Action::Forget => State { now: state.now + state.backlog.max(1), fence: 0, backlog: 0, ..state },
             Action::Grant(wanted) => {
@@ -95,24 +92,17 @@ impl System for Place {
                 let (backlog, grants) = (state.backlog + 1, state.grants + 1);
                 State { fence: last, greatest: last, backlog, grants, broken, ..state }
             }
-        }
-    }
-
-    fn landmarks(&self, _: &State, _: Action, _: &State) -> u32 {
-        0
-    }
-
-    fn describe(&self, _: &State, action: Action, after: &State) -> String {
-        format!("{action:?}: {after:?}")
+        };
+        (after, 0)
     }
 }
 
 /// Above what any search here needs.
 const LIMIT: usize = 1_000_000;
 
-fn search(rule: Rule, sought: impl Fn(&State) -> bool) -> Explored {
+fn search(rule: Rule, sought: impl Fn(&State) -> bool) -> Explored<Action, State> {
     let found = explore(&Place(rule), LIMIT, sought);
-    println!("{} states, {} steps deep, landmarks {}", found.states, found.depth, found.landmarks);
+    println!("{} states, {} steps deep", found.states, found.depth);
     found
 }
 

@@ -3,16 +3,16 @@
 //!
 //! # Schemes
 //!
-//! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`Verdict::of`] runs two or three clients of it
+//! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`SchemeResults::of`] runs two or three clients of it
 //! on a model of Redis with time. It tries every order of their steps and of the [`Fault`]s that may happen, and
 //! reports for every [`Property`] whether it holds, or the smallest number of steps that violates it.
 //!
 //! ```
-//! use fencelock_lab::{Fault, Finding, Property, Verdict, find};
+//! use fencelock_lab::{Fault, PropertyResult, Property, SchemeResults, find};
 //!
-//! let verdict = Verdict::of(find("s2-5-set-nx-ex").unwrap());
-//! let finding = verdict.finding(Property::OwnLockOnly);
-//! assert!(matches!(finding, Finding::Breaks { fault: Some(Fault::Overrun), .. }));
+//! let results = SchemeResults::of(find("s2-5-set-nx-ex").unwrap());
+//! let result = results.result(Property::OwnLockOnly);
+//! assert!(matches!(result, PropertyResult::Breaks { fault: Some(Fault::Overrun), .. }));
 //! ```
 //!
 //! # Bounds
@@ -40,13 +40,14 @@ mod page;
 mod property;
 mod replay;
 mod scheme;
+mod scheme_results;
 mod schemes;
+pub mod search;
 mod server;
 mod server_error;
 pub mod svg;
 mod table;
 mod trace;
-mod verdict;
 mod wire;
 pub mod workers;
 
@@ -54,15 +55,15 @@ pub use diagram::diagram;
 pub use fault::{Fault, Faults};
 pub use lang::{Lang, Text};
 pub use live::{
-    Entrance, Host, Job, Load, NotRun, Round, Score, Successor, Tally, WorkloadKind, chart, json_scores, scores, work,
-    workload_scheme_ids,
+    Entrance, Host, LiveJob, Load, NotRun, Round, Score, Successor, Tally, WorkloadKind, chart, json_scores, scores,
+    work, workload_scheme_ids,
 };
 pub use not_replayed::NotReplayed;
 pub use page::{Page, page};
 pub use property::Property;
 pub use replay::{ReplayTarget, Replayed, replay};
 pub use scheme::{Content, Home, Line, Op, Scheme};
+pub use scheme_results::{PropertyResult, SchemeResults};
 pub use schemes::{catalog, find};
 pub use table::{json_table, table};
 pub use trace::{Row, Trace, Who};
-pub use verdict::{Finding, Verdict};

@@ -3,9 +3,9 @@
 use crate::diagram::diagram;
 use crate::lang::Lang;
 use crate::property::Property;
+use crate::scheme_results::SchemeResults;
 use crate::table::cell;
 use crate::trace::Trace;
-use crate::verdict::Verdict;
 use std::fmt::Write;
 
 /// A page in Markdown, and its pictures.
@@ -18,32 +18,32 @@ pub struct Page {
 }
 
 /// Writes the page about these schemes.
-pub fn page(verdicts: &[Verdict], lang: Lang) -> Page {
+pub fn page(all: &[SchemeResults], lang: Lang) -> Page {
     let mut page = Page { text: heading(lang).to_owned(), pictures: Vec::new() };
-    page.table(verdicts, lang);
-    for verdict in verdicts {
-        page.scheme(verdict, lang);
+    page.table(all, lang);
+    for results in all {
+        page.scheme(results, lang);
     }
     page
 }
 
 impl Page {
-    fn table(&mut self, verdicts: &[Verdict], lang: Lang) {
+    fn table(&mut self, all: &[SchemeResults], lang: Lang) {
         let head: Vec<_> = Property::ALL.map(|property| property.label(lang)).into();
         let _ = writeln!(self.text, "| {} | {} |", lang.pick("scheme", "方案"), head.join(" | "));
         let _ = writeln!(self.text, "|---|{}", "---|".repeat(head.len()));
-        for verdict in verdicts {
-            let cells: Vec<_> = Property::ALL.map(|property| cell(verdict.finding(property), lang)).into();
-            let id = verdict.scheme.id;
+        for results in all {
+            let cells: Vec<_> = Property::ALL.map(|property| cell(results.result(property), lang)).into();
+            let id = results.scheme.id;
             let _ = writeln!(self.text, "| [{id}](#{id}) | {} |", cells.join(" | "));
         }
     }
 
-    fn scheme(&mut self, verdict: &Verdict, lang: Lang) {
-        let (id, period) = (verdict.scheme.id, lang.pick(".", "。"));
-        let _ = write!(self.text, "\n## {id}\n\n{}{period}\n", verdict.scheme.title.get(lang));
+    fn scheme(&mut self, results: &SchemeResults, lang: Lang) {
+        let (id, period) = (results.scheme.id, lang.pick(".", "。"));
+        let _ = write!(self.text, "\n## {id}\n\n{}{period}\n", results.scheme.title.get(lang));
         let shown =
-            verdict.chosen(None, None).and_then(|(property, faults)| Trace::of(verdict, property, faults, lang));
+            results.chosen(None, None).and_then(|(property, faults)| Trace::of(results, property, faults, lang));
         if let Some(trace) = shown {
             let file = format!("{id}.svg");
             let _ = write!(self.text, "\n**{}{period}**\n\n", trace.headline());
@@ -58,7 +58,7 @@ impl Page {
             let _ = write!(self.text, "\n![{}](lab/{file})\n", trace.headline());
             self.pictures.push((file, diagram(&trace)));
         }
-        let _ = write!(self.text, "\n{}\n", verdict.scheme.advice.get(lang));
+        let _ = write!(self.text, "\n{}\n", results.scheme.advice.get(lang));
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection.
-pub(crate) struct Server(Connection);
+pub(crate) struct ServerConnection(Connection);
 
-impl Server {
+impl ServerConnection {
     pub(crate) fn connect(url: &str) -> RedisResult<Self> {
         let this = Self::connect_to_be_stopped(url)?;
         this.0.set_read_timeout(Some(PATIENCE))?;
@@ -98,8 +98,8 @@ impl Server {
     }
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for ServerConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").finish_non_exhaustive()
+        f.debug_struct("ServerConnection").finish_non_exhaustive()
     }
 }

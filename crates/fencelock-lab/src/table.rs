@@ -4,17 +4,17 @@ use crate::columns::{padded, widths};
 use crate::fault::Fault;
 use crate::lang::Lang;
 use crate::property::Property;
-use crate::verdict::{Finding, Verdict};
+use crate::scheme_results::{PropertyResult, SchemeResults};
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// A table of schemes and properties: whether a property holds, or which fault violates it and in how many steps.
-pub fn table(verdicts: &[Verdict], lang: Lang, colours: bool) -> String {
+pub fn table(all: &[SchemeResults], lang: Lang, colours: bool) -> String {
     let mut rows = vec![head(lang)];
-    rows.extend(verdicts.iter().map(|verdict| {
-        let cells = Property::ALL.map(|property| cell(verdict.finding(property), lang));
-        std::iter::once(verdict.scheme.id.to_owned()).chain(cells).collect()
+    rows.extend(all.iter().map(|results| {
+        let cells = Property::ALL.map(|property| cell(results.result(property), lang));
+        std::iter::once(results.scheme.id.to_owned()).chain(cells).collect()
     }));
     let widths = widths(rows.iter().map(Vec::as_slice));
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub fn table(verdicts: &[Verdict], lang: Lang, colours: bool) -> String {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let last = column + 1 == row.len();
             let shown = if last { cell.clone() } else { padded(cell, *width) };
-            let style = if colours { style(verdicts, number, column) } else { Style::new() };
+            let style = if colours { style(all, number, column) } else { Style::new() };
             let _ = write!(line, "{style}{shown}{style:#}{}", if last { "" } else { "  " });
         }
         text.push_str(line.trim_end());
@@ -41,28 +41,28 @@ fn head(lang: Lang) -> Vec<String> {
     std::iter::once(first).chain(others).collect()
 }
 
-pub(crate) fn cell(finding: Finding, lang: Lang) -> String {
-    match finding {
-        Finding::Holds { .. } => lang.pick("holds", "成立").to_owned(),
-        Finding::BreaksTogether { steps, .. } => format!("{} {steps}", lang.pick("several:", "多个故障")),
-        Finding::Breaks { fault: None, steps } => {
+pub(crate) fn cell(result: PropertyResult, lang: Lang) -> String {
+    match result {
+        PropertyResult::Holds { .. } => lang.pick("holds", "成立").to_owned(),
+        PropertyResult::BreaksTogether { steps, .. } => format!("{} {steps}", lang.pick("several:", "多个故障")),
+        PropertyResult::Breaks { fault: None, steps } => {
             format!("{} {steps}", lang.pick("breaks:", "无故障"))
         }
-        Finding::Breaks { fault: Some(fault), steps } => {
+        PropertyResult::Breaks { fault: Some(fault), steps } => {
             format!("{}{} {steps}", fault.label(lang), lang.pick(":", ""))
         }
     }
 }
 
-fn style(verdicts: &[Verdict], row: usize, column: usize) -> Style {
+fn style(all: &[SchemeResults], row: usize, column: usize) -> Style {
     if row == 0 {
         return Style::new().bold();
     }
     let Some(property) = column.checked_sub(1) else { return Style::new() };
-    match verdicts[row - 1].finding(Property::ALL[property]) {
-        Finding::Holds { .. } => AnsiColor::Green.on_default(),
-        Finding::Breaks { fault: Some(fault), .. } if fault.is_assumption() => AnsiColor::Yellow.on_default(),
-        Finding::Breaks { .. } | Finding::BreaksTogether { .. } => AnsiColor::Red.on_default().bold(),
+    match all[row - 1].result(Property::ALL[property]) {
+        PropertyResult::Holds { .. } => AnsiColor::Green.on_default(),
+        PropertyResult::Breaks { fault: Some(fault), .. } if fault.is_assumption() => AnsiColor::Yellow.on_default(),
+        PropertyResult::Breaks { .. } | PropertyResult::BreaksTogether { .. } => AnsiColor::Red.on_default().bold(),
     }
 }
 
@@ -84,27 +84,27 @@ overrun: the work outlasts the lock. pause: the whole process stands still. cloc
 }
 
 /// The table as JSON.
-pub fn json_table(verdicts: &[Verdict]) -> Value {
-    let row = |verdict: &Verdict| {
+pub fn json_table(all: &[SchemeResults]) -> Value {
+    let row = |results: &SchemeResults| {
         let properties = Property::ALL.map(|property| {
-            let found = match verdict.finding(property) {
-                Finding::Holds { states } => json!({ "holds": true, "states": states }),
-                Finding::BreaksTogether { faults, steps } => {
+            let found = match results.result(property) {
+                PropertyResult::Holds { states } => json!({ "holds": true, "states": states }),
+                PropertyResult::BreaksTogether { faults, steps } => {
                     json!({ "holds": false, "fault": faults.name(), "steps": steps })
                 }
-                Finding::Breaks { fault, steps } => {
+                PropertyResult::Breaks { fault, steps } => {
                     json!({ "holds": false, "fault": fault.map(Fault::name), "steps": steps })
                 }
             };
             (property.name().to_owned(), found)
         });
-        let faults: Vec<_> = verdict.scheme.faults.iter().map(|fault| fault.name()).collect();
+        let faults: Vec<_> = results.scheme.faults.iter().map(|fault| fault.name()).collect();
         json!({
-            "scheme": verdict.scheme.id,
-            "title": verdict.scheme.title.get(Lang::En),
+            "scheme": results.scheme.id,
+            "title": results.scheme.title.get(Lang::En),
             "faults": faults,
             "properties": properties.into_iter().collect::<serde_json::Map<_, _>>(),
         })
     };
-    verdicts.iter().map(row).collect()
+    all.iter().map(row).collect()
 }

@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::model::state::{Action, State, Step};
 use crate::property::Property;
 use crate::scheme::Home;
-use crate::verdict::Verdict;
+use crate::scheme_results::SchemeResults;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -70,10 +70,10 @@ pub struct Trace {
 
 impl Trace {
     /// The shortest violation of `property` with these faults; `None` if there is none.
-    pub fn of(verdict: &Verdict, property: Property, faults: impl Into<Faults>, lang: Lang) -> Option<Self> {
+    pub fn of(results: &SchemeResults, property: Property, faults: impl Into<Faults>, lang: Lang) -> Option<Self> {
         let faults = faults.into();
-        let way = verdict.way(property, faults)?;
-        let model = Model { scheme: &verdict.scheme, faults };
+        let way = results.way(property, faults)?;
+        let model = Model { scheme: &results.scheme, faults };
         let mut state = State::default();
         let mut rows = Vec::new();
         for &action in way {
@@ -82,8 +82,8 @@ impl Trace {
             state = step.after;
         }
         let clients = way.iter().filter_map(|action| action.client()).max().map_or(1, |last| last + 1);
-        let (title, advice) = (verdict.scheme.title.get(lang), verdict.scheme.advice.get(lang));
-        Some(Self { scheme: verdict.scheme.id, property, faults, clients, rows, title, advice, lang })
+        let (title, advice) = (results.scheme.title.get(lang), results.scheme.advice.get(lang));
+        Some(Self { scheme: results.scheme.id, property, faults, clients, rows, title, advice, lang })
     }
 
     /// The language of the text.

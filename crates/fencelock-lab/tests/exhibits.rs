@@ -2,14 +2,14 @@
 #![allow(missing_docs)]
 
 use fencelock_lab::{
-    Content, Fault, Faults, Finding, Home, Lang, Line, Op, Property, Scheme, Verdict, catalog, find, page,
+    Content, Fault, Faults, Home, Lang, Line, Op, Property, PropertyResult, Scheme, SchemeResults, catalog, find, page,
 };
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn verdicts() -> Vec<Verdict> {
-    catalog().into_iter().map(Verdict::of).collect()
+fn results() -> Vec<SchemeResults> {
+    catalog().into_iter().map(SchemeResults::of).collect()
 }
 
 /// Compares a file of the project with its expected content. `FENCELOCK_UPDATE=1` writes it instead.
@@ -29,10 +29,10 @@ fn project(file: &str) -> PathBuf {
 #[test]
 fn the_shortest_violations_have_the_recorded_length() {
     let mut pins = String::new();
-    for verdict in verdicts() {
-        for (property, faults, steps) in verdict.exhibits() {
+    for results in results() {
+        for (property, faults, steps) in results.exhibits() {
             let faults = faults.name();
-            let _ = writeln!(pins, "{:<24}{:<16}{faults:<13} {steps}", verdict.scheme.id, property.name());
+            let _ = writeln!(pins, "{:<24}{:<16}{faults:<13} {steps}", results.scheme.id, property.name());
         }
     }
     is_up_to_date(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exhibits.txt"), &pins);
@@ -41,11 +41,11 @@ fn the_shortest_violations_have_the_recorded_length() {
 #[test]
 fn the_search_of_a_property_that_holds_is_complete() {
     let mut kept = 0;
-    for verdict in verdicts() {
+    for results in results() {
         for property in Property::ALL {
-            if let Finding::Holds { states } = verdict.finding(property) {
+            if let PropertyResult::Holds { states } = results.result(property) {
                 kept += 1;
-                assert!(states > 500, "{} {property:?}: only {states} states", verdict.scheme.id);
+                assert!(states > 500, "{} {property:?}: only {states} states", results.scheme.id);
             }
         }
     }
@@ -54,20 +54,20 @@ fn the_search_of_a_property_that_holds_is_complete() {
 
 #[test]
 fn every_exhibit_is_violated_as_its_article_says() {
-    for verdict in verdicts() {
-        if let Some((property, fault)) = verdict.scheme.exhibit {
-            assert!(verdict.steps(property, fault).is_some(), "{} keeps {property:?}", verdict.scheme.id);
+    for results in results() {
+        if let Some((property, fault)) = results.scheme.exhibit {
+            assert!(results.steps(property, fault).is_some(), "{} keeps {property:?}", results.scheme.id);
         } else {
-            assert!(verdict.exhibits().is_empty(), "{} has no violation", verdict.scheme.id);
+            assert!(results.exhibits().is_empty(), "{} has no violation", results.scheme.id);
         }
     }
 }
 
 #[test]
 fn the_generated_pages_are_up_to_date() {
-    let verdicts = verdicts();
+    let results = results();
     for (lang, dir) in [(Lang::En, "docs/en"), (Lang::Zh, "docs/zh-CN")] {
-        let (written, dir) = (page(&verdicts, lang), project(dir));
+        let (written, dir) = (page(&results, lang), project(dir));
         is_up_to_date(&dir.join("why-naive-locks-break.md"), &written.text);
         assert!(written.pictures.len() > 15, "only {} pictures", written.pictures.len());
         for (file, svg) in written.pictures {
@@ -76,10 +76,10 @@ fn the_generated_pages_are_up_to_date() {
     }
 }
 
-fn mutant(id: &str, change: impl FnOnce(&mut Scheme)) -> Verdict {
+fn mutant(id: &str, change: impl FnOnce(&mut Scheme)) -> SchemeResults {
     let mut scheme = find(id).expect("a scheme");
     change(&mut scheme);
-    Verdict::of(scheme)
+    SchemeResults::of(scheme)
 }
 
 fn swap(lines: &mut [Line], from: Op, to: Op) {
@@ -93,42 +93,42 @@ fn swap(lines: &mut [Line], from: Op, to: Op) {
 
 #[test]
 fn a_release_without_owner_check_deletes_the_lock_of_another_client() {
-    let verdict = mutant("s2-6-token-lua", |scheme| swap(&mut scheme.lines, Op::CompareDel, Op::Del));
-    assert_eq!(verdict.steps(Property::OwnLockOnly, Some(Fault::Overrun)), Some(7));
+    let results = mutant("s2-6-token-lua", |scheme| swap(&mut scheme.lines, Op::CompareDel, Op::Del));
+    assert_eq!(results.steps(Property::OwnLockOnly, Some(Fault::Overrun)), Some(7));
 }
 
 #[test]
 fn a_lock_without_expiry_stays_after_a_crash() {
     let without = |scheme: &mut Scheme| swap(&mut scheme.lines, Op::SetNxEx(Content::Id), Op::SetNx(Content::Id));
-    let verdict = mutant("s2-6-token-lua", without);
-    assert_eq!(verdict.steps(Property::NoDeadLock, Some(Fault::Crash)), Some(5));
+    let results = mutant("s2-6-token-lua", without);
+    assert_eq!(results.steps(Property::NoDeadLock, Some(Fault::Crash)), Some(5));
 }
 
 #[test]
 fn a_token_without_a_check_accepts_a_late_write() {
-    let verdict = mutant("fencelock", |scheme| scheme.is_fenced = false);
-    assert!(verdict.steps(Property::NoLateWrite, Some(Fault::Pause)).is_some());
+    let results = mutant("fencelock", |scheme| scheme.is_fenced = false);
+    assert!(results.steps(Property::NoLateWrite, Some(Fault::Pause)).is_some());
 }
 
 #[test]
 fn a_lock_without_renewal_is_lost_in_an_overrun() {
-    let verdict = mutant("fencelock", |scheme| scheme.is_renewed = false);
-    assert!(verdict.steps(Property::Exclusion, Some(Fault::Overrun)).is_some());
+    let results = mutant("fencelock", |scheme| scheme.is_renewed = false);
+    assert!(results.steps(Property::Exclusion, Some(Fault::Overrun)).is_some());
     assert_eq!(mutant("fencelock", |_| ()).steps(Property::Exclusion, Some(Fault::Overrun)), None);
 }
 
 #[test]
 fn a_lock_without_death_detection_stays_after_a_crash() {
-    let verdict = mutant("s2-process", |scheme| scheme.home = Home::Redis);
-    assert!(verdict.steps(Property::NoDeadLock, Some(Fault::Crash)).is_some());
+    let results = mutant("s2-process", |scheme| scheme.home = Home::Redis);
+    assert!(results.steps(Property::NoDeadLock, Some(Fault::Crash)).is_some());
 }
 
 #[test]
 fn a_client_that_ignores_its_votes_overlaps_with_another() {
-    let verdict = mutant("s4-redlock", |scheme| {
+    let results = mutant("s4-redlock", |scheme| {
         let count = scheme.lines.iter_mut().find(|line| line.op == Op::HasMajority).expect("a count");
         count.no = count.yes;
     });
-    assert!(verdict.steps(Property::Exclusion, Faults::NONE).is_some());
+    assert!(results.steps(Property::Exclusion, Faults::NONE).is_some());
     assert_eq!(mutant("s4-redlock", |_| ()).steps(Property::Exclusion, Faults::NONE), None);
 }

@@ -1,14 +1,14 @@
 //! Workers in another language, some of which break the protocol.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_lab::load::{NotMeasured, Plan, Report, Workload, measure};
+use fencelock_lab::load::{LoadReport, NotMeasured, Plan, Workload, measure};
 use fencelock_lab::workers::WorkerPool;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
 /// Runs a shell script as a worker.
-fn run(script: &str, watch: &dyn Fn(u64)) -> Result<Report, NotMeasured> {
+fn run(script: &str, watch: &dyn Fn(u64)) -> Result<LoadReport, NotMeasured> {
     let mut plan = Plan::new("memory:", Workload::HotKey);
     (plan.processes, plan.tasks) = (1, 2);
     (plan.warm_up, plan.span) = (Duration::ZERO, Duration::from_millis(20));

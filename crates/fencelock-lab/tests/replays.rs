@@ -1,7 +1,7 @@
 //! Every violation in the model also happens on a real server.
 #![allow(missing_docs)]
 
-use fencelock_lab::{Fault, NotReplayed, Property, ReplayTarget, Verdict, catalog, find, replay};
+use fencelock_lab::{Fault, NotReplayed, Property, ReplayTarget, SchemeResults, catalog, find, replay};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::atomic::AtomicBool;
 
@@ -16,13 +16,13 @@ fn replica_of(master: &RedisServer) -> RedisServer {
 fn every_counterexample_without_a_failover_happens_on_a_real_server() {
     let Some(server) = redis_or_skip() else { return };
     let mut seen = 0;
-    for verdict in catalog().into_iter().map(Verdict::of) {
-        for (property, fault, _) in verdict.exhibits() {
+    for results in catalog().into_iter().map(SchemeResults::of) {
+        for (property, fault, _) in results.exhibits() {
             if fault.has(Fault::Failover) {
                 continue;
             }
-            let replayed = replay(&verdict, property, fault, &ReplayTarget::new(&server.url()), &GO_ON);
-            assert!(replayed.is_ok(), "{} {property:?} {fault:?}: {}", verdict.scheme.id, replayed.unwrap_err());
+            let replayed = replay(&results, property, fault, &ReplayTarget::new(&server.url()), &GO_ON);
+            assert!(replayed.is_ok(), "{} {property:?} {fault:?}: {}", results.scheme.id, replayed.unwrap_err());
             seen += 1;
         }
     }
@@ -40,10 +40,10 @@ fn every_failover_happens_on_a_master_and_its_replica() {
     let replica = replica_of(&master);
     let site = ReplayTarget { replica: Some(replica.url()), ..ReplayTarget::new(&master.url()) };
     for id in ["s3-replica-lag", "fencelock", "fencelock-unfenced"] {
-        let verdict = Verdict::of(find(id).expect("a scheme"));
-        let of_failover = verdict.exhibits().into_iter().filter(|(_, faults, _)| faults.has(Fault::Failover));
+        let results = SchemeResults::of(find(id).expect("a scheme"));
+        let of_failover = results.exhibits().into_iter().filter(|(_, faults, _)| faults.has(Fault::Failover));
         for (property, fault, _) in of_failover {
-            let replayed = replay(&verdict, property, fault, &site, &GO_ON);
+            let replayed = replay(&results, property, fault, &site, &GO_ON);
             assert!(replayed.is_ok(), "{id} {property:?}: {}", replayed.unwrap_err());
         }
     }
@@ -55,9 +55,9 @@ fn every_failover_happens_on_a_master_and_its_replica() {
 #[test]
 fn a_failover_without_a_replica_is_rejected() {
     let Some(server) = redis_or_skip() else { return };
-    let verdict = Verdict::of(find("s3-replica-lag").expect("a scheme"));
+    let results = SchemeResults::of(find("s3-replica-lag").expect("a scheme"));
     let rejected =
-        replay(&verdict, Property::Exclusion, Some(Fault::Failover), &ReplayTarget::new(&server.url()), &GO_ON);
+        replay(&results, Property::Exclusion, Some(Fault::Failover), &ReplayTarget::new(&server.url()), &GO_ON);
     assert!(matches!(rejected, Err(NotReplayed::NeedsReplica)), "{rejected:?}");
 }
 
@@ -65,20 +65,20 @@ fn a_failover_without_a_replica_is_rejected() {
 fn a_server_that_differs_from_the_model_is_detected() {
     let Some(server) = redis_or_skip() else { return };
     // A user without permission for DEL gets another reply than in the model.
-    let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
+    let results = SchemeResults::of(find("s2-5-set-nx-ex").expect("a scheme"));
     server.command(&["ACL", "SETUSER", "default", "-del"]);
     let rejected =
-        replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &GO_ON);
+        replay(&results, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &GO_ON);
     assert!(matches!(rejected, Err(NotReplayed::Server(_))), "{rejected:?}");
 }
 
 #[test]
 fn a_stopped_replay_leaves_no_key() {
     let Some(server) = redis_or_skip() else { return };
-    let verdict = Verdict::of(find("s2-5-set-nx-ex").expect("a scheme"));
+    let results = SchemeResults::of(find("s2-5-set-nx-ex").expect("a scheme"));
     let stop = AtomicBool::new(true);
     let stopped =
-        replay(&verdict, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &stop);
+        replay(&results, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &stop);
     assert!(matches!(stopped, Err(NotReplayed::Stopped)), "{stopped:?}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
 }

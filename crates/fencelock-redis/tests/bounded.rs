@@ -143,7 +143,7 @@ async fn a_lease_that_a_clock_set_back_has_made_long_is_cut_at_its_renewal() {
     clock.set(Shift::Back(Duration::from_secs(1800))).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!(left > 1_700_000, "the clock was set back: {left}");
-    let renewal = |told| [Renewal::new(key(), held.holder.id, held.ttl).with_told(Duration::from_secs(told))];
+    let renewal = |told| [Renewal::new(key(), held.holder.id, held.ttl).with_assumed(Duration::from_secs(told))];
     let unknown = [Renewal::new(key(), held.holder.id, held.ttl)];
     place.renew(&unknown).await.remove(0).unwrap();
     assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "it is not known what the holder was told");

@@ -51,7 +51,7 @@ fn answers() -> Vec<Vec<u8>> {
     answers
 }
 
-/// Asks for everything there is to ask for. What the answers are does not matter.
+/// Calls every function. The answers do not matter.
 async fn ask_everything(redis: &Redis) {
     let key = Key::new("k").unwrap();
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::new("box", 1, None).unwrap() };
@@ -68,7 +68,7 @@ async fn ask_everything(redis: &Redis) {
     }
 }
 
-/// The most memory that this process ever had, in KiB; `None` where it is not told.
+/// The peak memory of this process in KiB; `None` where the system does not report it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

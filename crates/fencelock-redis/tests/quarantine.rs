@@ -300,7 +300,7 @@ async fn init_writes_nothing_unless_all_servers_answer() {
     assert_eq!(servers[0].command(&["DBSIZE"]), Reply::Int(0));
 }
 
-/// `a` gets the lock on the first two nodes of three; the second forgets; then `b` asks, for so long.
+/// `a` gets the lock on the first two nodes of three, and the second forgets it. Then `b` tries for `patience`.
 async fn forget_a_vote(
     servers: &mut [RedisServer],
     place: &dyn Backend,

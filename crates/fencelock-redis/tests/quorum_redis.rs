@@ -1,4 +1,4 @@
-//! A quorum of real servers, one of which is killed and comes back empty.
+//! A quorum of real servers, one of which is killed and restarted empty.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{BootClock, ConnectError, connect, init};

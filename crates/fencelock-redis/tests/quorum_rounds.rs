@@ -6,7 +6,7 @@ mod quorum_kit;
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, QuorumNode, Release, Renew, Renewal};
-use quorum_kit::{Road, Scene, claim, ms};
+use quorum_kit::{Road, TestQuorum, claim, ms};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,16 +18,16 @@ const TEN_SECONDS: Duration = Duration::from_secs(10);
 const NO_LIMIT_PASSED: Duration = ms(15);
 
 async fn a_tie_is_busy_at_once(nodes: usize) {
-    let scene = Scene::new(nodes);
+    let test = TestQuorum::new(nodes);
     let other = claim("k", TEN_SECONDS);
-    for node in &scene.nodes[..nodes / 2] {
+    for node in &test.nodes[..nodes / 2] {
         node.take(&other).await;
     }
     let begun = Instant::now();
-    let occupied = scene.is_busy(&claim("k", TEN_SECONDS)).await;
+    let occupied = test.is_busy(&claim("k", TEN_SECONDS)).await;
     assert_eq!(occupied.holders.first().holder_id(), Some(other.holder.id));
     assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
-    assert_eq!(scene.taken("k").await, nodes / 2, "the rest is given back");
+    assert_eq!(test.taken("k").await, nodes / 2, "the rest is given back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,49 +42,49 @@ async fn a_tie_on_four_nodes_is_busy_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tie_that_waits_for_a_black_hole_is_decided_within_its_limit() {
-    let scene = Scene::new(3);
-    scene.nodes[0].take(&claim("k", TEN_SECONDS)).await;
-    scene.nodes[2].road(Road::BlackHole);
+    let test = TestQuorum::new(3);
+    test.nodes[0].take(&claim("k", TEN_SECONDS)).await;
+    test.nodes[2].road(Road::BlackHole);
     let begun = Instant::now();
-    scene.is_busy(&claim("k", TEN_SECONDS)).await;
+    test.is_busy(&claim("k", TEN_SECONDS)).await;
     assert!(begun.elapsed() <= ms(1_060), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_black_hole_among_three_does_not_delay() {
-    let scene = Scene::new(3);
-    scene.nodes[1].road(Road::BlackHole);
+    let test = TestQuorum::new(3);
+    test.nodes[1].road(Road::BlackHole);
     let begun = Instant::now();
     let claims: Vec<_> = (0..100).map(|n| claim(&format!("k{n}"), TEN_SECONDS)).collect();
-    futures_util::future::join_all(claims.iter().map(|claim| scene.grants(claim))).await;
+    futures_util::future::join_all(claims.iter().map(|claim| test.grants(claim))).await;
     assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refuses_is_no_error() {
-    let scene = Scene::new(3);
-    scene.nodes[0].road(Road::Refusing);
-    scene.grants(&claim("k", TEN_SECONDS)).await;
+    let test = TestQuorum::new(3);
+    test.nodes[0].road(Road::Refusing);
+    test.grants(&claim("k", TEN_SECONDS)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_nodes_of_three_away_are_named_with_their_causes() {
-    let scene = Scene::new(3);
-    scene.nodes[0].road(Road::Refusing);
-    scene.nodes[1].road(Road::BlackHole);
-    let unknown = scene.quorum.acquire(&claim("k", TEN_SECONDS)).await.unwrap_err();
+    let test = TestQuorum::new(3);
+    test.nodes[0].road(Road::Refusing);
+    test.nodes[1].road(Road::BlackHole);
+    let unknown = test.quorum.acquire(&claim("k", TEN_SECONDS)).await.unwrap_err();
     let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
     assert_eq!(faults, [Fault::Unreachable, Fault::Timeout]);
-    assert_eq!(scene.taken("k").await, 0, "the third is given back");
+    assert_eq!(test.taken("k").await, 0, "the third is given back");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
-    let nodes = scene.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
+    let nodes = test.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
     let quorum = Quorum::with_clock(nodes, Arc::clone(&clock) as _, Drift::default()).unwrap();
-    for node in &scene.nodes {
+    for node in &test.nodes {
         node.road(Road::Slow(ms(10)));
     }
     let claim = claim("k", TEN_SECONDS);
@@ -93,140 +93,140 @@ async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
         sleep(ms(5)).await;
         clock.advance(TEN_SECONDS);
         sleep(ms(6)).await;
-        assert_eq!(scene.taken("k").await, 3, "granted");
+        assert_eq!(test.taken("k").await, 3, "granted");
     })
     .await;
     let unknown = answer.unwrap_err();
     assert!(unknown.to_string().contains("lease had already expired"), "{unknown}");
-    assert_eq!(scene.taken("k").await, 0);
+    assert_eq!(test.taken("k").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_with_different_fences_are_raised_to_one_token_on_a_majority() {
-    let scene = Scene::with_skews(&[0, 20, 10, 40, 30]);
+    let test = TestQuorum::with_skews(&[0, 20, 10, 40, 30]);
     let mut last = 0;
     for _ in 0..5 {
         let claim = claim("k", TEN_SECONDS);
-        let token = scene.grants(&claim).await;
+        let token = test.grants(&claim).await;
         let mut with_token = 0;
-        for node in &scene.nodes {
+        for node in &test.nodes {
             with_token += usize::from(node.holding("k").await.unwrap().first().fence == Some(token));
         }
         assert!(with_token >= 3, "{token} on {with_token} nodes");
         assert!(token.get() > last);
         last = token.get();
-        assert_eq!(scene.release(&claim).await, Ok(Release::Released));
+        assert_eq!(test.release(&claim).await, Ok(Release::Released));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_round_leaves_no_key_behind() {
-    let scene = Scene::new(5);
+    let test = TestQuorum::new(5);
     let other = claim("k", TEN_SECONDS);
-    for node in &scene.nodes[..3] {
+    for node in &test.nodes[..3] {
         node.take(&other).await;
     }
-    scene.is_busy(&claim("k", TEN_SECONDS)).await;
-    assert_eq!(scene.taken("k").await, 3, "on nodes 4 and 5 it is free");
+    test.is_busy(&claim("k", TEN_SECONDS)).await;
+    assert_eq!(test.taken("k").await, 3, "on nodes 4 and 5 it is free");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_after_its_round_is_given_back() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let other = claim("k", TEN_SECONDS);
-    scene.nodes[0].take(&other).await;
-    scene.nodes[1].take(&other).await;
-    scene.nodes[2].road(Road::Slow(ms(300)));
-    scene.is_busy(&claim("k", TEN_SECONDS)).await;
+    test.nodes[0].take(&other).await;
+    test.nodes[1].take(&other).await;
+    test.nodes[2].road(Road::Slow(ms(300)));
+    test.is_busy(&claim("k", TEN_SECONDS)).await;
     sleep(ms(900)).await;
-    assert_eq!(scene.nodes[2].holding("k").await, None);
+    assert_eq!(test.nodes[2].holding("k").await, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_claim_leaves_nothing() {
-    let scene = Scene::new(3);
-    for node in &scene.nodes {
+    let test = TestQuorum::new(3);
+    for node in &test.nodes {
         node.road(Road::Slow(ms(10)));
     }
-    let given_up = timeout(ms(5), scene.quorum.acquire(&claim("k", TEN_SECONDS))).await;
+    let given_up = timeout(ms(5), test.quorum.acquire(&claim("k", TEN_SECONDS))).await;
     assert!(given_up.is_err(), "it is under way");
     sleep(ms(12)).await;
-    assert_eq!(scene.taken("k").await, 3, "the claims arrived");
+    assert_eq!(test.taken("k").await, 3, "the claims arrived");
     sleep(ms(50)).await;
-    assert_eq!(scene.taken("k").await, 0);
+    assert_eq!(test.taken("k").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_dropped_before_its_result_is_taken_leaves_nothing() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let claim = claim("k", TEN_SECONDS);
-    let mut claiming = Box::pin(scene.quorum.acquire(&claim));
+    let mut claiming = Box::pin(test.quorum.acquire(&claim));
     let polled = poll_fn(|cx| Poll::Ready(claiming.as_mut().poll(cx).is_ready())).await;
     assert!(!polled, "it is under way");
     sleep(ms(5)).await;
-    assert_eq!(scene.taken("k").await, 3, "it is won");
+    assert_eq!(test.taken("k").await, 3, "it is won");
     drop(claiming);
     sleep(ms(5)).await;
-    assert_eq!(scene.taken("k").await, 0);
+    assert_eq!(test.taken("k").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_waits_for_the_claim_that_it_would_overtake() {
-    let scene = Scene::new(3);
-    scene.nodes[2].road(Road::Slow(ms(300)));
+    let test = TestQuorum::new(3);
+    test.nodes[2].road(Road::Slow(ms(300)));
     let claim = claim("k", TEN_SECONDS);
-    scene.grants(&claim).await;
-    scene.nodes[2].road(Road::Open);
-    assert_eq!(scene.release(&claim).await, Ok(Release::Released));
+    test.grants(&claim).await;
+    test.nodes[2].road(Road::Open);
+    assert_eq!(test.release(&claim).await, Ok(Release::Released));
     sleep(ms(400)).await;
-    assert_eq!(scene.taken("k").await, 0);
+    assert_eq!(test.taken("k").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_two_nodes_answer_late_is_still_reported() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let claim = claim("k", TEN_SECONDS);
-    scene.grants(&claim).await;
-    for node in &scene.nodes[..2] {
+    test.grants(&claim).await;
+    for node in &test.nodes[..2] {
         // Beyond the limit that was learnt.
         node.road(Road::Slow(ms(130)));
     }
-    assert_eq!(scene.release(&claim).await, Ok(Release::Released));
+    assert_eq!(test.release(&claim).await, Ok(Release::Released));
 }
 
-async fn renew(scene: &Scene, claim: &fencelock_core::Claim) -> Result<Renew, fencelock_core::Unknown> {
+async fn renew(test: &TestQuorum, claim: &fencelock_core::Claim) -> Result<Renew, fencelock_core::Unknown> {
     let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
-    scene.quorum.renew(&[renewal]).await.remove(0)
+    test.quorum.renew(&[renewal]).await.remove(0)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_with_one_node_unavailable_keeps_the_lock_and_with_two_cannot_tell() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let claim = claim("k", TEN_SECONDS);
-    scene.grants(&claim).await;
-    scene.nodes[0].road(Road::BlackHole);
+    test.grants(&claim).await;
+    test.nodes[0].road(Road::BlackHole);
     for _ in 0..5 {
         sleep(Duration::from_secs(6)).await;
-        assert_eq!(renew(&scene, &claim).await, Ok(Renew::Renewed { waiters: 0 }));
+        assert_eq!(renew(&test, &claim).await, Ok(Renew::Renewed { waiters: 0 }));
     }
-    scene.nodes[1].road(Road::Refusing);
-    let unknown = renew(&scene, &claim).await.unwrap_err();
+    test.nodes[1].road(Road::Refusing);
+    let unknown = renew(&test, &claim).await.unwrap_err();
     assert_eq!(unknown.nodes().len(), 2, "{unknown}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_of_renewals_goes_to_each_node_once_and_waits_for_none_that_hangs() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let claims: Vec<_> = (0..500).map(|n| claim(&format!("k{n}"), TEN_SECONDS)).collect();
     for claim in &claims {
-        scene.grants(claim).await;
+        test.grants(claim).await;
     }
-    scene.nodes[0].road(Road::BlackHole);
+    test.nodes[0].road(Road::BlackHole);
     let renewals: Vec<_> =
         claims.iter().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl)).collect();
-    let requests = || scene.nodes.iter().map(|node| node.requests()).collect::<Vec<_>>();
+    let requests = || test.nodes.iter().map(|node| node.requests()).collect::<Vec<_>>();
     let (before, begun) = (requests(), Instant::now());
-    let answers = scene.quorum.renew(&renewals).await;
+    let answers = test.quorum.renew(&renewals).await;
     assert!(answers.iter().all(|answer| *answer == Ok(Renew::Renewed { waiters: 0 })), "{answers:?}");
     assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
     assert_eq!(requests(), before.iter().map(|requests| requests + 1).collect::<Vec<_>>());
@@ -234,20 +234,20 @@ async fn a_batch_of_renewals_goes_to_each_node_once_and_waits_for_none_that_hang
 
 #[tokio::test(start_paused = true)]
 async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_run() {
-    let scene = Scene::new(3);
+    let test = TestQuorum::new(3);
     let ttl = Duration::from_secs(1);
     let claims: Vec<_> = (0..1000).map(|n| claim(&format!("k{n}"), ttl)).collect();
     for claim in &claims {
-        scene.grants(claim).await;
+        test.grants(claim).await;
     }
     // One node has lost one of the holds, and another does not answer: of that hold nothing can be told.
     let odd = &claims[500];
-    scene.nodes[1].release(&odd.key, &odd.holder.id).await.unwrap();
-    scene.nodes[0].road(Road::BlackHole);
+    test.nodes[1].release(&odd.key, &odd.holder.id).await.unwrap();
+    test.nodes[0].road(Road::BlackHole);
     let renewals: Vec<_> =
         claims.iter().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl)).collect();
     let begun = Instant::now();
-    let answers = scene.quorum.renew(&renewals).await;
+    let answers = test.quorum.renew(&renewals).await;
     assert!(begun.elapsed() < ttl / 3, "a longer wait would lose all of them: {:?}", begun.elapsed());
     let renewed = answers.iter().filter(|answer| **answer == Ok(Renew::Renewed { waiters: 0 })).count();
     assert_eq!((renewed, answers[500].is_err()), (999, true));
@@ -255,40 +255,40 @@ async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
-    let scene = Scene::new(3);
-    scene.nodes[0].road(Road::Refusing);
+    let test = TestQuorum::new(3);
+    test.nodes[0].road(Road::Refusing);
     let round = async || {
         let claim = claim("k", TEN_SECONDS);
-        scene.grants(&claim).await;
+        test.grants(&claim).await;
         claim
     };
     for n in 0..3 {
-        scene.grants(&claim(&format!("first{n}"), TEN_SECONDS)).await;
+        test.grants(&claim(&format!("first{n}"), TEN_SECONDS)).await;
     }
-    let before = scene.nodes[0].requests();
-    scene.grants(&claim("unasked", TEN_SECONDS)).await;
-    assert_eq!(scene.nodes[0].requests(), before, "known to be dead");
-    scene.nodes[0].road(Road::Open);
+    let before = test.nodes[0].requests();
+    test.grants(&claim("unasked", TEN_SECONDS)).await;
+    assert_eq!(test.nodes[0].requests(), before, "known to be dead");
+    test.nodes[0].road(Road::Open);
     sleep(ms(150)).await;
-    scene.grants(&claim("probing", TEN_SECONDS)).await;
+    test.grants(&claim("probing", TEN_SECONDS)).await;
     sleep(ms(1)).await;
     round().await;
     sleep(ms(1)).await;
-    assert!(scene.nodes[0].holding("k").await.is_some(), "it takes part again");
+    assert!(test.nodes[0].holding("k").await.is_some(), "it takes part again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiters_are_notified_when_the_nodes_are_free() {
-    let scene = Scene::new(3);
-    let recorder = EventRecorder::listening_to(&*scene.quorum);
+    let test = TestQuorum::new(3);
+    let recorder = EventRecorder::listening_to(&*test.quorum);
     let held = claim("k", TEN_SECONDS);
-    for node in &scene.nodes {
+    for node in &test.nodes {
         node.take(&held).await;
     }
-    scene.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
+    test.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
     sleep(ms(5)).await;
     assert!(recorder.recorded().is_empty(), "nothing has changed yet");
-    for node in &scene.nodes {
+    for node in &test.nodes {
         node.release(&held.key, &held.holder.id).await.unwrap();
     }
     let events = recorder.recorded();
@@ -297,13 +297,13 @@ async fn waiters_are_notified_when_the_nodes_are_free() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_free_sends_no_event() {
-    let scene = Scene::new(3);
-    let recorder = EventRecorder::listening_to(&*scene.quorum);
+    let test = TestQuorum::new(3);
+    let recorder = EventRecorder::listening_to(&*test.quorum);
     let held = claim("k", TEN_SECONDS);
-    scene.nodes[0].take(&held).await;
-    scene.nodes[1].take(&held).await;
+    test.nodes[0].take(&held).await;
+    test.nodes[1].take(&held).await;
     for _ in 0..5 {
-        scene.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
+        test.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
         sleep(ms(5)).await;
     }
     assert!(recorder.recorded().is_empty(), "each event makes a waiter ask again at once");
@@ -311,11 +311,11 @@ async fn a_node_that_is_free_sends_no_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_hold_keeps_its_token() {
-    let scene = Scene::with_skews(&[0, 20, 10]);
+    let test = TestQuorum::with_skews(&[0, 20, 10]);
     let claim = claim("k", TEN_SECONDS);
-    let fence = scene.grants(&claim).await;
-    assert_eq!(scene.grants(&claim.with_intent(Intent::Poll)).await, fence);
-    let seen: Option<Holding> = scene.quorum.inspect(&Key::new("k").unwrap()).await.unwrap();
+    let fence = test.grants(&claim).await;
+    assert_eq!(test.grants(&claim.with_intent(Intent::Poll)).await, fence);
+    let seen: Option<Holding> = test.quorum.inspect(&Key::new("k").unwrap()).await.unwrap();
     assert_eq!(seen.unwrap().first().fence, Some(fence));
 }
 

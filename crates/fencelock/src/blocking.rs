@@ -35,6 +35,7 @@ mod guard;
 mod guards;
 mod lock;
 mod lock_all;
+mod semaphore;
 
 pub use builder::Builder;
 pub use election::{Election, Leadership, Observer};
@@ -42,6 +43,7 @@ pub use guard::{Guard, Held};
 pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use semaphore::Semaphore;
 
 use crate::identity::Process;
 use crate::reaper::Reaper;
@@ -170,6 +172,12 @@ impl Client {
     /// reported then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+    }
+
+    /// Returns a semaphore on `key` with `limit` permits, of which nothing is acquired yet. An invalid key or limit is reported
+    /// when you acquire permits.
+    pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
     }
 
     /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported

@@ -69,10 +69,15 @@ impl Builder {
         self
     }
 
-    /// How long a lease without a waiting task is kept for the next task of this client; by default not at all,
-    /// at most 10 ms. The lease is released immediately if another client is known to wait.
+    /// How long a lease without a waiting task is kept for the next task of this client; by default not at all. The next task
+    /// gets the lock without a request, under a fencing token of its own.
     ///
-    /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
+    /// The maximum is 24 h on a backend that announces waiters (one Redis with client tracking, and memory), and 10 ms on others.
+    /// The lease is released as soon as another client enters the queue, and at the latest after the `stretch` of
+    /// [`Builder::yield_interval`] (1 s by default), for clients that only poll. Until then such clients, and those that try
+    /// once, find the key held, and `status` shows this client as the holder.
+    ///
+    /// A release then returns before the server has processed it.
     pub fn idle_timeout(mut self, span: Duration) -> Self {
         self.limits.idle_timeout = span;
         self

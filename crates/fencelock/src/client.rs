@@ -5,6 +5,7 @@ use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
 use crate::reaper::Reaper;
+use crate::semaphore::Semaphore;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
 };
@@ -33,6 +34,25 @@ impl Client {
     /// then.
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.inner), key.as_ref())
+    }
+
+    /// Returns a semaphore on `key` with `limit` permits, of which nothing is acquired yet. An invalid key or limit is reported
+    /// when you acquire permits.
+    ///
+    /// ```
+    /// # async fn demo() -> Result<(), fencelock::Error> {
+    /// # let client = fencelock::Client::connect("memory:").await?;
+    /// let uploads = client.semaphore("uploads", 3);
+    /// let large = uploads.acquire(2).await?;
+    /// let small = uploads.acquire(1).await?;
+    /// assert!(uploads.try_acquire(1).await?.is_none());
+    /// # drop((large, small));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+    /// ```
+    pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore::new(self.lock(key), limit)
     }
 
     /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported

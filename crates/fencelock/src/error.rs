@@ -1,3 +1,4 @@
+use crate::modes;
 use fencelock_core::ConnectError;
 use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Occupant, Occupied, Span, Unknown};
 use std::fmt;
@@ -226,6 +227,9 @@ impl fmt::Display for Busy<'_> {
 
 /// Wrong credentials and another set of servers are configuration errors; other errors may be temporary.
 pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    if let (Some(key), Some(present)) = (key, cause.conflicting_mode()) {
+        return Error::Config(modes::conflict(key, present));
+    }
     if cause.is_permanent() {
         return Error::Config(Invalid::new(cause.to_string()));
     }
@@ -365,6 +369,18 @@ mod tests {
             assert_eq!(kinds.into_iter().filter(|is| *is).count(), 1, "{error}");
             assert_eq!(error.key().is_none(), error.is_config() || error.is_closed(), "{error}");
         }
+    }
+
+    #[test]
+    fn a_conflict_of_modes_names_the_key_what_is_there_and_what_to_do() {
+        let present = fencelock_core::Mode::permits(1, 10).unwrap();
+        let cause = Unknown::new("redis://cache", Fault::ModeConflict(present), "");
+        let error = unreachable_once(Some(&Key::new("pool").unwrap()), cause);
+        assert_eq!(
+            error.to_string(),
+            "pool is in use as a semaphore with 10 permits: use the same mode and limit in all clients, or another key"
+        );
+        assert!(error.is_config());
     }
 
     #[test]

@@ -2,8 +2,9 @@ use crate::closing::Releasing;
 use crate::driver::{ClientInner, Lease, Left};
 use crate::error::{Error, unreachable};
 use crate::guards::Loss;
+use crate::modes;
 use fencelock_core::engine::{End, Grant, Leaving, Tenure};
-use fencelock_core::{FencingToken, HolderId, Key, LossReason, Moment, Release};
+use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +95,11 @@ impl Guard {
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
         self.held.fencing_token()
+    }
+
+    /// The mode: exclusive, shared, or permits with their weight and limit.
+    pub fn mode(&self) -> Mode {
+        self.held.mode()
     }
 
     /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
@@ -190,6 +196,40 @@ impl Guard {
         }
     }
 
+    /// Turns an exclusive lock into a shared one, without a moment in which another client could write. Clients that wait for a
+    /// shared lock at the head of the queue get it together with this one. A shared lock stays as it is.
+    ///
+    /// The new guard has a new fencing token, which is greater. The old token and every [`Held`] of this guard end when the request
+    /// is sent: the server may carry it out although its reply is lost, and other clients may read from then on. The request is
+    /// repeated until it is answered or the lease ends.
+    ///
+    /// There is no upgrade: see [`crate::Lock::shared`].
+    ///
+    /// # Errors
+    /// With every error the lock is released in the background: [`Error::Lost`] if the lock was lost before or meanwhile,
+    /// [`Error::Config`] if the backend has no shared locks, or for permits.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock is released in the background.
+    pub async fn downgrade(mut self) -> Result<Self, Error> {
+        if self.mode() == Mode::Shared {
+            return self.check().map(|()| self);
+        }
+        let modes = self.client.backend.capabilities().modes;
+        modes::check(&self.client.config.place, self.key(), modes, Mode::Shared)?;
+        let before = self.held.tenure;
+        let lease = Arc::clone(&self.held.lease);
+        let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
+            self.check()?;
+            return Err(modes::not_exclusive(self.key(), before.mode).into());
+        };
+        // From here on a drop releases the tenure that reads.
+        self.held.tenure = tenure;
+        self.client.telemetry.downgraded(self.key(), &before, &tenure, tenure.since);
+        self.held.tenure = lease.downgrade(tenure, &renewal).await?;
+        Ok(self)
+    }
+
     /// Stops renewing the hold, which continues until its lease ends. With the returned id, [`crate::Lock::resume`],
     /// [`crate::Client::renew`] or [`crate::Client::release`] can continue or end it. If holds do not expire, one of them
     /// must, or the key stays held: on files until this process exits.
@@ -245,6 +285,11 @@ impl Held {
         self.tenure.fence
     }
 
+    /// See [`Guard::mode`].
+    pub const fn mode(&self) -> Mode {
+        self.tenure.mode
+    }
+
     /// See [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.lease.remaining(self.tenure)
@@ -294,6 +339,7 @@ impl Held {
     fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
             .field("key", self.key())
+            .field("mode", &self.mode())
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

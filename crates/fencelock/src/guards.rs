@@ -48,6 +48,13 @@ pub enum ReleasedAll {
     },
 }
 
+/// One lock, for code that works with several.
+impl From<Guard> for Guards {
+    fn from(guard: Guard) -> Self {
+        Self::new(vec![guard])
+    }
+}
+
 impl Guards {
     pub(crate) fn new(guards: Vec<Guard>) -> Self {
         let parts = guards.iter().map(Guard::held).collect();

@@ -24,7 +24,8 @@
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
-//! none. Without async there is [`blocking`].
+//! none. [`Lock::shared`] is a lock for readers, and [`Client::semaphore`] lets in a limited number of holders. Without async
+//! there is [`blocking`].
 //!
 //! Features of Cargo:
 //!
@@ -57,9 +58,11 @@ mod guards;
 mod identity;
 mod lock;
 mod lock_all;
+mod modes;
 mod reaper;
 mod request;
 mod run;
+mod semaphore;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
@@ -70,7 +73,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use election::{Election, Leadership, Observer};
 pub use error::Error;
-/// The whole contract, for whoever writes a place of their own.
+/// The whole contract, for implementers of other places.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
@@ -83,3 +86,4 @@ pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use request::Waiting;
 pub use run::RunError;
+pub use semaphore::Semaphore;

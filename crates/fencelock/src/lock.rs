@@ -1,6 +1,7 @@
 use crate::driver::{self, ClientInner};
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
+use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
@@ -19,6 +20,7 @@ use std::time::Duration;
 pub struct Lock {
     client: Arc<ClientInner>,
     key: String,
+    mode: Mode,
     ttl: Duration,
     wait: Option<Duration>,
     retry: Option<Retry>,
@@ -35,6 +37,7 @@ impl Lock {
         Self {
             client,
             key: key.into(),
+            mode: Mode::Exclusive,
             ttl,
             wait: None,
             retry: None,
@@ -44,6 +47,37 @@ impl Lock {
             on_wait: None,
             on_trouble: None,
         }
+    }
+
+    /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
+    ///
+    /// Waiters are served in the order of arrival, where the backend has a queue: readers that wait one behind another get the
+    /// lock together, and no reader overtakes a writer, so a stream of readers keeps no writer waiting. A shared lock cannot
+    /// become an exclusive one, because two readers that want that would wait for each other: release it, acquire an exclusive
+    /// one, and check again what was read. The other way there is [`Guard::downgrade`].
+    ///
+    /// ```
+    /// # async fn demo() -> Result<(), fencelock::Error> {
+    /// # let client = fencelock::Client::connect("memory:").await?;
+    /// let one = client.lock("catalog").shared().await?;
+    /// let two = client.lock("catalog").shared().await?;
+    /// assert!(client.lock("catalog").try_acquire().await?.is_none());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+    /// ```
+    pub fn shared(self) -> Self {
+        self.in_mode(Mode::Shared)
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
@@ -90,16 +124,16 @@ impl Lock {
         self
     }
 
-    /// Calls `told` after each reply while the lock is waited for. It must return quickly.
-    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.on_wait = Some(Arc::new(told));
+    /// Calls `callback` after each reply while the lock is waited for. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(callback));
         self
     }
 
-    /// Calls `told` after each failed try while trying continues: servers that do not answer, or are
+    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.on_trouble = Some(Arc::new(told));
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.on_trouble = Some(Arc::new(callback));
         self
     }
 
@@ -136,11 +170,12 @@ impl Lock {
         }
     }
 
-    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process.
+    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
+    /// is resumed as [shared](Lock::shared).
     ///
     /// # Errors
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
-    /// [`Error::NotReplicated`], [`Error::Config`].
+    /// [`Error::NotReplicated`], [`Error::Config`], also if the hold has another mode.
     ///
     /// # Cancel safety
     /// The hold continues without renewal until its lease ends or it is resumed again.
@@ -209,11 +244,14 @@ impl Lock {
         self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
         self.client.config.drift.check(ttl)?;
-        ttl.within(self.client.backend.capabilities().longest_ttl)?;
+        let capabilities = self.client.backend.capabilities();
+        ttl.within(capabilities.longest_ttl)?;
+        let key = Key::new(&self.key)?;
+        modes::check(&self.client.config.place, &key, capabilities.modes, self.mode)?;
         Ok(Request {
-            key: Key::new(&self.key)?,
+            key,
             options: AcquireRequest {
-                mode: Mode::Exclusive,
+                mode: self.mode,
                 owner: self.client.identity.owner(self.label.as_deref())?,
                 ttl,
                 wait: self.wait,
@@ -258,6 +296,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("key", &self.key)
+            .field("mode", &self.mode)
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
             .field("retry", &self.retry)

@@ -37,6 +37,12 @@ impl LockAll {
         Self { client: Arc::clone(client), each: Lock::new(Arc::clone(client), first), keys }
     }
 
+    /// Shared locks on all of the keys. See [`Lock::shared`].
+    pub fn shared(mut self) -> Self {
+        self.each = self.each.shared();
+        self
+    }
+
     /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`Lock::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.each = self.each.ttl(ttl);

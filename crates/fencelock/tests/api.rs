@@ -5,7 +5,7 @@
 use fencelock::{
     Backend, Builder, Client, Election, Error, Eviction, Finding, Guard, Guards, Held, HeldAll, HolderId, Holding, Key,
     Leader, Leadership, Lock, LockAll, Loss, LossReason, Observation, Observer, Released, ReleasedAll, RunError,
-    Unknown, Waiting, blocking,
+    Semaphore, Unknown, Waiting, blocking,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,6 +26,7 @@ const _: () = {
     sends::<(Loss, ReleasedAll)>();
     sends::<(Election, Leadership, Leader, Observer, Observation)>();
     sends::<(blocking::Election, blocking::Leadership, blocking::Observer)>();
+    sends::<(Semaphore, blocking::Semaphore)>();
     sends::<Waiting>();
     sends::<Box<dyn Backend>>();
     sends::<(Key, HolderId, Holding, LossReason, Finding, Eviction)>();
@@ -76,6 +77,14 @@ async fn every_future_can_be_spawned() {
     assert_eq!(is_task(leadership.resign()).await.unwrap(), Released::Released);
     let ran = is_task(election.run_while_leader(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
+    let reader = is_task(is_task(client.lock("r").into_future()).await.unwrap().downgrade()).await.unwrap();
+    drop(is_task(client.lock("r").shared().resume(reader.holder())));
+    let semaphore = client.semaphore("s", 2);
+    let permit = is_task(semaphore.acquire(1)).await.unwrap();
+    assert!(is_task(semaphore.try_acquire(2)).await.unwrap().is_none());
+    drop(is_task(semaphore.resume(1, permit.holder())));
+    assert_eq!(is_task(semaphore.run(1, |_| async { Ok::<_, std::io::Error>(7) })).await.unwrap(), 7);
+    drop((reader, permit));
     drop(is_task(client.release("k", seen.first().holder_id().unwrap())));
     let guards = is_task(client.lock_all(["a", "b"]).into_future()).await.unwrap();
     assert!(is_task(client.lock_all(guards.keys()).try_acquire()).await.unwrap().is_none());
@@ -122,23 +131,25 @@ fn functions(files: &[&str]) -> Vec<Function> {
     found
 }
 
-const ASYNC: [&str; 9] = [
+const ASYNC: [&str; 10] = [
     "builder.rs",
     "client.rs",
     "lock.rs",
     "guard.rs",
     "lock_all.rs",
+    "semaphore.rs",
     "guards.rs",
     "election/mod.rs",
     "election/leadership.rs",
     "election/observer.rs",
 ];
-const BLOCKING: [&str; 7] = [
+const BLOCKING: [&str; 8] = [
     "blocking.rs",
     "blocking/builder.rs",
     "blocking/lock.rs",
     "blocking/guard.rs",
     "blocking/lock_all.rs",
+    "blocking/semaphore.rs",
     "blocking/guards.rs",
     "blocking/election.rs",
 ];

@@ -21,7 +21,7 @@ fn obey() {
     process::obey();
 }
 
-/// Past the harness, which keeps the words of a test that passes to itself.
+/// Bypasses the harness, which captures the output of tests that pass.
 fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 const ROUNDS: u32 = 50;
-/// Blocks asked for between two losses. In all they want some seconds' worth of tokens.
+/// The blocks requested between two losses: in total as many tokens as microseconds in some seconds.
 const LOAD: [u32; 24] = [
     1, 128, 1024, 8192, 65_536, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000, 100_000,
     100_000, 100_000, 1_000_000, 1_000_000, 64, 1, 1, 1, 1, 1,

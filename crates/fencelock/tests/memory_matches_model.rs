@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const HAND_OFF_MS: u64 = 3000;
-/// Of each holder: its lease in milliseconds, and how many tokens it wants.
+/// For each holder: its lease in milliseconds, and the number of tokens that it requests.
 const HOLDERS: [(u64, u32); 4] = [(700, 1), (1000, 3), (5000, 1), (9000, 50)];
 
 #[derive(Debug, Clone)]

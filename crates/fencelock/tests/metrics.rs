@@ -11,7 +11,7 @@ use std::time::Duration;
 const PAGE: &str = include_str!("../../../docs/en/metrics.md");
 const DOCS: &str = include_str!("../src/telemetry/mod.rs");
 
-/// One series: its name and labels, and what the recorder knows of it.
+/// One series: its name, its labels and its value.
 type Series = BTreeMap<(String, BTreeMap<String, String>), Seen>;
 
 struct Seen {
@@ -55,7 +55,8 @@ fn from_the_beginning_every_series_of_the_page_is_there_and_zero() {
     });
     let labels = rows(PAGE, "| label | of | values |");
     let values = |name: &str, label: &str| -> Vec<String> {
-        let row = labels.iter().find(|row| row[0] == format!("`{label}`") && row[1] == format!("`{name}`"));
+        let row =
+            labels.iter().find(|row| row[0] == format!("`{label}`") && quoted(row[1]).iter().any(|of| of == name));
         quoted(row.unwrap_or_else(|| panic!("{label} of {name}"))[2])
     };
     let mut promised = BTreeSet::new();
@@ -122,6 +123,9 @@ async fn waits_holds_and_losses(place: &str) {
     drop(handed);
     let holder = client.lock("secret-order-7").label("for alice").await.unwrap().into_holder();
     client.lock("secret-order-7").resume(holder).await.unwrap().release().await.unwrap();
+    client.lock("read").shared().await.unwrap().release().await.unwrap();
+    client.lock("read").await.unwrap().downgrade().await.unwrap().release().await.unwrap();
+    client.semaphore("permits", 3).acquire(2).await.unwrap().release().await.unwrap();
     client.close(Duration::from_secs(10)).await.unwrap();
 }
 
@@ -134,7 +138,7 @@ fn waits_holds_and_losses_are_counted_by_how_they_ended() {
         &series.get(&(name.to_owned(), labels)).unwrap_or_else(|| panic!("{name} {label:?}")).value
     };
     for (outcome, count) in
-        [("claimed", 2), ("handed", 1), ("busy", 2), ("cancelled", 1), ("resumed", 1), ("closed", 0)]
+        [("claimed", 5), ("handed", 1), ("busy", 2), ("cancelled", 1), ("resumed", 1), ("closed", 0)]
     {
         let counted = of("fencelock_acquisitions_total", Some(("outcome", outcome)));
         assert_eq!(*counted, DebugValue::Counter(count), "{outcome}");
@@ -147,10 +151,17 @@ fn waits_holds_and_losses_are_counted_by_how_they_ended() {
         .map(|count| if let DebugValue::Counter(count) = count { *count } else { panic!("a counter") })
         .collect();
     assert_eq!(lost, [0, 1, 0, 0]);
-    assert_eq!(*of("fencelock_held", None), DebugValue::Gauge(0.0.into()), "as often up as down");
+    for mode in ["exclusive", "shared", "permits"] {
+        assert_eq!(*of("fencelock_held", Some(("mode", mode))), DebugValue::Gauge(0.0.into()), "as often up as down");
+    }
     assert_eq!(*of("fencelock_waiters", None), DebugValue::Gauge(0.0.into()));
     for name in ["fencelock_wait_seconds", "fencelock_hold_seconds"] {
-        assert!(matches!(of(name, None), DebugValue::Histogram(spans) if spans.len() == 4), "{name}");
+        for (mode, count) in [("exclusive", 5), ("shared", 2), ("permits", 1)] {
+            // A downgrade ends an exclusive hold and begins a shared one, without a wait.
+            let count = if (name, mode) == ("fencelock_wait_seconds", "shared") { 1 } else { count };
+            let spans = of(name, Some(("mode", mode)));
+            assert!(matches!(spans, DebugValue::Histogram(spans) if spans.len() == count), "{name} {mode}: {spans:?}");
+        }
     }
 }
 
@@ -159,7 +170,7 @@ fn no_label_contains_a_key_or_a_holder() {
     let series = recorded(waits_holds_and_losses("memory:labels"));
     for (name, labels) in series.keys() {
         for (label, value) in labels {
-            assert!(["place", "outcome", "reason"].contains(&label.as_str()), "{name} {label}");
+            assert!(["place", "outcome", "reason", "mode"].contains(&label.as_str()), "{name} {label}");
             assert!(!value.contains("order") && !value.contains("alice"), "{name} {label}={value}");
         }
     }

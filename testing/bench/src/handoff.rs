@@ -1,6 +1,6 @@
 //! Two processes pass a lock back and forth: from the call of `release` in one to the return of `lock` in the other.
 
-use crate::job::{self, Job};
+use crate::job::{self, BenchJob};
 use crate::report::{HandOff, percentile};
 use crate::{Effort, Failure, bare, workers};
 use fencelock::Clock as _;
@@ -28,7 +28,7 @@ pub(crate) struct Log {
 
 pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     let span = effort.span * u32::try_from(effort.pairs)?;
-    let logs: Vec<Log> = workers::run(&Job::HandOff(job::HandOff { url: url.to_owned(), span }), 2)?;
+    let logs: Vec<Log> = workers::run(&BenchJob::HandOff(job::HandOff { url: url.to_owned(), span }), 2)?;
     let mut pings: Vec<u64> = logs.iter().flat_map(|log| log.pings.iter().copied()).collect();
     let mut holds: Vec<(usize, &Held)> =
         logs.iter().enumerate().flat_map(|(process, log)| log.holds.iter().map(move |held| (process, held))).collect();

@@ -1,6 +1,6 @@
 //! Four processes of 64 tasks each acquire one key, with an empty critical section.
 
-use crate::job::{self, Job};
+use crate::job::{self, BenchJob};
 use crate::report::{HotKey, percentile};
 use crate::scheme::Scheme;
 use crate::uncontended::rate;
@@ -24,7 +24,7 @@ pub(crate) struct Log(Vec<Vec<u32>>);
 
 pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKey, Failure> {
     let span = effort.span * 2;
-    let job = Job::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
+    let job = BenchJob::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
     let logs: Vec<Log> = workers::run(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
     let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();

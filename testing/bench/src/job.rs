@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Job {
+pub(crate) enum BenchJob {
     HandOff(HandOff),
     HotKey(HotKey),
 }

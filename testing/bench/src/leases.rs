@@ -20,7 +20,7 @@ const TAKERS: usize = 64;
 const PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct LeaseReport {
     machine: Machine,
     rows: Vec<Row>,
 }
@@ -46,7 +46,7 @@ pub fn main() -> ExitCode {
     as_asked(measure)
 }
 
-fn measure(effort: Effort) -> Result<Report, Failure> {
+fn measure(effort: Effort) -> Result<LeaseReport, Failure> {
     let (many, some) = if effort.is_quick() { (10_000, 2_000) } else { (100_000, 20_000) };
     let servers = (0..3).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::this_one(&servers[0]);
@@ -64,7 +64,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         rows.iter_mut().skip(1).for_each(|row| row.bytes_per_lease = None);
         Ok::<_, Failure>(rows)
     })?;
-    Ok(Report { machine, rows })
+    Ok(LeaseReport { machine, rows })
 }
 
 /// What happens to the servers while the leases are held.
@@ -196,7 +196,7 @@ fn cpu_seconds(process: &str) -> Result<f64, Failure> {
     Ok((ticks(11)? + ticks(12)?) / f64::from(u32::try_from(per_second)?))
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LeaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
         writeln!(f, "Leases of one process, held with a TTL of {} s", TTL.as_secs())?;

@@ -27,10 +27,11 @@ mod scheme;
 pub mod server_cpu;
 mod server_time;
 mod uncontended;
+mod worker;
 mod workers;
 
 use fencelock_testkit::RedisServer;
-use report::Report;
+use report::BenchReport;
 use scheme::Scheme;
 use serde::Serialize;
 use std::fmt::Display;
@@ -57,7 +58,7 @@ impl Effort {
 
 /// Runs the workloads in the arguments, or all of them, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    if let Some(code) = workers::run_if_asked() {
+    if let Some(code) = worker::run_if_asked() {
         return code;
     }
     as_asked(measure)
@@ -97,10 +98,10 @@ fn finish(report: Result<impl Serialize + Display, Failure>, json: bool) -> Exit
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-fn measure(effort: Effort) -> Result<Report, Failure> {
+fn measure(effort: Effort) -> Result<BenchReport, Failure> {
     let server = RedisServer::start()?;
     let url = server.url();
-    let mut report = Report::of_this_machine(&server);
+    let mut report = BenchReport::of_this_machine(&server);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         for tasks in [1, 256] {

@@ -18,7 +18,7 @@ const MANY: usize = 64;
 const LEARNING: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct QuorumReport {
     machine: Machine,
     rows: Vec<Row>,
 }
@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
     as_asked(measure)
 }
 
-fn measure(effort: Effort) -> Result<Report, Failure> {
+fn measure(effort: Effort) -> Result<QuorumReport, Failure> {
     let servers = (0..5).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::this_one(&servers[0]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -71,7 +71,7 @@ fn measure(effort: Effort) -> Result<Report, Failure> {
         Ok::<_, Failure>(places)
     })?;
     let one = rows.first().map_or(f64::NAN, |one| percentile(&mut one.cycles.clone(), 50.0));
-    Ok(Report { machine, rows: rows.into_iter().map(|place| place.row(one)).collect() })
+    Ok(QuorumReport { machine, rows: rows.into_iter().map(|place| place.row(one)).collect() })
 }
 
 impl Place {
@@ -143,7 +143,7 @@ fn scripts(servers: &[RedisServer]) -> Result<u64, Failure> {
     servers.iter().map(|server| info::calls(server, "evalsha")).sum()
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for QuorumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
         writeln!(f, "Acquire + release, uncontended key")?;

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// All figures of one run.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     machine: Machine,
     pub(crate) uncontended: Vec<Uncontended>,
     pub(crate) server_time: Vec<ServerTime>,
@@ -62,7 +62,7 @@ pub(crate) struct HotKey {
     pub(crate) jain: f64,
 }
 
-impl Report {
+impl BenchReport {
     pub(crate) fn of_this_machine(server: &RedisServer) -> Self {
         Self { machine: Machine::this_one(server), ..Self::default() }
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Machine {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.machine)?;
         writeln!(f, "Acquire + release, uncontended key, cycles per second")?;

@@ -23,29 +23,29 @@ pub(crate) struct ServerTime {
 
 /// `url` is the URL of a server without other clients, because the server counts the commands of all.
 pub(crate) async fn measure(url: &str) -> Result<Vec<ServerTime>, Failure> {
-    let mut scene = Scene { connection: bare::connect(url).await?, round: 0, figures: Vec::new() };
+    let mut bench = ServerBench { connection: bare::connect(url).await?, round: 0, figures: Vec::new() };
     let mut wakes = redis::Client::open(url)?.get_async_pubsub().await?;
     wakes.subscribe(CHANNEL).await?;
     for script in BareLock::scripts() {
-        script.prepare_invoke().load_async(&mut scene.connection).await?;
+        script.prepare_invoke().load_async(&mut bench.connection).await?;
     }
     for round in 0..ROUNDS {
-        scene.round = round;
-        scene.floor().await?;
-        scene.alone().await?;
-        scene.crowded().await?;
+        bench.round = round;
+        bench.floor().await?;
+        bench.alone().await?;
+        bench.crowded().await?;
     }
-    let empty = scene.figures[0].1;
-    Ok(scene.figures.into_iter().map(|(what, us)| ServerTime { what, us, times_empty: us / empty }).collect())
+    let empty = bench.figures[0].1;
+    Ok(bench.figures.into_iter().map(|(what, us)| ServerTime { what, us, times_empty: us / empty }).collect())
 }
 
-struct Scene {
+struct ServerBench {
     connection: MultiplexedConnection,
     round: usize,
     figures: Vec<(&'static str, f64)>,
 }
 
-impl Scene {
+impl ServerBench {
     /// The baselines: an empty script, and a lock without a library.
     async fn floor(&mut self) -> Result<(), Failure> {
         let nothing = self.known(&Script::new("return {'granted', '1', 1}")).await?;

@@ -1,9 +1,9 @@
 //! Another program that uses the same locks with `SET key value NX PX`, and deletes after a comparison.
 
 use crate::history::{Line, Op, Outcome};
-use crate::luck::Luck as _;
 use crate::nodes::DirectAccess;
 use crate::recorder::{Recorder, assumed_lease, micros, now};
+use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock_testkit::Reply;
 use std::sync::Arc;

@@ -79,9 +79,9 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     fs::create_dir_all(&arguments.out)?;
     let history = arguments.out.join("history.jsonl");
     run.history.write(BufWriter::new(File::create(&history)?))?;
-    print!("{}", run.verdict);
+    print!("{}", run.results);
     let page = arguments.out.join("report.html");
     fs::write(&page, report::html(&settings, &run))?;
     println!("history: {}\nreport: {}", history.display(), page.display());
-    Ok(if run.verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if run.results.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,5 +1,5 @@
 use crate::fault::Fault;
-use crate::luck::Luck as _;
+use crate::rng_ext::RngExt as _;
 use crate::topology::Topology;
 use fastrand::Rng;
 use std::time::Duration;

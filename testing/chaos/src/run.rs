@@ -1,7 +1,7 @@
 //! A complete run.
 
 use crate::Failure;
-use crate::checker::{Verdict, check};
+use crate::checker::{CheckResults, check};
 use crate::control::{self, Control};
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
@@ -12,7 +12,7 @@ use crate::plan::{Plan, Step};
 use crate::recorder::{self, Recorder, micros, now};
 use crate::resource;
 use crate::topology::Topology;
-use crate::worker::Job;
+use crate::worker::WorkerJob;
 use crate::workers::Workers;
 use fastrand::Rng;
 use fencelock::backends::init;
@@ -57,7 +57,7 @@ pub struct Run {
     /// All recorded events.
     pub history: History,
     /// The result of the checker.
-    pub verdict: Verdict,
+    pub results: CheckResults,
 }
 
 /// Time for the queue, a busy machine and the leases of clients that have just died.
@@ -70,7 +70,7 @@ const DISMISSAL: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// If the run failed: a server did not start, or a worker exited by itself. The behaviour of the locks is in the
-/// verdict.
+/// results.
 pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let dir = tempfile::Builder::new().prefix("fencelock-chaos-").tempdir()?;
     let histories = dir.path().join("histories");
@@ -87,8 +87,8 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     trust(settings, &nodes)?;
     perform(settings, nodes, resource, &histories, recorder)?;
     let history = recorder::collect(&histories)?;
-    let verdict = check(&history);
-    Ok(Run { history, verdict })
+    let results = check(&history);
+    Ok(Run { history, results })
 }
 
 /// Declares once, at the start, that the servers have lost no data.
@@ -112,7 +112,7 @@ fn perform(
     let keys: Vec<String> = (0..settings.keys).map(|number| format!("key-{number}")).collect();
     let url = nodes.url(&settings.topology.options(settings.ttl));
     let ttl_ms = u64::try_from(settings.ttl.as_millis())?;
-    let job = Job {
+    let job = WorkerJob {
         name: String::new(),
         url: url.clone(),
         keys: keys.clone(),

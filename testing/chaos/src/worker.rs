@@ -23,7 +23,7 @@ pub(crate) const VARIABLE: &str = "FENCELOCK_CHAOS_WORKER";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub(crate) struct WorkerJob {
     pub(crate) name: String,
     pub(crate) url: String,
     pub(crate) keys: Vec<String>,
@@ -50,7 +50,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
 
 fn work() -> Result<(), Failure> {
     let harness = Harness::attach(OnEof::Finish)?;
-    let job: Job = serde_json::from_str(&harness.receive().unwrap_or_default())?;
+    let job: WorkerJob = serde_json::from_str(&harness.receive().unwrap_or_default())?;
     harness.ready()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
@@ -62,7 +62,7 @@ fn work() -> Result<(), Failure> {
     runtime.block_on(crowd(job, stopped))
 }
 
-async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
+async fn crowd(job: WorkerJob, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
     let recorder = Arc::new(Recorder::new(&job.history)?);
     let Some(client) = connect(&job, &stopped).await? else { return Ok(()) };
     let job = Arc::new(job);
@@ -83,7 +83,7 @@ async fn crowd(job: Job, stopped: watch::Receiver<bool>) -> Result<(), Failure> 
 }
 
 /// Connects until a server answers, because a worker may start during a fault; `None` if the run ends before.
-async fn connect(job: &Job, stopped: &watch::Receiver<bool>) -> Result<Option<Client>, Failure> {
+async fn connect(job: &WorkerJob, stopped: &watch::Receiver<bool>) -> Result<Option<Client>, Failure> {
     loop {
         match Client::builder().sharing(job.shares).connect(&job.url).await {
             Ok(client) => return Ok(Some(client)),

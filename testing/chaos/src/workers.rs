@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::recorder;
-use crate::worker::{Job, VARIABLE};
+use crate::worker::{VARIABLE, WorkerJob};
 use fencelock_lab::workers::{Worker, WorkerPool, start};
 use fencelock_testkit::{freeze, thaw};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Workers {
     program: PathBuf,
     dir: PathBuf,
-    template: Job,
+    template: WorkerJob,
     running: Vec<Worker>,
     pool: WorkerPool,
     spawned: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// `template` is the job of each, except for its name, its seed and its history, which is a file in `dir`.
-    pub(crate) fn spawn(program: &Path, dir: &Path, template: Job, count: usize) -> Result<Self, Failure> {
+    pub(crate) fn spawn(program: &Path, dir: &Path, template: WorkerJob, count: usize) -> Result<Self, Failure> {
         let mut workers = Self {
             program: program.to_owned(),
             dir: dir.to_owned(),

@@ -1,7 +1,7 @@
 //! Checks hand-written histories: the head of each describes it and lists the expected violations.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_chaos::checker::{Verdict, Violation, check};
+use fencelock_chaos::checker::{CheckResults, Violation, check};
 use fencelock_chaos::history::History;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 struct Case {
     path: PathBuf,
     head: String,
-    verdict: Verdict,
+    results: CheckResults,
 }
 
 fn cases(kind: &str) -> Vec<Case> {
@@ -21,7 +21,7 @@ fn cases(kind: &str) -> Vec<Case> {
             let text = fs::read_to_string(&path).unwrap();
             let history = History::read(text.as_bytes()).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
             let head = text.lines().take_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
-            Case { path, head, verdict: check(&history) }
+            Case { path, head, results: check(&history) }
         })
         .collect()
 }
@@ -45,7 +45,7 @@ impl Case {
 
     fn assert(&self) {
         for (kind, violations) in
-            [("broken", &self.verdict.broken), ("excused", &self.verdict.excused), ("wanted", &self.verdict.wanted)]
+            [("broken", &self.results.broken), ("excused", &self.results.excused), ("wanted", &self.results.wanted)]
         {
             assert_eq!(Self::found(violations), self.wants(kind), "{kind} in {}: {violations:#?}", self.path.display());
         }

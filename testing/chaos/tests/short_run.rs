@@ -33,8 +33,8 @@ fn good_run(topology: Topology) -> Option<Run> {
     let seed = settings.seed;
     println!("seed {seed}");
     let run = run(&settings).unwrap();
-    println!("{}", run.verdict);
-    assert!(run.verdict.is_good(), "seed {seed} on {topology}: {}", run.verdict);
+    println!("{}", run.results);
+    assert!(run.results.is_good(), "seed {seed} on {topology}: {}", run.results);
 
     let played = run.history.lines.iter().filter(|line| line.op == Op::Fault).filter_map(|line| line.what.as_deref());
     let planned = Plan::new(seed, topology, settings.workers).take(topology.faults().len());
@@ -53,7 +53,7 @@ fn assert_flagged(run: &Run, more: &[&str]) {
     let always = ["control-forgotten", "control-jumped", "control-skewed", "control-evicted"];
     let exclusion = always.iter().chain(more).map(|key| (Check::C3, *key));
     for (check, key) in exclusion.chain([(Check::C5, "control-unguarded")]) {
-        let flagged = &run.verdict.flagged;
+        let flagged = &run.results.flagged;
         assert!(flagged.contains(&(check, key.to_owned())), "no {check} on {key}, only {flagged:?}");
     }
 }

@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_chaos::checker::{Check, check};
-use fencelock_chaos::sim::{Batch, Mutant, Scenario, Sight, Trace, batch, simulate};
+use fencelock_chaos::sim::{Batch, Coverage, Mutant, Scenario, Trace, batch, simulate};
 use fencelock_core::Ttl;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn run(nodes: usize, seeds: u64) -> Batch {
     let batch = batch(number("FENCELOCK_SIM_FIRST", 0), seeds, nodes, None, threads).unwrap();
     println!(
         "{nodes} nodes: {} seeds, {} events, {} grants: {}",
-        batch.seeds, batch.events, batch.grants, batch.sights
+        batch.seeds, batch.events, batch.grants, batch.covered
     );
     if let Some(first) = batch.found.first() {
         let command = format!("./scripts/chaos simulate --nodes {nodes} --seed {} --trace", first.seed);
@@ -31,28 +31,28 @@ fn run(nodes: usize, seeds: u64) -> Batch {
 #[test]
 fn three_nodes_violate_no_guarantee_in_any_world() {
     let batch = run(3, 800);
-    assert_eq!(batch.sights.missing(), [], "the batch must cover all events");
+    assert_eq!(batch.covered.missing(), [], "the batch must cover all events");
 }
 
 #[test]
 fn one_node_violates_no_guarantee_in_any_world() {
     let batch = run(1, 200);
-    assert!(batch.sights.of(Sight::Quarantine) > 0 && batch.sights.of(Sight::Raise) == 0);
+    assert!(batch.covered.of(Coverage::Quarantine) > 0 && batch.covered.of(Coverage::Raise) == 0);
 }
 
 #[test]
 fn two_nodes_violate_no_guarantee_in_any_world() {
-    assert!(run(2, 150).sights.of(Sight::RefusedRaise) > 0);
+    assert!(run(2, 150).covered.of(Coverage::RefusedRaise) > 0);
 }
 
 #[test]
 fn four_nodes_violate_no_guarantee_in_any_world() {
-    assert!(run(4, 150).sights.of(Sight::RefusedRaise) > 0);
+    assert!(run(4, 150).covered.of(Coverage::RefusedRaise) > 0);
 }
 
 #[test]
 fn five_nodes_violate_no_guarantee_in_any_world() {
-    assert!(run(5, 200).sights.of(Sight::RefusedRaise) > 0);
+    assert!(run(5, 200).covered.of(Coverage::RefusedRaise) > 0);
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn a_seed_gives_the_same_history_byte_for_byte() {
 fn is_killed(mutant: Mutant, seeds: u64, by: &[Check]) {
     for seed in 0..seeds {
         let scenario = Scenario::of(seed, 3).unwrap().without(Some(mutant));
-        let verdict = check(&simulate(&scenario, Trace::Off).history);
-        if let Some(broken) = verdict.broken.iter().find(|violation| by.contains(&violation.check)) {
+        let results = check(&simulate(&scenario, Trace::Off).history);
+        if let Some(broken) = results.broken.iter().find(|violation| by.contains(&violation.check)) {
             println!("mutant {mutant} violates {}, found by seed {seed}: {}", broken.check, broken.text);
             return;
         }

@@ -1,7 +1,6 @@
 use crate::Fixture;
-use crate::cases::modes;
 use crate::deadline::{again_if_too_slow, in_time};
-use fencelock_core::{BoxFuture, Capabilities};
+use fencelock_core::{BoxFuture, Capabilities, Mode};
 use std::any::type_name;
 use std::time::Duration;
 
@@ -114,4 +113,10 @@ impl Need {
         };
         (!there).then(|| why.to_owned())
     }
+}
+
+/// Modes of every kind other than exclusive.
+pub(crate) fn modes() -> [Mode; 3] {
+    let permits = |weight, limit| Mode::permits(weight, limit).expect("within the bounds");
+    [Mode::Shared, permits(1, 1), permits(2, 10)]
 }

@@ -1,24 +1,19 @@
 //! Runs the example of an election with two processes.
 #![allow(missing_docs)]
 
-use fencelock_testkit::redis_or_skip;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use fencelock_testkit::{TestProcess, redis_or_skip};
+use std::process::Command;
 
-fn start(lock: &str, value: &str, steps: &str) -> Child {
+fn start(lock: &str, value: &str, steps: &str) -> TestProcess {
     let mut program = Command::new(env!("CARGO_BIN_EXE_leader"));
-    program.args(["--lock", lock, "--steps", steps, value]).stdout(Stdio::piped());
-    program.spawn().expect("a started program")
+    program.args(["--lock", lock, "--steps", steps, value]);
+    TestProcess::spawn(program).expect("a started program")
 }
 
-/// The first line that begins so.
-fn line(process: &mut Child, begin: &str) -> String {
-    let mut lines = BufReader::new(process.stdout.as_mut().expect("its stdout")).lines();
-    lines.find_map(|line| line.ok().filter(|line| line.starts_with(begin))).expect("the line")
-}
-
-fn term(line: &str) -> u64 {
-    let number = line.trim_start_matches("term ").split(':').next().expect("a number");
+/// The term in the next line that has one.
+fn term(process: &mut TestProcess) -> u64 {
+    let line = process.receive("term ").expect("a line with the term");
+    let number = line.split(':').next().expect("a number");
     number.parse().expect("a number")
 }
 
@@ -26,12 +21,11 @@ fn term(line: &str) -> u64 {
 fn a_standby_works_on_after_the_leader_was_killed() {
     let Some(server) = redis_or_skip() else { return };
     let mut leader = start(&server.url(), "one", "100000");
-    let first = line(&mut leader, "term ");
+    let first = term(&mut leader);
     let mut standby = start(&server.url(), "two", "3");
-    assert!(line(&mut standby, "leader: ").starts_with("leader: one on "));
-    leader.kill().expect("a signal");
-    leader.wait().expect("its end");
-    let second = line(&mut standby, "term ");
-    assert!(term(&second) > term(&first), "{first} {second}");
-    assert!(standby.wait().expect("its end").success());
+    assert!(standby.receive("leader: ").is_some_and(|leader| leader.starts_with("one on ")));
+    leader.kill();
+    let second = term(&mut standby);
+    assert!(second > first, "{first} {second}");
+    assert!(standby.end().success());
 }

@@ -5,7 +5,7 @@
 //! | faults of a Redis server | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | faults of a network | [`Proxy`] |
-//! | stopped processes | [`freeze`], [`thaw`] |
+//! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
 //! | other languages | [`programs`] |
 //!
@@ -19,6 +19,7 @@ pub mod programs;
 mod proxy;
 mod redis;
 mod scripted;
+mod test_process;
 
 pub use claim::claim;
 pub use freezing::{freeze, thaw};
@@ -28,3 +29,4 @@ pub use redis::{
     WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
 pub use scripted::ScriptedServer;
+pub use test_process::TestProcess;

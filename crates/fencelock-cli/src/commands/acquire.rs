@@ -4,8 +4,9 @@ use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::millis;
+use crate::mode::with_mode;
 use crate::progress::Progress;
-use fencelock::{Client, Error, Guard};
+use fencelock::{Client, Error, Guard, Mode};
 use serde_json::json;
 use std::slice;
 use std::sync::Arc;
@@ -14,13 +15,14 @@ use tokio::time::timeout;
 
 /// Acquires a lock and leaves it held.
 pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit, Failure> {
+    let mode = acquire.mode.mode(1).map_err(|why| Failure::new(Exit::Usage, why))?;
     context
         .with(context.connect_to_wait(), async |client| {
             if !client.capabilities().portable {
                 return Err(not_portable(client));
             }
             check(&acquire.key, acquire.nested.nested_ok, client, context)?;
-            let (guard, left) = take(&acquire, client, context).await?;
+            let (guard, left) = take(&acquire, mode, client, context).await?;
             let answer = if context.report.json { json(&guard, &acquire, left) } else { guard.holder().to_string() };
             // A lock whose holder ID was not delivered could only expire.
             if let Err(failure) = write_delivered(&format!("{answer}\n")) {
@@ -43,10 +45,10 @@ async fn release_undelivered(guard: Guard, failure: Failure) -> Failure {
 }
 
 /// Acquires the lock. Returns the remaining lease time.
-async fn take(acquire: &Acquire, client: &Client, context: &Context) -> Result<(Guard, Duration), Error> {
+async fn take(acquire: &Acquire, mode: Mode, client: &Client, context: &Context) -> Result<(Guard, Duration), Error> {
     let progress = Arc::new(Progress::new(&acquire.key, context.report));
     let label = acquire.label.as_deref();
-    let request = ClaimRequest { ttl: acquire.ttl, label, wait: acquire.patience.limit() };
+    let request = ClaimRequest { mode, ttl: acquire.ttl, label, wait: acquire.patience.limit() };
     let guards = claim(slice::from_ref(&acquire.key), request, client, &progress).await?;
     let guard = guards.into_guards().swap_remove(0);
     // A transferred lock has a short lease until its first renewal, and `acquire` does not renew it later.
@@ -55,14 +57,14 @@ async fn take(acquire: &Acquire, client: &Client, context: &Context) -> Result<(
 }
 
 fn json(guard: &Guard, acquire: &Acquire, left: Duration) -> String {
-    json!({
+    let answer = json!({
         "key": guard.key().as_str(),
         "holder": guard.holder().to_string(),
         "fence": guard.fencing_token().get(),
         "ttl_ms": millis(acquire.ttl),
         "expires_in_ms": millis(left),
-    })
-    .to_string()
+    });
+    with_mode(answer, Some(guard.mode())).to_string()
 }
 
 fn not_portable(client: &Client) -> Failure {

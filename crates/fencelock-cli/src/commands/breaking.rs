@@ -3,8 +3,8 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
-use crate::text::{holding, plain};
-use fencelock::{Client, Eviction, Expiry, Holding, Occupant};
+use crate::text::{holders, holding, plain};
+use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Occupant};
 
 /// Breaks a lock.
 pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit, Failure> {
@@ -13,9 +13,11 @@ pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit,
 
 async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let key = plain(&breaking.key);
-    let Some(seen) = client.inspect(&breaking.key).await? else {
+    let Some(row) = client.inspect(&breaking.key).await? else {
         return nothing_to_break(&breaking.key, "free, nothing to do", context);
     };
+    let seen = one_of(&row, breaking.holder.as_deref())
+        .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
     // If the backend cannot break locks, no option helps, and its error explains why.
     if client.capabilities().evicts {
         permitted(breaking, Kind::of(&seen)).map_err(|why| {
@@ -35,6 +37,27 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
         other => return Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
     }
     Ok(Exit::Success)
+}
+
+/// The hold to end: the only one, or the one whose id begins with `prefix`.
+fn one_of(row: &Holding, prefix: Option<&str>) -> Result<Holding, String> {
+    let Some(prefix) = prefix else {
+        if row.holders.count() == 1 {
+            return Ok(row.clone());
+        }
+        return Err(format!("name one of its {} holders with --holder PREFIX:{}", row.holders.count(), holders(row)));
+    };
+    let wanted = prefix.trim().to_lowercase();
+    if wanted.is_empty() || wanted.len() > 32 || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("--holder takes 1 to 32 hexadecimal digits, not {:?}", plain(prefix)));
+    }
+    let begins = |hold: &&HolderInfo| hold.holder_id().is_some_and(|id| id.to_string().starts_with(&wanted));
+    let found: Vec<_> = row.holders.iter().filter(begins).collect();
+    match found[..] {
+        [hold] => Ok(Holding::new(row.key.clone(), hold.clone()).with_waiters(row.waiters)),
+        [] => Err(format!("no holder begins with {wanted}{}", holders(row))),
+        _ => Err(format!("{} holders begin with {wanted}: name more digits{}", found.len(), holders(row))),
+    }
 }
 
 /// The kind of value under a key.
@@ -125,8 +148,43 @@ mod tests {
     }
 
     #[test]
+    fn one_hold_of_many_is_named_by_its_prefix() {
+        let hold = |id: &str| {
+            let occupant = Occupant::from_wire(&format!("{id} web-1:42"));
+            HolderInfo::new(occupant, Expiry::Never).with_mode(fencelock::Mode::Shared)
+        };
+        let (one, two) = (format!("ab1{}", "0".repeat(29)), format!("ab2{}", "0".repeat(29)));
+        let single = Holding::new(Key::new("k").unwrap(), hold(&one));
+        assert_eq!(one_of(&single, None).as_ref(), Ok(&single));
+        let row = single.with_holder(hold(&two));
+        assert_eq!(one_of(&row, Some("AB2")).unwrap().first().holder_id(), Some(two.parse().unwrap()));
+        assert_eq!(one_of(&row, Some(&one)).unwrap().first().holder_id(), Some(one.parse().unwrap()));
+        for (prefix, why) in [
+            (None, "name one of its 2 holders with --holder PREFIX"),
+            (Some("ab"), "2 holders begin with ab: name more digits"),
+            (Some("c"), "no holder begins with c"),
+            (Some(""), "1 to 32 hexadecimal digits"),
+            (Some("xyz"), "1 to 32 hexadecimal digits"),
+        ] {
+            let refused = one_of(&row, prefix).unwrap_err();
+            assert!(refused.contains(why), "{prefix:?}: {refused}");
+        }
+        let refused = one_of(&row, None).unwrap_err();
+        assert!(
+            refused.contains("ab100000 web-1:42") && refused.contains("ab200000") && !refused.contains(&one),
+            "{refused}"
+        );
+    }
+
+    #[test]
     fn each_kind_needs_its_own_option() {
-        let given = |foreign, foreign_without_ttl| Break { key: "k".into(), yes: true, foreign, foreign_without_ttl };
+        let given = |foreign, foreign_without_ttl| Break {
+            key: "k".into(),
+            holder: None,
+            yes: true,
+            foreign,
+            foreign_without_ttl,
+        };
         let table = [
             (Kind::Own, [true; 4]),
             (Kind::Foreign, [false, true, false, true]),

@@ -4,7 +4,7 @@ use crate::nesting::{Nesting, place};
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::wait_status::WaitStatus;
-use fencelock::{Client, Error, Guards};
+use fencelock::{Client, Error, Guards, Mode, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -15,6 +15,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The settings of a claim, and how long to wait for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClaimRequest<'a> {
+    pub(super) mode: Mode,
     pub(super) ttl: Duration,
     pub(super) label: Option<&'a str>,
     /// `None` if there is no limit.
@@ -84,18 +85,51 @@ async fn claim_once(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guards, Error> {
+    if let (Mode::Permits { weight, limit, .. }, [key]) = (request.mode, keys) {
+        return claim_permits(key, (weight, limit), request, wait, client, progress).await;
+    }
     let mut lock = client.lock_all(keys).ttl(request.ttl);
+    if request.mode == Mode::Shared {
+        lock = lock.shared();
+    }
     if let Some(wait) = wait {
         lock = lock.wait(wait);
     }
     // Without a wait, the error reports the holder.
     if request.wait != Some(Duration::ZERO) {
         let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| told.waiting(&WaitStatus::from(waiting)));
+        lock = lock.on_wait(move |waiting| tell(&told, waiting));
         lock = lock.on_trouble(move |cause| troubled.trouble(cause));
     }
     if let Some(label) = request.label {
         lock = lock.label(label);
     }
     lock.acquire().await
+}
+
+async fn claim_permits(
+    key: &str,
+    (weight, limit): (u32, u32),
+    request: ClaimRequest<'_>,
+    wait: Option<Duration>,
+    client: &Client,
+    progress: &Arc<Progress>,
+) -> Result<Guards, Error> {
+    let mut semaphore = client.semaphore(key, limit).ttl(request.ttl);
+    if let Some(wait) = wait {
+        semaphore = semaphore.wait(wait);
+    }
+    if request.wait != Some(Duration::ZERO) {
+        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
+        semaphore = semaphore.on_wait(move |waiting| tell(&told, waiting));
+        semaphore = semaphore.on_trouble(move |cause| troubled.trouble(cause));
+    }
+    if let Some(label) = request.label {
+        semaphore = semaphore.label(label);
+    }
+    semaphore.acquire(weight).await.map(Guards::from)
+}
+
+fn tell(progress: &Progress, waiting: &Waiting) {
+    progress.waiting(&WaitStatus::from(waiting));
 }

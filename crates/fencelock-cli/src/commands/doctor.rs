@@ -3,7 +3,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::plain;
 use anstyle::{AnsiColor, Style};
-use fencelock::{Finding, Level};
+use fencelock::{Finding, Level, Mode, Modes};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -12,6 +12,7 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_inspect(), async |client| {
             let mut findings = client.diagnose().await;
+            findings.push(modes(client.capabilities().modes));
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             if context.report.quiet {
                 findings.retain(|finding| finding.level >= Level::Warning);
@@ -28,6 +29,15 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
             Ok(if failed { Exit::Unreachable } else { Exit::Success })
         })
         .await
+}
+
+/// Which locks the place has.
+fn modes(modes: Modes) -> Finding {
+    let permits = Mode::permits(1, 1).is_ok_and(|permits| modes.has(permits));
+    let (shared, permits) = (modes.has(Mode::Shared), permits);
+    let known = [(true, "exclusive locks"), (shared, "shared locks (--shared)"), (permits, "semaphores (--permits)")];
+    let text: Vec<_> = known.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+    Finding::fine("modes", text.join(", "))
 }
 
 fn in_columns(findings: &[Finding], colours: bool) -> String {

@@ -3,7 +3,8 @@ use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
-use crate::text::{plain, table};
+use crate::mode;
+use crate::text::{holder_of, plain, table};
 use fencelock::{HolderInfo, Holding, Span};
 use serde_json::Value;
 
@@ -30,17 +31,24 @@ fn in_columns(holdings: &[Holding]) -> String {
     if holdings.is_empty() {
         return String::new();
     }
-    let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "TOKEN", "HOLDER"].map(str::to_owned);
+    let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "TOKEN", "MODE", "HOLDER"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().flat_map(lines)).collect();
     table(&rows)
 }
 
 /// One line for each holder.
-fn lines(held: &Holding) -> impl Iterator<Item = [String; 6]> {
-    held.holders.iter().map(|holder| columns(held, holder))
+fn lines(held: &Holding) -> impl Iterator<Item = [String; 7]> {
+    let listed = u32::try_from(held.holders.iter().count()).unwrap_or(u32::MAX);
+    let more = held.holders.count().saturating_sub(listed);
+    let others = (more > 0).then(|| {
+        let mut line: [String; 7] = Default::default();
+        (line[0], line[6]) = (plain(&held.key), format!("and {more} more"));
+        line
+    });
+    held.holders.iter().map(|holder| columns(held, holder)).chain(others)
 }
 
-fn columns(held: &Holding, holder: &HolderInfo) -> [String; 6] {
+fn columns(held: &Holding, holder: &HolderInfo) -> [String; 7] {
     let span = |span| Span(span).to_string();
     [
         plain(&held.key),
@@ -48,6 +56,7 @@ fn columns(held: &Holding, holder: &HolderInfo) -> [String; 6] {
         holder.expiry.span().map_or_else(|| "-".to_owned(), span),
         held.waiters.to_string(),
         holder.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
-        plain(&holder.occupant),
+        mode::column(holder.mode),
+        holder_of(holder),
     ]
 }

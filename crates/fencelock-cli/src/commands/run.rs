@@ -4,6 +4,7 @@ use crate::child::Child;
 use crate::context::{CLOSING, Context};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::mode;
 use crate::nesting::{Nesting, only};
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -88,7 +89,7 @@ pub(super) async fn hold(
 }
 
 fn claim_request(plan: &Plan) -> ClaimRequest<'_> {
-    ClaimRequest { ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
+    ClaimRequest { mode: plan.mode, ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
 }
 
 fn busy_as(plan: &Plan, failure: Failure) -> Failure {
@@ -155,6 +156,12 @@ impl RunSession<'_> {
             ("FENCELOCK_HOLDERS", Some(holders.join("\n"))),
             ("FENCELOCK_FENCE", only(&fences)),
             ("FENCELOCK_FENCES", Some(fences.join("\n"))),
+        ]);
+        let (weight, limit) = mode::permits(self.plan.mode);
+        environment.extend([
+            ("FENCELOCK_MODE", Some(mode::name(self.plan.mode).to_owned())),
+            ("FENCELOCK_WEIGHT", weight.map(|weight| weight.to_string())),
+            ("FENCELOCK_PERMITS", limit.map(|limit| limit.to_string())),
         ]);
         if !self.plan.pass_url {
             environment.extend(secrets::withheld().into_iter().map(|name| (name, None)));

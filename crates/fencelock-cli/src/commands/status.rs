@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state};
-use crate::text::{holding, plain, quarantine};
+use crate::text::{holders, holding, plain, quarantine};
 use fencelock::{Client, Error, Unknown};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
     let answer = match &held {
         held if context.report.json => state(key, held.as_ref()).to_string(),
         None => format!("{}: free", plain(key)),
-        Some(held) => format!("{}: {}", plain(key), holding(held)),
+        Some(held) => format!("{}: {}{}", plain(key), holding(held), holders(held)),
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })

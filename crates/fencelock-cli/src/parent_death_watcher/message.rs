@@ -1,4 +1,4 @@
-use crate::child::Change;
+use crate::change::Change;
 use fencelock::Moment;
 use rustix::process::{Pid, Signal};
 use std::time::Duration;

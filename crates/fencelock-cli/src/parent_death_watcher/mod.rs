@@ -74,7 +74,7 @@ impl ParentDeathWatcher {
     /// Starts `command` below a watcher. `foreground` gives it the terminal.
     pub(crate) async fn start(
         command: &[OsString],
-        environment: &[crate::child::Variable],
+        environment: &[crate::spawn::Variable],
         foreground: bool,
     ) -> Result<(Self, Pid), NotStarted> {
         let mut watcher = Self::spawn(command, environment, foreground).map_err(|_| NotStarted::NoWatcher)?;
@@ -86,7 +86,7 @@ impl ParentDeathWatcher {
         }
     }
 
-    fn spawn(command: &[OsString], environment: &[crate::child::Variable], foreground: bool) -> io::Result<Self> {
+    fn spawn(command: &[OsString], environment: &[crate::spawn::Variable], foreground: bool) -> io::Result<Self> {
         use std::os::{fd::OwnedFd, unix::process::CommandExt};
         crate::descendants::adopt_orphans(true)?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
@@ -94,7 +94,7 @@ impl ParentDeathWatcher {
         let socket = tokio::net::UnixStream::from_std(ours)?;
         let mut watcher = std::process::Command::new("/proc/self/exe");
         watcher.arg0("fencelock").args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]).args(command);
-        crate::child::set_environment(&mut watcher, environment);
+        crate::spawn::set_environment(&mut watcher, environment);
         // In its own process group, so that terminal signals do not reach it. Its stdin is the socket; the stdin of the
         // command is sent over the socket.
         let process = watcher.process_group(0).stdin(OwnedFd::from(theirs)).spawn()?;
@@ -156,7 +156,7 @@ pub(crate) enum ParentDeathWatcher {}
 impl ParentDeathWatcher {
     pub(crate) async fn start(
         _: &[OsString],
-        _: &[crate::child::Variable],
+        _: &[crate::spawn::Variable],
         _: bool,
     ) -> Result<(Self, Pid), NotStarted> {
         Err(NotStarted::NoWatcher)

@@ -1,9 +1,10 @@
 use super::message::{Deadlines, WrapperMessage};
 use super::socket::{MessageBuffer, peer, receive, receive_stdin, send};
 use super::{ROLE, WatcherArgs, WatcherMessage};
-use crate::child::{self, Change};
+use crate::change::Change;
 use crate::descendants::{Descendants, adopt_orphans};
 use crate::exit::Exit;
+use crate::spawn::spawn;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number};
@@ -75,7 +76,7 @@ impl Watcher {
         let tty = role.foreground.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
         let null = File::options().write(true).open("/dev/null")?;
         // The last step that can fail: after it the command runs.
-        let command = child::spawn(&role.command, &[], Stdio::from(stdin), tty.map(Into::into), mask)?;
+        let command = spawn(&role.command, &[], Stdio::from(stdin), tty.map(Into::into), mask)?;
         // Close the inherited output: a reader must see EOF when the command exits, not when the watcher does.
         let _ = rustix::stdio::dup2_stdout(&null);
         let _ = rustix::stdio::dup2_stderr(&null);

@@ -9,7 +9,7 @@ use std::thread;
 const PROCESSES: usize = 6;
 const TURNS: usize = 12;
 
-/// Reads, gives others every chance to read the same, and writes.
+/// Reads, pauses so that other processes can read the same value, and writes.
 const COUNT: &str = "n=$(cat counter); sleep 0.002; echo $((n + 1)) > counter";
 
 /// As many turns as there are, each under the lock; halfway each process also has a turn whose wrapper is killed while

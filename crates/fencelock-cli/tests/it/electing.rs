@@ -5,7 +5,7 @@ use crate::running::{Running, is_alive, wait_until};
 use crate::test::Test;
 use serde_json::Value;
 
-/// A candidate whose command says that it runs, and lasts until it is told to end.
+/// A candidate whose command reports that it runs, and ends on request.
 fn candidate(place: &Place, options: &str) -> Running {
     Test::new(place, &format!("elect {options} e -- sh -c")).arg("echo $FENCELOCK_FENCE; read _").start()
 }

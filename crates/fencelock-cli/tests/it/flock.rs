@@ -35,11 +35,22 @@ fn a_busy_lock_ends_with_the_code_that_was_chosen() {
 }
 
 #[test]
+fn a_mode_that_the_place_lacks_is_refused_before_the_command_starts() {
+    let place = Place::files();
+    // It says so without asking its servers.
+    let quorum = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    for (options, what) in [("-s", "shared locks"), ("--shared", "shared locks"), ("--permits 3", "semaphores")] {
+        let output =
+            Test::new(&place, &format!("run {options} k -- echo started")).env("FENCELOCK_URL", quorum).output();
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{}", output.stderr);
+        assert!(output.stderr.contains(&format!("has no {what}, so k cannot be acquired")), "{}", output.stderr);
+    }
+}
+
+#[test]
 fn what_does_not_mean_the_same_is_refused_with_a_reason() {
     let place = Place::files();
     for (line, why) in [
-        ("run -s k true", "-s: shared locks are not supported, every lock is exclusive"),
-        ("run --shared k -c true", "-s: shared locks are not supported, every lock is exclusive"),
         (
             "run -u k",
             "-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`",

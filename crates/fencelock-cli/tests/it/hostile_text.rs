@@ -4,7 +4,7 @@ use crate::place::Place;
 use crate::test::{Output, Test};
 use fencelock_testkit::{ScriptedServer, redis_or_skip};
 
-/// Clears a screen in two ways, and begins a line that looks like one of this program's.
+/// Clears a screen in two ways, and starts a line that imitates a message of this program.
 const HOSTILE: &str = "\x1b[2J\u{9b}2J\r\nfencelock: forged";
 
 fn run(place: &Place, url: &str, line: &str) -> Output {

@@ -58,7 +58,11 @@ fn assert_is(fields: &BTreeSet<String>, object: &Value, heading: &str) {
             assert_is(&types_of("### owner"), value, "### owner");
         }
         for item in value.as_array().into_iter().flatten().filter(|item| !item.is_string()) {
-            let heading = if name == "nodes" { "### node" } else { "### finding" };
+            let heading = match name.as_str() {
+                "nodes" => "### node",
+                "holders" => "### holder",
+                _ => "### finding",
+            };
             assert_is(&types_of(heading), item, heading);
         }
     }

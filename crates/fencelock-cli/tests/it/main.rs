@@ -1,4 +1,4 @@
-//! The program as its users meet it: arguments in, streams and an exit code out.
+//! The program from the outside: arguments in, streams and an exit code out.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod answers;

@@ -13,7 +13,7 @@ fn completions_are_written_for_every_shell() {
     }
 }
 
-/// What bash offers for the last of these words.
+/// The completions of bash for the last of these words.
 fn offered(script: &str, words: &str) -> Vec<String> {
     let count = words.split(' ').count() - 1;
     let line = format!(

@@ -17,7 +17,7 @@ impl Place {
         Self { dir, url, redis: None }
     }
 
-    /// A Redis server of this test's own; `None`, after a word on stderr, if there is no `redis-server` here.
+    /// A Redis server for this test; `None`, after a message on stderr, if there is no `redis-server`.
     pub(crate) fn redis() -> Option<Self> {
         let server = redis_or_skip()?;
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();

@@ -20,7 +20,7 @@ pub(crate) struct Test<'a> {
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_fencelock");
 
-/// What came out, for those who look closer.
+/// The output of a process.
 pub(crate) struct Output {
     pub(crate) status: i32,
     pub(crate) stdout: String,
@@ -93,12 +93,12 @@ impl<'a> Test<'a> {
         assert_eq!(output.status, 0, "{}", output.stderr);
     }
 
-    /// Runs it to its end, for tests that look themselves.
+    /// Runs it to its end and returns the output without checks.
     pub(crate) fn output(self) -> Output {
         self.start().end()
     }
 
-    /// Starts it and goes on.
+    /// Starts it without waiting for its end.
     pub(crate) fn start(self) -> Running {
         let stdin = self.stdin.clone();
         Running::start(self.command(), &stdin)

@@ -77,7 +77,7 @@ pub enum RefusalReason {
 
 /// What a claiming task has learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
+pub enum ClaimReport {
     /// Another holder has the key.
     Busy {
         /// How many wait before this one; `None` where the place has no queue.
@@ -111,19 +111,14 @@ pub enum Action<W, L> {
     Ended(Box<Ended<L>>),
     /// Release in the background.
     Release(Box<PendingRelease>),
-    /// Call [`super::KeyEngine::idle_timer_fired`] when [`super::SharingLimits::idle_timeout`] has passed.
-    KeepIdle {
-        /// Which hold.
-        hold: HoldId,
-        /// The tenure that is idle.
-        tenure: Tenure,
-    },
+    /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
+    KeptIdle,
     /// A claim has begun to wait at the place.
     ClaimBegan,
     /// A claim no longer waits at the place.
     ClaimEnded,
     /// A claiming task has learned something.
-    Report(Box<Report>),
+    Report(Box<ClaimReport>),
     /// A task asks without having been notified.
     FallbackPoll,
     /// A granted claim came too late: its lease was over.

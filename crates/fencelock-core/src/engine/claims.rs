@@ -1,7 +1,7 @@
 //! The claims of one task, as part of the engine of its key.
 
 use super::Config;
-use super::action::{Action, Grant, Refusal, RefusalReason, Report, Source, Step};
+use super::action::{Action, ClaimReport, Grant, Refusal, RefusalReason, Source, Step};
 use super::claiming::{Claiming, HASTY_ATTEMPTS, PendingClaim, Phase};
 use super::context::Context;
 use super::key_engine::KeyEngine;
@@ -264,7 +264,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.heard = Some(Box::new((ahead, occupied.clone())));
             self.failing_since = None;
         }
-        cx.act(Action::Report(Box::new(Report::Busy { ahead, occupied, again })));
+        cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 
     pub(super) fn on_trouble(
@@ -283,7 +283,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             let since = claiming.failing_since.filter(|_| !quarantined);
             self.failing_since = since.map(|since| self.failing_since.unwrap_or(since));
         }
-        cx.act(Action::Report(Box::new(Report::Trouble(outcome?))));
+        cx.act(Action::Report(Box::new(ClaimReport::Trouble(outcome?))));
         Ok(())
     }
 

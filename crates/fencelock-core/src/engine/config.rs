@@ -37,7 +37,7 @@ pub struct SharingLimits {
     pub stretch: Duration,
     /// and for how long it is left free.
     pub pause: Duration,
-    /// How long a free lease is kept for the next task of this client.
+    /// How long a free lease is kept for the next task of this client, within `stretch`.
     pub idle_timeout: Duration,
 }
 
@@ -45,22 +45,27 @@ pub struct SharingLimits {
 const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
 /// For a place that does not report waiters, the engine assumes that there are some: a lease is shared for this time.
 const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
-/// An idle lease that is kept longer than this delays other clients.
-const LONGEST_IDLE: Duration = Duration::from_millis(10);
+/// An idle lease that is kept longer than this delays other clients, unless the backend announces them.
+pub(super) const LONGEST_IDLE: Duration = Duration::from_millis(10);
 
 impl SharingLimits {
     /// The same limits, if they can be used.
     ///
     /// # Errors
-    /// [`Invalid`] for a batch without grants, or a lease that would be kept for more than 10 ms.
-    pub fn check(self) -> Result<Self, Invalid> {
+    /// [`Invalid`] for a batch without grants, or a lease that would be kept for longer than this backend allows.
+    pub fn check(self, capabilities: &Capabilities) -> Result<Self, Invalid> {
         if self.batch.is_some_and(|(grants, _)| grants == 0) {
             return Err(Invalid::new("a batch of grants has at least one"));
         }
-        if self.idle_timeout > LONGEST_IDLE {
+        let (longest, why) = if capabilities.announces_waiters {
+            (Ttl::MAX, "")
+        } else {
+            (LONGEST_IDLE, ", because this backend does not announce waiters")
+        };
+        if self.idle_timeout > longest {
             return Err(Invalid::new(format!(
-                "a free lease is kept idle for at most {}, not {}",
-                Span(LONGEST_IDLE),
+                "a free lease is kept idle for at most {}{why}, not {}",
+                Span(longest),
                 Span(self.idle_timeout)
             )));
         }

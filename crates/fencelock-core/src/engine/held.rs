@@ -130,15 +130,18 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The time for which a lease is kept idle is over: it is released unless it was taken meanwhile.
-    pub fn idle_timer_fired(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) {
-        if self.leases.idle() == Some((id, tenure)) {
+    /// Releases the lease that is kept for the next task, if there is one.
+    pub fn release_idle(&mut self, cx: &mut Context<'_, W, L>) {
+        if let Some((id, _)) = self.leases.idle() {
             self.leases.give_back(id, true, cx);
             self.settle(None, cx);
         }
     }
 
     pub(super) fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
+        if reason == LossReason::MaxHold && self.leases.idle().is_some_and(|(idle, _)| idle == id) {
+            return self.release_idle(cx);
+        }
         // A task that received the lease and has not run since cannot release it.
         let taken = self.leases.get(id).is_some_and(|hold| !self.queue.is_granted(id, hold.tenure));
         self.leases.lose(id, reason, taken, cx);

@@ -1,7 +1,7 @@
 use super::action::Action;
 use super::context::Context;
 use super::tenure::{HoldId, Tenure};
-use crate::{Due, FencingToken, HolderId, Key, LossReason, Moment, Owner, Renewal, RenewalPlan, Ttl};
+use crate::{Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::time::Duration;
 
 /// What a hold whose timer has fired needs.
@@ -43,6 +43,7 @@ pub(super) struct Beginning {
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
+    pub(super) mode: Mode,
     pub(super) fence: FencingToken,
     pub(super) plan: RenewalPlan,
     pub(super) stray_until: Moment,
@@ -51,8 +52,8 @@ pub(super) struct Beginning {
 impl<L: Default> Hold<L> {
     /// With its first tenure.
     pub(super) fn begin(id: HoldId, beginning: Beginning, now: Moment) -> Self {
-        let Beginning { holder, owner, ttl, fence, plan, stray_until } = beginning;
-        let tenure = Tenure { number: 0, fence, since: now, idle: false };
+        let Beginning { holder, owner, ttl, mode, fence, plan, stray_until } = beginning;
+        let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (fresh, lease) = (plan.rest(now), L::default());
         let (timer, renewing, expedited) = (Moment::NEVER, false, false);
         Self { id, holder, owner, ttl, stray_until, tenure, lease, plan, fresh, timer, renewing, expedited }
@@ -92,6 +93,32 @@ impl<L> Hold<L> {
         true
     }
 
+    /// Ends a tenure and begins one that only reads, under the old token until the place has answered.
+    pub(super) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
+        let number = self.tenure.number + 1;
+        self.tenure = Tenure { number, mode: Mode::Shared, since: now, ..self.tenure };
+        self.tenure
+    }
+
+    /// The place has answered a downgrade that was sent at `sent`, which renews the lease too.
+    pub(super) fn downgraded(
+        &mut self,
+        token: FencingToken,
+        sent: Moment,
+        now: Moment,
+        random: u64,
+    ) -> Result<Tenure, LossReason> {
+        self.plan.renewed(sent, now, random)?;
+        self.fresh = self.plan.rest(now);
+        self.tenure.fence = token;
+        Ok(self.tenure)
+    }
+
+    /// Whether a renewal is in flight.
+    pub(super) const fn is_renewing(&self) -> bool {
+        self.renewing
+    }
+
     /// The hold ends at this moment even if its lease could be renewed.
     pub(super) fn limit(&mut self, ends: Moment) {
         self.plan.hand_on(ends);
@@ -108,9 +135,10 @@ impl<L> Hold<L> {
         })
     }
 
-    /// Sets the timer to its next time.
+    /// Sets the timer to its next time, unless it fires before: then it is set again. So a lease that tasks pass on has one timer
+    /// and does not move it for each of them.
     pub(super) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        let Some(to) = self.next_timer(cx.now).filter(|to| *to != self.timer) else { return };
+        let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
         let from = std::mem::replace(&mut self.timer, to);
         cx.act(Action::SetTimer { hold: self.id, from, to });
     }
@@ -130,7 +158,7 @@ impl<L> Hold<L> {
             return Duty::Nothing;
         }
         self.renewing = true;
-        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_told(self.plan.told(now)))
+        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_assumed(self.plan.assumed(now)))
     }
 
     /// A renewal sent at `sent` was confirmed. It must not be over by now.

@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::request::AcquireRequest;
 use super::tenure::{End, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
-use crate::{Expiry, Holder, HolderId, Moment, Occupant, Occupied, TokenBlock};
+use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
 
 /// The number of fencing tokens requested for a lease that may be shared, and the maximum if that was not enough: 0.1 s in
@@ -51,7 +51,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) -> WaiterId {
         let in_line = cx.config.is_in_line(&request);
         let state = if in_line { State::Queued } else { State::Called(None) };
-        if in_line && (self.leases.shared().is_some() || !self.queue.line_is_empty()) {
+        let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
+        if in_line && (keeps_idle || self.leases.shared().is_some() || !self.queue.line_is_empty()) {
             self.block = self.block.max(FIRST_BLOCK);
         }
         let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
@@ -126,8 +127,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// An idle lease for a task outside the queue, if it matches the request.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
-        let Some((hold, idle)) = self.leases.idle().filter(|_| request.shares()) else { return IdleLease::None };
-        if let Some(grant) = self.leases.hand_over(idle, request, cx) {
+        let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
+        if request.shares()
+            && let Some(grant) = self.leases.hand_over(idle, request, cx)
+        {
             return IdleLease::Taken(grant);
         }
         let Some(release) = self.leases.pending_release(hold, cx) else { return IdleLease::None };
@@ -176,10 +179,28 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The key was freed, or has another holder: one task claims, and the others follow when it is done.
+    /// The key was freed, or has another holder: one task claims, and the others follow when it is done. Without a queue at the
+    /// place, which lets in all that have room, all tasks claim that may hold the key together.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
-        let _asked = self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()).any(|one| one.notify(cx));
+        let (queues, mut asked) = (cx.config.capabilities.queues, false);
+        for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
+            let together = !queues && waiter.request.mode != Mode::Exclusive;
+            if !asked || together {
+                asked |= waiter.notify(cx);
+            }
+        }
         self.leases.expedite(Duration::ZERO, cx);
+    }
+
+    /// The holder of the lease that is kept for the next task.
+    pub fn idle_holder(&self) -> Option<HolderId> {
+        self.leases.idle().and_then(|(id, _)| self.leases.get(id)).map(|hold| hold.holder)
+    }
+
+    /// Another client waits for the key: a lease that is kept for the next task is released.
+    pub fn on_queued(&mut self, cx: &mut Context<'_, W, L>) {
+        self.leases.on_queued(cx);
+        self.settle(None, cx);
     }
 
     /// Events may have been missed: every task claims again, and every hold is renewed after `after`.

@@ -74,7 +74,8 @@ impl<L: Default> Leases<L> {
         let (owner, ttl, fence) = (request.owner.clone(), request.ttl, tokens.first());
         self.last_hold += 1;
         let id = HoldId(self.last_hold);
-        let mut hold = Hold::begin(id, Beginning { holder, owner, ttl, fence, plan, stray_until }, now);
+        let mode = request.mode;
+        let mut hold = Hold::begin(id, Beginning { holder, owner, ttl, mode, fence, plan, stray_until }, now);
         cx.act(Action::Began);
         hold.set_timer(cx);
         let tenure = hold.tenure;
@@ -130,6 +131,9 @@ impl<L: Default> Leases<L> {
 
     /// The key may have changed: each hold is renewed after `after`.
     pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
+        if let Some(shared) = &mut self.shared {
+            shared.unannounced();
+        }
         for hold in &mut self.holds {
             hold.expedite(cx.now, after);
             hold.set_timer(cx);
@@ -170,7 +174,7 @@ impl<L: Default> Leases<L> {
     ) -> Option<Renewed> {
         let (now, random) = (cx.now, cx.rng.next_u64());
         let hold = self.get_mut(id)?;
-        // A lease that has expired by now ended by itself, whoever has the key.
+        // A lease that has expired by now ended by itself, even if another holder has the key.
         let answer = match (hold.lapse(now), answer) {
             (Some(reason), _) => Err(reason),
             (None, Ok(Renew::Renewed { waiters })) => hold.renewed(sent, now, random).map(|()| Some(waiters)),
@@ -234,7 +238,7 @@ impl<L: Default> Leases<L> {
         }
         let fence = shared.next(cx.config, cx.now)?;
         let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| cx.now + max_hold);
-        let next = Tenure { number: 0, fence, since: cx.now, idle: false };
+        let next = Tenure { number: 0, mode: request.mode, fence, since: cx.now, idle: false };
         if !hold.pass(from, next, ends) {
             return None;
         }
@@ -247,22 +251,35 @@ impl<L: Default> Leases<L> {
 
     /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
     pub(super) fn keep_idle<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let keeps = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
-        let Some(shared) = self.shared.as_mut().filter(|_| keeps) else { return false };
+        let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
+        let Some(shared) = self.shared.as_mut() else { return false };
         if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
             return false;
         }
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) else { return false };
-        let idle = Tenure { number: 0, fence: from.fence, since: cx.now, idle: true };
-        if !hold.pass(from, idle, Moment::NEVER) {
+        let idle = Tenure { number: 0, since: cx.now, idle: true, ..from };
+        if !hold.pass(from, idle, shared.idle_until(cx.now, &limits)) {
             return false;
         }
-        shared.idle = true;
-        // The first renewal asks at once whether another client waits.
-        hold.expedite(cx.now, Duration::ZERO);
+        if shared.begin_idle(cx.now) {
+            hold.expedite(cx.now, Duration::ZERO);
+        }
         hold.set_timer(cx);
-        cx.act(Action::KeepIdle { hold: hold.id, tenure: hold.tenure });
+        cx.act(Action::KeptIdle);
         true
+    }
+
+    /// The backend announces that another client waits.
+    pub(super) fn on_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        let Some(shared) = &mut self.shared else { return };
+        shared.unannounced();
+        let id = shared.hold;
+        if shared.idle {
+            self.give_back(id, true, cx);
+        } else if let Some(hold) = self.get_mut(id).filter(|hold| hold.is_renewing()) {
+            // The answer to that renewal may be older than the waiter.
+            hold.expedite(cx.now, Duration::ZERO);
+        }
     }
 
     /// The shared lease is about to be released. `queued` says whether a task of this client waits at the place.
@@ -278,9 +295,15 @@ impl<L: Default> Leases<L> {
     pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
         let (Some(shared), Some(limits)) = (&mut self.shared, &cx.config.sharing) else { return };
         shared.on_waiters(others, cx.config, limits, cx.now);
-        if shared.idle && others > 0 {
-            let hold = shared.hold;
-            self.give_back(hold, true, cx);
+        if !shared.idle {
+            return;
+        }
+        let id = shared.hold;
+        if others > 0 {
+            self.give_back(id, true, cx);
+        } else if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            hold.limit(shared.idle_until(hold.tenure.since, limits));
+            hold.set_timer(cx);
         }
     }
 

@@ -19,9 +19,10 @@
 //! | a task wants the key, or has given up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
 //! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
 //! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
-//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_reset`] |
+//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder asks, or is done | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
-//! | the timer of a hold fired | [`KeyEngine::hold_due`], [`KeyEngine::idle_timer_fired`] |
+//! | a writer wants to read from now on, and the place has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
+//! | the timer of a hold fired | [`KeyEngine::hold_due`] |
 //!
 //! [`AcquireAll`] handles several keys together: it decides which of them is claimed next and when all are released. It uses
 //! no engine; each of its claims is a task of the engine of one key.
@@ -34,6 +35,7 @@ mod claiming;
 mod claims;
 mod config;
 mod context;
+mod downgrade;
 mod held;
 mod hold;
 mod key_engine;
@@ -49,12 +51,13 @@ mod tenure;
 mod waiter;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
-pub use action::{Action, Ended, Grant, Refusal, RefusalReason, Report, Source, Step};
+pub use action::{Action, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
 pub use actions::Actions;
 pub use answer::{IdleLease, Leaving, Status, View};
 pub use claiming::STRAGGLER;
 pub use config::{Config, SharingLimits};
 pub use context::Context;
+pub use downgrade::Downgrading;
 pub use hold::Duty;
 pub use key_engine::KeyEngine;
 pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};

@@ -1,3 +1,4 @@
+use super::config::LONGEST_IDLE;
 use super::tenure::HoldId;
 use super::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
@@ -18,6 +19,8 @@ pub(super) struct SharedLease {
     bound: Option<(u32, Moment)>,
     /// When to ask the server again whether another client waits.
     question: Moment,
+    /// The backend will announce the next waiter of another client.
+    announced: bool,
     /// No task has it at the moment.
     pub(super) idle: bool,
 }
@@ -51,6 +54,7 @@ impl SharedLease {
             began: history.stretch.filter(recent).map(|(began, _)| began),
             bound: (history.others_waited || !queues).then(|| (grants, granted + span)),
             question: Moment::default(),
+            announced: false,
             idle: false,
         }
     }
@@ -69,17 +73,37 @@ impl SharedLease {
         if let Some((left, _)) = &mut self.bound {
             *left = left.saturating_sub(1);
         }
-        let ask = config.capabilities.queues && now >= self.question;
+        let ask = config.capabilities.queues && !self.announced && now >= self.question;
         if ask {
             self.question = now + QUESTION;
         }
         ask
     }
 
+    /// No task has the lease from `since` on. Returns whether to ask at once if another client waits.
+    pub(super) fn begin_idle(&mut self, since: Moment) -> bool {
+        self.idle = true;
+        self.began.get_or_insert(since);
+        !self.announced
+    }
+
+    /// When a lease that is idle since `since` is released. Clients that only poll get the key after a stretch, as from
+    /// tasks that share it.
+    pub(super) fn idle_until(&self, since: Moment, limits: &SharingLimits) -> Moment {
+        let longest = if self.announced { limits.idle_timeout } else { limits.idle_timeout.min(LONGEST_IDLE) };
+        (since + longest).min(self.began.unwrap_or(since) + limits.stretch)
+    }
+
+    /// The backend may not announce the next waiter: it has announced one, or events may have been lost.
+    pub(super) fn unannounced(&mut self) {
+        self.announced = false;
+    }
+
     /// The server reports the number of other waiting clients. A place without a queue reports nothing.
     pub(super) fn on_waiters(&mut self, others: u32, config: &Config, limits: &SharingLimits, now: Moment) {
         let queues = config.capabilities.queues;
         let (grants, span) = limits.batch(queues);
+        self.announced = others == 0 && config.capabilities.announces_waiters;
         match others {
             _ if !queues => {}
             0 => self.bound = None,

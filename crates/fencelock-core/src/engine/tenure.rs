@@ -1,4 +1,4 @@
-use crate::{FencingToken, LossReason, Moment};
+use crate::{FencingToken, LossReason, Mode, Moment};
 
 /// The id of a hold of one key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -8,6 +8,8 @@ pub struct HoldId(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tenure {
     pub(super) number: u64,
+    /// The mode of the hold in this tenure: a downgrade begins a new one.
+    pub mode: Mode,
     /// The token of this tenure.
     pub fence: FencingToken,
     /// When it began.

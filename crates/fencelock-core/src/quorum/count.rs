@@ -64,6 +64,6 @@ impl Count {
 
     fn taken_by(&self) -> Holders {
         // A tally of "taken" has counted an answer that names a holder.
-        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("somebody else")).into())
+        self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("another holder")).into())
     }
 }

@@ -13,7 +13,7 @@ pub enum Seen<H> {
 
 /// The holder that all nodes together report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight<H> {
+pub enum InspectionResult<H> {
     /// Wait for more answers.
     Pending,
     /// A majority reports this holder.
@@ -41,14 +41,14 @@ impl<H: Clone + Eq> Inspection<H> {
     }
 
     /// A node's answer. Only its first one counts, but any answer replaces [`Seen::Unknown`].
-    pub fn vote(&mut self, node: usize, seen: Seen<H>) -> Sight<H> {
+    pub fn vote(&mut self, node: usize, seen: Seen<H>) -> InspectionResult<H> {
         if let Some(slot @ (None | Some(Seen::Unknown))) = self.seen.get_mut(node) {
             *slot = Some(seen);
         }
         self.decide()
     }
 
-    fn decide(&self) -> Sight<H> {
+    fn decide(&self) -> InspectionResult<H> {
         let majority = self.quorum.majority();
         let holders = || {
             self.seen.iter().filter_map(|seen| match seen {
@@ -59,20 +59,20 @@ impl<H: Clone + Eq> Inspection<H> {
         let nodes_of = |holder: &H| holders().filter(|other| *other == holder).count();
         let most = holders().map(nodes_of).max().unwrap_or(0);
         if let Some(holder) = holders().find(|holder| nodes_of(holder) >= majority) {
-            return Sight::Held(holder.clone());
+            return InspectionResult::Held(holder.clone());
         }
         let taken = holders().count();
         let pending = self.seen.iter().filter(|seen| seen.is_none()).count();
         let unknown = self.seen.iter().filter(|seen| **seen == Some(Seen::Unknown)).count();
         let no_majority = most + pending + unknown < majority;
         if no_majority && taken > self.quorum.spare() {
-            Sight::Contested
+            InspectionResult::Contested
         } else if no_majority && (pending == 0 || taken + pending <= self.quorum.spare()) {
-            Sight::Free
+            InspectionResult::Free
         } else if most + pending < majority && most + unknown >= majority {
-            Sight::Unknown
+            InspectionResult::Unknown
         } else {
-            Sight::Pending
+            InspectionResult::Pending
         }
     }
 }
@@ -82,37 +82,40 @@ mod tests {
     use super::*;
 
     /// `A.-` are the answers of nodes 1 to 3: held by A, free, none.
-    fn sight(nodes: usize, answers: &str) -> Sight<char> {
+    fn sight(nodes: usize, answers: &str) -> InspectionResult<char> {
         let mut inspection = Inspection::new(Quorum::new(nodes).unwrap());
         let seen = |symbol| match symbol {
             '.' => Seen::Free,
             '-' => Seen::Unknown,
             holder => Seen::Held(holder),
         };
-        answers.chars().enumerate().fold(Sight::Pending, |_, (node, symbol)| inspection.vote(node, seen(symbol)))
+        answers
+            .chars()
+            .enumerate()
+            .fold(InspectionResult::Pending, |_, (node, symbol)| inspection.vote(node, seen(symbol)))
     }
 
     #[test]
     fn the_table_reads_as_the_rule() {
         let table = [
-            (1, "A", Sight::Held('A')),
-            (1, ".", Sight::Free),
-            (1, "-", Sight::Unknown),
-            (2, "AB", Sight::Contested),
-            (2, "A.", Sight::Contested),
-            (3, "A", Sight::Pending),
-            (3, "AA", Sight::Held('A')),
-            (3, "A.A", Sight::Held('A')),
-            (3, ".", Sight::Pending),
-            (3, "..", Sight::Free),
-            (3, "..A", Sight::Free),
-            (3, "AB.", Sight::Contested),
-            (3, "ABC", Sight::Contested),
-            (3, "A.-", Sight::Unknown),
-            (3, "..-", Sight::Free),
-            (3, "--", Sight::Unknown),
-            (5, "AAB-A", Sight::Held('A')),
-            (5, "AAB.-", Sight::Unknown),
+            (1, "A", InspectionResult::Held('A')),
+            (1, ".", InspectionResult::Free),
+            (1, "-", InspectionResult::Unknown),
+            (2, "AB", InspectionResult::Contested),
+            (2, "A.", InspectionResult::Contested),
+            (3, "A", InspectionResult::Pending),
+            (3, "AA", InspectionResult::Held('A')),
+            (3, "A.A", InspectionResult::Held('A')),
+            (3, ".", InspectionResult::Pending),
+            (3, "..", InspectionResult::Free),
+            (3, "..A", InspectionResult::Free),
+            (3, "AB.", InspectionResult::Contested),
+            (3, "ABC", InspectionResult::Contested),
+            (3, "A.-", InspectionResult::Unknown),
+            (3, "..-", InspectionResult::Free),
+            (3, "--", InspectionResult::Unknown),
+            (5, "AAB-A", InspectionResult::Held('A')),
+            (5, "AAB.-", InspectionResult::Unknown),
         ];
         for (nodes, answers, expected) in table {
             assert_eq!(sight(nodes, answers), expected, "n={nodes} {answers}");
@@ -123,6 +126,6 @@ mod tests {
     fn a_node_that_answers_twice_counts_once() {
         let mut inspection = Inspection::new(Quorum::new(3).unwrap());
         inspection.vote(0, Seen::Held('A'));
-        assert_eq!(inspection.vote(0, Seen::Held('A')), Sight::Pending);
+        assert_eq!(inspection.vote(0, Seen::Held('A')), InspectionResult::Pending);
     }
 }

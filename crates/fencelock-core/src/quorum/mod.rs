@@ -50,7 +50,7 @@ mod round_tests;
 
 pub use call::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest};
 pub use claim_call::ClaimCall;
-pub use inspection::{Inspection, Seen, Sight};
+pub use inspection::{Inspection, InspectionResult, Seen};
 pub use node_health::{HealthChange, NodeHealth, left_out};
 pub use node_set::NodeSet;
 pub use proposed::next_proposed_block;

@@ -25,7 +25,7 @@ pub(crate) enum Act {
     Lose(usize),
     /// The connection of a request breaks: it is carried out, and the answer goes nowhere.
     Break(usize),
-    /// What is delivered now comes again later.
+    /// The next delivery is repeated later.
     Duplicate(usize),
     Delete,
     ForeignSet,

@@ -26,10 +26,33 @@ pub(crate) fn after_act(world: &mut World) -> Result<(), String> {
     if world.server.overtaken {
         return Err("a holder got the key before one that waited for longer".into());
     }
+    announced(world)?;
     handed_on(world)
 }
 
-/// At most one guard is valid, and the key is its own for at least as long as it believes.
+/// A client that keeps a lease for its next task learns of every waiter: it releases soon by itself, or a message or an answer
+/// about the waiter is on its way to it.
+fn announced(world: &mut World) -> Result<(), String> {
+    let Some(holder) = world.server.holder(world.now).filter(|_| !world.server.is_clean(world.now)) else {
+        return Ok(());
+    };
+    let keeps = |client: &crate::client::Client| client.engine.idle_holder() == Some(holder) && !client.stopped;
+    let Some(number) = world.clients.iter().position(keeps).filter(|_| world.server.waits() && !world.ledger.troubled)
+    else {
+        return Ok(());
+    };
+    let client = &world.clients[number];
+    let soon = world.now + Duration::from_millis(10);
+    let ends = client.next_timer().is_some_and(|timer| timer <= soon);
+    let told =
+        world.packets.iter().any(|packet| usize::from(packet.client) == number && packet.load.tells_of_waiters());
+    if ends || told || !client.renewals.is_empty() {
+        return Ok(());
+    }
+    Err("a client keeps a lease that nobody has, and does not learn that another client waits".into())
+}
+
+/// At most one guard is valid, and its client has the key for at least as long as it relies on it.
 fn exclusion(world: &mut World) -> Result<(), String> {
     let mut valid = 0;
     for number in 0..world.users.len() {
@@ -51,7 +74,7 @@ fn exclusion(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// Whose hold a user believes in, and until when.
+/// The hold that a user relies on, and until when.
 fn validity(world: &World, number: usize) -> Option<(HolderId, Moment)> {
     let Guard { grant, holder, ends, .. } = world.users[number].guard.as_ref()?;
     let rest = world.clients[world.client_of(number)].engine.rest(grant.hold, world.now)?;
@@ -63,7 +86,7 @@ fn certainty(world: &World, guard: &Guard) -> Option<Moment> {
     known.map(|(_, until)| *until)
 }
 
-/// A loss is reported when it has come, not before, and not later.
+/// A loss is reported when it happens, not before and not later.
 fn losses(world: &World, user: &User, stopped: bool) -> Result<(), String> {
     let Some(guard) = &user.guard else { return Ok(()) };
     let (certain, deleted) = (certainty(world, guard), world.was_deleted(guard.holder));
@@ -127,9 +150,7 @@ impl World {
     /// The user that has this holder's lock, or had it last while its client still keeps the lease.
     pub(crate) fn has(&self, holder: HolderId) -> Option<usize> {
         let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
-        let keeps = self.clients.iter().any(|client| {
-            client.idle.iter().any(|(_, hold, _)| client.engine.facts(*hold).is_some_and(|facts| facts.0 == holder))
-        });
+        let keeps = self.clients.iter().any(|client| client.engine.idle_holder() == Some(holder));
         self.users.iter().position(has).or(keeps.then_some(usize::MAX))
     }
 

@@ -1,7 +1,7 @@
 //! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
 
 use crate::hashing::SplitMix;
-use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng, Tenure};
+use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ pub(crate) struct Client {
     pub(crate) ids: Ids,
     pub(crate) timers: Vec<(Moment, HoldId)>,
     pub(crate) renewals: Vec<Renewing>,
-    pub(crate) idle: Vec<(Moment, HoldId, Tenure)>,
     pub(crate) releases: ReleaseQueue,
     pub(crate) releasing: Vec<Releasing>,
     /// Claims that were given up and may be handed the key later.
@@ -64,7 +63,6 @@ impl Client {
             ids: Ids { client: number, holders: 0, ops: 0 },
             timers: Vec::new(),
             renewals: Vec::new(),
-            idle: Vec::new(),
             releases: ReleaseQueue::default(),
             releasing: Vec::new(),
             abandoned: Vec::new(),
@@ -98,9 +96,8 @@ impl Client {
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         let timers = self.timers.iter().map(|(moment, _)| *moment);
         let renewals = self.renewals.iter().map(|renewing| renewing.limit);
-        let idle = self.idle.iter().map(|(moment, ..)| *moment);
         let releasing = self.releasing.iter().map(|releasing| releasing.limit);
-        timers.chain(renewals).chain(idle).chain(releasing).chain(self.releases.due()).min()
+        timers.chain(renewals).chain(releasing).chain(self.releases.due()).min()
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Coverage {
     StaleHandOff,
     /// A key was handed to a claim that was given up, and is released at once.
     HandedToNobody,
-    /// A release was sent a second time, for a claim that may come later.
+    /// A release was sent a second time, for a claim that may arrive later.
     SecondRelease,
     /// A grant came after its lease was over.
     GrantedTooLate,
@@ -41,13 +41,15 @@ pub(crate) enum Coverage {
     TakenIdle,
     /// An idle lease was released, because no task took it in time.
     IdleTimeout,
+    /// A client with an idle lease learned that another client waits.
+    Announced,
     /// A lease was released though another user of its client waits.
     Yielded,
     /// The longest hold was over.
     MaxHold,
     /// A detached hold was resumed.
     Resumed,
-    /// A user was told that the key is busy.
+    /// A user got the answer that the key is busy.
     Refused,
     /// A claim was sent under another holder than the one before it.
     FreshHolder,

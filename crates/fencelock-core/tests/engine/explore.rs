@@ -25,7 +25,7 @@ const SAMPLE: u128 = 8;
 
 /// How many schedules or states there were, and what they came across.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct SearchSummary {
     pub(crate) count: usize,
     /// Whether there are no others.
     pub(crate) complete: bool,
@@ -68,10 +68,10 @@ impl Run {
 }
 
 /// Every state that can be reached, nearest first; or the first `most` of them.
-pub(crate) fn search(scenario: &Scenario, mutant: Option<Mutant>, most: usize) -> Result<Report, Failure> {
+pub(crate) fn search(scenario: &Scenario, mutant: Option<Mutant>, most: usize) -> Result<SearchSummary, Failure> {
     let shrunk = |choices: Vec<usize>| shrink::shrink(scenario, mutant, &choices);
     let Ok(first) = World::new(scenario, mutant, 0, false) else { return Err(shrunk(vec![0])) };
-    let mut report = Report { complete: true, ..Report::default() };
+    let mut report = SearchSummary { complete: true, ..SearchSummary::default() };
     let mut seen: HashSet<u128, BuildHasherDefault<Prehashed>> = HashSet::default();
     let mut parents: Vec<(usize, u8)> = vec![(0, 0)];
     seen.insert(hash(&first));
@@ -123,8 +123,8 @@ fn path(parents: &[(usize, u8)], mut state: usize) -> Vec<usize> {
 }
 
 /// So many random schedules.
-pub(crate) fn random(scenario: &Scenario, mutant: Option<Mutant>, many: usize) -> Result<Report, Failure> {
-    let mut report = Report { count: many, ..Report::default() };
+pub(crate) fn random(scenario: &Scenario, mutant: Option<Mutant>, many: usize) -> Result<SearchSummary, Failure> {
+    let mut report = SearchSummary { count: many, ..SearchSummary::default() };
     let first = number(SEED).unwrap_or(1);
     for seed in 0..many {
         let mut numbers = SplitMix((first + seed) as u64);

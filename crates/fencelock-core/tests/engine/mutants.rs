@@ -24,9 +24,9 @@ pub(crate) enum Mutant {
     HandsOffWhileHeld,
     /// A waiter that has got its message is passed over.
     SkipsReachedWaiter,
-    /// A given up attempt gives nothing back.
+    /// A cancelled attempt releases nothing.
     GivesNothingBack,
-    /// A release is not sent a second time for a claim that may come after it.
+    /// A release is not sent a second time for a claim that may arrive after it.
     NoSecondRelease,
     /// A release does not end the hold in the engine.
     ReleaseUnmarked,
@@ -44,16 +44,18 @@ pub(crate) enum Mutant {
     CountsFromReceipt,
     /// A hand-off counts from the last claim that was sent, answered or not.
     CountsFromLastSent,
-    /// The server tells a claim that has lost its position that it waits in line.
+    /// The server answers "queued" to a claim that has lost its position.
     QueuesStrangers,
-    /// It takes a free key for a claim that comes after others in line.
+    /// It grants a free key to a claim behind other waiters.
     EnqueueBarges,
+    /// It does not report a waiter to a client with an idle lease.
+    AnnouncesNothing,
     /// It sets a key anew to renew it.
     RenewRecreates,
 }
 
 impl Mutant {
-    /// The answer to a claim, as the engine is told it.
+    /// The answer to a claim, as the engine receives it.
     pub(crate) fn of_claim(self, answer: Acquire) -> Acquire {
         match (self, answer) {
             (Self::BelievesOldTokens, Acquire::Queued { ahead, server_micros, occupied, .. }) => {
@@ -83,6 +85,11 @@ fn a_release_of_what_another_holds_is_found() {
     // Without a successor, who would go on instead of a release.
     let scenario = Scenario { users: &scenarios::CANCEL_HAND_OFF.users[..2], ..scenarios::CANCEL_HAND_OFF };
     found(Mutant::ReleasesAnybody, &scenario);
+}
+
+#[test]
+fn a_waiter_that_is_not_announced_is_found() {
+    assert!(found(Mutant::AnnouncesNothing, &scenarios::STICKY).contains("does not learn"));
 }
 
 #[test]

@@ -36,6 +36,15 @@ pub(crate) enum Load {
         claim_ttl: Duration,
     },
     Changed,
+    Queued,
+}
+
+impl Load {
+    /// Whether it reports to its receiver that another client waits.
+    pub(crate) fn tells_of_waiters(&self) -> bool {
+        matches!(self, Self::Queued | Self::Answer { reply: Reply::Renew(_), .. })
+            || matches!(self, Self::Request { call: Call::Renew(_), .. })
+    }
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -80,7 +89,7 @@ pub(crate) fn key() -> &'static Key {
     &KEY
 }
 
-/// "Could not tell".
+/// An unknown result.
 pub(crate) fn unknown() -> Unknown {
     Unknown::new("", Fault::Timeout, "")
 }

@@ -34,6 +34,9 @@ impl World {
                     self.packets.push(Packet { client, sent, load: Load::Request { op, by: self.arrival(), call } });
                 }
                 self.send_messages(done.messages);
+                for client in done.announced_to {
+                    self.packets.push(Packet { client, sent: self.now, load: Load::Queued });
+                }
                 if done.changed {
                     for client in 0..self.clients.len() {
                         let client = u8::try_from(client).unwrap();
@@ -60,6 +63,11 @@ impl World {
                 }
             }
             Load::Changed => self.call(client.into(), Engine::on_changed),
+            Load::Queued => {
+                let keeps = self.clients[usize::from(client)].engine.idle_holder().is_some();
+                self.cover_if(keeps, Coverage::Announced);
+                self.call(client.into(), Engine::on_queued);
+            }
         }
     }
 
@@ -75,7 +83,7 @@ impl World {
         self.clients[client].releases.push(release);
     }
 
-    /// A message is lost without a trace, a request or an answer with "could not tell".
+    /// A lost message leaves no trace; a lost request or answer gives an unknown result.
     pub(crate) fn lose(&mut self, index: usize) {
         let Packet { client, sent, load } = self.packets.remove(index);
         if let Load::Request { op, .. } | Load::Answer { op, .. } = load {
@@ -83,7 +91,7 @@ impl World {
         }
     }
 
-    /// The sender is told at once, and the request arrives later.
+    /// The sender gets an error immediately, and the request arrives later.
     pub(crate) fn break_connection(&mut self, index: usize) {
         let Packet { client, sent, ref load } = self.packets[index];
         let Load::Request { op, .. } = *load else { return };
@@ -266,7 +274,9 @@ impl World {
         if self.clients[client].stopped {
             return false;
         }
+        let kept = self.clients[client].engine.idle_holder();
         let mut fired = self.fire_holds(client);
+        self.cover_if(kept.is_some() && self.clients[client].engine.idle_holder().is_none(), Coverage::IdleTimeout);
         for user in 0..self.users.len() {
             if self.client_of(user) == client {
                 fired |= self.fire_user(user);
@@ -277,17 +287,11 @@ impl World {
         let late: Vec<_> = this.renewals.iter().filter(|renewing| renewing.limit <= now).map(|one| one.op).collect();
         let late_releases = this.releasing.iter().filter(|releasing| releasing.limit <= now).map(|one| one.op);
         let late: Vec<_> = late.into_iter().chain(late_releases).collect();
-        let over = this.idle.iter().position(|(moment, ..)| *moment <= now).map(|at| this.idle.remove(at));
         for op in &late {
             self.give_up_request(client, *op);
             self.answer(client, *op, now, Err(unknown()));
         }
-        if let Some((_, hold, tenure)) = over {
-            let before = self.clients[client].holds;
-            self.call(client, |engine, cx| engine.idle_timer_fired(hold, tenure, cx));
-            self.cover_if(self.clients[client].holds < before, Coverage::IdleTimeout);
-        }
-        fired || !late.is_empty() || over.is_some()
+        fired || !late.is_empty()
     }
 
     /// As the task that renews leases.

@@ -28,7 +28,7 @@ fn perform(scenario: &Scenario, acts: &[(Act, bool)]) {
     }
 }
 
-/// A lease from a hand-off goes on to the next task, is renewed at the server, and runs out before the answer and before that
+/// A lease from a hand-off is passed to the next task, is renewed at the server, and expires before the answer and before that
 /// task has run. No guard exists that would release it.
 #[test]
 fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
@@ -59,10 +59,14 @@ fn a_shared_lease_that_is_lost_before_its_task_runs_is_released() {
 /// The same for an idle lease: it runs out before the answer to its renewal.
 #[test]
 fn an_idle_lease_that_is_lost_is_released() {
-    let limits = SharingLimits { idle_timeout: Duration::from_secs(10), ..LIMITS };
+    // The first has another TTL, so the second claims for itself and is handed the key with a short lease.
+    const USERS: &[Plan] =
+        &[Plan { drops: true, ttl: Some(Duration::from_secs(25)), ..READY }, Plan { drops: true, ..READY }];
+    let limits = SharingLimits { idle_timeout: Duration::from_secs(10), stretch: Duration::from_secs(10), ..LIMITS };
     let scenario = Scenario {
-        users: &[Plan { drops: true, ..READY }, Plan { drops: true, ..READY }],
+        users: USERS,
         sharing: Some(limits),
+        announces_waiters: true,
         budget: Budget { time: 2, ..NO_BUDGET },
         ..PLAIN
     };

@@ -46,9 +46,9 @@ pub(crate) struct Budget {
     pub(crate) long: u8,
     /// Time passes until the lock at the server has ended, and nothing runs meanwhile.
     pub(crate) ends: u8,
-    /// A packet is lost, and its sender is told at once.
+    /// A packet is lost, and its sender gets an error immediately.
     pub(crate) lost: u8,
-    /// A connection breaks: the sender is told at once, and the request is carried out later.
+    /// A connection breaks: the sender gets an error immediately, and the request is carried out later.
     pub(crate) broken: u8,
     /// A request or a message arrives twice.
     pub(crate) duplicates: u8,
@@ -73,16 +73,18 @@ pub(crate) struct Scenario {
     pub(crate) sharing: Option<SharingLimits>,
     /// The place has a queue.
     pub(crate) queues: bool,
+    /// The place sends a message when a client begins to wait.
+    pub(crate) announces_waiters: bool,
     /// The place needs a fresh holder for each claim.
     pub(crate) fresh_holders: bool,
-    /// Users ask one after the other, and get the lock in that order as long as no packet is lost and no time passes.
+    /// Users claim one after the other, and get the lock in that order as long as no packet is lost and no time passes.
     pub(crate) in_order: bool,
     /// By how many millionths the clock of the server is faster than those of the clients.
     pub(crate) server_ppm: u64,
     /// Requests may arrive at any time, not only within the time that the client allows for them.
     pub(crate) any_delay: bool,
     pub(crate) budget: Budget,
-    /// What the schedules must come across.
+    /// What the schedules must cover.
     pub(crate) covers: &'static [Coverage],
 }
 
@@ -135,6 +137,7 @@ pub(crate) const PLAIN: Scenario = Scenario {
     ttl: LONG,
     sharing: Some(LIMITS),
     queues: true,
+    announces_waiters: false,
     fresh_holders: false,
     in_order: false,
     server_ppm: 0,

@@ -1,7 +1,7 @@
 //! The scenarios. Each has a small version that is searched, and a larger one of which random schedules run.
 
 use crate::coverage::Coverage;
-use crate::explore::{self, Report};
+use crate::explore::{self, SearchSummary};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
 use fencelock_core::engine::{Retry, SharingLimits};
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) const CANCEL_HAND_OFF: Scenario = Scenario {
     ..PLAIN
 };
 
-/// The first two waiters are of one client, and only one of them stands at the server. The third comes from elsewhere.
+/// The first two waiters are tasks of one client, and only one of them is queued at the server. The third is another client.
 pub(crate) const SUCCESSOR: Scenario = Scenario {
     name: "successor",
     users: &[Plan { drops: true, ..READY }, Plan { cancels: true, ..READY }, READY, Plan { client: 1, ..READY }],
@@ -145,7 +145,23 @@ pub(crate) const IDLE: Scenario = Scenario {
     ..PLAIN
 };
 
-/// After each lease the key is left free for clients that only ask now and then.
+/// A lease is kept idle for longer, because the place reports other waiting clients.
+pub(crate) const STICKY: Scenario = Scenario {
+    name: "sticky",
+    users: &[
+        Plan { drops: true, ..READY },
+        Plan { drops: true, ..READY },
+        Plan { client: 1, cancels: true, drops: true, ..USER },
+        Plan { drops: true, wait: Some(Duration::ZERO), ..USER },
+    ],
+    sharing: Some(SharingLimits { idle_timeout: Duration::from_secs(30), ..LIMITS }),
+    announces_waiters: true,
+    budget: Budget { time: 3, ..NO_BUDGET },
+    covers: &[Coverage::KeptIdle, Coverage::Announced, Coverage::TakenIdle, Coverage::Shared],
+    ..PLAIN
+};
+
+/// After each lease the key is left free for clients that only poll.
 pub(crate) const YIELD: Scenario = Scenario {
     name: "yield",
     users: &[
@@ -224,7 +240,7 @@ pub(crate) const RESET: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Clients that ask once or at set times, beside one that waits.
+/// Clients that try once or at intervals, beside one that waits.
 pub(crate) const TRIES: Scenario = Scenario {
     name: "tries",
     users: &[
@@ -267,7 +283,7 @@ pub(crate) fn explore(small: &Scenario) {
     if explore::replays() {
         return;
     }
-    let fail = |scenario: &Scenario, failure| -> Report { panic!("{}", explore::explain(scenario, &failure)) };
+    let fail = |scenario: &Scenario, failure| -> SearchSummary { panic!("{}", explore::explain(scenario, &failure)) };
     let every = explore::search(small, None, MOST).unwrap_or_else(|failure| fail(small, failure));
     let large = named(&large(small));
     let many = explore::random(&large, None, explore::schedules(USUAL));
@@ -350,6 +366,11 @@ fn tasks_that_share_a_lease_exclude_each_other() {
 #[test]
 fn a_lease_that_is_idle_is_taken_or_released() {
     explore(&IDLE);
+}
+
+#[test]
+fn a_lease_that_is_kept_for_longer_goes_to_a_client_that_waits() {
+    explore(&STICKY);
 }
 
 #[test]

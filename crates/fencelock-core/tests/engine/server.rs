@@ -20,10 +20,12 @@ pub(crate) struct Server {
     pub(crate) key: KeyModel,
     queues: bool,
     ppm: u64,
-    /// Until when another program believes that it has the key.
+    /// Until when another program relies on the key.
     pub(crate) foreign_until: Option<Moment>,
     /// A holder got the key before another that waited at the server for longer.
     pub(crate) overtaken: bool,
+    /// Clients that are told when the next waiter comes.
+    announces_to: Vec<u8>,
     /// Whose holds ended by a release.
     pub(crate) freed: Vec<HolderId>,
 }
@@ -31,11 +33,13 @@ pub(crate) struct Server {
 /// What a request leads to.
 pub(crate) struct Done {
     pub(crate) reply: Option<Reply>,
-    /// The claim found itself the holder. The client library asks again, with a poll.
+    /// The claim was already the holder. The client library sends a poll.
     pub(crate) again: Option<Call>,
     pub(crate) messages: Vec<HandOff>,
-    /// The key was freed, where waiters are not told of it by a hand-off.
+    /// The key was freed without a hand-off.
     pub(crate) changed: bool,
+    /// Clients that are told that another one waits.
+    pub(crate) announced_to: Vec<u8>,
 }
 
 impl Server {
@@ -43,7 +47,7 @@ impl Server {
         // The key was held before, so the first grant may be of several tokens.
         let fence = Some(model::Fence { token: EPOCH / 2, expires_ms: u64::MAX / 4 });
         let key = KeyModel { fence, ..KeyModel::default() };
-        Self { key, queues, ppm, foreign_until: None, overtaken: false, freed: Vec::new() }
+        Self { key, queues, ppm, foreign_until: None, overtaken: false, announces_to: Vec::new(), freed: Vec::new() }
     }
 
     fn at(&self, now: Moment) -> model::Server {
@@ -92,6 +96,11 @@ impl Server {
         self.key.lock.is_none()
     }
 
+    /// Whether a client waits in the queue.
+    pub(crate) fn waits(&self) -> bool {
+        !self.key.queue.members.is_empty()
+    }
+
     /// Neither a lock nor a waiter.
     pub(crate) fn is_clean(&mut self, now: Moment) -> bool {
         self.is_free(now) && self.key.queue.members.is_empty()
@@ -120,6 +129,7 @@ impl Server {
     }
 
     pub(crate) fn carry_out(&mut self, client: u8, now: Moment, call: &Call, mutant: Option<Mutant>) -> Done {
+        let before = self.key.queue.members.len();
         let mut messages = Vec::new();
         let (mut again, mut changed) = (None, false);
         let reply = match call {
@@ -131,7 +141,13 @@ impl Server {
                 reply.map(Reply::Claim)
             }
             Call::Inspect => Some(Reply::Inspect(self.inspect(now))),
-            Call::Renew(renewal) => Some(Reply::Renew(self.renew(now, renewal, mutant))),
+            Call::Renew(renewal) => {
+                let renewed = self.renew(now, renewal, mutant);
+                if matches!(renewed, Renew::Renewed { .. }) && !self.announces_to.contains(&client) {
+                    self.announces_to.push(client);
+                }
+                Some(Reply::Renew(renewed))
+            }
             Call::Release(holder) => {
                 let released = self.release(now, *holder, mutant, &mut messages);
                 changed = !self.queues && released == Release::Released;
@@ -141,7 +157,10 @@ impl Server {
         if mutant == Some(Mutant::SkipsReachedWaiter) && !messages.is_empty() {
             self.key.lock = None;
         }
-        Done { reply, again, messages, changed }
+        // As tracking does: any change of the queue, once for each client that has read it.
+        let (told, moved) = (mutant != Some(Mutant::AnnouncesNothing), before != self.key.queue.members.len());
+        let announced_to = if told && moved { std::mem::take(&mut self.announces_to) } else { Vec::new() };
+        Done { reply, again, messages, changed, announced_to }
     }
 
     fn claim(
@@ -211,7 +230,7 @@ impl Server {
         if mutant == Some(Mutant::FalseRenewals) {
             return Renew::Renewed { waiters: 0 };
         }
-        let told_ms = u64::try_from(renewal.told.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
+        let told_ms = u64::try_from(renewal.assumed.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
         let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), told_ms.min(u64::MAX / 4));
         match answer.expect("a healthy server") {
             _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },

@@ -1,4 +1,4 @@
-//! The end of a schedule: from here on nothing goes wrong, and everything must come to an end.
+//! The end of a schedule: without further faults every task must finish.
 
 use crate::act::Act;
 use crate::scenario::NO_BUDGET;

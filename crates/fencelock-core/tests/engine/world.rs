@@ -39,7 +39,7 @@ pub(crate) struct World {
 /// What is known from outside.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Ledger {
-    /// Until when a holder may believe, by the answers that reached it.
+    /// Until when a holder may rely on its lock, from the answers that it received.
     pub(crate) certain: Vec<(HolderId, Moment)>,
     /// The claims that were answered with a place in line: when they were sent, and the last token then.
     pub(crate) places: Vec<(HolderId, Moment, u64)>,
@@ -74,6 +74,7 @@ impl World {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.cross_process) = (true, true, true);
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
+        capabilities.announces_waiters = scenario.announces_waiters;
         let (place, sharing) = (String::new(), scenario.sharing);
         let config = Config { place, capabilities, drift: Drift::default(), sharing };
         let clients = (0..scenario.clients()).map(|number| Client::new(u8::try_from(number).unwrap())).collect();
@@ -108,7 +109,7 @@ impl World {
         Ok(world)
     }
 
-    /// Whether this holder may believe in a key that another program has deleted.
+    /// Whether this holder may still rely on a key that another program has deleted.
     pub(crate) fn was_deleted(&self, holder: HolderId) -> bool {
         self.ledger.deleted.iter().any(|(deleted, _)| *deleted == holder)
     }
@@ -172,11 +173,7 @@ impl World {
                 }
                 self.clients[client].take_release(*release, now);
             }
-            Action::KeepIdle { hold, tenure } => {
-                let idle_timeout = self.config.sharing.map_or(Duration::ZERO, |limits| limits.idle_timeout);
-                this.idle.push((now + idle_timeout, hold, tenure));
-                self.cover(Coverage::KeptIdle);
-            }
+            Action::KeptIdle => self.cover(Coverage::KeptIdle),
             Action::ClaimBegan => this.claims += 1,
             Action::ClaimEnded => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),

@@ -5,14 +5,15 @@
 
 mod world;
 
-use std::collections::{HashMap, VecDeque};
+use fencelock_lab::search::{System, explore};
+use std::cell::{Cell, RefCell};
 use world::{Act, Rule, Setting, World};
 
 /// Each begins with another key.
 const TURNED: &[&[&str]] = &[&["a", "b", "c"], &["b", "c", "a"], &["c", "a", "b"]];
 /// Each shares one key with each of the others.
 const RING: &[&[&str]] = &[&["a", "b"], &["b", "c"], &["c", "a"]];
-/// The last one wants less than the others.
+/// The last one needs fewer keys than the others.
 const NESTED: &[&[&str]] = &[&["a", "b", "c"], &["a", "b", "c"], &["b", "a"]];
 const PAIR: &[&[&str]] = &[&["a", "b", "c"], &["c", "b", "a"]];
 
@@ -25,42 +26,40 @@ struct Found {
     broken: Option<(String, Vec<Act>)>,
 }
 
-/// All states, nearest first.
-fn search(setting: &Setting) -> Found {
-    let start = World::new(setting);
-    let mut from: HashMap<World, Option<(World, Act)>> = HashMap::from([(start.clone(), None)]);
-    let (mut next, mut rounds) = (VecDeque::from([start]), 0);
-    while let Some(world) = next.pop_front() {
-        rounds = rounds.max(world.rounds());
-        let acts = world.acts(setting);
-        if acts.is_empty() && !world.is_over() {
-            return Found { states: from.len(), rounds, broken: Some(("deadlock".into(), way(&from, &world))) };
-        }
-        for act in acts {
-            let mut after = world.clone();
-            if let Err(broken) = after.act(act, setting) {
-                let mut way = way(&from, &world);
-                way.push(act);
-                return Found { states: from.len(), rounds, broken: Some((broken, way)) };
-            }
-            if !from.contains_key(&after) {
-                from.insert(after.clone(), Some((world.clone(), act)));
-                next.push_back(after);
-            }
-        }
+/// A state is an error after an act that breaks a rule.
+impl System for Setting {
+    type State = Result<World, String>;
+    type Action = Act;
+
+    fn initial(&self) -> Self::State {
+        Ok(World::new(self))
     }
-    Found { states: from.len(), rounds, broken: None }
+
+    fn actions(&self, state: &Self::State, into: &mut Vec<Act>) {
+        into.extend(state.iter().flat_map(|world| world.acts(self)));
+    }
+
+    fn step(&self, state: &Self::State, act: Act) -> (Self::State, u32) {
+        let after = state.clone().and_then(|mut world| world.act(act, self).map(|()| world));
+        (after, 0)
+    }
 }
 
-fn way(from: &HashMap<World, Option<(World, Act)>>, to: &World) -> Vec<Act> {
-    let mut acts = Vec::new();
-    let mut at = to;
-    while let Some((before, act)) = &from[at] {
-        acts.push(*act);
-        at = before;
-    }
-    acts.reverse();
-    acts
+fn search(setting: &Setting) -> Found {
+    let (rounds, damage) = (Cell::new(0), RefCell::new(None));
+    let found = explore(setting, 10_000_000, |state| {
+        let mut damage = damage.borrow_mut();
+        *damage = match state {
+            Ok(world) => {
+                rounds.set(world.rounds().max(rounds.get()));
+                (!world.is_over() && world.acts(setting).is_empty()).then(|| "deadlock".to_owned())
+            }
+            Err(broken) => Some(broken.clone()),
+        };
+        damage.is_some()
+    });
+    let way = found.trace.map(|way| way.into_iter().map(|(act, _)| act).collect());
+    Found { states: found.states, rounds: rounds.get(), broken: damage.into_inner().zip(way) }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     RetakesLostKeyAlone,
     /// The leases are not looked at when the last claim is granted.
     LastGrantUnchecked,
-    /// A refused claim gives nothing back.
+    /// A refused claim releases nothing.
     KeepsOnRefusal,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Act {
     HearLoss(usize),
     /// The wait of the client is over.
     TimeOut(usize),
-    /// The client gives all keys back, because it cannot have the others.
+    /// The client releases all keys, because it cannot get the others.
     GiveBack(usize),
     /// The client finds that it holds all keys.
     Enter(usize),

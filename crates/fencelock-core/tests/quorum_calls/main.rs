@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use world::{Before, Mutant, World};
 
-/// How many timers of nodes may fire before an answer that still comes.
+/// The number of node timers that may fire before a late answer.
 const LATE: u8 = 2;
 
 #[derive(Default)]

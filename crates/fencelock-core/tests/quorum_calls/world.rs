@@ -24,7 +24,7 @@ pub(crate) enum Mutant {
     SilentDrop,
     /// A result counts as taken as soon as it is there.
     KeptUntaken,
-    /// A release does not know of claims that are under way.
+    /// A release does not know the claims in flight.
     ReleaseOvertakes,
     /// A result that was taken is reported as dropped.
     WonGivesBack,

@@ -1,8 +1,7 @@
 //! Tokens on a quorum are unique and ordered, and each protection is needed for it.
 
-use crate::explorer::Explored;
 use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
-use crate::search::{Named, search};
+use crate::search::{Explored, Named, search};
 
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
 const SMALL: Scope = Scope {
@@ -36,7 +35,7 @@ pub(crate) fn breaks<const N: usize>(promise: u8, flaw: Option<Flaw>, scope: Sco
     assert_eq!(trace.len(), steps, "the shortest way is not the known one");
 }
 
-/// What every search without memory loss must have come across.
+/// The landmarks of every search without memory loss.
 const USUAL: u32 = landmark::ALL_WON | landmark::WON_BY_RAISE | landmark::ORPHAN;
 const TWICE: u32 = USUAL | landmark::GRANTED_TWICE;
 const LATE: u32 = USUAL | landmark::LATE_VOTE;

@@ -1,4 +1,4 @@
-//! At most one believes to hold, without a break, and each protection is needed for it.
+//! At most one attempt relies on a hold, without a break, and each protection is necessary.
 
 use crate::hold::{Flaw, Holds, Scope, State, landmark};
 use crate::search::{Named, search};
@@ -8,7 +8,7 @@ const SMALL: Scope = Scope { attempts: 2, runs: 2, renews: false, heals: false, 
 /// Above what any search here needs.
 const LIMIT: usize = 20_000_000;
 
-/// No other attempt holds while one believes that it does, and the search has covered what it should.
+/// No other attempt holds while one relies on its hold, and the search has reached its landmarks.
 fn holds(scope: Scope, landmarks: u32) {
     let model = Holds { scope, flaw: None };
     let found = search(&model, LIMIT, |state: &State| model.shared(state) || model.interrupted(state));

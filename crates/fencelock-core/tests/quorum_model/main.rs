@@ -3,12 +3,11 @@
 //!
 //! - [`fence_tests`]: tokens on nodes that forget nothing. There is no clock and no TTL, a lock vanishes at any moment.
 //! - [`loss_tests`]: the same with nodes that forget, and with clocks.
-//! - [`hold_tests`]: who may believe to hold, with leases, renewals and nodes that forget; no tokens.
+//! - [`hold_tests`]: which attempt may rely on its hold, with leases, renewals and nodes that forget; no tokens.
 //!
-//! Each protection is then dropped in turn, and the search has to find the shortest way to the damage and tell it in words:
+//! Each protection is then removed in turn, and the search must find and describe the shortest way to the damage:
 //! `cargo test -p fencelock-core --test quorum_model -- --nocapture`. The numbers are in `docs/en/verification.md`.
 
-mod explorer;
 mod fence;
 mod fence_tests;
 mod hold;

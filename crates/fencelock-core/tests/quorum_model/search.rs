@@ -1,7 +1,6 @@
 //! Searching a system whose nodes and attempts are alike: of states that differ in names only, one is kept.
 
-use crate::explorer::{Explored, System, explore};
-use std::cell::RefCell;
+use fencelock_lab::search::{System, explore};
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -13,22 +12,28 @@ pub(crate) trait Model: Debug {
     fn initial(&self) -> Self::State;
     fn actions(&self, state: &Self::State, into: &mut Vec<Self::Action>);
     fn next(&self, state: &Self::State, action: Self::Action) -> Self::State;
-    /// The one state that stands for all those like `state`.
+    /// The representative of all states that differ from `state` only in names.
     fn reduced(&self, state: Self::State) -> Self::State;
     fn landmarks(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> u32;
     fn describe(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> String;
+}
+
+/// The result of a search.
+pub(crate) struct Explored {
+    pub(crate) states: usize,
+    pub(crate) depth: usize,
+    pub(crate) landmarks: u32,
+    /// The shortest way to a sought state; `None` if no state was sought.
+    pub(crate) trace: Option<Vec<String>>,
 }
 
 /// Searches, and describes what was found, with the names of the first state.
 pub(crate) fn search<M: Model>(model: &M, limit: usize, sought: impl Fn(&M::State) -> bool) -> Explored {
     #[allow(clippy::disallowed_methods, reason = "how long a search took is for the reader, no lock depends on it")]
     let start = std::time::Instant::now();
-    let system = Reduced { model, path: RefCell::default() };
-    let mut found = explore(&system, limit, sought);
-    if found.trace.is_some() {
-        let path = system.path.into_inner();
-        found.trace = Some(retell(model, path.into_iter().rev()));
-    }
+    let found = explore(&Reduced(model), limit, sought);
+    let trace = found.trace.map(|way| retell(model, way.into_iter().map(|(_, state)| state)));
+    let found = Explored { states: found.states, depth: found.depth, landmarks: found.landmarks, trace };
     println!("{model:?}");
     println!("  {} states, {} steps deep, {:.1} s", found.states, found.depth, start.elapsed().as_secs_f32());
     for (step, text) in (1..).zip(found.trace.iter().flatten()) {
@@ -37,31 +42,21 @@ pub(crate) fn search<M: Model>(model: &M, limit: usize, sought: impl Fn(&M::Stat
     found
 }
 
-struct Reduced<'m, M: Model> {
-    model: &'m M,
-    /// The states of the trace, last first, as the explorer walks back along it.
-    path: RefCell<Vec<M::State>>,
-}
+struct Reduced<'m, M>(&'m M);
 
 impl<M: Model> System for Reduced<'_, M> {
     type State = M::State;
     type Action = M::Action;
 
     fn initial(&self) -> M::State {
-        self.model.reduced(self.model.initial())
+        self.0.reduced(self.0.initial())
     }
     fn actions(&self, state: &M::State, into: &mut Vec<M::Action>) {
-        self.model.actions(state, into);
+        self.0.actions(state, into);
     }
-    fn next(&self, state: &M::State, action: M::Action) -> M::State {
-        self.model.reduced(self.model.next(state, action))
-    }
-    fn landmarks(&self, before: &M::State, action: M::Action, after: &M::State) -> u32 {
-        self.model.landmarks(before, action, after)
-    }
-    fn describe(&self, _: &M::State, _: M::Action, after: &M::State) -> String {
-        self.path.borrow_mut().push(*after);
-        String::new()
+    fn step(&self, state: &M::State, action: M::Action) -> (M::State, u32) {
+        let after = self.0.reduced(self.0.next(state, action));
+        (after, self.0.landmarks(state, action, &after))
     }
 }
 
@@ -82,7 +77,7 @@ fn retell<M: Model>(model: &M, path: impl Iterator<Item = M::State>) -> Vec<Stri
 }
 
 /// The new numbers that bring the first `count` of three into ascending order, every way that does: the others need not be
-/// tried to find the one state that stands for all.
+/// tried to find the representative.
 pub(crate) fn sorting<T: Copy + Ord>(of: [T; 3], count: usize) -> impl Iterator<Item = &'static [usize; 3]> {
     const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let possible = if count < 2 { 1 } else { (1..=count).product() };

@@ -1,14 +1,14 @@
 //! The job and the tally of a worker process, each one line of JSON.
 
 use super::{Load, NotRun};
-use crate::server::Server;
+use crate::server::ServerConnection;
 use redis::RedisResult;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The job of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct LiveJob {
     pub(super) url: String,
     /// The prefix or a part of the name of every key.
     pub(super) prefix: String,
@@ -32,10 +32,14 @@ pub struct Tally {
     pub stuck: u64,
 }
 
-impl Job {
+impl LiveJob {
     /// A connection for the process.
-    pub(super) fn connect(&self) -> RedisResult<Server> {
-        if self.load.pause { Server::connect_to_be_stopped(&self.url) } else { Server::connect(&self.url) }
+    pub(super) fn connect(&self) -> RedisResult<ServerConnection> {
+        if self.load.pause {
+            ServerConnection::connect_to_be_stopped(&self.url)
+        } else {
+            ServerConnection::connect(&self.url)
+        }
     }
 
     /// The job as one line.
@@ -104,10 +108,10 @@ mod tests {
             pause: true,
         };
         let [url, prefix, scheme] = ["redis://h", "p:", "none"].map(str::to_owned);
-        let job = Job { url, prefix, scheme, process: 2, load };
-        assert_eq!(Job::parse(&job.line()).unwrap(), job);
+        let job = LiveJob { url, prefix, scheme, process: 2, load };
+        assert_eq!(LiveJob::parse(&job.line()).unwrap(), job);
         let tally = Tally { answered: 1, busy: 2, refused: 3, given_up: 4, stuck: 5 };
         assert_eq!(Tally::parse(&tally.line()).unwrap(), tally);
-        assert!(matches!(Job::parse("{}"), Err(NotRun::Job(_))));
+        assert!(matches!(LiveJob::parse("{}"), Err(NotRun::Job(_))));
     }
 }

@@ -1,7 +1,7 @@
 //! The protected numbers on the server, and the record of changes.
 
 use super::{Load, NotRun};
-use crate::server::Server;
+use crate::server::ServerConnection;
 use crate::wire::GUARDED;
 
 /// One script, so that a killed process leaves no partial sale.
@@ -16,7 +16,7 @@ pub(super) const FOREVER: u32 = 86_400;
 /// A connection to the ledger.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    server: Server,
+    server: ServerConnection,
     prefix: String,
     fenced: bool,
 }
@@ -31,7 +31,7 @@ pub(super) struct StockRead {
 }
 
 impl Ledger {
-    pub(super) fn open(server: Server, prefix: &str, fenced: bool) -> Self {
+    pub(super) fn open(server: ServerConnection, prefix: &str, fenced: bool) -> Self {
         Self { server, prefix: prefix.to_owned(), fenced }
     }
 

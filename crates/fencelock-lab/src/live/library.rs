@@ -1,7 +1,7 @@
 //! The fencelock client with its public API.
 
 use super::NotRun;
-use super::job::Job;
+use super::job::LiveJob;
 use super::work::{AttemptResult, Work};
 use fencelock::{Error, blocking};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    pub(super) fn new(client: blocking::Client, job: &Job, fenced: bool, wait: Duration) -> Self {
+    pub(super) fn new(client: blocking::Client, job: &LiveJob, fenced: bool, wait: Duration) -> Self {
         Self { client, prefix: job.prefix.clone(), ttl: job.load.ttl, wait, fenced }
     }
 

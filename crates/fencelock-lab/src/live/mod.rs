@@ -17,7 +17,7 @@ mod work;
 mod worker;
 
 pub use chart::chart;
-pub use job::{Job, Tally};
+pub use job::{LiveJob, Tally};
 pub use process::work;
 pub use round::Round;
 pub use score::{Score, json_scores, scores};

@@ -1,6 +1,6 @@
 //! Runs the job of one process.
 
-use super::job::{Job, Tally};
+use super::job::{LiveJob, Tally};
 use super::work::Host;
 use super::worker::RequestWorker;
 use super::{CONCURRENCY, LockMethodKind, NotRun};
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 ///
 /// # Errors
 /// [`NotRun`]. Keys stay on the server until [`super::Round`] is dropped.
-pub fn work(job: &Job, host: &impl Host) -> Result<Tally, NotRun> {
+pub fn work(job: &LiveJob, host: &impl Host) -> Result<Tally, NotRun> {
     let way = LockMethodKind::of(&job.scheme)?;
     let client = match way {
         LockMethodKind::Library { .. } => Some(blocking::Client::connect(&job.url)?),

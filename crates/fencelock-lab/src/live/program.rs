@@ -1,13 +1,13 @@
 //! Runs the steps of a scheme on a real server.
 
 use super::NotRun;
-use super::job::Job;
+use super::job::LiveJob;
 use super::ledger::FOREVER;
 use super::work::{AttemptResult, Work, clock};
 use crate::model::command::Command;
 use crate::model::state::{TTL, Value};
 use crate::scheme::{Content, Op, Scheme};
-use crate::server::Server;
+use crate::server::ServerConnection;
 use crate::wire::Wire;
 use redis::{RedisResult, Value as Answer};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const TRIES: u8 = 3;
 
 pub(super) struct Program {
     scheme: Scheme,
-    server: Server,
+    server: ServerConnection,
     prefix: String,
     ttl: Duration,
     /// The name of this worker.
@@ -42,7 +42,7 @@ struct ClientState {
 }
 
 impl Program {
-    pub(super) fn new(scheme: Scheme, job: &Job, worker: u32) -> Result<Self, NotRun> {
+    pub(super) fn new(scheme: Scheme, job: &LiveJob, worker: u32) -> Result<Self, NotRun> {
         let (server, prefix) = (job.connect()?, job.prefix.clone());
         Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{worker}", job.process), attempts: 0 })
     }

@@ -1,10 +1,10 @@
 //! One round: a workload with one scheme.
 
-use super::job::{Job, Tally};
+use super::job::{LiveJob, Tally};
 use super::ledger::Ledger;
 use super::score::Score;
 use super::{Load, LockMethodKind, NotRun, Successor};
-use crate::server::Server;
+use crate::server::ServerConnection;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use std::time::Duration;
@@ -28,15 +28,15 @@ impl Round {
         let way = LockMethodKind::of(scheme)?;
         let now = BootClock.now().since(Moment::default()).as_nanos();
         let prefix = format!("fencelock-lab:{{{}-{now}}}:", std::process::id());
-        let ledger = Ledger::open(Server::connect(url)?, &prefix, way.is_fenced());
+        let ledger = Ledger::open(ServerConnection::connect(url)?, &prefix, way.is_fenced());
         let mut round = Self { ledger, url: url.to_owned(), prefix, scheme: scheme.to_owned(), load };
         round.ledger.begin(&load)?;
         Ok(round)
     }
 
     /// The jobs of all processes.
-    pub fn jobs(&self) -> Vec<Job> {
-        let job = |process| Job {
+    pub fn jobs(&self) -> Vec<LiveJob> {
+        let job = |process| LiveJob {
             url: self.url.clone(),
             prefix: self.prefix.clone(),
             scheme: self.scheme.clone(),
@@ -52,7 +52,7 @@ impl Round {
     /// [`NotRun`].
     pub fn successor(&self) -> Result<Successor, NotRun> {
         let way = LockMethodKind::of(&self.scheme)?;
-        let ledger = Ledger::open(Server::connect(&self.url)?, &self.prefix, way.is_fenced());
+        let ledger = Ledger::open(ServerConnection::connect(&self.url)?, &self.prefix, way.is_fenced());
         Ok(Successor::new(ledger, self.load.ttl, way.admits_successor() && self.load.processes > 1))
     }
 

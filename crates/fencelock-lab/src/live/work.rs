@@ -1,6 +1,6 @@
 //! The critical section.
 
-use super::job::Job;
+use super::job::LiveJob;
 use super::ledger::Ledger;
 use super::request::Request;
 use super::{Entrance, Load, NotRun};
@@ -41,7 +41,7 @@ pub(super) struct Work<'j> {
 }
 
 impl<'j> Work<'j> {
-    pub(super) fn new(job: &'j Job, ledger: Ledger, over: &'j AtomicBool, host: &'j dyn Host) -> Self {
+    pub(super) fn new(job: &'j LiveJob, ledger: Ledger, over: &'j AtomicBool, host: &'j dyn Host) -> Self {
         let request = Request { account: 0, amount: 0 };
         Self { ledger, load: &job.load, over, host, request, token: None, next: None, reported: None }
     }

@@ -1,6 +1,6 @@
 //! Runs requests sequentially.
 
-use super::job::{Job, Tally};
+use super::job::{LiveJob, Tally};
 use super::ledger::Ledger;
 use super::library::Library;
 use super::program::{PAUSE, Program};
@@ -37,7 +37,7 @@ enum LockMethod {
 
 impl<'j> RequestWorker<'j> {
     pub(super) fn new(
-        job: &'j Job,
+        job: &'j LiveJob,
         worker: u32,
         way: &LockMethodKind,
         client: Option<blocking::Client>,

@@ -1,7 +1,7 @@
 use crate::load::command_counter::CommandCounter;
 use crate::load::error::NotMeasured;
 use crate::load::plan::Plan;
-use crate::load::report::{Report, Sale};
+use crate::load::report::{LoadReport, Sale};
 use crate::load::run::{Mark, Progress, run};
 use crate::load::workspace::Workspace;
 use crate::workers::WorkerPool;
@@ -21,7 +21,7 @@ pub fn measure(
     pool: &WorkerPool,
     spawn: &dyn Fn() -> io::Result<Command>,
     watch: &dyn Fn(Progress),
-) -> Result<Report, NotMeasured> {
+) -> Result<LoadReport, NotMeasured> {
     plan.check()?;
     let workspace = Workspace::prepare(plan)?;
     let jobs = plan.jobs(&workspace.url, &workspace.base, workspace.shop());
@@ -42,7 +42,7 @@ pub fn measure(
     let commands = before.zip(after).map(|(before, after)| after.saturating_sub(before));
     let sale = workspace.stock_ledger().map(|ledger| ledger.read()).transpose()?;
     let sale = sale.map(|entries| Sale::of(plan.stock, &entries));
-    let mut report = Report::of(plan, &logs, commands, sale);
+    let mut report = LoadReport::of(plan, &logs, commands, sale);
     if let Some(error) = away {
         report.errors += 1;
         report.first_error.get_or_insert(error);

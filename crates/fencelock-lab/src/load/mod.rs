@@ -43,7 +43,7 @@ pub use measure::measure;
 pub use plan::Plan;
 pub use preflight::preflight;
 pub use protocol::{Sharing, Workload};
-pub use report::{Fairness, Report, Sale, Wait, jain};
+pub use report::{Fairness, LoadReport, Sale, Wait, jain};
 pub use run::Progress;
 pub use serve::serve;
 pub use waits::Waits;

@@ -1,5 +1,5 @@
 use crate::load::error::NotMeasured;
-use crate::load::protocol::{Job, Sharing, Workload};
+use crate::load::protocol::{LoadJob, Sharing, Workload};
 use fencelock::Key;
 use fencelock::backends::scheme_of;
 use std::time::Duration;
@@ -71,8 +71,8 @@ impl Plan {
     }
 
     /// The job of each worker, with the URL and the keys of this run.
-    pub(crate) fn jobs(&self, url: &str, base: &str, shop: Option<&str>) -> Vec<Job> {
-        let job = |process| Job {
+    pub(crate) fn jobs(&self, url: &str, base: &str, shop: Option<&str>) -> Vec<LoadJob> {
+        let job = |process| LoadJob {
             url: url.to_owned(),
             workload: self.workload,
             key: base.to_owned(),

@@ -12,7 +12,7 @@
 //! A worker exits when its stdin ends. It may be written in any language, with any lock library.
 //!
 //! # The job
-//! A [`Job`] is one line of JSON, such as
+//! A [`LoadJob`] is one line of JSON, such as
 //! `{"url":"redis://127.0.0.1:6379","workload":"hot-key","key":"bench","keys":1000,"tasks":64,"process":0,"processes":4,`
 //! `"warm_up_ms":500,"span_ms":3000,"ttl_ms":30000}`. Workers ignore unknown fields.
 //!
@@ -55,7 +55,7 @@ pub enum Workload {
 
 /// The job of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct LoadJob {
     /// The URL of the backend.
     pub url: String,
     /// The workload.
@@ -138,7 +138,7 @@ pub enum WorkerMessage {
     Log(Box<Log>),
 }
 
-impl Job {
+impl LoadJob {
     /// The job as one line, without the line end.
     pub fn line(&self) -> String {
         // Serialization fails only for maps whose keys are not strings, and there are none.
@@ -205,14 +205,14 @@ mod tests {
 
     #[test]
     fn a_job_survives_the_round_trip() {
-        let mut job = Job::parse(JOB).unwrap();
+        let mut job = LoadJob::parse(JOB).unwrap();
         assert_eq!((job.workload, job.span(), job.ttl_ms), (Workload::ManyKeys, Duration::from_secs(3), 30_000));
         assert_eq!((job.shop.as_ref(), &job.sharing), (None, &Sharing::default()));
         for workload in [Workload::Uncontended, Workload::HotKey, Workload::ManyKeys, Workload::FlashSale] {
             job.workload = workload;
             job.shop = Some("/tmp/x".to_owned());
             job.sharing = Sharing { off: true, batch: Some((3, 4)), idle_timeout_us: 5 };
-            assert_eq!(Job::parse(&job.line()).unwrap(), job);
+            assert_eq!(LoadJob::parse(&job.line()).unwrap(), job);
             assert!(!job.line().contains('\n'));
         }
     }
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn parse_errors_do_not_contain_passwords() {
-        let error = Job::parse(r#"{"url":"redis://u:s3cret@h","workload":"nonsense"}"#).unwrap_err();
+        let error = LoadJob::parse(r#"{"url":"redis://u:s3cret@h","workload":"nonsense"}"#).unwrap_err();
         assert!(error.starts_with("not a job") && !error.contains("s3cret"), "{error}");
         for line in ["", "tick x", "{}", "hello"] {
             assert!(WorkerMessage::parse(line).is_err(), "{line:?}");

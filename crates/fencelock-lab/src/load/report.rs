@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// The result of a run. The JSON output has the same field names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct LoadReport {
     /// The workload.
     pub workload: Workload,
     /// The number of worker processes.
@@ -103,7 +103,7 @@ impl Sale {
     }
 }
 
-impl Report {
+impl LoadReport {
     pub(crate) fn of(plan: &Plan, logs: &[Log], commands: Option<u64>, sale: Option<Sale>) -> Self {
         let Ok(mut all) = Histogram::new(3) else { unreachable!("three digits are allowed") };
         for log in logs {
@@ -199,7 +199,7 @@ mod tests {
         ]);
         let mut plan = Plan::new("memory:", Workload::HotKey);
         plan.tasks = 2;
-        let report = Report::of(&plan, &logs, Some(24), None);
+        let report = LoadReport::of(&plan, &logs, Some(24), None);
         assert_eq!((report.grants, report.errors, report.first_error.as_deref()), (8, 2, Some("no")));
         assert_eq!(report.wait_us, Some(Wait { p50: 100, p90: 90_000, p99: 90_000, p999: 90_000, max: 90_000 }));
         assert_eq!(report.waits.pairs(), [(100, 5), (200, 2), (90_000, 1)]);
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_run_without_a_grant_has_no_waits_and_no_shares() {
         let logs = logs(&[r#"{"tasks":[{"grants":0}],"waits":[],"errors":1,"first_error":"no"}"#]);
-        let report = Report::of(&Plan::new("memory:", Workload::HotKey), &logs, None, None);
+        let report = LoadReport::of(&Plan::new("memory:", Workload::HotKey), &logs, None, None);
         assert_eq!((report.wait_us, report.fairness, report.grants), (None, None, 0));
         assert!(report.to_string().contains("no task acquired a lock"), "{report}");
     }

@@ -1,7 +1,7 @@
 //! Runs all workers, from the first start to the last log.
 
 use crate::load::error::NotMeasured;
-use crate::load::protocol::{GO, Job, Log, WorkerMessage};
+use crate::load::protocol::{GO, LoadJob, Log, WorkerMessage};
 use crate::workers::WorkerPool;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
@@ -42,7 +42,7 @@ const TELLING: Duration = Duration::from_millis(100);
 /// Runs all jobs in parallel. All workers have exited when this returns.
 pub(crate) fn run(
     pool: &WorkerPool,
-    jobs: &[Job],
+    jobs: &[LoadJob],
     spawn: &dyn Fn() -> io::Result<Command>,
     watch: &dyn Fn(Progress),
     at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
@@ -53,7 +53,7 @@ pub(crate) fn run(
 
 fn together(
     pool: &WorkerPool,
-    jobs: &[Job],
+    jobs: &[LoadJob],
     spawn: &dyn Fn() -> io::Result<Command>,
     watch: &dyn Fn(Progress),
     at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
@@ -102,9 +102,9 @@ struct Session {
 }
 
 impl Session {
-    fn new(jobs: &[Job], lines: Receiver<Line>) -> Self {
-        let of_first = |span: fn(&Job) -> Duration| jobs.first().map(span).unwrap_or_default();
-        let (warm_up, span) = (of_first(Job::warm_up), of_first(Job::span));
+    fn new(jobs: &[LoadJob], lines: Receiver<Line>) -> Self {
+        let of_first = |span: fn(&LoadJob) -> Duration| jobs.first().map(span).unwrap_or_default();
+        let (warm_up, span) = (of_first(LoadJob::warm_up), of_first(LoadJob::span));
         Self { lines, ready: 0, ticks: vec![None; jobs.len()], logs: vec![None; jobs.len()], warm_up, span }
     }
 

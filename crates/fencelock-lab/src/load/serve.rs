@@ -2,7 +2,7 @@
 
 use crate::load::error::NotMeasured;
 use crate::load::plan::{millis, one_of_many, own};
-use crate::load::protocol::{Job, Log, WorkerMessage, Workload};
+use crate::load::protocol::{LoadJob, Log, WorkerMessage, Workload};
 use crate::load::shop::Shop;
 use crate::load::tally::Tally;
 use crate::load::wakeups::WakeUps;
@@ -27,7 +27,7 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// [`NotMeasured`] if the work did not start. Later errors are in the log.
 pub fn serve() -> Result<(), NotMeasured> {
     let harness = Arc::new(Harness::attach(OnEof::Kill).map_err(NotMeasured::system("attach to the harness"))?);
-    let job = Job::parse(&harness.receive().unwrap_or_default()).map_err(NotMeasured::Plan)?;
+    let job = LoadJob::parse(&harness.receive().unwrap_or_default()).map_err(NotMeasured::Plan)?;
     // One thread for all tasks: the number of processes limits the number of cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(NotMeasured::system("start"))?;
@@ -46,7 +46,7 @@ struct WorkerContext {
 }
 
 impl WorkerContext {
-    async fn open(job: &Job) -> Result<Self, NotMeasured> {
+    async fn open(job: &LoadJob) -> Result<Self, NotMeasured> {
         let sharing = &job.sharing;
         let mut builder =
             Client::builder().sharing(!sharing.off).idle_timeout(Duration::from_micros(sharing.idle_timeout_us));
@@ -58,7 +58,7 @@ impl WorkerContext {
         Ok(Self { client, wakeups: WakeUps::counted(), shop })
     }
 
-    async fn work(self, job: Job, harness: Arc<Harness>) -> Log {
+    async fn work(self, job: LoadJob, harness: Arc<Harness>) -> Log {
         let (now, begun) = (BootClock.now(), Instant::now());
         let counted = now + job.warm_up();
         let tally = Arc::new(Tally::new(job.tasks, counted, counted + job.span()));
@@ -112,7 +112,7 @@ struct Task {
     number: u32,
     client: Client,
     shop: Option<Shop>,
-    job: Arc<Job>,
+    job: Arc<LoadJob>,
     tally: Arc<Tally>,
     over: Instant,
 }

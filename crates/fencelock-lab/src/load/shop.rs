@@ -2,7 +2,7 @@
 
 use crate::load::command_counter;
 use crate::load::error::NotMeasured;
-use crate::load::protocol::Job;
+use crate::load::protocol::LoadJob;
 use fencelock::backends::{Server, servers};
 use redis::aio::MultiplexedConnection;
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) enum Shop {
 }
 
 impl Shop {
-    pub(crate) async fn open(job: &Job) -> Result<Self, NotMeasured> {
+    pub(crate) async fn open(job: &LoadJob) -> Result<Self, NotMeasured> {
         if let Some(directory) = &job.shop {
             return Ok(Self::Files(directory.into()));
         }

@@ -1,7 +1,7 @@
 //! The report as text, within 80 columns.
 
 use crate::load::protocol::Workload;
-use crate::load::report::{Report, Sale};
+use crate::load::report::{LoadReport, Sale};
 use std::fmt::{self, Write};
 
 /// The length of a full bar.
@@ -9,13 +9,13 @@ const BAR: usize = 40;
 /// The lower bounds of the histogram rows in each power of ten.
 const STEPS: [u64; 3] = [1, 2, 5];
 
-impl fmt::Display for Report {
+impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&of(self))
     }
 }
 
-fn of(report: &Report) -> String {
+fn of(report: &LoadReport) -> String {
     let mut text = format!("{}\n\n", headline(report));
     let mut row = |label: &str, value: String| {
         let _ = writeln!(text, "  {label:<17} {value}");
@@ -50,14 +50,14 @@ fn of(report: &Report) -> String {
     text + &histogram(report.waits.pairs())
 }
 
-fn headline(report: &Report) -> String {
+fn headline(report: &LoadReport) -> String {
     let what = match report.workload {
         Workload::Uncontended => "Each task has its own key".to_owned(),
         Workload::HotKey => "One key for all tasks".to_owned(),
         Workload::ManyKeys => format!("{} keys, chosen at random", grouped(report.keys.into())),
         Workload::FlashSale => "A flash sale".to_owned(),
     };
-    let Report { processes, tasks, .. } = report;
+    let LoadReport { processes, tasks, .. } = report;
     let process = if *processes == 1 { "process" } else { "processes" };
     let task = if *tasks == 1 { "task" } else { "tasks" };
     format!("{what}: {processes} {process} of {tasks} {task}, {}", span(report.span_ms * 1000))

@@ -33,7 +33,7 @@ impl<'p> Workspace<'p> {
         let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
         let servers = servers(&plan.url)?;
         let mut workspace = Self { plan, url: site.url, servers, directory: None, base: base.clone() };
-        // Report an invalid key before anything is created.
+        // LoadReport an invalid key before anything is created.
         plan.locks(&base)?;
         if let Some(directory) = site.directory {
             workspace.create(directory)?;

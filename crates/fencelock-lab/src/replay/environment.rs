@@ -6,7 +6,7 @@ use crate::model::command::Command;
 use crate::model::state::{Action, Reply, State, Step, TTL, Value};
 use crate::not_replayed::NotReplayed;
 use crate::scheme::Op;
-use crate::server::Server;
+use crate::server::ServerConnection;
 use crate::wire::{GUARDED, Wire};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
@@ -21,7 +21,7 @@ const COPYING: Duration = Duration::from_secs(30);
 type Difference = (String, String);
 
 pub(super) struct ReplayEnvironment {
-    master: Server,
+    master: ServerConnection,
     replica: Option<Replica>,
     failed_over: bool,
     prefix: String,
@@ -32,14 +32,14 @@ pub(super) struct ReplayEnvironment {
 }
 
 struct Replica {
-    server: Server,
+    server: ServerConnection,
     host: String,
     port: String,
 }
 
 impl ReplayEnvironment {
     pub(super) fn set(model: &Model<'_>, site: &ReplayTarget, tick: Duration) -> Result<Self, NotReplayed> {
-        let mut master = Server::connect(&site.url)?;
+        let mut master = ServerConnection::connect(&site.url)?;
         let now = BootClock.now();
         let unique = format!("{}-{}", std::process::id(), now.since(Moment::default()).as_nanos());
         let prefix = format!("fencelock-lab:{{{unique}}}:");
@@ -194,7 +194,7 @@ impl ReplayEnvironment {
     }
 
     /// The server that clients use.
-    fn server(&mut self) -> &mut Server {
+    fn server(&mut self) -> &mut ServerConnection {
         match &mut self.replica {
             Some(replica) if self.failed_over => &mut replica.server,
             _ => &mut self.master,
@@ -208,8 +208,8 @@ impl ReplayEnvironment {
 
 impl Replica {
     /// Stops replication, so that the replica lags until it is promoted.
-    fn cut_off(url: &str, master: &mut Server, prefix: &str) -> Result<Self, NotReplayed> {
-        let mut server = Server::connect(url)?;
+    fn cut_off(url: &str, master: &mut ServerConnection, prefix: &str) -> Result<Self, NotReplayed> {
+        let mut server = ServerConnection::connect(url)?;
         let begun = BootClock.now();
         let (host, port) = loop {
             match server.master() {
@@ -235,13 +235,13 @@ impl Replica {
         self.server.follow("127.0.0.1", "1")
     }
 
-    fn copy(&mut self, master: &mut Server, key: &str) -> Result<(), NotReplayed> {
+    fn copy(&mut self, master: &mut ServerConnection, key: &str) -> Result<(), NotReplayed> {
         self.server.follow(&self.host, &self.port)?;
         self.await_same(master, key)?;
         Ok(self.cut()?)
     }
 
-    fn await_same(&mut self, master: &mut Server, key: &str) -> Result<(), NotReplayed> {
+    fn await_same(&mut self, master: &mut ServerConnection, key: &str) -> Result<(), NotReplayed> {
         let begun = BootClock.now();
         while self.server.value_and_ttl(key)?.0 != master.value_and_ttl(key)?.0 {
             if BootClock.now().since(begun) > COPYING {

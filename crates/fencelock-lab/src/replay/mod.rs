@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::model::state::{Action, State};
 use crate::not_replayed::NotReplayed;
 use crate::property::Property;
-use crate::verdict::Verdict;
+use crate::scheme_results::SchemeResults;
 use environment::ReplayEnvironment;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -49,15 +49,15 @@ pub struct Replayed {
 /// # Errors
 /// [`NotReplayed`], for example a difference between server and model.
 pub fn replay(
-    verdict: &Verdict,
+    results: &SchemeResults,
     property: Property,
     faults: impl Into<Faults>,
     site: &ReplayTarget,
     halt: &AtomicBool,
 ) -> Result<Replayed, NotReplayed> {
     let faults = faults.into();
-    let way = verdict.way(property, faults).ok_or(NotReplayed::Holds)?;
-    let model = Model { scheme: &verdict.scheme, faults };
+    let way = results.way(property, faults).ok_or(NotReplayed::Holds)?;
+    let model = Model { scheme: &results.scheme, faults };
     let mut tick = site.tick;
     loop {
         match once(&model, way, site, tick, halt) {

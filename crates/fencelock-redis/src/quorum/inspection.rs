@@ -1,8 +1,8 @@
 //! Combines the replies of the nodes about the holder of a key.
 
 use fencelock_core::{
-    Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, Key, NodeFault, Occupant, Quorum as Size, Seen,
-    Sight, Unknown,
+    Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, InspectionResult, Key, NodeFault, Occupant,
+    Quorum as Size, Seen, Unknown,
 };
 
 /// The replies of all nodes about one key so far.
@@ -34,15 +34,17 @@ impl NodeInspections {
     /// Whether further replies cannot change the result.
     pub(super) fn is_clear(&self) -> bool {
         match self.sight() {
-            Sight::Pending => false,
-            Sight::Held(occupant) => matches!(occupant, Occupant::Foreign(_)) || self.fence_of(&occupant).is_some(),
-            Sight::Free | Sight::Contested | Sight::Unknown => true,
+            InspectionResult::Pending => false,
+            InspectionResult::Held(occupant) => {
+                matches!(occupant, Occupant::Foreign(_)) || self.fence_of(&occupant).is_some()
+            }
+            InspectionResult::Free | InspectionResult::Contested | InspectionResult::Unknown => true,
         }
     }
 
-    pub(super) fn sight(&self) -> Sight<Occupant> {
+    pub(super) fn sight(&self) -> InspectionResult<Occupant> {
         let mut inspection = Inspection::new(self.size);
-        let mut sight = Sight::Pending;
+        let mut sight = InspectionResult::Pending;
         for (node, answer) in self.answers.iter().enumerate() {
             sight = match answer {
                 None => continue,
@@ -57,9 +59,9 @@ impl NodeInspections {
     /// The holder of the key, by majority. Conflicting attempts without a majority do not hold it.
     pub(super) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         match self.sight() {
-            Sight::Held(occupant) => Ok(Some(self.holding_of(key, occupant))),
-            Sight::Free | Sight::Contested => Ok(None),
-            Sight::Unknown | Sight::Pending => Err(self.causes()),
+            InspectionResult::Held(occupant) => Ok(Some(self.holding_of(key, occupant))),
+            InspectionResult::Free | InspectionResult::Contested => Ok(None),
+            InspectionResult::Unknown | InspectionResult::Pending => Err(self.causes()),
         }
     }
 

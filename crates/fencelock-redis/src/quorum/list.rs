@@ -1,6 +1,6 @@
 use super::Quorum;
 use super::inspection::{NodeInspections, faults};
-use fencelock_core::{Holding, Key, NodeFault, Sight, Unknown};
+use fencelock_core::{Holding, InspectionResult, Key, NodeFault, Unknown};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Quorum {
             for (node, list) in lists.iter().enumerate() {
                 inspections.on_list_reply(node, list);
             }
-            if inspections.sight() == Sight::Unknown {
+            if inspections.sight() == InspectionResult::Unknown {
                 merged.extend(inspections.first_seen().cloned());
             } else if let Ok(Some(holding)) = inspections.holding(&key) {
                 merged.push(holding);

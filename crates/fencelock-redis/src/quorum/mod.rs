@@ -3,7 +3,7 @@
 //! How it works: a claim goes to all nodes at once, with one proposal for the fencing token, and the vote that decides
 //! ends the round. Everything about that is decided by the calls in [`fencelock_core::quorum`], and why the tokens are in
 //! order is told there; `driver` sends, sleeps and reports. What comes later is cleaned up in the background. A round that came to nothing is given back on every node, each
-//! after its own claim has ended, also if nobody waits for the round any more.
+//! after its own claim has ended, even if the round was abandoned.
 //!
 //! A node has a time limit that is learnt from its answers. One that failed three times in a row is left out until a probe
 //! in the background gets through, unless fewer than a majority would be left.
@@ -15,8 +15,8 @@
 //!
 //! # What it does not promise
 //! - **Nodes of other kinds** are taken at their word: [`Quorum::trusting_empty`].
-//! - **First come, first served**: there is no line. Waiters are woken by the nodes that were busy, and whoever asks first
-//!   has the key.
+//! - **First come, first served**: there is no queue. The nodes that were busy wake the waiters, and the first
+//!   claim gets the key.
 
 mod attempt;
 mod compare;
@@ -155,7 +155,7 @@ impl Quorum {
         plan.collect()
     }
 
-    /// Asks all nodes at once. Each question runs to its answer or its limit, whether or not anybody listens.
+    /// Asks all nodes at once. Each request runs to its answer or its limit, even if the caller stops waiting.
     fn ask_all<T, F>(
         &self,
         key: &Key,

@@ -36,7 +36,7 @@ const SHARE: usize = 256;
 /// The connection for writes that replicas confirm. It ends with its session, and ends its session.
 #[derive(Debug)]
 pub(crate) struct AckWriter {
-    jobs: mpsc::Sender<Job>,
+    requests: mpsc::Sender<AckRequest>,
     task: JoinHandle<()>,
 }
 
@@ -47,7 +47,7 @@ impl Drop for AckWriter {
 }
 
 #[derive(Debug)]
-struct Job {
+struct AckRequest {
     calls: Vec<Call>,
     answer: oneshot::Sender<Answers>,
 }
@@ -73,13 +73,13 @@ impl AckWriter {
                 on.exec_async(&mut connection).await?;
             }
             // Otherwise the first claim would wait twice. If the server refuses this, the claim reports it.
-            let nobody = script::renew(
+            let unused = script::renew(
                 &format!("{}fencelock-acks", target.prefix),
                 &HolderId::from_bytes([0; 16]),
                 Duration::from_millis(1),
                 Duration::ZERO,
             );
-            let _ = nobody.in_full().exec_async(&mut connection).await;
+            let _ = unused.in_full().exec_async(&mut connection).await;
             let known = redis::cmd("WAIT").arg(0).arg(1).exec_async(&mut connection).await;
             RedisResult::Ok((connection, known))
         };
@@ -88,16 +88,16 @@ impl AckWriter {
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
         known.map_err(|error| refused(&target.name, acks, &error))?;
-        let (jobs, incoming) = mpsc::channel(ROOM);
+        let (requests, incoming) = mpsc::channel(ROOM);
         let task = tokio::spawn(work(connection, acks.wait(), incoming, liveness.clone()));
-        Ok(Some(Self { jobs, task }))
+        Ok(Some(Self { requests, task }))
     }
 
     /// Sends the calls, and returns the number of replicas that have their writes.
     pub(crate) async fn send(&self, calls: Vec<Call>) -> Answers {
         let (answer, answered) = oneshot::channel();
         let gone = || RedisError::from((redis::ErrorKind::Io, "the connection for confirmed writes was lost"));
-        self.jobs.send(Job { calls, answer }).await.map_err(|_| gone())?;
+        self.requests.send(AckRequest { calls, answer }).await.map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -108,12 +108,17 @@ fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
     Unknown::new(node, fault_of(error), format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
 }
 
-async fn work(connection: MultiplexedConnection, wait: Cmd, mut jobs: mpsc::Receiver<Job>, liveness: Liveness) {
+async fn work(
+    connection: MultiplexedConnection,
+    wait: Cmd,
+    mut requests: mpsc::Receiver<AckRequest>,
+    liveness: Liveness,
+) {
     let mut share = Vec::new();
-    while jobs.recv_many(&mut share, SHARE).await > 0 {
+    while requests.recv_many(&mut share, SHARE).await > 0 {
         // A cancelled request releases its lock, so renewing it would be useless.
-        share.retain(|job| !job.answer.is_closed());
-        let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).map(|job| (job.calls, job.answer)).unzip();
+        share.retain(|request| !request.answer.is_closed());
+        let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).map(|request| (request.calls, request.answer)).unzip();
         let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
         let calls: Vec<Call> = calls.into_iter().flatten().collect();
         match send_batch(&connection, calls, Some(&wait)).await {

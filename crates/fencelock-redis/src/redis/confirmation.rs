@@ -14,7 +14,7 @@ impl Redis {
         answer: Acquire,
     ) -> Result<Acquire, Unknown> {
         if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
-            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_told(claim.ttl.get());
+            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(claim.ttl.get());
             self.confirm(session, &renewal).await?;
         }
         Ok(answer)
@@ -22,7 +22,7 @@ impl Redis {
 
     async fn confirm(&self, session: &Session, renewal: &Renewal) -> Result<(), Unknown> {
         let wire = self.link.target.wire(&renewal.key);
-        let call = script::renew(&wire, &renewal.holder, renewal.ttl.get(), renewal.told);
+        let call = script::renew(&wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(()),
             Some(Err(unknown)) => Err(self.after_the_grant(unknown)),

@@ -72,6 +72,11 @@ impl Link {
         &self.target.name
     }
 
+    /// Whether the server reports changes of keys to the live session.
+    pub(crate) fn is_tracking(&self) -> bool {
+        self.live().is_some_and(|session| session.server_info.tracking)
+    }
+
     /// Returns the live session, or a new one. If many callers wait while the server is unavailable, one connects, and its
     /// error is the result for all: a hundred callers do not wait for a hundred timeouts.
     pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {

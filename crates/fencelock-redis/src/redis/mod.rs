@@ -308,6 +308,7 @@ impl Backend for Redis {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
         (capabilities.cross_process, capabilities.evicts) = (true, true);
+        capabilities.announces_waiters = self.link.is_tracking();
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities

@@ -1,7 +1,7 @@
 use super::message::{Grant, Message};
 use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
-use fencelock_core::{Event, Key, Listeners};
+use fencelock_core::{Event, Key, Listeners, key_of_side_key};
 use redis::{PushInfo, PushKind, Value};
 use std::time::Duration;
 
@@ -76,9 +76,12 @@ impl PushHandler {
 
     fn invalidated(&self, key: &Value) {
         let Value::BulkString(key) = key else { return };
-        // The scripts also read side keys, so their changes are reported too; they are not valid keys of locks.
-        if let Some(key) = std::str::from_utf8(key).ok().and_then(|key| self.key(key)) {
+        let Ok(key) = std::str::from_utf8(key) else { return };
+        if let Some(key) = self.key(key) {
             self.changed(&key);
+        } else if let Some(key) = key_of_side_key(key, "line").and_then(|key| self.key(&key)) {
+            // A renewal reads the queue. The other side keys that scripts read do not matter.
+            self.listeners.send(&Event::Queued { key });
         }
     }
 
@@ -134,6 +137,25 @@ mod tests {
         for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {
             assert_eq!(push_handler("p:").event_of(&text, "5e4f"), Some(asks.clone()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_change_of_a_queue_announces_a_waiter() {
+        #[derive(Debug, Default)]
+        struct Heard(std::sync::Mutex<Vec<Event>>);
+        impl fencelock_core::Listener for Heard {
+            fn event(&self, event: &Event) {
+                self.0.lock().unwrap().push(event.clone());
+            }
+        }
+        let (handler, heard) = (push_handler("p:"), std::sync::Arc::new(Heard::default()));
+        let listener: std::sync::Arc<dyn fencelock_core::Listener> = heard.clone();
+        handler.listeners.add(&listener);
+        for name in ["p:k", "fencelock:{p:k}:line", "fencelock:{p:k}:fence", "fencelock:{q:k}:line", "other"] {
+            handler.invalidated(&Value::BulkString(name.into()));
+        }
+        let key = Key::new("k").unwrap();
+        assert_eq!(*heard.0.lock().unwrap(), [Event::Changed { key: key.clone() }, Event::Queued { key }]);
     }
 
     #[test]

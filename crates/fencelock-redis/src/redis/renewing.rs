@@ -51,7 +51,7 @@ impl Redis {
         let calls: Vec<Call> = renewals
             .iter()
             .map(|renewal| {
-                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.told)
+                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.assumed)
                     .tracked(session.server_info.tracking)
             })
             .collect();

@@ -227,7 +227,7 @@ pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result
             let (ahead, last_fence) = (reply.count()?, reply.text()?.parse::<u64>().ok());
             let server_micros = reply.text()?.parse().ok();
             let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;
-            // A fence that is no number belongs to nobody; then no message is newer, and the waiter polls.
+            // A fence that is no number has no holder; then no message is newer, and the waiter polls.
             Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), server_micros, occupied }
         }
         "busy" => {
@@ -322,7 +322,7 @@ pub(crate) enum Evicted {
     AnotherByNow,
 }
 
-/// Whether a script that made a lock free has offered it to everybody it had to.
+/// Whether a script that freed a lock has offered it to all waiters that it had to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remaining {
     None,

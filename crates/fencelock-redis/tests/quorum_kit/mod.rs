@@ -15,12 +15,12 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 }
 
 /// A quorum in driven time, and its nodes.
-pub(crate) struct Scene {
+pub(crate) struct TestQuorum {
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) quorum: Arc<Quorum>,
 }
 
-impl Scene {
+impl TestQuorum {
     /// Inside `#[tokio::test(start_paused = true)]`.
     pub(crate) fn new(nodes: usize) -> Self {
         Self::with_skews(&vec![0; nodes])

@@ -9,7 +9,7 @@ pub(crate) const WAITERS: &str = "fencelock:{k}:waiters";
 pub(crate) const ALIVE: &str = "fencelock:{k}:alive";
 pub(crate) const MARKER: &str = "fencelock:node";
 const FENCE: &str = "fencelock:{k}:fence";
-/// The set of nodes and the longest TTL of a server that stands alone, as this version and the next write it.
+/// The set of nodes and the longest TTL of a single server, as this version and the next write it.
 pub(crate) const ALONE: &str = "60000 single";
 
 /// One waiter or holder, with a channel of its own.
@@ -38,7 +38,7 @@ impl Before {
         Self { client, subscriber, id, run_id, guarded: false }
     }
 
-    /// One that asks for a quarantine.
+    /// A client that asks for a quarantine.
     pub(crate) fn guarded(server: &RedisServer, number: u128) -> Self {
         Self { guarded: true, ..Self::new(server, number) }
     }

@@ -10,7 +10,7 @@ use fencelock_testkit::{RedisServer, Reply, RespClient, redis_or_skip};
 
 const FAR: &str = "9000000000000";
 
-/// A client stands in line.
+/// A client waits in the queue.
 fn join(server: &RedisServer, ticket: u32, number: u128, entry: &str) {
     let (ticket, id) = (ticket.to_string(), format!("{number:032x}"));
     server.command(&["ZADD", LINE, &ticket, &id]);

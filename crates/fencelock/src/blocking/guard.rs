@@ -1,5 +1,5 @@
 use super::Engine;
-use crate::{Error, FencingToken, HolderId, Key, LossReason, Released};
+use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -43,6 +43,11 @@ impl Guard {
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.fencing_token()
+    }
+
+    /// The mode: exclusive, shared, or permits with their weight and limit.
+    pub fn mode(&self) -> Mode {
+        self.inner.mode()
     }
 
     /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
@@ -102,6 +107,21 @@ impl Guard {
         engine.get(inner.release())
     }
 
+    /// Turns an exclusive lock into a shared one, without a moment in which another client could write. The new guard has a new
+    /// fencing token; the old token and every [`Held`] of this guard end when the request is sent. See
+    /// [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Guard::downgrade`]: with every error the lock is released in the background.
+    pub fn downgrade(self) -> Result<Self, Error> {
+        let Self { inner, engine } = self;
+        if inner.is_forked() {
+            return Err(Error::lost(inner.key().clone(), LossReason::Forked));
+        }
+        let inner = engine.get(inner.downgrade())?;
+        Ok(Self { inner, engine })
+    }
+
     /// Stops renewing the hold, which continues until its lease ends. With the returned id,
     /// [`Lock::resume`](super::Lock::resume), [`Client::renew`](super::Client::renew) or
     /// [`Client::release`](super::Client::release) can continue or end it. If holds do not expire, one of them must, or the
@@ -124,6 +144,11 @@ impl Held {
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.fencing_token()
+    }
+
+    /// See [`Guard::mode`].
+    pub const fn mode(&self) -> Mode {
+        self.inner.mode()
     }
 
     /// See [`Guard::remaining`]; zero once the lock is released.

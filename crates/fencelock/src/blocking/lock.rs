@@ -20,6 +20,15 @@ impl Lock {
         Self { inner, engine }
     }
 
+    /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
+    ///
+    /// Readers that wait one behind another get the lock together, and no reader overtakes a writer. There is no upgrade to an
+    /// exclusive lock; the other way there is [`Guard::downgrade`]. See [`crate::Lock::shared`].
+    pub fn shared(mut self) -> Self {
+        self.inner = self.inner.shared();
+        self
+    }
+
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
     /// allows at most its `max_ttl=`.
     ///
@@ -58,16 +67,16 @@ impl Lock {
         self
     }
 
-    /// Calls `told` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(told);
+    /// Calls `callback` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(callback);
         self
     }
 
-    /// Calls `told` after each failed try while trying continues: servers that do not answer, or are
+    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It is called on the thread of the client and must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(told);
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(callback);
         self
     }
 
@@ -94,11 +103,12 @@ impl Lock {
         Ok(guard.map(|guard| Guard::new(guard, engine)))
     }
 
-    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process.
+    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
+    /// is resumed as [shared](Lock::shared).
     ///
     /// # Errors
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
-    /// [`Error::NotReplicated`], [`Error::Config`].
+    /// [`Error::NotReplicated`], [`Error::Config`], also if the hold has another mode.
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
         let Self { inner, engine } = self;
         let guard = engine.get(inner.resume(holder))?;

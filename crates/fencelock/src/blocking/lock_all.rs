@@ -18,6 +18,12 @@ impl LockAll {
         Self { inner, engine }
     }
 
+    /// Shared locks on all of the keys. See [`Lock::shared`](super::Lock::shared).
+    pub fn shared(mut self) -> Self {
+        self.inner = self.inner.shared();
+        self
+    }
+
     /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`super::Lock::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.inner = self.inner.ttl(ttl);

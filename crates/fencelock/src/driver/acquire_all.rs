@@ -63,7 +63,7 @@ impl Attempt<'_> {
             Outcome::Granted(guard) => {
                 self.held[key] = Some(guard);
                 self.all.on_granted();
-                // While the answer was on its way nobody looked at the others.
+                // The other leases were not watched while the answer was in flight.
                 self.first_loss().map(|loss| self.on_lost(loss))
             }
             Outcome::Refused(error) => {

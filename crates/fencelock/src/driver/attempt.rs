@@ -5,11 +5,12 @@ use super::waiter::{LAST_ANSWER, Next, Waiter, guard};
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
 use crate::closing::Releasing;
-use crate::error::{Error, busy, could_not_tell, unreachable};
+use crate::error::{Error, busy, could_not_tell, unreachable, unreachable_once};
 use crate::guard::Guard;
+use crate::modes;
 use crate::request::Request;
 use fencelock_core::engine::{Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, Step};
-use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Moment, Unknown};
+use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Modes, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -40,7 +41,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     client.check_open()?;
     let options = &request.options;
     let proof = Holder { id: holder, owner: options.owner.clone() };
-    let claim = Claim::new(request.key.clone(), proof, options.ttl, Intent::Poll);
+    let claim = Claim::new(request.key.clone(), proof, options.ttl, Intent::Poll).with_mode(options.mode);
     let sent = client.clock.now();
     let tokens = match client.backend.acquire(&claim).await {
         Ok(Acquire::Granted { tokens }) => tokens,
@@ -48,6 +49,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
         Err(cause) => return Err(could_not_tell(&request.key, cause, client.clock.now().since(sent), 1)),
     };
     let lease = client.config.lease(sent, options.ttl);
+    check_mode(client, request, holder).await?;
     loop {
         let cell = client.keys.get_or_insert(&request.key, client);
         let granted = cell.try_with(|engine, cx| {
@@ -59,6 +61,22 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
             Some(None) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
             None => {}
         }
+    }
+}
+
+/// A grant does not tell the mode of the hold. A reader must not be resumed as a writer.
+async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<(), Error> {
+    let (key, mode) = (&request.key, request.options.mode);
+    if client.backend.capabilities().modes == Modes::default() {
+        return Ok(());
+    }
+    let seen = client.backend.inspect(key).await.map_err(|cause| unreachable_once(Some(key), cause))?;
+    // A row lists some of very many holders; all of them have the same class. If the hold has ended meanwhile, its first renewal
+    // tells.
+    let held = seen.filter(|seen| seen.has(holder) || seen.holders.count() > 1);
+    match held.map(|seen| seen.first().mode) {
+        Some(held) if held != mode && !held.same_class(mode) => Err(modes::other_hold(key, held).into()),
+        _ => Ok(()),
     }
 }
 

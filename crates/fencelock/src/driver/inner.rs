@@ -36,7 +36,7 @@ impl ClientInner {
         drift: Drift,
         sharing: Option<SharingLimits>,
     ) -> Result<Arc<Self>, Error> {
-        let sharing = sharing.map(SharingLimits::check).transpose()?;
+        let sharing = sharing.map(|limits| limits.check(&backend.capabilities())).transpose()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
         })?;
@@ -48,7 +48,6 @@ impl ClientInner {
             keys: Keys::new(Arc::clone(&closing)),
             timers: Timers::default(),
             trouble: Trouble::default(),
-            runtime: runtime.clone(),
             backend,
             clock,
             identity,
@@ -66,8 +65,6 @@ impl ClientInner {
 
 impl Drop for ClientInner {
     fn drop(&mut self) {
-        if self.driver.process().is_current() {
-            self.driver.timers.stop();
-        }
+        self.driver.stop();
     }
 }

@@ -2,7 +2,7 @@ use super::Driver;
 use super::lease::Lease;
 use crate::identity::SystemRng;
 use fencelock_core::Key;
-use fencelock_core::engine::{Action, Actions, Context, End, Ended, HoldId, KeyEngine, Report, Tenure, WaiterId};
+use fencelock_core::engine::{Action, Actions, ClaimReport, Context, End, Ended, KeyEngine, WaiterId};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -38,21 +38,6 @@ struct State {
     gone: bool,
 }
 
-/// A lease that is kept for the next task. Dropping it says that the time for that is over, also when the runtime ends.
-struct IdleTimer {
-    cell: Arc<KeyCell>,
-    hold: HoldId,
-    tenure: Tenure,
-}
-
-impl Drop for IdleTimer {
-    fn drop(&mut self) {
-        if self.cell.driver.process().is_current() {
-            self.cell.with(|engine, cx| engine.idle_timer_fired(self.hold, self.tenure, cx));
-        }
-    }
-}
-
 impl KeyCell {
     pub(super) fn new(key: Key, driver: Arc<Driver>) -> Self {
         Self { key, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
@@ -80,7 +65,7 @@ impl KeyCell {
     pub(super) fn with_report<R>(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
-    ) -> (R, Option<Report>) {
+    ) -> (R, Option<ClaimReport>) {
         self.with_state(self.lock(), call)
     }
 
@@ -91,7 +76,7 @@ impl KeyCell {
         id: WaiterId,
         context: &std::task::Context<'_>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Option<R>,
-    ) -> (Option<R>, Option<Report>) {
+    ) -> (Option<R>, Option<ClaimReport>) {
         let mut state = self.lock();
         if state.engine.is_queued(id) {
             state.engine.wake_by(id, context);
@@ -119,7 +104,7 @@ impl KeyCell {
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
-    ) -> (R, Option<Report>) {
+    ) -> (R, Option<ClaimReport>) {
         let mut out = Actions::new();
         let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
         let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
@@ -153,7 +138,7 @@ impl KeyCell {
     }
 
     /// What needs no lock. Wake-ups come first, for others wait for them.
-    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<Report> {
+    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
         for action in out.drain() {
             match action {
@@ -165,7 +150,9 @@ impl KeyCell {
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
                 Action::Release(release) => driver.reaper.take(*release),
-                Action::KeepIdle { hold, tenure } => self.keep_idle(hold, tenure),
+                // Without the task that renews leases, the lease would stay until it ends.
+                Action::KeptIdle if driver.keeps_idle_leases() => {}
+                Action::KeptIdle => self.with(Engine::release_idle),
                 Action::ClaimBegan => driver.telemetry.waiting(&self.key),
                 Action::ClaimEnded => driver.telemetry.waited(),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
@@ -183,16 +170,6 @@ impl KeyCell {
         if let End::Lost(reason) = &ended.end {
             self.driver.telemetry.lost(&self.key, &ended.tenure, reason, self.driver.clock.now());
         }
-    }
-
-    fn keep_idle(self: &Arc<Self>, hold: HoldId, tenure: Tenure) {
-        let timer = IdleTimer { cell: Arc::clone(self), hold, tenure };
-        let span = self.driver.config.sharing.map_or(std::time::Duration::ZERO, |limits| limits.idle_timeout);
-        // A runtime that has ended drops what it is given at once.
-        self.driver.runtime.spawn(async move {
-            tokio::time::sleep(span).await;
-            drop(timer);
-        });
     }
 }
 

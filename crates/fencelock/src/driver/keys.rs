@@ -17,7 +17,7 @@ impl Keys {
         Self { cells: Mutex::default(), closing }
     }
 
-    /// Whether nobody waits or holds.
+    /// Whether no task waits or holds.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells().is_empty()
     }
@@ -26,7 +26,7 @@ impl Keys {
         self.cells().values().cloned().collect()
     }
 
-    /// The cell of a key, if anybody here waits for it or holds it.
+    /// The cell of a key, if a task of this client waits for it or holds it.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<KeyCell>> {
         self.cells().get(key).cloned()
     }
@@ -42,7 +42,7 @@ impl Keys {
         cell
     }
 
-    /// Nobody waits for this key or holds it any more.
+    /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
         let mut cells = self.cells();
         if cells.get(cell.key()).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), cell)) {

@@ -1,7 +1,8 @@
 use super::key_cell::{Engine, KeyCell};
 use crate::closing::Releasing;
-use fencelock_core::engine::{End, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
-use fencelock_core::{HolderId, Key, LossReason, Moment, Ttl};
+use crate::error::{Error, unreachable_once};
+use fencelock_core::engine::{Downgrading, End, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
+use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalPlan, Ttl, Unknown};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -98,7 +99,7 @@ impl Lease {
         last.map_or(End::Released, |(_, end)| end.clone())
     }
 
-    /// Waits for the loss. Needs nobody else: the end of the lease is this future's own timer.
+    /// Waits for the loss. Does not depend on other tasks: this future has its own timer for the end of the lease.
     pub(crate) async fn lost(&self, tenure: Tenure) -> LossReason {
         loop {
             let ended = self.ended.notified();
@@ -132,6 +133,34 @@ impl Lease {
     /// The hold of this tenure ends `max_hold` from now.
     pub(crate) fn limit_hold(&self, tenure: Tenure, max_hold: Duration) {
         self.cell.with(|engine, cx| engine.limit_hold(self.hold, tenure, max_hold, cx));
+    }
+
+    /// The holder of this tenure only reads from now on: the tenure that begins, and the request to send. `None` if it has ended,
+    /// or is not exclusive.
+    pub(crate) fn begin_downgrade(&self, tenure: Tenure) -> Option<(Tenure, Renewal)> {
+        self.cell.with(|engine, cx| engine.downgrade(self.hold, tenure, cx))
+    }
+
+    /// Sends a downgrade until it is answered.
+    pub(crate) async fn downgrade(&self, tenure: Tenure, renewal: &Renewal) -> Result<Tenure, Error> {
+        let driver = self.cell.driver();
+        let limit = RenewalPlan::answer_limit(self.ttl.get());
+        loop {
+            let sent = driver.clock.now();
+            let answer = tokio::time::timeout(limit, driver.backend.downgrade(renewal)).await.unwrap_or_else(|_| {
+                let text = "the downgrade took a fifth of the lease";
+                Err(Unknown::new(driver.config.place.clone(), Fault::Timeout, text))
+            });
+            match self.cell.with(|engine, cx| engine.downgrade_answered(self.hold, tenure, sent, answer, cx)) {
+                Downgrading::Done(tenure) => return Ok(tenure),
+                Downgrading::Again(at) => tokio::time::sleep(at.since(driver.clock.now())).await,
+                Downgrading::Refused(cause) => return Err(unreachable_once(Some(self.key()), cause)),
+                Downgrading::Over => {
+                    let reason = self.loss(tenure).unwrap_or(LossReason::Expired);
+                    return Err(Error::Lost { key: self.key().clone(), reason });
+                }
+            }
+        }
     }
 
     /// It goes on without this client. Says whether it was held.

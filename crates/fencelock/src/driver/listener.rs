@@ -26,12 +26,17 @@ impl Listener for DriverListener {
                 let waits = cell
                     .is_some_and(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
                 if !waits {
-                    driver.reaper.handed_to_nobody(key, *holder);
+                    driver.reaper.release_undelivered(key, *holder);
                 }
             }
             Event::Changed { key } => {
                 if let Some(cell) = driver.keys.get(key) {
                     cell.with(Engine::on_changed);
+                }
+            }
+            Event::Queued { key } => {
+                if let Some(cell) = driver.keys.get(key) {
+                    cell.with(Engine::on_queued);
                 }
             }
             // A reset, and any hint that is not known here: asking is always right.

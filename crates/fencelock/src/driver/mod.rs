@@ -45,8 +45,6 @@ pub(crate) struct Driver {
     pub(crate) keys: Keys,
     timers: Timers,
     trouble: Trouble,
-    /// Guards may be dropped outside of it.
-    runtime: tokio::runtime::Handle,
 }
 
 impl Driver {
@@ -54,11 +52,27 @@ impl Driver {
     pub(crate) fn close(&self) {
         self.closing.begin();
         for cell in self.keys.all() {
-            cell.with(Engine::wake_all);
+            cell.with(|engine, cx| {
+                engine.wake_all(cx);
+                engine.release_idle(cx);
+            });
         }
     }
 
-    /// Waits, once it is closed, until nothing is held, nobody waits or asks, and every release is confirmed.
+    /// Whether leases without a task are kept for the next one.
+    fn keeps_idle_leases(&self) -> bool {
+        !self.timers.is_stopped() && !self.closing.has_begun()
+    }
+
+    /// Stops the renewals, and releases the leases that no task has. In a forked child they belong to the parent.
+    fn stop(&self) {
+        if self.process().is_current() {
+            self.timers.stop();
+            self.keys.all().iter().for_each(|cell| cell.with(Engine::release_idle));
+        }
+    }
+
+    /// Waits, once it is closed, until nothing is held, no task waits or claims, and every release is confirmed.
     pub(crate) async fn drained(&self) {
         self.closing.ends(|| self.keys.is_empty()).await;
         self.reaper.idle().await;
@@ -68,7 +82,7 @@ impl Driver {
         if self.closing.has_begun() { Err(self.closed_error()) } else { Ok(()) }
     }
 
-    /// In a fork nobody would answer.
+    /// In a fork no task would answer.
     pub(crate) fn check_process(&self) -> Result<(), Invalid> {
         self.process().check()
     }

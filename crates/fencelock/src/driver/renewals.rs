@@ -91,6 +91,11 @@ impl Timers {
         self.table().due.len()
     }
 
+    /// Whether the task has ended, or is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.table().stopped
+    }
+
     /// Ends the task.
     pub(super) fn stop(&self) {
         self.table().stopped = true;
@@ -133,9 +138,20 @@ fn entry(moment: Moment, cell: &Arc<KeyCell>, hold: HoldId) -> (Moment, usize, H
     (moment, Arc::as_ptr(cell).addr(), hold)
 }
 
+/// The end of the task that renews leases.
+struct StopRenewals(Arc<Driver>);
+
+impl Drop for StopRenewals {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 impl Driver {
     /// The task. It ends after [`Timers::stop`].
     pub(super) async fn renew_leases(self: Arc<Self>) {
+        // Also when its runtime ends.
+        let _stop = StopRenewals(Arc::clone(&self));
         loop {
             self.renew(self.due());
             let Some(sleep) = self.timers.sleep(self.clock.now()) else { return };

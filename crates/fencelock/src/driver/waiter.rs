@@ -6,7 +6,7 @@ use super::{ClientInner, Driver};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
-use fencelock_core::engine::{Grant, Report, Step, View, WaiterId};
+use fencelock_core::engine::{ClaimReport, Grant, Step, View, WaiterId};
 use fencelock_core::{Fault, Moment, Occupied, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl<'a> Waiter<'a> {
         (step, lease)
     }
 
-    /// Says whether there is somebody to tell.
+    /// Returns whether there is a callback.
     pub(super) fn tell(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
         let Some(on_wait) = &self.request.on_wait else { return false };
         on_wait(&Waiting {
@@ -128,18 +128,18 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    fn hear(&self, report: Option<Report>) {
+    fn hear(&self, report: Option<ClaimReport>) {
         let Some(report) = report else { return };
         let (client, now) = (self.client, self.client.clock.now());
         match report {
-            Report::Busy { ahead, occupied, again } => {
+            ClaimReport::Busy { ahead, occupied, again } => {
                 client.trouble.ends(now);
                 if again {
                     client.telemetry.refused_again(&self.request.key);
                 }
                 self.tell(ahead, occupied);
             }
-            Report::Trouble(cause) => {
+            ClaimReport::Trouble(cause) => {
                 client.trouble.begins(&cause, now);
                 if let Some(on_trouble) = &self.request.on_trouble {
                     on_trouble(&cause);

@@ -65,7 +65,7 @@ impl Election {
     }
 
     /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
-    /// line breaks, and marks that change the direction of writing. Everybody who can see the lock sees the value.
+    /// line breaks, and marks that change the direction of writing. All clients that can see the lock see the value.
     pub fn value(mut self, value: impl Into<String>) -> Self {
         let value = value.into();
         self.lock = self.lock.label(value.as_str());
@@ -85,9 +85,9 @@ impl Election {
         self
     }
 
-    /// Calls `told` after each request of a campaign that the place did not answer. It must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_trouble(told);
+    /// Calls `callback` after each request of a campaign that the place did not answer. It must return quickly.
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_trouble(callback);
         self
     }
 
@@ -172,7 +172,7 @@ impl Election {
         }
     }
 
-    /// Who leads now; `None` if nobody does, or if another program has taken the key. The answer may be out of date when
+    /// The current leader; `None` without one, or if another program has taken the key. The answer may be out of date when
     /// it arrives.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ enum Worker {
     /// A thread: the runtime has ended, or the program is about to.
     Thread,
     /// A thread is allowed, but no release is pending.
-    Nobody,
+    None,
 }
 
 impl Reaper {
@@ -88,7 +88,7 @@ impl Reaper {
     }
 
     /// A key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on.
-    pub(crate) fn handed_to_nobody(&self, key: &Key, holder: HolderId) {
+    pub(crate) fn release_undelivered(&self, key: &Key, holder: HolderId) {
         if self.releases.knows(holder) {
             let until = self.releases.clock.now() + STRAGGLER;
             let stray_until = Moment::default();
@@ -156,7 +156,7 @@ impl Releases {
         let mut state = self.state();
         state.queue.push(release);
         let worker = state.worker;
-        if worker == Worker::Nobody {
+        if worker == Worker::None {
             self.start_thread(state);
         } else {
             let wake = Arc::clone(&state.wake);

@@ -55,7 +55,7 @@ impl ReaperTask {
             return Work::Done;
         }
         if state.queue.pending() == 0 && (state.closed || self.worker == Worker::Thread) {
-            state.worker = Worker::Nobody;
+            state.worker = Worker::None;
             return Work::Done;
         }
         let now = self.releases.clock.now();
@@ -114,7 +114,7 @@ impl Drop for ReaperTask {
             self.releases.settle();
         } else {
             // The worker panicked, and would panic again.
-            state.worker = Worker::Nobody;
+            state.worker = Worker::None;
             self.releases.abandon(state);
         }
     }
@@ -125,7 +125,7 @@ impl Releases {
     pub(super) fn take_over(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         state.queue.recall();
         if state.queue.pending() == 0 {
-            state.worker = Worker::Nobody;
+            state.worker = Worker::None;
         } else {
             self.start_thread(state);
         }

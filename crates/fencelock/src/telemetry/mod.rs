@@ -4,9 +4,9 @@
 //! | number | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
 //! | `fencelock_acquisitions_total` | counter | count | `place`, `outcome` | attempts to acquire a lock, by outcome |
-//! | `fencelock_wait_seconds` | histogram | seconds | `place` | time from the request to the grant |
-//! | `fencelock_hold_seconds` | histogram | seconds | `place` | time from the grant to the release or the loss |
-//! | `fencelock_held` | gauge | count | `place` | locks that are held |
+//! | `fencelock_wait_seconds` | histogram | seconds | `place`, `mode` | time from the request to the grant |
+//! | `fencelock_hold_seconds` | histogram | seconds | `place`, `mode` | time from the grant to the release or the loss |
+//! | `fencelock_held` | gauge | count | `place`, `mode` | locks that are held |
 //! | `fencelock_waiters` | gauge | count | `place` | claims that wait at the place; tasks that share a lease count as one |
 //! | `fencelock_lost_total` | counter | count | `place`, `reason` | locks that were lost |
 //! | `fencelock_renewal_seconds` | histogram | seconds | `place` | round trip of a renewal that was answered |
@@ -19,6 +19,7 @@
 //!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
 //!   dropped).
 //!   [`Client::lock_all`](crate::Client::lock_all) counts once for each key that it claims.
+//! - `mode`: `exclusive`, `shared`, `permits`. A hold of several permits counts once.
 //! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`, `other`.
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
@@ -31,7 +32,7 @@ mod numbers;
 use crate::error::Error;
 use crate::guard::Guard;
 use fencelock_core::engine::{Source, Tenure};
-use fencelock_core::{Fault, Key, LossReason, Moment, Renew, Unknown};
+use fencelock_core::{Fault, Key, LossReason, Mode, Moment, Renew, Unknown};
 use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
 use std::time::Duration;
 
@@ -63,15 +64,22 @@ impl Telemetry {
     pub(crate) fn acquired(&self, key: &Key, tenure: &Tenure, waited: Duration, source: Source) {
         tracing::debug!(%key, fence = %tenure.fence, ?waited, ?source, "acquired");
         self.outcome(outcome(source));
-        self.numbers.took(Number::Wait, waited);
-        self.numbers.change(Number::Held, 1.0);
+        self.numbers.took(Number::Wait, mode(tenure), waited);
+        self.numbers.change(Number::Held, mode(tenure), 1.0);
     }
 
     pub(crate) fn released(&self, key: &Key, tenure: &Tenure, now: Moment) {
         let held_for = now.since(tenure.since);
         tracing::debug!(%key, fence = %tenure.fence, ?held_for, "released");
-        self.numbers.took(Number::Hold, held_for);
-        self.numbers.change(Number::Held, -1.0);
+        self.ended(tenure, held_for);
+    }
+
+    /// An exclusive lock became a shared one.
+    pub(crate) fn downgraded(&self, key: &Key, before: &Tenure, after: &Tenure, now: Moment) {
+        let held_for = now.since(before.since);
+        tracing::debug!(%key, fence = %after.fence, ?held_for, "downgraded");
+        self.ended(before, held_for);
+        self.numbers.change(Number::Held, mode(after), 1.0);
     }
 
     pub(crate) fn lost(&self, key: &Key, tenure: &Tenure, reason: &LossReason, now: Moment) {
@@ -81,8 +89,7 @@ impl Telemetry {
             return;
         }
         tracing::warn!(%key, fence = %tenure.fence, ?held_for, %reason, "lock lost");
-        self.numbers.took(Number::Hold, held_for);
-        self.numbers.change(Number::Held, -1.0);
+        self.ended(tenure, held_for);
         self.numbers.add(Number::Lost, index(&LOSSES, loss(reason)));
     }
 
@@ -90,7 +97,7 @@ impl Telemetry {
         match answer {
             Ok(answer) => {
                 tracing::trace!(%key, ?lag, ?answer, "renewal answered");
-                self.numbers.took(Number::Renewal, lag);
+                self.numbers.took(Number::Renewal, 0, lag);
             }
             Err(cause) => {
                 tracing::warn!(%key, %cause, ?left, "renewal failed, trying again");
@@ -101,11 +108,11 @@ impl Telemetry {
 
     pub(crate) fn waiting(&self, key: &Key) {
         tracing::debug!(%key, "waiting");
-        self.numbers.change(Number::Waiters, 1.0);
+        self.numbers.change(Number::Waiters, 0, 1.0);
     }
 
     pub(crate) fn waited(&self) {
-        self.numbers.change(Number::Waiters, -1.0);
+        self.numbers.change(Number::Waiters, 0, -1.0);
     }
 
     pub(crate) fn fallback_poll(&self, key: &Key) {
@@ -116,6 +123,11 @@ impl Telemetry {
     pub(crate) fn refused_again(&self, key: &Key) {
         tracing::trace!(%key, "asked again, still taken");
         self.numbers.add(Number::WastedWakeups, 0);
+    }
+
+    fn ended(&self, tenure: &Tenure, held_for: Duration) {
+        self.numbers.took(Number::Hold, mode(tenure), held_for);
+        self.numbers.change(Number::Held, mode(tenure), -1.0);
     }
 
     fn outcome(&self, outcome: &str) {
@@ -154,6 +166,15 @@ impl Drop for Asked<'_> {
         if !self.ended {
             self.telemetry.outcome("cancelled");
         }
+    }
+}
+
+/// The index of the mode in [`MODES`].
+const fn mode(tenure: &Tenure) -> usize {
+    match tenure.mode {
+        Mode::Shared => 1,
+        Mode::Permits { .. } => 2,
+        _ => 0,
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) const OUTCOMES: [&str; 10] = [
     "closed",
     "cancelled",
 ];
+/// The modes of a hold.
+#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "labels of the metrics"))]
+pub(super) const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
 /// The reasons of a loss.
 pub(super) const LOSSES: [&str; 5] = ["expired", "deleted", "taken", "max_hold", "other"];
 /// The reasons of a failed renewal.
@@ -54,7 +57,7 @@ pub(super) use without::Numbers;
 
 #[cfg(feature = "metrics")]
 mod with_facade {
-    use super::{Duration, FAULTS, LOSSES, Number, OUTCOMES};
+    use super::{Duration, FAULTS, LOSSES, MODES, Number, OUTCOMES};
     use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
     use std::sync::Arc;
 
@@ -88,14 +91,16 @@ mod with_facade {
     const DEFINITIONS: [Definition; 10] = [
         define(Kind::Counter, "fencelock_acquisitions_total", Unit::Count, "Attempts to acquire a lock, by outcome")
             .by("outcome", &OUTCOMES),
-        define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "Time from the request to the grant"),
+        define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "Time from the request to the grant")
+            .by("mode", &MODES),
         define(
             Kind::Histogram,
             "fencelock_hold_seconds",
             Unit::Seconds,
             "Time from the grant to the release or the loss",
-        ),
-        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held"),
+        )
+        .by("mode", &MODES),
+        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held").by("mode", &MODES),
         define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place"),
         define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost").by("reason", &LOSSES),
         define(
@@ -152,13 +157,13 @@ mod with_facade {
             with_recorder(|recorder| recorder.register_counter(key, &METADATA).increment(1));
         }
 
-        pub(in crate::telemetry) fn change(&self, number: Number, by: f64) {
-            let key = self.key(number, 0);
+        pub(in crate::telemetry) fn change(&self, number: Number, label: usize, by: f64) {
+            let key = self.key(number, label);
             with_recorder(|recorder| recorder.register_gauge(key, &METADATA).increment(by));
         }
 
-        pub(in crate::telemetry) fn took(&self, number: Number, span: Duration) {
-            let key = self.key(number, 0);
+        pub(in crate::telemetry) fn took(&self, number: Number, label: usize, span: Duration) {
+            let key = self.key(number, label);
             with_recorder(|recorder| recorder.register_histogram(key, &METADATA).record(span.as_secs_f64()));
         }
 
@@ -202,8 +207,8 @@ mod without {
 
         pub(in crate::telemetry) fn add(&self, _: Number, _: usize) {}
 
-        pub(in crate::telemetry) fn change(&self, _: Number, _: f64) {}
+        pub(in crate::telemetry) fn change(&self, _: Number, _: usize, _: f64) {}
 
-        pub(in crate::telemetry) fn took(&self, _: Number, _: Duration) {}
+        pub(in crate::telemetry) fn took(&self, _: Number, _: usize, _: Duration) {}
     }
 }

@@ -1,12 +1,12 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Intent, Listener, Release, Renew, Renewal};
+use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Downgrade, Intent, Listener, Release, Renew, Renewal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// A real backend behind a network that misbehaves as it is told.
+/// A real backend behind a network with scripted faults.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     inner: Arc<dyn Backend>,
@@ -25,6 +25,7 @@ pub(crate) enum Verb {
     Renew,
     Release,
     Inspect,
+    Downgrade,
 }
 
 /// What becomes of a call.
@@ -33,9 +34,9 @@ pub(crate) enum Fate {
     /// It is carried out and answered.
     #[default]
     Pass,
-    /// It gets lost: not carried out, and "could not tell".
+    /// The request is lost: it is not carried out, and the result is unknown.
     Lost,
-    /// It is carried out, and the reply gets lost: "could not tell".
+    /// The request is carried out, and the reply is lost: the result is unknown.
     Mute,
     /// Not carried out, never answered.
     Hang,
@@ -43,7 +44,7 @@ pub(crate) enum Fate {
     HangAfter,
     /// Takes this long before it is carried out, and as long again until it is answered.
     Slow(Duration),
-    /// "Could not tell" at once, and carried out this much later.
+    /// The result is unknown immediately, and the request is carried out this much later.
     Stray(Duration),
     /// Access is denied.
     Denied,
@@ -102,7 +103,7 @@ impl Faulty {
         road.next.pop_front().unwrap_or(road.otherwise)
     }
 
-    /// Carries a call out, or does not, as its fate wants.
+    /// Carries out a call, or not, as its fate says.
     async fn send<T: Send + 'static>(
         &self,
         verb: Verb,
@@ -186,6 +187,15 @@ impl Backend for Faulty {
         let (key, holder) = (key.clone(), *holder);
         Box::pin(async move {
             self.send(Verb::Release, |inner| Box::pin(async move { inner.release(&key, &holder).await }))
+                .await
+                .and_then(|answer| answer)
+        })
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        let renewal = renewal.clone();
+        Box::pin(async move {
+            self.send(Verb::Downgrade, |inner| Box::pin(async move { inner.downgrade(&renewal).await }))
                 .await
                 .and_then(|answer| answer)
         })

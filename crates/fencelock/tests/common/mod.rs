@@ -33,7 +33,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut happene
     assert!(tokio::time::timeout(secs(20), waiting).await.is_ok(), "never: {what}");
 }
 
-/// Counts what is told to it, from any thread.
+/// A counter for all threads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counter(Arc<AtomicUsize>);
 

@@ -4,7 +4,7 @@ use fencelock::{Builder, Client, Clock, Drift, Holding, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Locks with leases in memory, time driven by tokio, and a network between that misbehaves as it is told.
+/// Locks with leases in memory, the paused time of tokio, and a network with scripted faults in between.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) clock: TokioClock,
@@ -53,7 +53,7 @@ impl Scene {
         self.now() + ttl.saturating_sub(Drift::default().of(ttl))
     }
 
-    /// What the place itself knows of a key.
+    /// The hold of a key, as the place knows it.
     pub(crate) async fn holding(&self, key: &str) -> Option<Holding> {
         self.neighbour().inspect(key).await.unwrap()
     }

@@ -70,7 +70,7 @@ fn leaves_no_place_in_line() {
 fn ends_without_an_answer() {
     let Some(server) = redis_or_skip() else { return };
     let mut program = program::start("is_left_alone", &server.url());
-    program.says("held");
+    program::wait_for("held", &mut program);
     server.freeze();
     let status = program.end();
     server.thaw();

@@ -21,10 +21,10 @@ pub(crate) const PROGRAMS: &[(&str, fn())] =
 fn leaves_the_lock(program: &str) {
     let Some(server) = redis_or_skip() else { return };
     let mut parent = program::start(program, &server.url());
-    parent.says("held");
+    program::wait_for("held", &mut parent);
     let before = (value(&server), scripts(&server));
-    parent.tell();
-    parent.says("forked");
+    parent.send("");
+    program::wait_for("forked", &mut parent);
     assert_eq!((value(&server), scripts(&server)), before, "the children have sent nothing");
     assert!(parent.end().success(), "the parent goes on as if nothing had happened");
     assert_eq!(value(&server), None);

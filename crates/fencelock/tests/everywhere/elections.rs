@@ -1,4 +1,4 @@
-//! Elections, at every kind of place.
+//! Elections, on every kind of place.
 
 use crate::facts::{GENEROUS, client, sure};
 use crate::places::Place;

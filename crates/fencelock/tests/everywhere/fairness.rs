@@ -103,7 +103,7 @@ pub(crate) async fn another_client_comes_after_a_batch_of_time(place: &Place, sh
     check(&log, 1 + 5, &client, sharing);
 }
 
-/// Programs that neither stand in line nor are woken. Where each task claims for itself and the server has a line, they come
+/// Programs that neither wait in the queue nor are woken. Where each task claims for itself and the server has a queue, they come
 /// after that line, as documented.
 pub(crate) async fn a_client_that_polls_gets_the_key(place: &Place, sharing: bool) {
     if !sharing {

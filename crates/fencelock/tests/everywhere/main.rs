@@ -1,4 +1,4 @@
-//! What users are promised, at every kind of place, with clients whose tasks share leases and with clients whose do not.
+//! The guarantees to users, on every kind of place, with and without shared leases.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod elections;

@@ -1,14 +1,14 @@
-//! A process of its own that takes locks as it is told: this test binary once more, running one test that obeys.
+//! Another process that takes locks on command: this test binary, running the test `obey`.
 
 use super::{PATIENCE, ask, claim, free, listen, now};
 use fencelock::backends::File;
 use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent};
+use fencelock_testkit::TestProcess;
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Where the process finds its locks; without it, the obeying test has nothing to do.
@@ -16,11 +16,7 @@ const DIR: &str = "FENCELOCK_TEST_DIR";
 /// The test harness writes to the same output.
 const MARK: &str = "> ";
 
-pub(crate) struct Process {
-    child: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
+pub(crate) struct Process(TestProcess);
 
 impl Process {
     pub(crate) fn start(dir: &Path) -> Self {
@@ -44,20 +40,18 @@ impl Process {
     }
 
     fn spawn(mut command: Command, dir: &Path) -> std::io::Result<Self> {
-        command.args(["obey", "--exact", "--nocapture"]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let (orders, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Ok(Self { child, orders, answers: BufReader::new(answers).lines() })
+        command.args(["obey", "--exact", "--nocapture"]).env(DIR, dir);
+        TestProcess::spawn(command).map(Self)
     }
 
     pub(crate) fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
+        self.0.send(order);
     }
 
     /// The next answer; `None` once the process has ended.
     pub(crate) fn answer(&mut self) -> Option<String> {
-        // The harness's own line may stand before the first mark.
-        self.answers.find_map(|line| line.ok()?.split_once(MARK).map(|(_, answer)| answer.to_owned()))
+        // The harness writes before the first mark of the line.
+        self.0.receive(MARK)
     }
 
     pub(crate) fn ask(&mut self, order: &str) -> String {
@@ -72,20 +66,12 @@ impl Process {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
     }
 
     /// `kill -9`, and until it is gone.
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.kill();
     }
 }
 
@@ -162,7 +148,7 @@ fn count(locks: &File, counter: &Path, times: u32) -> String {
     format!("counted {times}")
 }
 
-/// Ends without a word while it holds a key, as a crash does.
+/// Ends while it holds a key, as a crash does.
 fn die(locks: &File, name: &str) -> String {
     wait(locks, name);
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();

@@ -1,7 +1,7 @@
 //! What must be so after every act, and at the end.
 
 use crate::network::{What, at_once, key};
-use crate::script::Sight;
+use crate::script::Coverage;
 use crate::stage::{Act, Stage};
 use crate::user::User;
 use fencelock::{Backend, LossReason, Owner, Released, Ttl};
@@ -21,10 +21,10 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
         let waited = user.guard.is_none();
         user.collect(&network)?;
         if waited && user.guard.is_some() && stage.trace.iter().any(|act| matches!(act, Act::Cancel(_))) {
-            stage.sights.insert(Sight::PassedOn);
+            stage.covered.insert(Coverage::PassedOn);
         }
         if user.end == Some(Released::Released) {
-            stage.sights.insert(Sight::Released);
+            stage.covered.insert(Coverage::Released);
         }
     }
     for (number, user) in stage.users.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
     exclusion(stage)
 }
 
-/// At most one guard is valid, and the server knows of it.
+/// At most one guard is valid, and the server knows its holder.
 fn exclusion(stage: &Stage<'_>) -> Result<(), String> {
     let valid = stage.users.iter().filter(|user| user.guard.as_ref().is_some_and(fencelock::Guard::is_held));
     let valid: Vec<_> = valid.filter_map(|user| user.id).collect();
@@ -112,31 +112,31 @@ fn probe(stage: &Stage<'_>) -> Result<(), String> {
 }
 
 /// What of interest an act is.
-pub(crate) fn sights(stage: &Stage<'_>, act: Act) -> Vec<Sight> {
+pub(crate) fn covered(stage: &Stage<'_>, act: Act) -> Vec<Coverage> {
     let packets = stage.network.packets();
-    let mut sights = Vec::new();
+    let mut covered = Vec::new();
     match act {
         Act::Cancel(_) => {
             for what in packets {
                 match what {
-                    What::Claim(_) => sights.push(Sight::CancelledBeforeClaim),
-                    What::ClaimAnswer(_) => sights.push(Sight::CancelledBeforeAnswer),
-                    What::Message => sights.push(Sight::CancelledBeforeHandOff),
+                    What::Claim(_) => covered.push(Coverage::CancelledBeforeClaim),
+                    What::ClaimAnswer(_) => covered.push(Coverage::CancelledBeforeAnswer),
+                    What::Message => covered.push(Coverage::CancelledBeforeHandOff),
                     _ => {}
                 }
             }
         }
         Act::Release(_) | Act::Drop(_) => {
             let renewing = packets.iter().any(|what| matches!(what, What::Renewal(_) | What::RenewalAnswer(_)));
-            sights.extend(renewing.then_some(Sight::LetGoDuringRenewal));
+            covered.extend(renewing.then_some(Coverage::LetGoDuringRenewal));
         }
         Act::Deliver(_, What::RenewalAnswer(id)) => {
             if let Some(user) = stage.users.iter().find(|user| user.id == Some(id)) {
-                sights.extend(user.let_go.then_some(Sight::RenewalAnsweredAfterRelease));
+                covered.extend(user.let_go.then_some(Coverage::RenewalAnsweredAfterRelease));
             }
         }
-        Act::Leave(user) => sights.extend(stage.users[user].guard.is_some().then_some(Sight::ClientWentFirst)),
+        Act::Leave(user) => covered.extend(stage.users[user].guard.is_some().then_some(Coverage::ClientWentFirst)),
         _ => {}
     }
-    sights
+    covered
 }

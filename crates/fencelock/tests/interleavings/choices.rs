@@ -1,4 +1,4 @@
-//! Where a schedule's choices come from, and how the next schedule follows from the last.
+//! The choices of a schedule, and the order of schedules.
 
 /// The choices of one schedule. The first ones may be given; after them it takes the first of everything, or random ones.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use crate::choices::Choices;
 use crate::mutants::Mutant;
-use crate::script::{Script, Sight};
+use crate::script::{Coverage, Script};
 use crate::stage::Stage;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,17 +20,17 @@ const AGAIN: u32 = 200;
 
 /// How many schedules ran, and what they came across.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct SearchSummary {
     pub(crate) schedules: u64,
     /// Whether there are no others.
     pub(crate) complete: bool,
-    pub(crate) sights: HashMap<Sight, u64>,
+    pub(crate) covered: HashMap<Coverage, u64>,
     took: Duration,
     longest: usize,
 }
 
 /// All schedules, or the first `most` of them.
-pub(crate) fn all(script: &Script, mutant: Option<Mutant>, most: u64) -> Result<Report, String> {
+pub(crate) fn all(script: &Script, mutant: Option<Mutant>, most: u64) -> Result<SearchSummary, String> {
     let mut runner = Runner::new(script, mutant);
     let mut next = Some(Choices::default());
     while let Some(mut choices) = next.take_if(|_| runner.report.schedules < most) {
@@ -42,7 +42,7 @@ pub(crate) fn all(script: &Script, mutant: Option<Mutant>, most: u64) -> Result<
 }
 
 /// As many random schedules.
-pub(crate) fn some(script: &Script, mutant: Option<Mutant>, many: u64) -> Result<Report, String> {
+pub(crate) fn some(script: &Script, mutant: Option<Mutant>, many: u64) -> Result<SearchSummary, String> {
     let mut runner = Runner::new(script, mutant);
     let first = number(SEED).unwrap_or(1);
     for seed in first..first + many {
@@ -76,7 +76,7 @@ struct Runner<'a> {
     script: &'a Script,
     mutant: Option<Mutant>,
     runtime: tokio::runtime::Runtime,
-    report: Report,
+    report: SearchSummary,
     started: Instant,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Runner<'a> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         #[expect(clippy::disallowed_methods, reason = "the report says how long it took")]
         let started = Instant::now();
-        Self { script, mutant, runtime, report: Report::default(), started }
+        Self { script, mutant, runtime, report: SearchSummary::default(), started }
     }
 
     fn run(&mut self, choices: &mut Choices, hint: &str) -> Result<(), String> {
@@ -94,8 +94,8 @@ impl<'a> Runner<'a> {
         let (result, trace) = self.runtime.block_on(async {
             let mut stage = Stage::new(self.script, self.mutant);
             let result = stage.perform(choices).await;
-            for sight in stage.sights {
-                *self.report.sights.entry(sight).or_default() += 1;
+            for sight in stage.covered {
+                *self.report.covered.entry(sight).or_default() += 1;
             }
             (result, stage.trace)
         });
@@ -113,9 +113,9 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn done(mut self, kind: &str) -> Report {
+    fn done(mut self, kind: &str) -> SearchSummary {
         self.report.took = self.started.elapsed();
-        let Report { schedules, complete, took, longest, .. } = &self.report;
+        let SearchSummary { schedules, complete, took, longest, .. } = &self.report;
         let name = self.script.name;
         let whole = if *complete { ", complete" } else { "" };
         println!("{name}: {schedules} schedules ({kind}{whole}), up to {longest} choices, {took:.1?}");

@@ -48,7 +48,7 @@ pub(crate) struct State {
     packets: Vec<Packet>,
     listeners: Vec<Weak<dyn Listener>>,
     relay: Option<Arc<dyn Listener>>,
-    /// What the explorer knows of the truth: until when a holder may believe, by the answers that reached it.
+    /// Until when a holder may rely on its lock, from the answers that it received.
     pub(crate) certain: HashMap<HolderId, Moment>,
     /// Whose holds a release ended at the server.
     pub(crate) freed: HashSet<HolderId>,
@@ -156,7 +156,7 @@ impl Network {
         }
     }
 
-    /// Loses what is there: a message without a trace, a request or an answer with "could not tell".
+    /// Loses a packet. A lost message leaves no trace; a lost request or answer gives an unknown result.
     pub(crate) fn lose(&self, index: usize) {
         let Packet { load, .. } = self.state().packets.remove(index);
         let lost = || Unknown::new("network", Fault::Timeout, "lost");
@@ -206,7 +206,7 @@ pub(crate) fn key() -> Key {
     Key::new("k").unwrap()
 }
 
-/// The locks in memory answer at the first look.
+/// The locks in memory answer at the first poll.
 pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

@@ -1,7 +1,7 @@
 //! The scenarios. Each has a small version that is run in the first orders, depth first, and a larger in random ones.
 
 use crate::explore;
-use crate::script::{Part, Script, Sight};
+use crate::script::{Coverage, Part, Script};
 use std::time::Duration;
 
 /// No lease ends by itself, so every leftover hold is detected.
@@ -15,13 +15,13 @@ const NONE: Part =
     Part { ready: false, cancels: false, drops: false, releases: false, gives_up_release: false, leaves: false };
 
 const PLAIN: Script =
-    Script { name: "", parts: &[], ttl: LONG, apart: false, times: 0, losses: 0, haste: 0, sights: &[] };
+    Script { name: "", parts: &[], ttl: LONG, apart: false, times: 0, losses: 0, haste: 0, covered: &[] };
 
 pub(crate) const ACQUIRE_DROP: Script = Script {
     name: "acquire-drop",
     parts: &[Part { ready: true, releases: true, ..NONE }, Part { cancels: true, drops: true, ..NONE }],
     haste: 1,
-    sights: &[Sight::CancelledBeforeClaim, Sight::CancelledBeforeAnswer, Sight::CancelledBeforeHandOff],
+    covered: &[Coverage::CancelledBeforeClaim, Coverage::CancelledBeforeAnswer, Coverage::CancelledBeforeHandOff],
     ..PLAIN
 };
 
@@ -30,7 +30,7 @@ pub(crate) const RENEW_RELEASE: Script = Script {
     parts: &[Part { ready: true, releases: true, drops: true, gives_up_release: true, ..NONE }],
     times: 2,
     haste: 1,
-    sights: &[Sight::LetGoDuringRenewal, Sight::RenewalAnsweredAfterRelease, Sight::Released],
+    covered: &[Coverage::LetGoDuringRenewal, Coverage::RenewalAnsweredAfterRelease, Coverage::Released],
     ..PLAIN
 };
 
@@ -42,7 +42,7 @@ pub(crate) const CANCEL_HAND_OFF: Script = Script {
         Part { ready: true, ..NONE },
     ],
     haste: 1,
-    sights: &[Sight::CancelledBeforeHandOff, Sight::PassedOn],
+    covered: &[Coverage::CancelledBeforeHandOff, Coverage::PassedOn],
     ..PLAIN
 };
 
@@ -51,7 +51,7 @@ pub(crate) const DROPS: Script = Script {
     parts: &[Part { ready: true, drops: true, leaves: true, ..NONE }, Part { leaves: true, cancels: true, ..NONE }],
     apart: true,
     times: 1,
-    sights: &[Sight::ClientWentFirst],
+    covered: &[Coverage::ClientWentFirst],
     ..PLAIN
 };
 
@@ -64,8 +64,8 @@ fn explore(small: &Script) {
         }
         let every = explore::all(small, None, explore::schedules(MOST).max(MOST))?;
         let many = explore::some(&large, None, explore::schedules(USUAL))?;
-        for sight in small.sights {
-            let of = |report: &explore::Report| report.sights.get(sight).copied().unwrap_or_default();
+        for sight in small.covered {
+            let of = |report: &explore::SearchSummary| report.covered.get(sight).copied().unwrap_or_default();
             println!("  {sight:?}: {} + {}", of(&every), of(&many));
             if of(&every) + of(&many) == 0 {
                 return Err(format!("{} never came across {sight:?}", small.name));

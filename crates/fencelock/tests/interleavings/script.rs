@@ -25,7 +25,7 @@ pub(crate) struct Part {
 
 /// Events that a scenario is about. A run that never came across them has seen nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Sight {
+pub(crate) enum Coverage {
     /// A wait was given up while its claim was on its way.
     CancelledBeforeClaim,
     /// A wait was given up while the answer was on its way.
@@ -57,5 +57,5 @@ pub(crate) struct Script {
     pub(crate) losses: u32,
     /// The number of acts that may follow another before any task has run.
     pub(crate) haste: u32,
-    pub(crate) sights: &'static [Sight],
+    pub(crate) covered: &'static [Coverage],
 }

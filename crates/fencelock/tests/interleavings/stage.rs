@@ -4,7 +4,7 @@ use crate::checks;
 use crate::choices::Choices;
 use crate::mutants::Mutant;
 use crate::network::{Network, What};
-use crate::script::{Script, Sight};
+use crate::script::{Coverage, Script};
 use crate::user::User;
 use fencelock::{Client, Drift};
 use std::collections::HashSet;
@@ -40,7 +40,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) network: Arc<Network>,
     pub(crate) users: Vec<User>,
     pub(crate) trace: Vec<Act>,
-    pub(crate) sights: HashSet<Sight>,
+    pub(crate) covered: HashSet<Coverage>,
     pub(crate) lost_packets: u32,
     times: u32,
     haste: u32,
@@ -61,7 +61,7 @@ impl<'a> Stage<'a> {
             network,
             users,
             trace: Vec::new(),
-            sights: HashSet::new(),
+            covered: HashSet::new(),
             lost_packets: 0,
             times: script.times,
             haste: script.haste,
@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
 
     fn act(&mut self, act: Act) {
         self.trace.push(act);
-        self.sights.extend(checks::sights(self, act));
+        self.covered.extend(checks::covered(self, act));
         match act {
             Act::Deliver(packet, _) => self.network.deliver(packet),
             Act::Lose(packet, _) => {

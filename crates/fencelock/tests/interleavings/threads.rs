@@ -49,7 +49,7 @@ fn threads_of_a_blocking_client_exclude_each_other_wherever_guards_are_dropped()
     assert_eq!(client.list().unwrap(), []);
 }
 
-/// A hold is first looked at after 25 ms, so these releases and the renewals of the watchdog meet on different threads.
+/// The first renewal is due after 25 ms, so these releases and the renewals run concurrently on different threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_release_that_meets_a_renewal_on_another_thread_is_a_release() {
     let memory = Arc::new(Memory::with_leases(Arc::new(BootClock)));

@@ -1,4 +1,4 @@
-//! One user of a client: asks, holds, gives up, releases, and hears of losses.
+//! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
 use crate::network::{Network, at_once, key};
 use crate::script::{Part, Script};
@@ -83,7 +83,7 @@ impl User {
         }
     }
 
-    /// Takes what has come of its tasks. `Err` for an answer that must not be.
+    /// Collects the results of its tasks. `Err` for an impossible result.
     pub(crate) fn collect(&mut self, network: &Arc<Network>) -> Result<(), String> {
         if self.asking.as_ref().is_some_and(JoinHandle::is_finished) {
             match at_once(self.asking.take().unwrap()) {

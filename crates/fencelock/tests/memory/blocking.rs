@@ -2,7 +2,7 @@
 
 use fencelock::backends::{BootClock, Memory};
 use fencelock::blocking::{Builder, Client};
-use fencelock::{Backend, Clock, Eviction, LossReason, Released, ReleasedAll, RunError};
+use fencelock::{Backend, Clock, Eviction, LossReason, Mode, Released, ReleasedAll, RunError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn evict(client: &Client, key: &str) {
     assert_eq!(client.evict(&seen).unwrap(), Eviction::Evicted);
 }
 
-/// How many of two waiting threads the place knows of.
+/// The number of waiting threads that the place reports.
 fn waiters_at_the_place(builder: Builder) -> u32 {
     let client = builder.backend(place()).unwrap();
     let held = client.lock("k").acquire().unwrap();
@@ -52,7 +52,7 @@ fn the_builder_sets_what_it_says() {
         )
     };
     until("each claims for itself", || apart() == 2);
-    let absurd = Client::builder().idle_timeout(Duration::from_secs(1)).backend(place());
+    let absurd = Client::builder().idle_timeout(Duration::from_secs(90_000)).backend(place());
     assert!(absurd.unwrap_err().is_config(), "settings out of range");
 }
 
@@ -125,4 +125,26 @@ fn several_keys_are_locked_together() {
     assert_eq!(ran.unwrap(), 2);
     let alone = client.lock_all(["a", "b"]).acquire().unwrap().into_guards();
     assert_eq!(alone.len(), 2);
+}
+
+#[test]
+fn threads_read_together_and_take_permits() {
+    let client = Client::builder().backend(place()).unwrap();
+    let writer = client.lock("k").acquire().unwrap();
+    let held = writer.held();
+    let reader = writer.downgrade().unwrap();
+    assert!(!held.is_held() && reader.is_held());
+    let other = client.lock("k").shared().acquire().unwrap();
+    assert_eq!((reader.mode(), other.held().mode()), (Mode::Shared, Mode::Shared));
+    assert!(client.lock("k").try_acquire().unwrap().is_none());
+    let keys = client.lock_all(["k", "l"]).shared().acquire().unwrap();
+    drop((reader, other, keys));
+    let semaphore = client.semaphore("s", 3).ttl(GENEROUS).wait(Duration::from_secs(1)).label("threads");
+    let two = semaphore.acquire(2).unwrap();
+    assert_eq!(two.mode(), Mode::permits(2, 3).unwrap());
+    assert!(semaphore.try_acquire(2).unwrap().is_none());
+    assert!(semaphore.run(1, |held| Ok::<_, fencelock::Error>(held.is_held())).unwrap());
+    let resumed = semaphore.resume(2, two.into_holder()).unwrap();
+    assert_eq!(resumed.release().unwrap(), Released::Released);
+    assert!(semaphore.acquire(4).unwrap_err().is_config());
 }

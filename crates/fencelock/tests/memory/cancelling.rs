@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Polls a future a number of times, with time going on between, and gives it up. `Some` if it was done before.
+/// Polls a future a number of times while time advances, and drops it. `Some` if it was ready before.
 pub(crate) async fn polled<T>(polls: usize, mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
     for _ in 0..polls {
         let once = std::future::poll_fn(|context| match future.as_mut().poll(context) {
@@ -21,7 +21,7 @@ pub(crate) async fn polled<T>(polls: usize, mut future: Pin<Box<dyn Future<Outpu
     None
 }
 
-/// Gives a wait up after 0, 1, 2, ... polls, until it is over by itself; looks each time that nothing is left.
+/// Cancels a wait after 0, 1, 2, ... polls, until it completes. Checks each time that nothing is left.
 async fn at_every_await_point(
     prepare: impl AsyncFn(&Scene) -> Option<Guard>,
     ask: impl Fn(&Client) -> fencelock::Lock,

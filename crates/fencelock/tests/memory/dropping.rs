@@ -1,4 +1,4 @@
-//! A guard gives its lock back wherever and however it is dropped.
+//! A dropped guard releases its lock, from any thread and in any way.
 
 use crate::common::{Fate, Faulty, Scene, Verb, eventually, ms, secs};
 use fencelock::backends::Memory;

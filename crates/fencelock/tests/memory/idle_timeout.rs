@@ -1,4 +1,4 @@
-//! A free lease stays for a moment, if that is wanted.
+//! An idle lease is kept for a while, if it is configured.
 
 use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
 use crate::sharing::shared_guard;
@@ -35,7 +35,7 @@ async fn a_free_lease_is_kept_for_the_next_task_and_goes_back_then() {
     drop(tried);
     scene.pass(ms(10)).await;
     assert_eq!(scene.holding("k").await, None);
-    let settings = Client::builder().idle_timeout(secs(1)).backend(Arc::new(Memory::new()));
+    let settings = Client::builder().idle_timeout(secs(86_401)).backend(Arc::new(Memory::new()));
     assert!(matches!(settings, Err(Error::Config(_))));
 }
 
@@ -83,6 +83,73 @@ async fn such_a_lease_goes_back_also_if_its_release_gets_lost() {
     let _ = keeping.lock("k").label("other").try_acquire().await.unwrap();
     scene.pass(secs(5)).await;
     assert_eq!(scene.holding("k").await, None);
+}
+
+/// A client that keeps idle leases for long, and leaves keys free for pollers every 10 s.
+fn sticky(scene: &Scene) -> Client {
+    scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(10), ms(20)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_kept_for_long_where_waiters_are_announced() {
+    let scene = Scene::new();
+    let sticky = sticky(&scene);
+    drop(sticky.lock("k").await.unwrap());
+    scene.pass(ms(1)).await;
+    let first = sticky.lock("k").await.unwrap();
+    let (holder, token) = (first.holder(), first.fencing_token());
+    drop(first);
+    scene.pass(secs(5)).await;
+    assert!(scene.holding("k").await.is_some(), "it is kept");
+    let again = sticky.lock("k").await.unwrap();
+    assert_eq!(again.holder(), holder, "it is the same lease");
+    assert!(again.fencing_token() > token);
+    drop(again);
+    scene.pass(secs(6)).await;
+    assert_eq!(scene.holding("k").await, None, "the key is left free for clients that only poll");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
+    let scene = Scene::new();
+    let sticky = sticky(&scene);
+    drop(sticky.lock("k").await.unwrap());
+    scene.pass(ms(1)).await;
+    drop(sticky.lock("k").await.unwrap());
+    scene.pass(secs(1)).await;
+    let began = scene.now();
+    let other = scene.neighbour().lock("k").await.unwrap();
+    assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
+    drop(other);
+    // It is announced after each renewal, not only once.
+    drop(sticky.lock("k").await.unwrap());
+    drop(sticky.lock("k").await.unwrap());
+    scene.pass(secs(1)).await;
+    let began = scene.now();
+    drop(scene.neighbour().lock("k").await.unwrap());
+    assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_or_is_closed_keeps_no_lease() {
+    let scene = Scene::new();
+    for close in [false, true] {
+        let sticky = sticky(&scene);
+        drop(sticky.lock("k").await.unwrap());
+        scene.pass(ms(1)).await;
+        let guard = sticky.lock("k").await.unwrap();
+        drop(guard);
+        scene.pass(secs(1)).await;
+        assert!(scene.holding("k").await.is_some());
+        if close {
+            let closed = sticky.close(ms(100)).await;
+            assert!(closed.is_ok(), "closing does not wait for the idle timeout");
+        } else {
+            drop(sticky);
+        }
+        scene.pass(ms(100)).await;
+        assert_eq!(scene.holding("k").await, None, "closed: {close}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The place in the server's line belongs to those of a client who wait, not to the one that happens to stand there.
+//! A position in the queue of the server belongs to the waiting tasks of a client, not to the task that claimed it.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Client, Error, Guard, Lock};

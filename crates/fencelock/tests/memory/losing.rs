@@ -1,4 +1,4 @@
-//! A loss is told, once, in time, and for good.
+//! A loss is reported once, in time, and permanently.
 
 use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
 use fencelock::backends::{ManualClock, Memory, TokioClock};

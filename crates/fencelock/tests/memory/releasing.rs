@@ -1,4 +1,4 @@
-//! A release says what it knows, and touches nothing of others.
+//! A release reports its result, and never touches the lock of another holder.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Error, LossReason, Released};

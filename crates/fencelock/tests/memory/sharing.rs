@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 type Log<T> = Arc<Mutex<Vec<T>>>;
 
-/// So many tasks of a client ask for `k` one after the other, hold it for a while, and note who they are and their token.
+/// Starts tasks of a client that lock `k` one after the other, hold it for a while, and record their number and token.
 async fn line_up(
     client: &Client,
     who: char,

@@ -141,7 +141,7 @@ async fn a_waiter_learns_its_position_and_the_holder() {
     );
 }
 
-/// Has `waiters` of them ask one after the other, and says in which order they were served.
+/// Starts the waiters one after the other, and returns the order of their grants.
 async fn served(scene: &Scene, clients: &[Client], waiters: usize) -> Vec<usize> {
     let held = clients[0].lock("k").await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));

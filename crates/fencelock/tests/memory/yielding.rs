@@ -1,4 +1,4 @@
-//! Programs that only ask now and then leave no trace at the server, and have their turn all the same.
+//! Clients that only poll are invisible to the server, and still get the key.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Client, Drift, Error, FencingToken};
@@ -25,7 +25,7 @@ fn hammer(client: &Client, tasks: usize, hold: Duration) -> (Vec<JoinHandle<()>>
     (hammering.collect(), log)
 }
 
-/// Asks every so often, without standing in line, until it has the key; how long that took. It does not ask for ever.
+/// Polls at intervals, outside the queue, until it has the key, with a limit. Returns the time that it took.
 async fn stranger(scene: &Scene, every: Duration) -> Duration {
     let began = scene.now();
     let client = scene.neighbour();

@@ -14,6 +14,8 @@ const SHARING: bool = false;
 mod cancelling;
 #[path = "../memory/closing.rs"]
 mod closing;
+#[path = "../memory/downgrading.rs"]
+mod downgrading;
 #[path = "../memory/dropping.rs"]
 mod dropping;
 #[path = "../memory/election.rs"]
@@ -34,5 +36,7 @@ mod reusing;
 mod running;
 #[path = "../memory/several_keys.rs"]
 mod several_keys;
+#[path = "../memory/shared.rs"]
+mod shared;
 #[path = "../memory/waiting.rs"]
 mod waiting;

@@ -1,82 +1,52 @@
 //! Another process that uses locks: this test binary, run again with a part to play.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use fencelock_testkit::TestProcess;
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Dies with this value, and with the process that has it: its standard input closes.
+/// It ends with this value, and with the process that has it: its standard input closes.
 #[derive(Debug)]
-pub(crate) struct Actor {
-    child: Child,
-    said: Option<BufReader<ChildStdout>>,
-}
+pub(crate) struct Actor(TestProcess);
 
 impl Actor {
     /// Plays `part` with these arguments.
     pub(crate) fn play(part: &str, url: &str, ttl: Duration) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", "child::plays_its_part", "--ignored", "--nocapture", "--test-threads", "1"])
             .env("FENCELOCK_TEST_PART", format!("{part} {url} {}", ttl.as_millis()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let said = child.stdout.take().map(BufReader::new);
-        Self { child, said }
+            .stderr(Stdio::null());
+        Self(TestProcess::spawn(command).unwrap())
     }
 
-    /// Waits for it to say something that begins with `word`, and gives the rest.
+    /// Waits for a message that begins with `word`, and returns the rest.
     pub(crate) async fn says(&mut self, word: &str) -> String {
-        let (word, mut said) = (word.to_owned(), self.said.take().unwrap());
-        let reading = tokio::task::spawn_blocking(move || {
-            loop {
-                let mut line = String::new();
-                assert!(said.read_line(&mut line).unwrap() > 0, "it ended without saying {word:?}");
-                if let Some(rest) = line.split_once('>').and_then(|(_, line)| line.trim_end().strip_prefix(&word)) {
-                    return (said, rest.trim().to_owned());
-                }
-            }
-        });
-        let (said, rest) = reading.await.unwrap();
-        self.said = Some(said);
-        rest
+        self.0.receive_async(&format!(">{word}")).await.expect("a message before the process ends")
     }
 
     /// Sends it a line.
     pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.0.send(line);
     }
 
     pub(crate) fn freeze(&self) {
-        fencelock_testkit::freeze(self.child.id()).unwrap();
+        fencelock_testkit::freeze(self.0.pid()).unwrap();
     }
 
     pub(crate) fn thaw(&self) {
-        fencelock_testkit::thaw(self.child.id()).unwrap();
+        fencelock_testkit::thaw(self.0.pid()).unwrap();
     }
 
-    /// `SIGKILL`, and nothing of it is left.
+    /// Sends `SIGKILL` and waits until it has ended.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.0.kill();
     }
 
-    /// Waits for its own end.
+    /// Waits until it ends by itself.
     pub(crate) async fn ends(mut self) {
-        let ended = tokio::task::spawn_blocking(move || {
-            drop(self.child.stdin.take());
-            self.child.wait().unwrap().success()
-        });
-        assert!(ended.await.unwrap());
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        // Both fail only if it is dead already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let ended = tokio::task::spawn_blocking(move || self.0.end());
+        assert!(ended.await.unwrap().success());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Programs that know nothing of fencelock use the same keys.
+//! Programs without fencelock use the same keys.
 
 use crate::common::{eventually, ms, secs};
 use crate::support::{ask, calls, client, is_free, server, text, waiting};

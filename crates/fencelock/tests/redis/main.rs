@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-/// These look at the line on the server; see `sharing` for the other way.
+/// These tests check the queue on the server, so leases are not shared; `sharing` tests shared leases.
 const SHARING: bool = false;
 
 mod acks;

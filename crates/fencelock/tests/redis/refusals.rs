@@ -5,7 +5,7 @@ use crate::support::{ask, client, is_free, number, server, server_with, version,
 use fencelock::{Error, Fault};
 use fencelock_testkit::{RedisServer, Reply, say_skipped};
 
-/// Why a single try could not tell.
+/// The error of a single try with an unknown result.
 async fn fault(client: &fencelock::Client, key: &str) -> Fault {
     match client.lock(key).try_acquire().await {
         Err(Error::Unreachable { cause, .. }) => cause.nodes()[0].fault,

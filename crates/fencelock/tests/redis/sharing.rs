@@ -5,7 +5,9 @@ use crate::common::{eventually, ms};
 use crate::support::{ask, calls, in_line, keys, server};
 use fencelock::{Client, FencingToken, Released};
 use fencelock_testkit::{redlock_url, servers_or_skip};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// So many tasks of each client take the key so often; the tokens in the order in which it was held.
 async fn tokens(clients: &[Client], tasks: usize, rounds: usize) -> Vec<FencingToken> {
@@ -75,5 +77,51 @@ async fn a_client_that_waits_on_the_server_acquires_the_lock() {
     }
     for task in tasks {
         task.abort();
+    }
+}
+
+/// A client that keeps leases for its next task until another client waits.
+async fn sticky(url: &str) -> Client {
+    let settings = Client::builder().idle_timeout(Duration::from_secs(60));
+    settings.yield_interval(Duration::from_secs(60), ms(20)).connect(url).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_kept_needs_no_call_to_the_server() {
+    let Some(server) = server() else { return };
+    let sticky = sticky(&server.url()).await;
+    for _ in 0..2 {
+        drop(sticky.lock("k").await.unwrap());
+        tokio::time::sleep(ms(50)).await;
+    }
+    ask(&server, &["CONFIG", "RESETSTAT"]);
+    let mut last = None;
+    for _ in 0..1000 {
+        let guard = sticky.lock("k").await.unwrap();
+        assert!(last < Some(guard.fencing_token()));
+        last = Some(guard.fencing_token());
+    }
+    let evals = calls(&server, "evalsha");
+    // The block of tokens is used up a few times, and a renewal asks whether another client waits after each claim.
+    assert!(evals < 50, "{evals} calls for 1000 grants");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
+    let Some(server) = server() else { return };
+    let (sticky, other) = (sticky(&server.url()).await, Client::connect(&server.url()).await.unwrap());
+    for round in 0..20 {
+        eventually("it is kept", async || {
+            drop(sticky.lock("k").await.unwrap());
+            tokio::time::sleep(ms(5)).await;
+            sticky.inspect("k").await.unwrap().is_some()
+        })
+        .await;
+        let polls = Arc::new(AtomicUsize::new(0));
+        let told = Arc::clone(&polls);
+        let lock = other.lock("k").on_wait(move |_| _ = told.fetch_add(1, Ordering::SeqCst));
+        drop(lock.await.unwrap());
+        // A first answer says that the key is held; a poll would say so again.
+        assert!(polls.load(Ordering::SeqCst) <= 1, "round {round}: {polls:?} answers");
     }
 }

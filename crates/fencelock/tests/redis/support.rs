@@ -58,7 +58,7 @@ pub(crate) fn kill_connections(server: &RedisServer) {
     }
 }
 
-/// Waiters that stand in line for a key.
+/// The number of waiters in the queue of a key.
 pub(crate) fn in_line(server: &RedisServer, key: &str) -> i64 {
     number(server, &["ZCARD", &format!("fencelock:{{{key}}}:line")])
 }
@@ -70,7 +70,7 @@ pub(crate) fn keys(server: &RedisServer) -> Vec<String> {
     }
 }
 
-/// A wait that is begun in a task, and is known to stand in line when this returns.
+/// Starts a wait in a task, and returns when it is in the queue.
 pub(crate) async fn waiting(server: &RedisServer, key: &str, lock: Lock) -> JoinHandle<Guard> {
     let before = in_line(server, key);
     let task = tokio::spawn(async move { lock.acquire().await.unwrap() });

@@ -1,6 +1,6 @@
+use super::chart_spec::{ChartSpec, Line, Scale, columns};
 use super::known::KNOWN;
 use super::run::Run;
-use super::scene::{Line, Scale, Scene, columns};
 use crate::Failure;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
@@ -41,32 +41,32 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// # Errors
 /// If there is no data.
-pub(crate) fn draw(scene: &Scene, run: &Run) -> Result<String, Failure> {
-    let lines = scene.lines(run);
+pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run) -> Result<String, Failure> {
+    let lines = chart_spec.lines(run);
     if lines.is_empty() {
-        return Err(format!("{}: nothing was measured", scene.file).into());
+        return Err(format!("{}: nothing was measured", chart_spec.file).into());
     }
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        root.draw(&words(scene.title, (20, 16), 19, TEXT))?;
-        root.draw(&words(scene.note, (20, 42), 14, FAINT))?;
+        root.draw(&words(chart_spec.title, (20, 16), 19, TEXT))?;
+        root.draw(&words(chart_spec.note, (20, 42), 14, FAINT))?;
         if run.effort.is_quick() {
             root.draw(&words("a quick run on a busy machine: do not quote", (470, 42), 14, COLOURS[0]))?;
         }
         let (left, right) = root.split_horizontally(PLOT_WIDTH);
-        plot(&left, scene, &lines)?;
+        plot(&left, chart_spec, &lines)?;
         names(&right, &lines)?;
         root.present()?;
     }
     Ok(svg + "\n")
 }
 
-fn plot(area: &Area<'_>, scene: &Scene, lines: &[Line]) -> Result<(), Failure> {
+fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[Line]) -> Result<(), Failure> {
     let columns = columns();
-    let (low, high) = bounds(scene.scale, lines);
-    let steps = if scene.scale == Scale::Share { 0.2 } else { 1.0 };
+    let (low, high) = bounds(chart_spec.scale, lines);
+    let steps = if chart_spec.scale == Scale::Share { 0.2 } else { 1.0 };
     let rows: Vec<f64> =
         std::iter::successors(Some(low), |row| Some(row + steps)).take_while(|row| *row < high + 0.01).collect();
     let across: Vec<f64> = (0..columns.len()).map(position).collect();
@@ -89,7 +89,7 @@ fn plot(area: &Area<'_>, scene: &Scene, lines: &[Line]) -> Result<(), Failure> {
         .label_style((FONT, 14).into_font().color(&TEXT))
         .x_desc("tasks, in up to four processes")
         .x_label_formatter(&|x| column_label(*x))
-        .y_label_formatter(&|y| label(scene.scale, *y))
+        .y_label_formatter(&|y| label(chart_spec.scale, *y))
         .draw()?;
     // fencelock is drawn last, on top of the others.
     for line in lines.iter().rev() {

@@ -1,4 +1,4 @@
-use fencelock_lab::load::Report;
+use fencelock_lab::load::LoadReport;
 use serde::{Deserialize, Serialize};
 
 /// The figures of one measurement of one library.
@@ -24,7 +24,7 @@ pub struct Figures {
 
 impl Figures {
     /// The figures of a report.
-    pub fn of(report: &Report) -> Self {
+    pub fn of(report: &LoadReport) -> Self {
         let all_tasks = u64::from(report.processes) * u64::from(report.tasks);
         Self {
             per_s: rounded(report.grants_per_s, 1),

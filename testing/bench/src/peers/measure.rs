@@ -7,7 +7,7 @@ use super::plan::{CELLS, Cell, Effort, SALE};
 use super::run::{Absent, Measured, Present, Run, Sale};
 use crate::Failure;
 use crate::report::Machine;
-use fencelock_lab::load::{Plan, Report};
+use fencelock_lab::load::{LoadReport, Plan};
 use fencelock_lab::workers::WorkerPool;
 use fencelock_testkit::RedisServer;
 use std::fs::File;
@@ -87,7 +87,7 @@ fn plan(server: &RedisServer, peer: &Peer, cell: Cell) -> Plan {
     plan
 }
 
-fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<Report, Failure> {
+fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Failure> {
     clear(server)?;
     let command = peer.command()?;
     let (program, arguments) = command.split_first().ok_or("no program")?;

@@ -7,6 +7,7 @@
 //! are generated from it.
 
 mod chart;
+mod chart_spec;
 mod figures;
 mod known;
 mod measure;
@@ -14,7 +15,6 @@ mod ours;
 mod page;
 mod plan;
 mod run;
-mod scene;
 
 pub use figures::Figures;
 pub use known::{KNOWN, Peer};
@@ -92,8 +92,8 @@ fn measure(options: &Options) -> Result<(), crate::Failure> {
 /// If a chart cannot be drawn, or the page has no marks for the tables.
 pub fn files(run: &Run, page: &str) -> Result<Vec<(&'static str, String)>, crate::Failure> {
     let mut files = vec![("performance.md", page::insert(page, &page::text(run))?)];
-    for scene in scene::ALL {
-        files.push((scene.file, chart::draw(&scene, run)?));
+    for chart_spec in chart_spec::ALL {
+        files.push((chart_spec.file, chart::draw(&chart_spec, run)?));
     }
     Ok(files)
 }

@@ -12,7 +12,7 @@
 //! | C8 | locks are granted again after the end of a fault | `recovery.rs` |
 //! | C9 | the expected events have occurred | `sometimes.rs` |
 //!
-//! A check does not consider faults. The verdict does so afterwards: a fault may excuse a violation if the
+//! A check does not consider faults. The results does so afterwards: a fault may excuse a violation if the
 //! hold was alive when the fault occurred; a control requires a violation.
 
 mod completion;
@@ -22,20 +22,20 @@ mod recovery;
 mod register;
 mod renewal;
 mod residue;
+mod results;
 mod sometimes;
 mod unique;
-mod verdict;
 mod view;
 mod violation;
 
-pub use verdict::Verdict;
+pub use results::CheckResults;
 pub use violation::{Check, Violation};
 
 use crate::history::History;
 use view::View;
 
 /// Runs all checks.
-pub fn check(history: &History) -> Verdict {
+pub fn check(history: &History) -> CheckResults {
     let view = View::of(history);
     let mut found = Vec::new();
     for (key, of_key) in &view.keys {
@@ -49,5 +49,5 @@ pub fn check(history: &History) -> Verdict {
         recovery::check(key, of_key, &view.run, &mut found);
     }
     sometimes::check(&view.run, &mut found);
-    Verdict::of(found, &view.run)
+    CheckResults::of(found, &view.run)
 }

@@ -2,7 +2,7 @@
 //!
 //! A lock was granted, every expected event was observed, and every control was flagged.
 
-use super::verdict::check_of;
+use super::results::check_of;
 use super::view::RunView;
 use super::violation::{Check, Violation};
 use std::collections::{BTreeSet, HashSet};

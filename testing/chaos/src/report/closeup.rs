@@ -1,7 +1,7 @@
 //! One fault in detail: holders, writes, and rejected writes.
 
 use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
-use super::scene::{Scene, Span, colour};
+use super::timeline::{Span, Timeline, colour};
 use crate::history::{Line, Outcome};
 use fencelock_lab::svg::Svg;
 
@@ -12,24 +12,24 @@ const TOP: f64 = 26.0;
 const BEFORE_US: u64 = 500_000;
 const AFTER_US: u64 = 1_500_000;
 
-pub(super) fn draw(scene: &Scene<'_>, fault: &Line) -> String {
+pub(super) fn draw(timeline: &Timeline<'_>, fault: &Line) -> String {
     let scale = Scale {
-        from: fault.invoke_us.saturating_sub(BEFORE_US).max(scene.begin),
-        until: (fault.return_us + AFTER_US).min(scene.end),
+        from: fault.invoke_us.saturating_sub(BEFORE_US).max(timeline.begin),
+        until: (fault.return_us + AFTER_US).min(timeline.end),
     };
-    let lanes: Vec<_> = scene.holds.iter().map(|(key, spans)| (*key, stack(spans, scale))).collect();
+    let lanes: Vec<_> = timeline.holds.iter().map(|(key, spans)| (*key, stack(spans, scale))).collect();
     let height: f64 = lanes.iter().map(|(_, rows)| float(rows.len() as u64) * ROW + GAP).sum();
     let mut svg = Svg::new(STYLE, 1);
     let (x, end) = (scale.x(fault.invoke_us), scale.x(fault.return_us));
     svg.rect((x, TOP - 8.0), ((end - x).max(2.0), height + 8.0), "fill=\"#fbe3cf\"");
     svg.text((x, TOP - 12.0), "", fault.what.as_deref().unwrap_or_default());
-    scale.draw(&mut svg, scene.begin, TOP - 8.0, TOP + height);
+    scale.draw(&mut svg, timeline.begin, TOP - 8.0, TOP + height);
     let mut y = TOP;
     for (key, rows) in lanes {
         svg.text((LEFT - 8.0, y + 13.0), "end", key);
         for row in rows {
             for span in row {
-                hold(&mut svg, scene, scale, span, y);
+                hold(&mut svg, timeline, scale, span, y);
             }
             y += ROW;
         }
@@ -51,7 +51,7 @@ fn stack<'a>(spans: &[Span<'a>], scale: Scale) -> Vec<Vec<Span<'a>>> {
     rows
 }
 
-fn hold(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, span: Span<'_>, y: f64) {
+fn hold(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, span: Span<'_>, y: f64) {
     let line = span.acquire;
     let (x, end) = (scale.x(line.return_us), scale.x(span.until));
     let token = line.fence.map_or("no token".to_owned(), |fence| format!("token {fence}"));
@@ -68,7 +68,7 @@ fn hold(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, span: Span<'_>, y: f64) 
         }
     }
     let mine = |other: &&&Line| other.holder == line.holder && scale.shows(other.return_us, other.return_us);
-    for write in scene.writes.iter().filter(mine) {
+    for write in timeline.writes.iter().filter(mine) {
         let look = if write.result == Outcome::Fail {
             "stroke=\"#c0392b\" stroke-width=\"2.5\""
         } else {
@@ -80,7 +80,7 @@ fn hold(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, span: Span<'_>, y: f64) 
             svg.text((x + 3.0, y + ROW + 2.0), "", "refused");
         }
     }
-    for lost in scene.losses.iter().filter(mine) {
+    for lost in timeline.losses.iter().filter(mine) {
         let x = scale.x(lost.return_us);
         svg.line((x, y - 4.0), (x, y + ROW - 2.0), "stroke=\"#c0392b\" stroke-width=\"2\"");
     }

@@ -3,14 +3,14 @@
 mod closeup;
 mod overview;
 mod scale;
-mod scene;
 mod tables;
+mod timeline;
 
 use crate::fault::Fault;
 use crate::run::{Run, Settings};
 use fencelock_lab::svg::escape;
-use scene::Scene;
 use std::fmt::Write;
+use timeline::Timeline;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1220px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ddd;padding:.2em .9em .2em 0;text-align:left}\
@@ -18,9 +18,9 @@ table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ddd;p
 
 /// The page as a single file.
 pub fn html(settings: &Settings, run: &Run) -> String {
-    let scene = Scene::of(&run.history);
-    let seconds = scene.end.saturating_sub(scene.begin) / 1_000_000;
-    let word = if run.verdict.is_good() {
+    let timeline = Timeline::of(&run.history);
+    let seconds = timeline.end.saturating_sub(timeline.begin) / 1_000_000;
+    let word = if run.results.is_good() {
         "<b class=\"good\">No guarantee was violated without an excuse, and every control was flagged.</b>"
     } else {
         "<b class=\"bad\">Guarantees were violated.</b>"
@@ -30,12 +30,12 @@ pub fn html(settings: &Settings, run: &Run) -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>fencelock chaos, seed {seed}</title>\
          <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>Locks on {topology}; {workers} processes with {tasks} \
          tasks each on {keys} keys, TTL {ttl:?}, one foreign client; {seconds} s and {} faults.</p>\n",
-        scene.faults.len()
+        timeline.faults.len()
     );
     page += "<h2>Checks</h2>\n";
-    page += &tables::checks(&run.verdict);
+    page += &tables::checks(&run.results);
     page += "<h2>The run</h2>\n";
-    page += &overview::draw(&scene);
+    page += &overview::draw(&timeline);
     page += "<p class=\"key\">Red faults may break exclusion, orange ones nothing. Each process has a colour; the foreign client \
              is grey, the run, who asks for every key after each fault, yellow. Point at something to read more.</p>\n";
     page += "<h2>Faults</h2>\n";
@@ -46,11 +46,11 @@ pub fn html(settings: &Settings, run: &Run) -> String {
              two holders at once. Below it, black: a write that was taken; red: one that was refused. A red line through a bar: the \
              holder was told that the lock is lost. The digits are the last ones of the token.</p>\n";
     for fault in Fault::ALL {
-        let first = scene.faults.iter().find(|line| line.what.as_deref() == Some(fault.name()));
+        let first = timeline.faults.iter().find(|line| line.what.as_deref() == Some(fault.name()));
         if let Some(line) = first {
             // Writing to a string cannot fail.
             let _ = writeln!(page, "<h3>{} ({})</h3>", fault.name(), escape(&line.client));
-            page += &closeup::draw(&scene, line);
+            page += &closeup::draw(&timeline, line);
         }
     }
     page

@@ -1,7 +1,7 @@
 //! The whole run in one picture.
 
 use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
-use super::scene::{Scene, Span, colour};
+use super::timeline::{Span, Timeline, colour};
 use crate::fault::Fault;
 use crate::history::Outcome;
 use fencelock_lab::svg::Svg;
@@ -11,32 +11,32 @@ const KEY: f64 = 20.0;
 const GRANTS: f64 = 60.0;
 const TOKENS: f64 = 90.0;
 
-pub(super) fn draw(scene: &Scene<'_>) -> String {
+pub(super) fn draw(timeline: &Timeline<'_>) -> String {
     let mut svg = Svg::new(STYLE, 1);
-    let scale = Scale { from: scene.begin, until: scene.end };
-    let lanes = Fault::ALL.iter().filter(|fault| count(scene, **fault) > 0).count();
+    let scale = Scale { from: timeline.begin, until: timeline.end };
+    let lanes = Fault::ALL.iter().filter(|fault| count(timeline, **fault) > 0).count();
     let lanes = float(lanes as u64) * LANE;
-    let keys = float(scene.holds.len() as u64) * KEY;
+    let keys = float(timeline.holds.len() as u64) * KEY;
     let tops = [18.0, 18.0 + lanes + 26.0, 18.0 + lanes + 26.0 + GRANTS + 26.0];
     let tokens = tops[2] + keys + 26.0;
-    scale.draw(&mut svg, scene.begin, 8.0, tokens + TOKENS);
-    faults(&mut svg, scene, scale, tops[0]);
-    grants(&mut svg, scene, scale, tops[1]);
-    holders(&mut svg, scene, scale, tops[2]);
-    fences(&mut svg, scene, scale, tokens);
+    scale.draw(&mut svg, timeline.begin, 8.0, tokens + TOKENS);
+    faults(&mut svg, timeline, scale, tops[0]);
+    grants(&mut svg, timeline, scale, tops[1]);
+    holders(&mut svg, timeline, scale, tops[2]);
+    fences(&mut svg, timeline, scale, tokens);
     svg.finish((WIDTH, tokens + TOKENS + 24.0))
 }
 
-fn count(scene: &Scene<'_>, fault: Fault) -> usize {
-    scene.faults.iter().filter(|line| line.what.as_deref() == Some(fault.name())).count()
+fn count(timeline: &Timeline<'_>, fault: Fault) -> usize {
+    timeline.faults.iter().filter(|line| line.what.as_deref() == Some(fault.name())).count()
 }
 
-fn faults(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
+fn faults(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let mut y = top;
-    for fault in Fault::ALL.into_iter().filter(|fault| count(scene, *fault) > 0) {
+    for fault in Fault::ALL.into_iter().filter(|fault| count(timeline, *fault) > 0) {
         svg.text((LEFT - 8.0, y + 10.0), "end", fault.name());
         svg.line((LEFT, y + 6.0), (WIDTH - 14.0, y + 6.0), "stroke=\"#eee\"");
-        for line in scene.faults.iter().filter(|line| line.what.as_deref() == Some(fault.name())) {
+        for line in timeline.faults.iter().filter(|line| line.what.as_deref() == Some(fault.name())) {
             let x = scale.x(line.invoke_us);
             let width = (scale.x(line.return_us) - x).max(3.0);
             let fill = if line.excuses.is_empty() { "fill=\"#d9822b\"" } else { "fill=\"#c0392b\"" };
@@ -47,7 +47,7 @@ fn faults(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
 }
 
 /// Grants per time slice; below, losses and rejected writes.
-fn grants(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
+fn grants(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let slices = 200;
     let mut counts = vec![0u64; slices];
     let slice = |at: u64| {
@@ -57,7 +57,7 @@ fn grants(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
         let place = place as usize;
         place.min(slices - 1)
     };
-    for span in scene.holds.values().flatten() {
+    for span in timeline.holds.values().flatten() {
         counts[slice(span.acquire.return_us)] += 1;
     }
     let most = counts.iter().copied().max().unwrap_or(1).max(1);
@@ -76,8 +76,11 @@ fn grants(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     svg.text((LEFT - 8.0, top + 10.0), "end", "grants");
     svg.text((LEFT - 8.0, top + 24.0), "end faint", &format!("at most {per_second:.0}/s"));
     for (lines, look) in [
-        (scene.losses.iter().map(|line| line.return_us).collect::<Vec<_>>(), "stroke=\"#c0392b\" stroke-width=\"1.5\""),
-        (refusals(scene), "stroke=\"#7d3cb5\" stroke-width=\"1.5\""),
+        (
+            timeline.losses.iter().map(|line| line.return_us).collect::<Vec<_>>(),
+            "stroke=\"#c0392b\" stroke-width=\"1.5\"",
+        ),
+        (refusals(timeline), "stroke=\"#7d3cb5\" stroke-width=\"1.5\""),
     ] {
         for at in lines {
             let offset = if look.contains("c0392b") { 0.0 } else { 7.0 };
@@ -87,13 +90,13 @@ fn grants(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
     svg.text((LEFT - 8.0, top + GRANTS - 2.0), "end faint", "losses / refused writes");
 }
 
-fn refusals(scene: &Scene<'_>) -> Vec<u64> {
-    scene.writes.iter().filter(|line| line.result == Outcome::Fail).map(|line| line.return_us).collect()
+fn refusals(timeline: &Timeline<'_>) -> Vec<u64> {
+    timeline.writes.iter().filter(|line| line.result == Outcome::Fail).map(|line| line.return_us).collect()
 }
 
-fn holders(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
+fn holders(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let mut y = top;
-    for (key, spans) in &scene.holds {
+    for (key, spans) in &timeline.holds {
         svg.text((LEFT - 8.0, y + 12.0), "end", &format!("holders of {key}"));
         for (x, width, colour) in runs(spans, scale) {
             svg.rect((x, y), (width.max(0.8), KEY - 5.0), &format!("fill=\"{colour}\""));
@@ -122,9 +125,9 @@ fn runs(spans: &[Span<'_>], scale: Scale) -> Vec<(f64, f64, &'static str)> {
 
 /// The difference between each token and the time of its grant. A decreasing token would be below the previous one by more
 /// than the time between them.
-fn fences(svg: &mut Svg, scene: &Scene<'_>, scale: Scale, top: f64) {
+fn fences(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let grants: Vec<_> =
-        scene.holds.values().flatten().filter_map(|span| Some((span.acquire, span.acquire.fence?))).collect();
+        timeline.holds.values().flatten().filter_map(|span| Some((span.acquire, span.acquire.fence?))).collect();
     let offset = |(line, fence): &(&crate::history::Line, u64)| i128::from(*fence) - i128::from(line.return_us);
     let mut offsets: Vec<i128> = grants.iter().map(offset).collect();
     offsets.sort_unstable();

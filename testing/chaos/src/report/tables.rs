@@ -1,6 +1,6 @@
 //! The numbers of a run, as HTML tables.
 
-use crate::checker::{Check, Verdict, Violation};
+use crate::checker::{Check, CheckResults, Violation};
 use crate::fault::Fault;
 use crate::history::{History, Op, Outcome};
 use fencelock_lab::svg::escape;
@@ -57,27 +57,27 @@ pub(super) fn faults(history: &History) -> String {
     table(&["fault", "times", "may violate"], &rows)
 }
 
-pub(super) fn checks(verdict: &Verdict) -> String {
+pub(super) fn checks(results: &CheckResults) -> String {
     let mut rows = String::new();
     for check in Check::ALL {
         let count = |of: &[Violation]| match of.iter().filter(|violation| violation.check == check).count() {
             0 => String::new(),
             count => count.to_string(),
         };
-        let broken = verdict.broken_of(check);
+        let broken = results.broken_of(check);
         let mark = if broken == 0 { "<b class=\"good\">held</b>" } else { "<b class=\"bad\">broken</b>" };
         rows += &row(&[
             check.to_string(),
             check.guarantee().to_owned(),
             mark.to_owned(),
-            count(&verdict.broken),
-            count(&verdict.excused),
-            count(&verdict.wanted),
+            count(&results.broken),
+            count(&results.excused),
+            count(&results.wanted),
         ]);
     }
     let head = ["check", "guarantee", "", "broken", "excused by a fault", "wanted by a control"];
     let mut text = table(&head, &rows);
-    for violation in verdict.broken.iter().take(50) {
+    for violation in results.broken.iter().take(50) {
         let _ = writeln!(text, "<p class=\"bad\">{}</p>", escape(&violation.to_string()));
     }
     text

@@ -1,18 +1,18 @@
 //! A client that wants a key: a task in the engine, its claims, and the releases in the background.
 
 use super::Mutant;
-use super::calls::{Done, Kind, Of};
 use super::client::{Held, SimRng, Timer, number_of};
+use super::coverage::Coverage;
 use super::message::Reply;
-use super::sight::Sight;
+use super::running::{Done, Kind, Of};
 use super::world::World;
 use crate::history::Op;
-use crate::luck::Luck as _;
+use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, KeyEngine, LeaseSharing, PendingRelease, ReleaseOutcome, Step, WaiterId,
 };
 use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
-use fencelock_core::{Acquire, Claim, Defeat, Mode, Moment, Owner, Raise, Unknown};
+use fencelock_core::{Acquire, Claim, Defeat, Mode, Moment, Raise, Unknown};
 use std::sync::Arc;
 
 /// Most users wait until they get the key; some give up within this time, in parts per million.
@@ -54,11 +54,11 @@ impl World<'_> {
             Action::SetTimer { hold, to, .. } => self.set_hold_timer(client, hold, to),
             Action::Ended(ended) => self.ended(client, *ended),
             Action::Release(release) => self.release(client, *release),
-            Action::GrantedTooLate => self.sights.saw(Sight::TooLate),
+            Action::GrantedTooLate => self.covered.saw(Coverage::TooLate),
             // Tasks get no notifications here and do not share leases.
             Action::Wake(())
             | Action::Began
-            | Action::KeepIdle { .. }
+            | Action::KeptIdle
             | Action::ClaimBegan
             | Action::ClaimEnded
             | Action::Report(_)
@@ -241,23 +241,18 @@ impl World<'_> {
     /// What is told of an answer where it is given, so that one that is lost counts too.
     pub(super) fn notice(&mut self, reply: &Reply) {
         match reply {
-            Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.sights.saw(Sight::Quarantine),
-            Reply::Yours => self.sights.saw(Sight::AskedTwice),
-            Reply::Node(NodeReply::Raise(Ok(Raise::Refused))) => self.sights.saw(Sight::RefusedRaise),
+            Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.covered.saw(Coverage::Quarantine),
+            Reply::Yours => self.covered.saw(Coverage::AskedTwice),
+            Reply::Node(NodeReply::Raise(Ok(Raise::Refused))) => self.covered.saw(Coverage::RefusedRaise),
             Reply::Node(_) => {}
         }
     }
 
     pub(super) fn notice_defeat(&mut self, defeat: Defeat) {
-        self.sights.saw(match defeat {
-            Defeat::Busy => Sight::Busy,
-            Defeat::Unreachable => Sight::Unreachable,
-            Defeat::Overtaken => Sight::Overtaken,
+        self.covered.saw(match defeat {
+            Defeat::Busy => Coverage::Busy,
+            Defeat::Unreachable => Coverage::Unreachable,
+            Defeat::Overtaken => Coverage::Overtaken,
         });
     }
-}
-
-/// Every holder of the simulation.
-pub(super) fn owner() -> Owner {
-    Owner::from_text("sim")
 }

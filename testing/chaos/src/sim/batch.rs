@@ -1,5 +1,5 @@
-use super::{Mutant, Scenario, Sights, Trace, simulate};
-use crate::checker::{Check, Verdict, check};
+use super::{CoverageCounts, Mutant, Scenario, Trace, simulate};
+use crate::checker::{Check, CheckResults, check};
 use crate::history::{Op, Outcome};
 use fencelock_core::Invalid;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use std::thread;
 
 /// A seed that broke a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct BrokenSeed {
     /// Which.
     pub seed: u64,
     /// The promises.
@@ -31,9 +31,9 @@ pub struct Batch {
     /// Violations that a jump of a clock excuses.
     pub excused: u64,
     /// What was come across.
-    pub sights: Sights,
+    pub covered: CoverageCounts,
     /// The seeds that broke a promise, in order.
-    pub found: Vec<Finding>,
+    pub found: Vec<BrokenSeed>,
 }
 
 impl Batch {
@@ -42,10 +42,10 @@ impl Batch {
         self.events += one.events;
         self.grants += one.grants;
         self.micros += one.micros;
-        self.excused += one.verdict.excused.len() as u64;
-        self.sights.add(&one.sights);
-        if !one.verdict.is_good() {
-            self.found.push(finding(seed, &one.verdict));
+        self.excused += one.results.excused.len() as u64;
+        self.covered.add(&one.covered);
+        if !one.results.is_good() {
+            self.found.push(broken_seed(seed, &one.results));
         }
     }
 
@@ -55,7 +55,7 @@ impl Batch {
         self.grants += other.grants;
         self.micros += other.micros;
         self.excused += other.excused;
-        self.sights.add(&other.sights);
+        self.covered.add(&other.covered);
         self.found.extend(other.found);
     }
 }
@@ -64,24 +64,24 @@ struct Judged {
     events: u64,
     grants: u64,
     micros: u64,
-    sights: Sights,
-    verdict: Verdict,
+    covered: CoverageCounts,
+    results: CheckResults,
 }
 
-fn finding(seed: u64, verdict: &Verdict) -> Finding {
-    let mut checks: Vec<Check> = verdict.broken.iter().map(|violation| violation.check).collect();
+fn broken_seed(seed: u64, results: &CheckResults) -> BrokenSeed {
+    let mut checks: Vec<Check> = results.broken.iter().map(|violation| violation.check).collect();
     checks.sort_unstable();
     checks.dedup();
-    let words = verdict.broken.first().map(ToString::to_string).unwrap_or_default();
-    Finding { seed, checks, words }
+    let words = results.broken.first().map(ToString::to_string).unwrap_or_default();
+    BrokenSeed { seed, checks, words }
 }
 
 fn run_one(scenario: &Scenario) -> Judged {
     let run = simulate(scenario, Trace::Off);
-    let verdict = check(&run.history);
+    let results = check(&run.history);
     let is_grant = |line: &&crate::history::Line| line.op == Op::Acquire && line.result == Outcome::Ok;
     let grants = run.history.lines.iter().filter(is_grant).count() as u64;
-    Judged { events: run.events, grants, micros: scenario.length_us, sights: run.sights, verdict }
+    Judged { events: run.events, grants, micros: scenario.length_us, covered: run.covered, results }
 }
 
 /// Simulates the worlds of the seeds from `first` on and checks each one's history, on as many threads as there are.

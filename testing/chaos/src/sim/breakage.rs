@@ -1,11 +1,11 @@
 //! What is broken, and how it is made whole.
 
 use super::client::{Memory as ClientMemory, Timer};
+use super::coverage::Coverage;
 use super::node::Memory;
-use super::sight::Sight;
 use super::world::{Event, World};
 use crate::history::{Line, Op};
-use crate::luck::Luck as _;
+use crate::rng_ext::RngExt as _;
 
 impl World<'_> {
     /// One throw for each kind of fault.
@@ -24,7 +24,7 @@ impl World<'_> {
         if self.scenario.cuts && self.rng.chance(50_000) {
             let until = self.now + 50_000 + self.rng.upto(850_000);
             self.nodes[node].cut_until = until.min(self.scenario.calm_us);
-            self.sights.saw(Sight::Cut);
+            self.covered.saw(Coverage::Cut);
             self.tell(|| format!("n{node} is cut off until {until}"));
         }
         let node = self.rng.usize(..self.nodes.len());
@@ -61,7 +61,7 @@ impl World<'_> {
     /// It leaves everything as it is, and begins anew without any memory.
     fn kill(&mut self, client: usize) {
         self.tell(|| format!("c{client} dies"));
-        self.sights.saw(Sight::ClientDied);
+        self.covered.saw(Coverage::ClientDied);
         let dead = &mut self.clients[client];
         dead.life += 1;
         dead.memory = ClientMemory::new(self.nodes.len());
@@ -70,19 +70,19 @@ impl World<'_> {
     }
 
     fn lose(&mut self, node: usize) {
-        let (memory, sight) = match self.rng.usize(..10) {
-            0..2 => (Memory::All, Sight::Kept),
-            2..5 => (Memory::Older, Sight::FellBack),
-            5..9 => (Memory::Nothing, Sight::Forgot),
+        let (memory, coverage) = match self.rng.usize(..10) {
+            0..2 => (Memory::All, Coverage::Kept),
+            2..5 => (Memory::Older, Coverage::FellBack),
+            5..9 => (Memory::Nothing, Coverage::Forgot),
             _ => {
                 self.tell(|| format!("n{node} is flushed"));
-                self.sights.saw(Sight::Forgot);
+                self.covered.saw(Coverage::Forgot);
                 self.nodes[node].flush();
                 return;
             }
         };
         self.tell(|| format!("n{node} crashes"));
-        self.sights.saw(sight);
+        self.covered.saw(coverage);
         self.nodes[node].crash();
         let down = 5000 + self.rng.upto(400_000);
         self.queue.put(self.now + down, Event::Restart { node, memory });
@@ -101,7 +101,7 @@ impl World<'_> {
         let by_us = if (*jumped + by_us).unsigned_abs() > self.scenario.jump_us { -*jumped } else { by_us };
         *jumped += by_us;
         self.nodes[node].clock.jump(by_us);
-        self.sights.saw(Sight::Jump);
+        self.covered.saw(Coverage::Jump);
         self.tell(|| format!("the clock of n{node} is set by {by_us} us"));
         let mut line = Line::new("", "", Op::Fault, self.now, self.now).what(format!("clock of n{node} by {by_us} us"));
         if by_us > 0 {

@@ -2,68 +2,17 @@
 
 use super::Mutant;
 use super::client::Timer;
+use super::coverage::Coverage;
 use super::message::{Answer, Ask, Reply, Request};
-use super::sight::Sight;
+use super::running::{Done, Kind, Link, Running};
 use super::world::{Event, World};
-use fencelock_core::engine::{HoldId, WaiterId};
-use fencelock_core::quorum::{
-    Call, CallAction, CallTimer, ClaimCall, NodeHealth, NodePlan, NodeReply, NodeRequest, ReleaseCall, RenewCall,
-    left_out,
-};
-use fencelock_core::{Acquire, Moment, NodeSet, Raise, Release, Renew, Unknown};
+use fencelock_core::engine::WaiterId;
+use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeHealth, NodePlan, NodeReply, NodeRequest, left_out};
+use fencelock_core::{Acquire, Moment, NodeSet, Raise, Unknown};
 use std::time::Duration;
 
 /// A probe that was not answered by then will not be.
 const PROBE_LIMIT_US: u64 = 5_000_000;
-
-/// A call that is not over.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) kind: Kind,
-    link: Link,
-}
-
-#[derive(Debug)]
-pub(super) enum Kind {
-    Claim {
-        call: ClaimCall,
-        waiter: WaiterId,
-        sent: Moment,
-    },
-    Renew {
-        call: RenewCall,
-        hold: HoldId,
-        sent: Moment,
-        invoked: u64,
-    },
-    /// A release in the background, by its number there.
-    Release {
-        call: ReleaseCall,
-        number: u64,
-        sent: Moment,
-    },
-}
-
-/// What goes between a call and the nodes.
-#[derive(Debug, Default)]
-struct Link {
-    holder: u128,
-    proposal: u64,
-    /// When its timers fire, by the true time.
-    timers: Vec<(u64, CallTimer)>,
-    /// When the world looks at them next.
-    alarm: Option<u64>,
-    /// When the nodes were asked, by the true time.
-    sent: Vec<u64>,
-    /// Nodes that the claim is under way to.
-    claiming: NodeSet,
-    /// Nodes where the release waits for the end of a claim.
-    waiting: NodeSet,
-    raises: bool,
-    /// A token that a node granted, for a client that is content with less than a majority.
-    granted: Option<NodeReply>,
-    told: bool,
-}
 
 #[derive(Debug)]
 pub(super) enum Happened {
@@ -71,14 +20,6 @@ pub(super) enum Happened {
     Replied(usize, NodeReply),
     Fired(CallTimer),
     Dropped,
-}
-
-/// The result of a call.
-#[derive(Debug)]
-pub(super) enum Done {
-    Claim(Result<Acquire, Unknown>),
-    Renew(Vec<Result<Renew, Unknown>>),
-    Release(Result<Release, Unknown>),
 }
 
 fn report<C: Call>(call: &mut C, happened: Happened, now: Moment) -> Vec<CallAction<C::Output>> {
@@ -321,7 +262,7 @@ impl World<'_> {
         let lost = matches!(kind, Kind::Claim { call, .. } if call.defeat().is_some());
         let mut reply = NodeReply::Claim(answer);
         match &reply {
-            NodeReply::Claim(Ok(Acquire::Granted { .. })) if lost => self.sights.saw(Sight::LateGrant),
+            NodeReply::Claim(Ok(Acquire::Granted { .. })) if lost => self.covered.saw(Coverage::LateGrant),
             NodeReply::Claim(Ok(Acquire::Granted { .. })) => link.granted = Some(reply.clone()),
             NodeReply::Claim(Ok(Acquire::Busy(_))) if self.scenario.is(Mutant::MajorityOff) => {
                 reply = link.granted.clone().unwrap_or(reply);
@@ -335,13 +276,13 @@ impl World<'_> {
     fn notice_result(&mut self, kind: &Kind, link: &Link, done: &Done) {
         let (Kind::Claim { call, .. }, Done::Claim(result)) = (kind, done) else { return };
         if link.raises {
-            self.sights.saw(Sight::Raise);
+            self.covered.saw(Coverage::Raise);
         }
         match (call.defeat(), result) {
             (Some(defeat), _) => self.notice_defeat(defeat),
-            (None, Ok(_)) if !link.raises => self.sights.saw(Sight::EqualGrants),
+            (None, Ok(_)) if !link.raises => self.covered.saw(Coverage::EqualGrants),
             (None, Ok(_)) => {}
-            (None, Err(_)) => self.sights.saw(Sight::TooLate),
+            (None, Err(_)) => self.covered.saw(Coverage::TooLate),
         }
     }
 
@@ -374,24 +315,6 @@ impl World<'_> {
         if memory.probing.contains(node) {
             memory.probing.remove(node);
             memory.health[node].on_probe(answered, now);
-        }
-    }
-}
-
-/// What a result is of.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Of {
-    Claim(WaiterId, Moment),
-    Renew { hold: HoldId, sent: Moment, invoked: u64 },
-    Release { number: u64, sent: Moment },
-}
-
-impl Kind {
-    const fn result(&self) -> Of {
-        match self {
-            Self::Claim { waiter, sent, .. } => Of::Claim(*waiter, *sent),
-            Self::Renew { hold, sent, invoked, .. } => Of::Renew { hold: *hold, sent: *sent, invoked: *invoked },
-            Self::Release { number, sent, .. } => Of::Release { number: *number, sent: *sent },
         }
     }
 }

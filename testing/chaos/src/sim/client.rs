@@ -1,5 +1,5 @@
-use super::calls::Running;
 use super::clock::SimClock;
+use super::running::Running;
 use fencelock_core::engine::{Grant, HoldId, KeyEngine, ReleaseQueue, Rng, WaiterId};
 use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Moment, NodeSet};

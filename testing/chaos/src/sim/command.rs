@@ -54,10 +54,10 @@ pub(crate) fn replay(seed: u64, nodes: usize, mutant: Option<Mutant>) -> String 
 }
 
 fn tell(batch: &Batch, seconds: f64) {
-    let Batch { seeds, events, grants, micros, excused, sights, found } = batch;
+    let Batch { seeds, events, grants, micros, excused, covered, found } = batch;
     println!(
         "{seeds} seeds, {} virtual hours, {events} events, {grants} grants in {seconds:.1} s; {} seeds broke a promise; \
-         {excused} violations were excused by a clock that was set\n{sights}",
+         {excused} violations were excused by a clock that was set\n{covered}",
         micros / 3_600_000_000,
         found.len(),
     );
@@ -73,12 +73,12 @@ fn one(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.history {
         run.history.write(BufWriter::new(File::create(path)?))?;
     }
-    let verdict = check(&run.history);
-    print!("{verdict}");
-    for violation in &verdict.broken {
+    let results = check(&run.history);
+    print!("{results}");
+    for violation in &results.broken {
         for number in &violation.lines {
             println!("line {number}: {}", serde_json::to_string(&run.history.lines[number - 1])?);
         }
     }
-    Ok(if verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if results.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

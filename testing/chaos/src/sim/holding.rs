@@ -1,12 +1,12 @@
 //! A client that holds a key: renewals, writes, the lapse, and the release.
 
 use super::Mutant;
-use super::calls::Kind;
 use super::client::{Held, Timer};
-use super::sight::Sight;
+use super::coverage::Coverage;
+use super::running::Kind;
 use super::world::{World, holder_name};
 use crate::history::{Line, Op};
-use crate::luck::Luck as _;
+use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{Duty, End, Ended, Grant, HoldId, Leaving, Status};
 use fencelock_core::quorum::RenewCall;
 use fencelock_core::{HolderId, LossReason, Moment, Renew, Renewal, Unknown};
@@ -126,12 +126,12 @@ impl World<'_> {
         let grant = held.grant;
         let renewed = matches!(answer, Ok(Renew::Renewed { .. }));
         if answer.is_err() {
-            self.sights.saw(Sight::RenewalFailed);
+            self.covered.saw(Coverage::RenewalFailed);
         }
         self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, cx));
         let Some(until) = self.believes(client, grant) else {
             if renewed {
-                self.sights.saw(Sight::LateRenewal);
+                self.covered.saw(Coverage::LateRenewal);
             }
             return;
         };
@@ -141,7 +141,7 @@ impl World<'_> {
             }
             return;
         }
-        self.sights.saw(Sight::Renewed);
+        self.covered.saw(Coverage::Renewed);
         if let Some(held) = &mut self.clients[client].memory.hold {
             held.until = until;
         }
@@ -164,9 +164,9 @@ impl World<'_> {
         if self.held(client, ended.hold).is_none() {
             return;
         }
-        self.sights.saw(match reason {
-            LossReason::Deleted | LossReason::TakenBy(_) => Sight::TakenAway,
-            _ => Sight::Lapsed,
+        self.covered.saw(match reason {
+            LossReason::Deleted | LossReason::TakenBy(_) => Coverage::TakenAway,
+            _ => Coverage::Lapsed,
         });
         self.tell(|| format!("c{client} LOST its hold: {reason}"));
         let line = self.line_of_hold(client, Op::Lost, self.now);

@@ -1,5 +1,5 @@
-use fencelock_core::FencingToken;
 use fencelock_core::quorum::NodeReply;
+use fencelock_core::{FencingToken, Owner};
 
 /// What a client asks a node.
 #[derive(Debug, Clone, Copy)]
@@ -49,4 +49,9 @@ pub(super) enum Reply {
     /// To a claim of one who has the lock already.
     Yours,
     Node(NodeReply),
+}
+
+/// The owner of every claim of the simulation.
+pub(super) fn owner() -> Owner {
+    Owner::from_text("sim")
 }

@@ -16,20 +16,21 @@ mod calls;
 mod client;
 mod clock;
 mod command;
+mod coverage;
 mod holding;
 mod message;
 mod mutant;
 mod node;
 mod queue;
+mod running;
 mod scenario;
-mod sight;
 mod world;
 
-pub use batch::{Batch, Finding, batch};
+pub use batch::{Batch, BrokenSeed, batch};
 pub use command::{Arguments, command};
+pub use coverage::{Coverage, CoverageCounts};
 pub use mutant::Mutant;
 pub use scenario::Scenario;
-pub use sight::{Sight, Sights};
 
 use crate::history::History;
 
@@ -39,7 +40,7 @@ pub struct Simulated {
     /// For the checker.
     pub history: History,
     /// What was come across.
-    pub sights: Sights,
+    pub covered: CoverageCounts,
     /// Events that were handled.
     pub events: u64,
     /// Everything that happened, in words, if it was asked for.

@@ -1,7 +1,6 @@
 use super::Mutant;
-use super::acquiring::owner;
 use super::clock::SimClock;
-use super::message::{Ask, Reply, Request};
+use super::message::{Ask, Reply, Request, owner};
 use super::scenario::Scenario;
 use fencelock_conformance::model::{
     self, Acquire, Claim, Delivery, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,

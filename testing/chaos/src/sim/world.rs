@@ -1,14 +1,13 @@
-use super::acquiring::owner;
 use super::client::{Client, Memory as ClientMemory, Timer};
 use super::clock::SimClock;
-use super::message::{Answer, Request};
+use super::coverage::{Coverage, CoverageCounts};
+use super::message::{Answer, Request, owner};
 use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;
-use super::sight::{Sight, Sights};
 use super::{Simulated, Trace};
 use crate::history::{History, Line, Op, Outcome};
-use crate::luck::Luck as _;
+use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock_core::engine::Config;
 use fencelock_core::quorum::Settings;
@@ -40,7 +39,7 @@ pub(super) struct World<'a> {
     gates: Vec<FenceGate>,
     written: u64,
     pub(super) lines: Vec<Line>,
-    pub(super) sights: Sights,
+    pub(super) covered: CoverageCounts,
     pub(super) stopped: bool,
     trace: Option<Vec<String>>,
 }
@@ -120,7 +119,7 @@ impl<'a> World<'a> {
             gates: vec![FenceGate::default(); scenario.keys],
             written: 0,
             lines: Vec::new(),
-            sights: Sights::default(),
+            covered: CoverageCounts::default(),
             stopped: false,
             trace: (trace == Trace::On).then(Vec::new),
         }
@@ -142,7 +141,7 @@ impl<'a> World<'a> {
         }
         Simulated {
             history: History { lines: self.lines },
-            sights: self.sights,
+            covered: self.covered,
             events,
             trace: self.trace.unwrap_or_default(),
         }
@@ -292,7 +291,7 @@ impl<'a> World<'a> {
             Ok(seq) => line.seq = Some(seq),
             Err(greatest) => {
                 line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
-                self.sights.saw(Sight::GateRefusal);
+                self.covered.saw(Coverage::GateRefusal);
             }
         }
         self.lines.push(line);

@@ -1,10 +1,10 @@
-use super::Job;
+use super::WorkerJob;
 use super::recorded_hold::RecordedHold;
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::luck::Luck as _;
 use crate::recorder::{Recorder, now};
 use crate::resource::Writer;
+use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock::{Client, Error, Guard};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 pub(crate) struct Task {
     number: usize,
     name: String,
-    job: Arc<Job>,
+    job: Arc<WorkerJob>,
     client: Client,
     recorder: Arc<Recorder>,
     rng: Rng,
@@ -38,7 +38,7 @@ enum Usage {
 }
 
 impl Task {
-    pub(crate) fn new(number: usize, job: Arc<Job>, client: Client, recorder: Arc<Recorder>, rng: Rng) -> Self {
+    pub(crate) fn new(number: usize, job: Arc<WorkerJob>, client: Client, recorder: Arc<Recorder>, rng: Rng) -> Self {
         Self { number, name: format!("{}.{number}", job.name), job, client, recorder, rng }
     }
 

@@ -1,4 +1,4 @@
-//! Many tasks at once: nobody reads while another writes, and no more permits are in use than there are.
+//! Many tasks at once: none reads while another writes, and no more permits are in use than there are.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};

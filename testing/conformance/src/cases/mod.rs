@@ -23,7 +23,6 @@ mod row;
 mod shared;
 
 use crate::case::Case;
-pub(crate) use modes::modes;
 
 /// All cases.
 pub(crate) fn all() -> Vec<Case> {

@@ -1,7 +1,7 @@
 //! A claim in a mode that the backend lacks is refused and changes nothing.
 
 use crate::Fixture;
-use crate::case::{Case, Need, case_for};
+use crate::case::{Case, Need, case_for, modes};
 use crate::test_client::{TestClient, test_clients};
 use fencelock_core::{Intent, Mode, Unknown};
 
@@ -11,12 +11,6 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_changes_nothing),
         case_for(&[Need::LacksModes], a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder),
     ]
-}
-
-/// Modes of every kind other than exclusive.
-pub(crate) fn modes() -> [Mode; 3] {
-    let permits = |weight, limit| Mode::permits(weight, limit).expect("within the bounds");
-    [Mode::Shared, permits(1, 1), permits(2, 10)]
 }
 
 async fn refusal(client: &TestClient, mode: Mode, intent: Intent) -> Unknown {

@@ -1,4 +1,4 @@
-//! Semaphores: the permits in use never exceed the limit, and nobody is overtaken because of a large weight.
+//! Semaphores: the permits in use never exceed the limit, and no waiter is overtaken because of a large weight.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};

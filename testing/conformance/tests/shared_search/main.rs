@@ -10,7 +10,7 @@ mod client;
 mod world;
 
 use client::{Client, Kind, PERMIT};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use world::{Act, Rule, Setting, World};
 
 const READER: Kind = Kind::Shared;
@@ -26,7 +26,7 @@ struct Found {
 fn search(setting: &Setting) -> Found {
     let start = World::new(setting);
     let mut states = vec![(start.clone(), None)];
-    let mut known = HashMap::from([(start, ())]);
+    let mut known = HashSet::from([start]);
     let mut next = VecDeque::from([0]);
     while let Some(at) = next.pop_front() {
         let world: World = states[at].0.clone();
@@ -37,7 +37,7 @@ fn search(setting: &Setting) -> Found {
                 way.push(act);
                 return Found { states: known.len(), broken: Some((broken, way)) };
             }
-            if known.insert(after.clone(), ()).is_none() {
+            if known.insert(after.clone()) {
                 next.push_back(states.len());
                 states.push((after, Some((at, act))));
             }

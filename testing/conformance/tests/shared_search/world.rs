@@ -4,6 +4,7 @@ use crate::checks;
 use crate::client::{Client, Kind, Phase, Sent, TTL_MS};
 use fencelock_conformance::model::{
     Acquire, Delivery, Downgrade, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server, Value,
+    WaiterQueue,
 };
 use fencelock_core::Mode;
 
@@ -265,7 +266,7 @@ impl World {
         }
         let queue = self.key.queue.clone();
         if rule == Rule::OvertakesWaiters && claim.mode == Mode::Shared && intent == Intent::Enqueue {
-            self.key.queue = Default::default();
+            self.key.queue = WaiterQueue::default();
         }
         let answer = self.as_seen_by(i, |world| {
             world.served_by_version_0(i, rule, |world| {

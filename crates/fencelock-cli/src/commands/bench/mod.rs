@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::text::plain;
 use args::{Bench, Role};
-use fencelock_lab::load::{NotMeasured, Report, measure, preflight, serve};
+use fencelock_lab::load::{LoadReport, NotMeasured, measure, preflight, serve};
 use fencelock_lab::workers::WorkerPool;
 use progress_bar::MeasureProgress;
 use std::io;
@@ -56,7 +56,7 @@ fn this_program() -> io::Result<Command> {
     Ok(command)
 }
 
-fn show(report: &Report, name: &str, context: &Context) -> Result<Exit, Failure> {
+fn show(report: &LoadReport, name: &str, context: &Context) -> Result<Exit, Failure> {
     let text = if context.report.json {
         let json = serde_json::to_string(report);
         json.map_err(|error| Failure::system("write JSON", error))? + "\n"

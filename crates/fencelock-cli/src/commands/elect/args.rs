@@ -1,4 +1,4 @@
-use crate::args::{Nested, Patience};
+use crate::wait_args::{Nested, Patience};
 use crate::{exit, span};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;

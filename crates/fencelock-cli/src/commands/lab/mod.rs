@@ -14,7 +14,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use args::{Lab, WorkloadCommand, fault, property};
 use fencelock_lab::{
-    Fault, Faults, Finding, Lang, Property, Scheme, Trace, Verdict, catalog, diagram, find, json_table, table,
+    Fault, Faults, Lang, Property, PropertyResult, Scheme, SchemeResults, Trace, catalog, diagram, find, json_table,
+    table,
 };
 use progress::Progress;
 use serde_json::Value;
@@ -37,46 +38,46 @@ pub(super) async fn lab(wanted: Lab, context: &Context) -> Result<Exit, Failure>
         None => overview(lang, context).await,
         Some(id) => {
             let scheme = find(id).ok_or_else(|| Failure::new(Exit::Usage, format!("unknown scheme {id:?}")))?;
-            let verdict = searched(vec![scheme], context).await?.remove(0);
-            one(&wanted, verdict, context).await
+            let results = searched(vec![scheme], context).await?.remove(0);
+            one(&wanted, results, context).await
         }
     }
 }
 
 async fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
-    let verdicts = searched(catalog(), context).await?;
+    let results = searched(catalog(), context).await?;
     if context.report.json {
-        print(&format!("{:#}\n", json_table(&verdicts)))?;
+        print(&format!("{:#}\n", json_table(&results)))?;
     } else {
-        print(&table(&verdicts, lang, may_colour()))?;
+        print(&table(&results, lang, may_colour()))?;
     }
     Ok(Exit::Success)
 }
 
 /// Searches all of them, each on a thread of its own.
-async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<Verdict>, Failure> {
+async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<SchemeResults>, Failure> {
     let progress = Progress::of(schemes.len(), context.report);
     let search = |scheme: Scheme| {
         let counter = progress.counter();
         tokio::task::spawn_blocking(move || {
-            let verdict = Verdict::of(scheme);
+            let results = SchemeResults::of(scheme);
             counter.done();
-            verdict
+            results
         })
     };
     let searches: Vec<_> = schemes.into_iter().map(search).collect();
-    let mut verdicts = Vec::new();
+    let mut results = Vec::new();
     for search in searches {
-        verdicts.push(search.await.map_err(|error| Failure::system("search", error))?);
+        results.push(search.await.map_err(|error| Failure::system("search", error))?);
     }
-    Ok(verdicts)
+    Ok(results)
 }
 
-async fn one(wanted: &Lab, verdict: Verdict, context: &Context) -> Result<Exit, Failure> {
+async fn one(wanted: &Lab, results: SchemeResults, context: &Context) -> Result<Exit, Failure> {
     let lang = wanted.lang.into();
     let (asked, under) = (wanted.property.as_deref().and_then(property), wanted.fault.as_deref().and_then(fault));
-    let shown = verdict.chosen(asked, under).and_then(|(property, faults)| Trace::of(&verdict, property, faults, lang));
-    let Some(trace) = shown else { return holds(&verdict, asked, under, lang, context) };
+    let shown = results.chosen(asked, under).and_then(|(property, faults)| Trace::of(&results, property, faults, lang));
+    let Some(trace) = shown else { return holds(&results, asked, under, lang, context) };
     if let Some(file) = &wanted.svg {
         write(file, &diagram(&trace))?;
     }
@@ -88,32 +89,32 @@ async fn one(wanted: &Lab, verdict: Verdict, context: &Context) -> Result<Exit, 
                 "--all cannot be combined with --url: replay one --property at a time",
             ));
         }
-        return replay::replay(wanted, &url, &verdict, &trace, context).await;
+        return replay::replay(wanted, &url, &results, &trace, context).await;
     }
-    let traces = if wanted.every { every(&verdict, asked, under, lang) } else { vec![trace] };
+    let traces = if wanted.every { every(&results, asked, under, lang) } else { vec![trace] };
     if context.report.json {
         let told: Vec<_> = traces.iter().map(Trace::json).collect();
         print(&if wanted.every { format!("{:#}\n", Value::from(told)) } else { format!("{:#}\n", told[0]) })?;
     } else {
         let told: Vec<_> = traces.iter().map(|trace| trace.text(CELLS)).collect();
-        print(&if wanted.every { told.join("\n\n") } else { told.concat() + &others(&verdict, &traces[0]) })?;
+        print(&if wanted.every { told.join("\n\n") } else { told.concat() + &others(&results, &traces[0]) })?;
     }
     Ok(Exit::Success)
 }
 
 /// All counterexamples, or those to one property, or under one fault.
-fn every(verdict: &Verdict, property: Option<Property>, fault: Option<Fault>, lang: Lang) -> Vec<Trace> {
+fn every(results: &SchemeResults, property: Option<Property>, fault: Option<Fault>, lang: Lang) -> Vec<Trace> {
     let fits = |(p, faults, _): &(Property, Faults, usize)| {
         property.is_none_or(|property| property == *p) && fault.is_none_or(|fault| *faults == Some(fault).into())
     };
-    let fitting = verdict.exhibits().into_iter().filter(fits);
-    fitting.filter_map(|(property, faults, _)| Trace::of(verdict, property, faults, lang)).collect()
+    let fitting = results.exhibits().into_iter().filter(fits);
+    fitting.filter_map(|(property, faults, _)| Trace::of(results, property, faults, lang)).collect()
 }
 
 /// The other counterexamples of the scheme.
-fn others(verdict: &Verdict, shown: &Trace) -> String {
+fn others(results: &SchemeResults, shown: &Trace) -> String {
     let lang = shown.lang();
-    let exhibits = verdict.exhibits().into_iter();
+    let exhibits = results.exhibits().into_iter();
     let rest: Vec<_> = exhibits.filter(|(p, faults, _)| (*p, *faults) != (shown.property, shown.faults)).collect();
     if rest.is_empty() {
         return String::new();
@@ -134,14 +135,14 @@ fn others(verdict: &Verdict, shown: &Trace) -> String {
 }
 
 fn holds(
-    verdict: &Verdict,
+    results: &SchemeResults,
     property: Option<Property>,
     fault: Option<Fault>,
     lang: Lang,
     context: &Context,
 ) -> Result<Exit, Failure> {
-    let id = verdict.scheme.id;
-    if let Some(fault) = fault.filter(|fault| !verdict.faults().any(|searched| searched == Some(*fault))) {
+    let id = results.scheme.id;
+    if let Some(fault) = fault.filter(|fault| !results.faults().any(|searched| searched == Some(*fault))) {
         let told = match lang {
             Lang::En => format!("{id} is not searched with the fault {}", fault.name()),
             Lang::Zh => format!("方案 {id} 不涉及故障 {}", fault.name()),
@@ -149,27 +150,29 @@ fn holds(
         return Err(Failure::new(Exit::Usage, told));
     }
     if context.report.json {
-        print(&format!("{:#}\n", json_table(std::slice::from_ref(verdict))))?;
+        print(&format!("{:#}\n", json_table(std::slice::from_ref(results))))?;
         return Ok(Exit::Success);
     }
-    let mut text = format!("{id}{}{}\n", lang.pick(": ", "："), verdict.scheme.title.get(lang));
+    let mut text = format!("{id}{}{}\n", lang.pick(": ", "："), results.scheme.title.get(lang));
     for kept in Property::ALL.into_iter().filter(|kept| property.is_none_or(|property| property == *kept)) {
         let label = kept.label(lang);
-        let told = match (verdict.finding(kept), lang) {
-            (Finding::Holds { states }, Lang::En) => format!("  \"{label}\" holds in all {states} states"),
-            (Finding::Holds { states }, Lang::Zh) => format!("  “{label}”在全部 {states} 个状态中成立"),
-            (Finding::BreaksTogether { .. }, Lang::En) => {
+        let told = match (results.result(kept), lang) {
+            (PropertyResult::Holds { states }, Lang::En) => format!("  \"{label}\" holds in all {states} states"),
+            (PropertyResult::Holds { states }, Lang::Zh) => format!("  “{label}”在全部 {states} 个状态中成立"),
+            (PropertyResult::BreaksTogether { .. }, Lang::En) => {
                 format!("  \"{label}\" is broken by several faults together, by none of them alone")
             }
-            (Finding::BreaksTogether { .. }, Lang::Zh) => {
+            (PropertyResult::BreaksTogether { .. }, Lang::Zh) => {
                 format!("  “{label}”在多种故障同时发生时会被打破，单独一种不会")
             }
-            (Finding::Breaks { .. }, Lang::En) => format!("  \"{label}\" can be broken, but not by this fault alone"),
-            (Finding::Breaks { .. }, Lang::Zh) => format!("  “{label}”会被打破，但单凭这个故障不会"),
+            (PropertyResult::Breaks { .. }, Lang::En) => {
+                format!("  \"{label}\" can be broken, but not by this fault alone")
+            }
+            (PropertyResult::Breaks { .. }, Lang::Zh) => format!("  “{label}”会被打破，但单凭这个故障不会"),
         };
         let _ = writeln!(text, "{told}");
     }
-    print(&format!("{text}{}\n", verdict.scheme.advice.get(lang)))?;
+    print(&format!("{text}{}\n", results.scheme.advice.get(lang)))?;
     Ok(Exit::Success)
 }
 

@@ -3,7 +3,7 @@ use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use fencelock_lab::{Lang, NotReplayed, ReplayTarget, Replayed, Trace, Verdict, Who};
+use fencelock_lab::{Lang, NotReplayed, ReplayTarget, Replayed, SchemeResults, Trace, Who};
 use serde_json::json;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) async fn replay(
     wanted: &Lab,
     url: &str,
-    verdict: &Verdict,
+    results: &SchemeResults,
     trace: &Trace,
     context: &Context,
 ) -> Result<Exit, Failure> {
@@ -21,8 +21,8 @@ pub(super) async fn replay(
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut work = {
-        let (verdict, stop, what) = (verdict.clone(), Arc::clone(&stop), (trace.property, trace.faults));
-        tokio::task::spawn_blocking(move || fencelock_lab::replay(&verdict, what.0, what.1, &site, &stop))
+        let (results, stop, what) = (results.clone(), Arc::clone(&stop), (trace.property, trace.faults));
+        tokio::task::spawn_blocking(move || fencelock_lab::replay(&results, what.0, what.1, &site, &stop))
     };
     let mut ended = None;
     let done = tokio::select! {

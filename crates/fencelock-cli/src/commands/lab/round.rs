@@ -5,7 +5,7 @@ use super::protocol::BEFORE_WRITE;
 use fencelock::Clock;
 use fencelock::backends::BootClock;
 use fencelock_lab::workers::{GO, Worker, WorkerPool, start};
-use fencelock_lab::{Job, NotRun, Tally};
+use fencelock_lab::{LiveJob, NotRun, Tally};
 use std::io;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ pub(super) type RoundResult = (Vec<Tally>, Duration);
 /// is stopped for a while. No worker is left in the end, whatever happened.
 pub(super) fn run(
     pool: &WorkerPool,
-    jobs: &[Job],
+    jobs: &[LiveJob],
     may_die: bool,
     pauses: Option<&Pauses>,
 ) -> Result<RoundResult, NotRun> {
@@ -47,7 +47,7 @@ pub(super) fn run(
     Ok((tallies?, BootClock.now().since(begun)))
 }
 
-fn spawn(pool: &WorkerPool, job: &Job) -> io::Result<Worker> {
+fn spawn(pool: &WorkerPool, job: &LiveJob) -> io::Result<Worker> {
     let mut command = Command::new(std::env::current_exe()?);
     // Quiet: the table already counts what the client warns about.
     command.args(["-q", "lab", "worker"]).env_remove("FENCELOCK_URL").env_remove("FENCELOCK_PASSWORD");

@@ -13,7 +13,8 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use fencelock_lab::workers::WorkerPool;
 use fencelock_lab::{
-    Job, Lang, Load, NotRun, Round, Score, Tally, WorkloadKind, chart, json_scores, scores, work, workload_scheme_ids,
+    Lang, LiveJob, Load, NotRun, Round, Score, Tally, WorkloadKind, chart, json_scores, scores, work,
+    workload_scheme_ids,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,5 +135,5 @@ pub(super) fn worker() -> Result<Exit, Failure> {
 
 fn work_as_child() -> Result<Tally, NotRun> {
     let (parent, line) = Parent::attach().map_err(NotRun::Start)?;
-    work(&Job::parse(&line)?, &parent)
+    work(&LiveJob::parse(&line)?, &parent)
 }

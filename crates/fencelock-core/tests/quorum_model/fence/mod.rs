@@ -22,7 +22,7 @@ pub(crate) struct Scope {
     pub(crate) attempts: u8,
     /// What a client may propose; without clocks, anything.
     pub(crate) proposals: &'static [u8],
-    /// How many tokens a claim wants. A node may give fewer, as it likes.
+    /// The number of tokens that a claim requests. A node may grant fewer.
     pub(crate) block: u8,
     /// How many claims may run a second time on a node.
     pub(crate) spare_runs: u8,
@@ -39,13 +39,13 @@ pub(crate) struct Scope {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
     pub(crate) error: u8,
-    /// How long a node that forgot stays out.
+    /// The length of the quarantine.
     pub(crate) quarantine: u8,
     /// When the search ends.
     pub(crate) horizon: u8,
 }
 
-/// One rule broken on purpose: the search must notice.
+/// One rule that is broken on purpose. The search must detect it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
     /// The greatest fence of a majority is the token, without a raise.
@@ -66,7 +66,7 @@ pub(crate) enum Flaw {
     ClientClock,
     /// A node runs two scripts on a key within one tick.
     TwoGrantsATick,
-    /// Two masters each believe to be the only one.
+    /// Two servers both act as the master.
     TwoMasters,
 }
 
@@ -177,10 +177,10 @@ pub(crate) enum Action<const N: usize> {
     Run(u8, u8, u8, u8),
     /// A client has these answers in hand, and its grace is over.
     Decide(u8, [Granted; N]),
-    /// A claim's answer comes after the raise was sent.
+    /// The answer to a claim arrives after the raise was sent.
     HearLate(u8, u8),
     RunRaise(u8, u8),
-    /// A majority of acks has come.
+    /// A majority of acks has arrived.
     Finish(u8),
     TtlPasses(u8),
     GiveUp(u8),
@@ -190,7 +190,7 @@ pub(crate) enum Action<const N: usize> {
     Tick,
 }
 
-/// What a search must have come across before its silence means anything.
+/// The landmarks that a search must reach; otherwise its result proves nothing.
 pub(crate) mod landmark {
     pub(crate) const ALL_WON: u32 = 1;
     pub(crate) const WON_BY_RAISE: u32 = 1 << 1;

@@ -1,4 +1,4 @@
-//! Holding on N nodes: who may believe that it holds, and until when. Fences play no part here.
+//! Holding on N nodes: which attempt may rely on its hold, and until when. There are no fences here.
 //!
 //! Time has no numbers. Of each attempt's claims, and of its one renewal, a flag says whether the TTL less the drift has
 //! passed since they were sent; it is set at any moment. The client believes only before that, a node may let a lock expire
@@ -33,7 +33,7 @@ pub(crate) struct Scope {
     pub(crate) restores: bool,
 }
 
-/// One rule broken on purpose: the search must notice.
+/// One rule that is broken on purpose. The search must detect it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
     /// A majority is enough, however long it took, and for ever.
@@ -131,7 +131,7 @@ pub(crate) enum Action {
     Renewed(u8),
 }
 
-/// What a search must have come across before its silence means anything.
+/// The landmarks that a search must reach; otherwise its result proves nothing.
 pub(crate) mod landmark {
     /// An attempt holds while another, whose lease lapsed, has not noticed yet.
     pub(crate) const HELD_AFTER_LAPSE: u32 = 1;
@@ -169,12 +169,12 @@ impl Holds {
         attempt.stage == Stage::Holding && (self.has(Flaw::IgnoresValidity) || !lapsed)
     }
 
-    /// Two believe to hold at once.
+    /// Two attempts rely on a hold at the same time.
     pub(crate) fn shared(self, state: &State) -> bool {
         state.attempts.iter().filter(|attempt| self.is_valid(**attempt)).count() > 1
     }
 
-    /// An attempt believes that it holds although another has held meanwhile.
+    /// An attempt relies on its hold although another has held meanwhile.
     pub(crate) fn interrupted(self, state: &State) -> bool {
         state.attempts.iter().any(|attempt| self.is_valid(*attempt) && attempt.overtaken)
     }

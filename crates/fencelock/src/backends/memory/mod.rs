@@ -101,6 +101,7 @@ impl Backend for Memory {
         let mut facts = Capabilities::default();
         (facts.expires, facts.portable) = (self.leases, self.leases);
         (facts.queues, facts.evicts, facts.modes) = (true, true, modes());
+        facts.announces_waiters = true;
         facts
     }
 

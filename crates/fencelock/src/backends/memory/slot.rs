@@ -13,7 +13,7 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 /// The state of a key. A free key keeps its slot while tasks wait, and its fence permanently: one number per key is small.
 ///
-/// The first waiter that has no room stops the queue, in every mode: so nobody is overtaken, and no writer and no large weight
+/// The first waiter that has no room stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
 /// waits for ever. Every call that can make room ends with [`Slot::advance`].
 #[derive(Debug, Default)]
 pub(super) struct Slot {
@@ -22,6 +22,8 @@ pub(super) struct Slot {
     line: VecDeque<Waiter>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
+    /// A holder was told that no client waits, and hears of the next one.
+    announces: bool,
 }
 
 #[derive(Debug)]
@@ -84,7 +86,7 @@ impl Slot {
             // The client may have used some tokens before it repeats the claim, but none after the last.
             return Ok(Acquire::Granted { tokens: granted.unwrap_or(held.fence.into()) });
         }
-        Ok(self.wait(claim, &step))
+        Ok(self.wait(claim, &mut step))
     }
 
     /// The mode in which the key is held or waited for by others and that never fits the mode of this claim.
@@ -99,7 +101,7 @@ impl Slot {
     }
 
     /// The answer to a claim without room.
-    fn wait(&mut self, claim: &Claim, step: &Step<'_>) -> Acquire {
+    fn wait(&mut self, claim: &Claim, step: &mut Step<'_>) -> Acquire {
         let place = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
         let place = match (place, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
@@ -108,6 +110,9 @@ impl Slot {
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
                 self.line.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
+                if std::mem::take(&mut self.announces) {
+                    step.events.push(Event::Queued { key: step.key.clone() });
+                }
                 self.line.len() - 1
             }
         };
@@ -163,6 +168,7 @@ impl Slot {
         let waiters = self.waiters();
         if let Some(held) = self.row.get_mut(&renewal.holder) {
             held.extend(step.end(renewal.ttl.get()));
+            self.announces |= waiters == 0;
             return Renew::Renewed { waiters };
         }
         self.row.holders().map_or(Renew::Absent, Renew::TakenBy)

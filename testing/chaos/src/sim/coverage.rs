@@ -2,7 +2,7 @@ use std::fmt;
 
 /// Something that a batch of seeds must have come across, or it proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sight {
+pub enum Coverage {
     /// A majority granted the same fence: one trip.
     EqualGrants,
     /// It granted different ones: a raise.
@@ -49,7 +49,7 @@ pub enum Sight {
     Cut,
 }
 
-impl Sight {
+impl Coverage {
     /// All of them.
     pub const ALL: [Self; 22] = [
         Self::EqualGrants,
@@ -79,11 +79,11 @@ impl Sight {
 
 /// How often each was seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sights([u64; Sight::ALL.len()]);
+pub struct CoverageCounts([u64; Coverage::ALL.len()]);
 
-impl Sights {
-    pub(super) const fn saw(&mut self, sight: Sight) {
-        self.0[sight as usize] += 1;
+impl CoverageCounts {
+    pub(super) const fn saw(&mut self, coverage: Coverage) {
+        self.0[coverage as usize] += 1;
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -93,19 +93,20 @@ impl Sights {
     }
 
     /// How often.
-    pub const fn of(&self, sight: Sight) -> u64 {
-        self.0[sight as usize]
+    pub const fn of(&self, coverage: Coverage) -> u64 {
+        self.0[coverage as usize]
     }
 
     /// What was never seen.
-    pub fn missing(&self) -> Vec<Sight> {
-        Sight::ALL.into_iter().filter(|sight| self.of(*sight) == 0).collect()
+    pub fn missing(&self) -> Vec<Coverage> {
+        Coverage::ALL.into_iter().filter(|coverage| self.of(*coverage) == 0).collect()
     }
 }
 
-impl fmt::Display for Sights {
+impl fmt::Display for CoverageCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<String> = Sight::ALL.iter().map(|sight| format!("{sight:?} {}", self.of(*sight))).collect();
+        let all: Vec<String> =
+            Coverage::ALL.iter().map(|coverage| format!("{coverage:?} {}", self.of(*coverage))).collect();
         f.write_str(&all.join(", "))
     }
 }

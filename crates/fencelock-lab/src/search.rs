@@ -1,79 +1,96 @@
-//! An exact breadth-first explorer: whole states are kept and compared, so a count is a count and a trace is a shortest one.
+//! An exhaustive breadth-first search of a system with finitely many states.
+//!
+//! It keeps and compares whole states, so counts are exact, and every way that it finds is a shortest one.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// A system with finitely many states, described by its steps.
-pub(crate) trait System {
-    type State: Copy + Eq + Hash;
+pub trait System {
+    /// A state.
+    type State: Clone + Eq + Hash;
+    /// An action that leads from one state to another.
     type Action: Copy;
 
+    /// The first state.
     fn initial(&self) -> Self::State;
-    /// Every step possible in `state`.
+    /// Adds every action that is possible in `state` to `into`.
     fn actions(&self, state: &Self::State, into: &mut Vec<Self::Action>);
-    fn next(&self, state: &Self::State, action: Self::Action) -> Self::State;
-    /// What the step achieved, as bits: a run that never reaches a landmark has proved nothing about it.
-    fn landmarks(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> u32;
-    fn describe(&self, before: &Self::State, action: Self::Action, after: &Self::State) -> String;
+    /// The state after `action`, and the landmarks that this step reaches, as bits. A search that never reaches a landmark
+    /// has not checked what depends on it.
+    fn step(&self, state: &Self::State, action: Self::Action) -> (Self::State, u32);
 }
 
-/// What a search found.
-pub(crate) struct Explored {
-    /// Different states reached.
-    pub(crate) states: usize,
-    /// Steps from the start to the farthest of them.
-    pub(crate) depth: usize,
-    /// Every landmark reached.
-    pub(crate) landmarks: u32,
-    /// The shortest way, in words, to a state that was looked for; `None` says that there is none.
-    pub(crate) trace: Option<Vec<String>>,
+/// The result of a search.
+#[derive(Debug, Clone)]
+pub struct Explored<A, S> {
+    /// The number of distinct states.
+    pub states: usize,
+    /// The number of steps to the last of them.
+    pub depth: usize,
+    /// All landmarks that were reached.
+    pub landmarks: u32,
+    /// The shortest way to each landmark, in the order in which they were reached. A step may reach several at once.
+    pub ways: Vec<(u32, Vec<A>)>,
+    /// The shortest way to a sought state, with the state after each action; `None` if no state was sought.
+    pub trace: Option<Vec<(A, S)>>,
 }
 
-/// Visits every reachable state, nearest first, and stops at the first one that is `sought`.
+/// Visits every reachable state, the nearest first, and stops at the first one that is `sought`.
 ///
 /// # Panics
-/// After `limit` states: an unfinished search must not count as a complete one.
-pub(crate) fn explore<S: System>(system: &S, limit: usize, sought: impl Fn(&S::State) -> bool) -> Explored {
+/// After `limit` or 2^32 states: an unfinished search must not count as a complete one.
+pub fn explore<Y: System>(
+    system: &Y,
+    limit: usize,
+    sought: impl Fn(&Y::State) -> bool,
+) -> Explored<Y::Action, Y::State> {
     let mut seen = Seen::new(system.initial());
-    let (mut at, mut layer_end, mut depth, mut landmarks) = (0, 1, 0, 0);
-    let mut actions = Vec::new();
+    let mut found = Explored { states: 1, depth: 0, landmarks: 0, ways: Vec::new(), trace: None };
+    let (mut at, mut layer_end, mut actions) = (0, 1, Vec::new());
     while at < seen.states.len() {
         if at == layer_end {
-            (depth, layer_end) = (depth + 1, seen.states.len());
+            (found.depth, layer_end) = (found.depth + 1, seen.states.len());
         }
-        let state = seen.states[at];
+        let state = seen.states[at].clone();
         if sought(&state) {
-            let trace = Some(retrace(system, &seen, at));
-            return Explored { states: seen.states.len(), depth, landmarks, trace };
+            found.trace = Some(retrace(system, &seen, at));
+            break;
         }
         actions.clear();
         system.actions(&state, &mut actions);
         for &action in &actions {
-            let after = system.next(&state, action);
-            landmarks |= system.landmarks(&state, action, &after);
+            let (after, landmarks) = system.step(&state, action);
+            let new = landmarks & !found.landmarks;
+            if new != 0 {
+                let way = retrace(system, &seen, at).into_iter().map(|(action, _)| action);
+                found.ways.push((new, way.chain([action]).collect()));
+                found.landmarks |= new;
+            }
             seen.insert(after, at);
         }
         assert!(seen.states.len() <= limit, "more than {limit} states: the search is not exhaustive");
         at += 1;
     }
-    Explored { states: seen.states.len(), depth, landmarks, trace: None }
+    found.states = seen.states.len();
+    found
 }
 
-/// Tells how state number `at` was reached. Steps are not stored; the one that leads from parent to child is found again.
-fn retrace<S: System>(system: &S, seen: &Seen<S::State>, mut at: usize) -> Vec<String> {
-    let mut steps = Vec::new();
+/// The way to state number `at`. Actions are not stored; the one that leads from parent to child is found again.
+fn retrace<Y: System>(system: &Y, seen: &Seen<Y::State>, mut at: usize) -> Vec<(Y::Action, Y::State)> {
+    let mut way = Vec::new();
     while at != 0 {
-        let (before, after) = (seen.states[seen.parents[at] as usize], seen.states[at]);
+        let parent = seen.parents[at] as usize;
         let mut actions = Vec::new();
-        system.actions(&before, &mut actions);
-        let taken = actions.into_iter().find(|&action| system.next(&before, action) == after);
-        steps.push(system.describe(&before, taken.expect("a child is one step from its parent"), &after));
-        at = seen.parents[at] as usize;
+        system.actions(&seen.states[parent], &mut actions);
+        let taken = actions.into_iter().find(|&action| system.step(&seen.states[parent], action).0 == seen.states[at]);
+        way.push((taken.expect("a child is one step from its parent"), seen.states[at].clone()));
+        at = parent;
     }
-    steps.reverse();
-    steps
+    way.reverse();
+    way
 }
 
-/// The states met so far, each stored once, and the state each was first reached from.
+/// The states so far, each stored once, and the state from which each was first reached.
 struct Seen<T> {
     states: Vec<T>,
     parents: Vec<u32>,
@@ -84,7 +101,7 @@ struct Seen<T> {
 
 const EMPTY: u32 = u32::MAX;
 
-impl<T: Copy + Eq + Hash> Seen<T> {
+impl<T: Eq + Hash> Seen<T> {
     fn new(first: T) -> Self {
         let slots = vec![EMPTY; 1 << 10];
         let mut seen = Self { states: Vec::new(), parents: Vec::new(), slots, hasher: BuildHasherDefault::default() };
@@ -140,6 +157,9 @@ impl Hasher for Mix {
     }
     fn write_u64(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
     }
     fn write_isize(&mut self, discriminant: isize) {
         self.write_u64(discriminant.cast_unsigned() as u64);

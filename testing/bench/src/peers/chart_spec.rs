@@ -5,7 +5,7 @@ use super::run::Run;
 use fencelock_lab::load::Workload;
 
 /// A chart of one contended key, against the number of tasks.
-pub(crate) struct Scene {
+pub(crate) struct ChartSpec {
     /// The path below `docs`.
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
@@ -26,15 +26,15 @@ pub(crate) enum Scale {
 }
 
 /// All charts.
-pub(crate) const ALL: [Scene; 3] = [
-    Scene {
+pub(crate) const ALL: [ChartSpec; 3] = [
+    ChartSpec {
         file: "benchmarks/throughput.svg",
         title: "One key: grants per second",
         note: "more is better; fencelock: tasks of one process share a lease, unshared: each sends its own claims",
         scale: Scale::Count,
         value: |figures| Some(figures.per_s),
     },
-    Scene {
+    ChartSpec {
         file: "benchmarks/p99.svg",
         title: "One key: 99 of 100 grants came within",
         note: "less is better; hollow: some tasks had no grant, so they are in no percentile",
@@ -42,7 +42,7 @@ pub(crate) const ALL: [Scene; 3] = [
         #[expect(clippy::cast_precision_loss, reason = "seconds in microseconds")]
         value: |figures| figures.p99_us.map(|micros| micros as f64),
     },
-    Scene {
+    ChartSpec {
         file: "benchmarks/fairness.svg",
         title: "One key: fairness (Jain's index)",
         note: "1: equal shares; hollow: some tasks had no grant",
@@ -71,7 +71,7 @@ pub(crate) fn columns() -> Vec<Cell> {
     CELLS.into_iter().filter(|cell| cell.workload == Workload::HotKey).collect()
 }
 
-impl Scene {
+impl ChartSpec {
     /// The lines of all libraries with results, the highest last value first, as the lines end from top to bottom.
     pub(crate) fn lines(&self, run: &Run) -> Vec<Line> {
         let of = |(peer, name): (usize, &str)| {

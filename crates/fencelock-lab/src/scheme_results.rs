@@ -15,7 +15,7 @@ struct Search {
 
 /// All results about a scheme.
 #[derive(Debug, Clone)]
-pub struct Verdict {
+pub struct SchemeResults {
     /// The scheme.
     pub scheme: Scheme,
     /// The searches with no fault, and with each fault alone.
@@ -26,7 +26,7 @@ pub struct Verdict {
 
 /// The result for a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
+pub enum PropertyResult {
     /// The property holds in all states, with each fault of the scheme alone and with all of them.
     Holds {
         /// The number of states of the largest search.
@@ -48,7 +48,7 @@ pub enum Finding {
     },
 }
 
-impl Verdict {
+impl SchemeResults {
     /// Searches a scheme with no fault, with each fault alone, and with all faults that violate nothing alone.
     pub fn of(scheme: Scheme) -> Self {
         let search = |faults: Faults| Search { faults, found: explore(&scheme, faults) };
@@ -69,15 +69,15 @@ impl Verdict {
     }
 
     /// The result for a property.
-    pub fn finding(&self, property: Property) -> Finding {
+    pub fn result(&self, property: Property) -> PropertyResult {
         let alone = self.searches.iter().find_map(|search| Some((search.faults, search.found.way(property)?)));
         if let Some((faults, way)) = alone {
-            return Finding::Breaks { fault: faults.iter().next(), steps: way.len() };
+            return PropertyResult::Breaks { fault: faults.iter().next(), steps: way.len() };
         }
         let Search { faults, found } = self.of_several(property);
         match found.way(property) {
-            Some(way) => Finding::BreaksTogether { faults: *faults, steps: way.len() },
-            None => Finding::Holds { states: found.states },
+            Some(way) => PropertyResult::BreaksTogether { faults: *faults, steps: way.len() },
+            None => PropertyResult::Holds { states: found.states },
         }
     }
 
@@ -108,9 +108,9 @@ impl Verdict {
         let alone = self.searches.iter().flat_map(|search| {
             search.found.broken.iter().map(move |(property, way)| (*property, search.faults, way.len()))
         });
-        let several = Property::ALL.into_iter().filter_map(|property| match self.finding(property) {
-            Finding::BreaksTogether { faults, steps } => Some((property, faults, steps)),
-            Finding::Holds { .. } | Finding::Breaks { .. } => None,
+        let several = Property::ALL.into_iter().filter_map(|property| match self.result(property) {
+            PropertyResult::BreaksTogether { faults, steps } => Some((property, faults, steps)),
+            PropertyResult::Holds { .. } | PropertyResult::Breaks { .. } => None,
         });
         alone.chain(several).collect()
     }

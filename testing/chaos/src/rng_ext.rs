@@ -2,7 +2,7 @@ use fastrand::Rng;
 use std::time::Duration;
 
 /// Additional methods of a random number generator. The same seed returns the same values.
-pub(crate) trait Luck {
+pub(crate) trait RngExt {
     /// A number from 0 up to, but not including, `end`; 0 if `end` is 0.
     fn upto(&mut self, end: u64) -> u64;
     /// Whether an event with a probability of `ppm` in a million occurs.
@@ -13,7 +13,7 @@ pub(crate) trait Luck {
     fn millis(&mut self, from: u64, until: u64) -> Duration;
 }
 
-impl Luck for Rng {
+impl RngExt for Rng {
     fn upto(&mut self, end: u64) -> u64 {
         self.u64(..end.max(1))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The result of all checks of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct CheckResults {
     /// Violations without an excuse.
     pub broken: Vec<Violation>,
     /// Violations that a fault excuses.
@@ -15,28 +15,28 @@ pub struct Verdict {
     pub flagged: Vec<(Check, String)>,
 }
 
-impl Verdict {
+impl CheckResults {
     pub(super) fn of(found: Vec<Violation>, run: &RunView<'_>) -> Self {
-        let mut verdict = Self::default();
+        let mut results = Self::default();
         for control in &run.controls {
             let Some(check) = check_of(control) else { continue };
             let is_it = |violation: &&Violation| violation.check == check && violation.key == control.line.key;
             if found.iter().any(|violation| is_it(&violation)) {
-                verdict.flagged.push((check, control.line.key.clone()));
+                results.flagged.push((check, control.line.key.clone()));
             }
         }
         for violation in found {
             let is_it =
                 |control: &At<'_>| control.line.key == violation.key && check_of(control) == Some(violation.check);
             if run.controls.iter().any(is_it) {
-                verdict.wanted.push(violation);
+                results.wanted.push(violation);
             } else if run.faults.iter().any(|fault| excuses(fault, &violation)) {
-                verdict.excused.push(violation);
+                results.excused.push(violation);
             } else {
-                verdict.broken.push(violation);
+                results.broken.push(violation);
             }
         }
-        verdict
+        results
     }
 
     /// Whether there is no violation without excuse, and every control was flagged.
@@ -64,7 +64,7 @@ fn excuses(fault: &At<'_>, violation: &Violation) -> bool {
         && line.return_us >= from
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CheckResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for check in Check::ALL {
             let count = |of: &[Violation]| of.iter().filter(|violation| violation.check == check).count();

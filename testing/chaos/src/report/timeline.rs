@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 /// The content of the pictures.
 #[derive(Debug, Default)]
-pub(super) struct Scene<'a> {
+pub(super) struct Timeline<'a> {
     pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) faults: Vec<&'a Line>,
@@ -19,24 +19,24 @@ pub(super) struct Span<'a> {
     pub(super) until: u64,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Timeline<'a> {
     pub(super) fn of(history: &'a History) -> Self {
-        let mut scene = Self { begin: u64::MAX, ..Self::default() };
+        let mut timeline = Self { begin: u64::MAX, ..Self::default() };
         let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
         let mut renewed: BTreeMap<&str, u64> = BTreeMap::new();
         let is_played = |line: &&Line| !line.key.contains("control");
         for line in history.lines.iter().filter(is_played) {
             if !matches!(line.op, Op::Control | Op::Expect | Op::Seen) {
-                scene.begin = scene.begin.min(line.return_us);
-                scene.end = scene.end.max(line.return_us);
+                timeline.begin = timeline.begin.min(line.return_us);
+                timeline.end = timeline.end.max(line.return_us);
             }
             let holder = line.holder.as_deref().unwrap_or_default();
             match line.op {
-                Op::Fault => scene.faults.push(line),
-                Op::Write => scene.writes.push(line),
+                Op::Fault => timeline.faults.push(line),
+                Op::Write => timeline.writes.push(line),
                 Op::Lost | Op::Yield | Op::Release => {
                     if line.op == Op::Lost {
-                        scene.losses.push(line);
+                        timeline.losses.push(line);
                     }
                     let at = if line.op == Op::Lost { line.return_us } else { line.invoke_us };
                     let end = ends.entry(holder).or_insert(at);
@@ -54,9 +54,9 @@ impl<'a> Scene<'a> {
             let holder = acquire.holder.as_deref().unwrap_or_default();
             let lease = acquire.valid_until_us.unwrap_or(u64::MAX).max(renewed.get(holder).copied().unwrap_or(0));
             let until = ends.get(holder).map_or(lease, |end| lease.min(*end)).max(acquire.return_us);
-            scene.holds.entry(&acquire.key).or_default().push(Span { acquire, until });
+            timeline.holds.entry(&acquire.key).or_default().push(Span { acquire, until });
         }
-        scene
+        timeline
     }
 }
 

@@ -1,0 +1,77 @@
+//! A writer that becomes a reader.
+
+use super::answer::Status;
+use super::context::Context;
+use super::key_engine::KeyEngine;
+use super::tenure::{HoldId, Tenure};
+use crate::{Downgrade, LossReason, Mode, Moment, Renewal, Unknown};
+use std::time::Duration;
+
+/// What the answer to a downgrade means for its task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Downgrading {
+    /// It reads under the token of this tenure.
+    Done(Tenure),
+    /// The place has not answered: send the same request again at this moment.
+    Again(Moment),
+    /// The place never will.
+    Refused(Unknown),
+    /// The hold is over.
+    Over,
+}
+
+impl<W: Default, L: Default> KeyEngine<W, L> {
+    /// The holder of this tenure wants to read from now on. The request that is to be sent may be carried out although its
+    /// answer is lost, so the hold counts as shared from here on: this tenure ends, and no other task gets the lease. `None` if
+    /// it has ended before, or is not exclusive.
+    pub fn downgrade(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Option<(Tenure, Renewal)> {
+        let is_over = !matches!(self.status(id, tenure, cx), Status::Held(_));
+        if is_over || tenure.mode != Mode::Exclusive {
+            return None;
+        }
+        if self.leases.is_shared(id) {
+            let queued = self.leader_claims();
+            self.leases.stop_sharing(queued, cx);
+        }
+        let hold = self.leases.get_mut(id)?;
+        let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.ttl));
+        self.settle(None, cx);
+        Some(begun)
+    }
+
+    /// The answer to a downgrade that was sent at `sent`, for the tenure that began with it.
+    pub fn downgrade_answered(
+        &mut self,
+        id: HoldId,
+        tenure: Tenure,
+        sent: Moment,
+        answer: Result<Downgrade, Unknown>,
+        cx: &mut Context<'_, W, L>,
+    ) -> Downgrading {
+        // A lease that has run out by now ended by itself, whatever was answered.
+        if !matches!(self.status(id, tenure, cx), Status::Held(_)) {
+            return Downgrading::Over;
+        }
+        let random = cx.rng.next_u64();
+        let Some(hold) = self.leases.get_mut(id) else { return Downgrading::Over };
+        let lost = match answer {
+            Ok(Downgrade::Downgraded { token }) => match hold.downgraded(token, sent, cx.now, random) {
+                Ok(tenure) => {
+                    hold.set_timer(cx);
+                    return Downgrading::Done(tenure);
+                }
+                Err(reason) => reason,
+            },
+            Ok(Downgrade::Absent) => LossReason::Deleted,
+            Ok(Downgrade::TakenBy(holders)) => LossReason::TakenBy(holders),
+            Err(cause) if cause.is_permanent() => return Downgrading::Refused(cause),
+            // As a renewal that is not confirmed.
+            Err(_) => {
+                let pause = (hold.ttl.get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
+                return Downgrading::Again(cx.now + pause);
+            }
+        };
+        self.lose(id, lost, cx);
+        Downgrading::Over
+    }
+}

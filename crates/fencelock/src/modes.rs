@@ -1,0 +1,31 @@
+//! The refusals of a mode, for people.
+
+use fencelock_core::{Invalid, Key, Mode, Modes};
+
+/// Checks that the place has the mode, before anything is sent.
+pub(crate) fn check(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
+    if modes.has(mode) {
+        return Ok(());
+    }
+    let (what, advice) = match mode {
+        Mode::Permits { .. } => ("semaphores", "use a place that has them"),
+        _ => ("shared locks", "acquire an exclusive lock, or use a place that has them"),
+    };
+    Err(Invalid::new(format!("{place} has no {what}, so {key} cannot be acquired as {mode}: {advice}")))
+}
+
+/// The key is in use in a mode that never fits the one that was asked for.
+pub(crate) fn conflict(key: &Key, present: Mode) -> Invalid {
+    let class = present.class();
+    Invalid::new(format!("{key} is in use as {class}: use the same mode and limit in all clients, or another key"))
+}
+
+/// A hold is to be resumed in another mode than it has.
+pub(crate) fn other_hold(key: &Key, held: Mode) -> Invalid {
+    Invalid::new(format!("{key} is held as {}: resume it in the same mode", held.class()))
+}
+
+/// Only an exclusive lock can become a shared one.
+pub(crate) fn not_exclusive(key: &Key, mode: Mode) -> Invalid {
+    Invalid::new(format!("{key} is held as {mode}: only an exclusive lock can be downgraded"))
+}

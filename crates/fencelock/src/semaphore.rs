@@ -1,0 +1,129 @@
+use crate::error::Error;
+use crate::guard::{Guard, Held};
+use crate::lock::Lock;
+use crate::request::Waiting;
+use crate::run::RunError;
+use fencelock_core::{HolderId, Invalid, Mode, Unknown};
+use std::future::Future;
+use std::time::Duration;
+
+/// A semaphore: at most `limit` permits of a key are in use at a time.
+///
+/// Each [`Semaphore::acquire`] leases some permits, as a lock is leased: they are renewed while the guard exists, free when it is
+/// dropped or its process dies, and returned once, however often a release is repeated. Waiters are served in the order of
+/// arrival, where the backend has a queue: a small request does not overtake a large one.
+///
+/// All clients must use the same limit. One that uses another is refused with [`Error::Config`] while permits are in use or
+/// waited for, as is one that wants the key [shared](Lock::shared). An exclusive lock on the key waits until all permits are free.
+///
+/// The fencing token of a guard tells later grants from earlier ones, but a resource cannot reject old holders by it: several
+/// holders are right at the same time.
+#[must_use = "a semaphore does nothing until permits are acquired"]
+#[derive(Debug, Clone)]
+pub struct Semaphore {
+    lock: Lock,
+    limit: u32,
+}
+
+impl Semaphore {
+    pub(crate) const fn new(lock: Lock, limit: u32) -> Self {
+        Self { lock, limit }
+    }
+
+    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See [`Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
+
+    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
+    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
+        self.lock = self.lock.retry(times, pause);
+        self
+    }
+
+    /// The purpose of the permits, which is shown to other clients: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.lock = self.lock.label(label);
+        self
+    }
+
+    /// Releases the permits after this time even if the guard still exists, as a bound for work that hangs.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.lock = self.lock.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `told` after each reply while permits are waited for. It must return quickly.
+    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_wait(told);
+        self
+    }
+
+    /// Calls `told` after each failed try while trying continues. It must return quickly.
+    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_trouble(told);
+        self
+    }
+
+    /// Waits for `weight` permits, 1 to the limit, and acquires them together.
+    ///
+    /// # Errors
+    /// Those of [`Lock::acquire`]; [`Error::Config`] also for a limit that is not within 1 to [`Mode::MOST_PERMITS`], a weight
+    /// that is not within 1 to the limit, and a key that is in use with another limit or mode.
+    ///
+    /// # Cancel safety
+    /// See [`Lock::acquire`].
+    pub async fn acquire(&self, weight: u32) -> Result<Guard, Error> {
+        self.permits(weight)?.acquire().await
+    }
+
+    /// Acquires `weight` permits if they are free and no client waits for permits; `None` otherwise.
+    ///
+    /// # Errors
+    /// See [`Semaphore::acquire`]; never [`Error::Busy`].
+    ///
+    /// # Cancel safety
+    /// See [`Lock::acquire`].
+    pub async fn try_acquire(&self, weight: u32) -> Result<Option<Guard>, Error> {
+        self.permits(weight)?.try_acquire().await
+    }
+
+    /// Continues a hold of `weight` permits that [`Guard::into_holder`] released from its guard, in this or another process.
+    ///
+    /// # Errors
+    /// See [`Lock::resume`].
+    ///
+    /// # Cancel safety
+    /// See [`Lock::resume`].
+    pub async fn resume(&self, weight: u32, holder: HolderId) -> Result<Guard, Error> {
+        self.permits(weight)?.resume(holder).await
+    }
+
+    /// Runs `body` while `weight` permits are held, releases them, and returns the result of the body. See [`Lock::run`].
+    ///
+    /// # Errors
+    /// Those of [`Lock::run`], with an error of [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `body` and releases the permits in the background.
+    pub async fn run<T, E, F, B>(&self, weight: u32, body: F) -> Result<T, RunError<T, E>>
+    where
+        F: FnOnce(Held) -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        self.permits(weight).map_err(Error::from)?.run(body).await
+    }
+
+    fn permits(&self, weight: u32) -> Result<Lock, Invalid> {
+        let mode = Mode::permits(weight, self.limit);
+        let mode = mode.map_err(|invalid| Invalid::new(format!("{}: {invalid}", self.lock.key())))?;
+        Ok(self.lock.clone().in_mode(mode))
+    }
+}

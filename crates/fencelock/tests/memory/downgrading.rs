@@ -1,0 +1,130 @@
+//! A writer that becomes a reader: it writes no more from the moment of its request, and loses nothing because of a reply.
+
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Error, LossReason, Mode, Released};
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_becomes_a_reader_with_a_new_token() {
+    let scene = Scene::new();
+    let neighbour = scene.neighbour();
+    let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    let (before, held) = (writer.fencing_token(), writer.held());
+    let waiting = tokio::spawn(neighbour.lock("k").shared().acquire());
+    scene.pass(ms(50)).await;
+    let reader = writer.downgrade().await.unwrap();
+    assert!(reader.fencing_token() > before);
+    assert_eq!((reader.mode(), reader.is_held(), held.is_held()), (Mode::Shared, true, false));
+    held.check().unwrap();
+    let other = waiting.await.unwrap().unwrap();
+    assert!(neighbour.lock("k").try_acquire().await.unwrap().is_none());
+    scene.pass(secs(60)).await;
+    assert!(reader.is_held() && other.is_held());
+    assert_eq!(reader.release().await.unwrap(), Released::Released);
+    other.release().await.unwrap();
+    drop(neighbour.lock("k").try_acquire().await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_task_of_the_client_writes_under_a_downgraded_lease() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").await.unwrap();
+    let next = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(50)).await;
+    let reader = writer.downgrade().await.unwrap();
+    scene.pass(secs(5)).await;
+    assert!(!next.is_finished() && reader.is_held());
+    reader.release().await.unwrap();
+    assert_eq!(next.await.unwrap().unwrap().mode(), Mode::Exclusive);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_is_asked_for_again_and_the_token_is_the_same() {
+    for fate in [Fate::Mute, Fate::Lost, Fate::HangAfter, Fate::Hang] {
+        let scene = Scene::new();
+        let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+        scene.net.next(Verb::Downgrade, [fate, fate]);
+        let reader = writer.downgrade().await.unwrap();
+        assert_eq!(scene.holding("k").await.unwrap().first().fence, Some(reader.fencing_token()), "{fate:?}");
+        assert_eq!(scene.net.calls(Verb::Downgrade), 3);
+        scene.pass(secs(30)).await;
+        assert!(reader.is_held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_hears_nothing_writes_no_more_while_it_asks() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    let held = writer.held();
+    scene.net.always(Verb::Downgrade, Fate::Mute);
+    let asking = tokio::spawn(writer.downgrade());
+    scene.pass(ms(1)).await;
+    assert!(!held.is_held(), "others may read since the request was sent");
+    let other = scene.neighbour().lock("k").shared().try_acquire().await.unwrap();
+    assert!(other.is_some(), "and they do");
+    scene.net.always(Verb::Downgrade, Fate::Pass);
+    assert_eq!(asking.await.unwrap().unwrap().mode(), Mode::Shared);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_ends_with_the_lease() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    let deadline = scene.deadline(secs(9));
+    scene.net.always(Verb::Downgrade, Fate::Lost);
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let lost = writer.downgrade().await.unwrap_err();
+    assert!(matches!(lost, Error::Lost { reason: LossReason::Expired, .. }), "{lost}");
+    assert!(scene.now() >= deadline && scene.now() < deadline + secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_downgrade_releases_the_lock() {
+    for fate in [Fate::Hang, Fate::HangAfter] {
+        let scene = Scene::new();
+        let writer = scene.client.lock("k").await.unwrap();
+        scene.net.next(Verb::Downgrade, [fate]);
+        let asking = tokio::spawn(writer.downgrade());
+        scene.pass(ms(50)).await;
+        asking.abort();
+        scene.pass(secs(1)).await;
+        assert_eq!(scene.holding("k").await, None, "{fate:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_cannot_be_downgraded() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").await.unwrap();
+    let seen = scene.holding("k").await.unwrap();
+    scene.neighbour().evict(&seen).await.unwrap();
+    let lost = writer.downgrade().await.unwrap_err();
+    assert!(lost.is_lost(), "{lost}");
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_exclusive_lock_is_downgraded() {
+    let scene = Scene::new();
+    let reader = scene.client.lock("k").shared().await.unwrap();
+    let token = reader.fencing_token();
+    let same = reader.downgrade().await.unwrap();
+    assert_eq!(same.fencing_token(), token, "a shared lock stays as it is");
+    let permits = scene.client.semaphore("s", 3).acquire(2).await.unwrap();
+    let refused = permits.downgrade().await.unwrap_err();
+    assert_eq!(refused.to_string(), "s is held as 2 of 3 permits: only an exclusive lock can be downgraded");
+    assert_eq!(scene.net.calls(Verb::Downgrade), 0);
+    scene.pass(ms(50)).await;
+    assert_eq!(scene.holding("s").await, None, "an error releases");
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_goes_on_through_a_downgrade() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").max_hold(secs(5)).await.unwrap();
+    scene.pass(secs(3)).await;
+    let begun = scene.now();
+    let reader = writer.downgrade().await.unwrap();
+    assert_eq!(reader.lost().await, LossReason::MaxHold);
+    assert_eq!(scene.now(), begun + secs(2));
+}

@@ -1,0 +1,80 @@
+//! The calls of a client that are not over, and their results.
+
+use fencelock_core::engine::{HoldId, WaiterId};
+use fencelock_core::quorum::{CallTimer, ClaimCall, NodeReply, ReleaseCall, RenewCall};
+use fencelock_core::{Acquire, Moment, NodeSet, Release, Renew, Unknown};
+
+/// A call of a client that is not over.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) kind: Kind,
+    pub(super) link: Link,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Claim {
+        call: ClaimCall,
+        waiter: WaiterId,
+        sent: Moment,
+    },
+    Renew {
+        call: RenewCall,
+        hold: HoldId,
+        sent: Moment,
+        invoked: u64,
+    },
+    /// A release in the background, by its number there.
+    Release {
+        call: ReleaseCall,
+        number: u64,
+        sent: Moment,
+    },
+}
+
+/// The requests between a call and the nodes.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    pub(super) holder: u128,
+    pub(super) proposal: u64,
+    /// When its timers fire, in true time.
+    pub(super) timers: Vec<(u64, CallTimer)>,
+    /// The next event for them.
+    pub(super) alarm: Option<u64>,
+    /// When the requests were sent, in true time.
+    pub(super) sent: Vec<u64>,
+    /// Nodes with the claim in flight.
+    pub(super) claiming: NodeSet,
+    /// Nodes where the release waits for the end of a claim.
+    pub(super) waiting: NodeSet,
+    pub(super) raises: bool,
+    /// A token that a node granted, for a mutant that needs less than a majority.
+    pub(super) granted: Option<NodeReply>,
+    pub(super) told: bool,
+}
+
+/// The result of a call.
+#[derive(Debug)]
+pub(super) enum Done {
+    Claim(Result<Acquire, Unknown>),
+    Renew(Vec<Result<Renew, Unknown>>),
+    Release(Result<Release, Unknown>),
+}
+
+/// The claim, renewal or release that a result belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Of {
+    Claim(WaiterId, Moment),
+    Renew { hold: HoldId, sent: Moment, invoked: u64 },
+    Release { number: u64, sent: Moment },
+}
+
+impl Kind {
+    pub(super) const fn result(&self) -> Of {
+        match self {
+            Self::Claim { waiter, sent, .. } => Of::Claim(*waiter, *sent),
+            Self::Renew { hold, sent, invoked, .. } => Of::Renew { hold: *hold, sent: *sent, invoked: *invoked },
+            Self::Release { number, sent, .. } => Of::Release { number: *number, sent: *sent },
+        }
+    }
+}
