@@ -2,7 +2,8 @@
 
 use crate::coverage::Coverage;
 use crate::scenario::{Budget, NO_BUDGET, PLAIN, Plan, Scenario, USER};
-use crate::scenarios::{READY, explore};
+use crate::scenarios::READY;
+use crate::sizes::explore;
 use fencelock_core::engine::LeaseSharing;
 
 /// Candidates of an election beside a task of the same client that shares its leases.

@@ -21,6 +21,7 @@ mod scenario;
 mod scenarios;
 mod server;
 mod shrink;
+mod sizes;
 mod task;
 mod user;
 mod wind_down;

@@ -3,7 +3,7 @@
 //! An engine is made wrong from outside: its calls are given something else, or its answers are not carried out.
 
 use crate::scenario::{NO_BUDGET, Scenario};
-use crate::{explore, scenarios};
+use crate::{explore, scenarios, sizes};
 use fencelock_core::Acquire;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Mutant {
 /// Runs a scenario with the mutant until it is found, first in all orders and then in random ones.
 fn found(mutant: Mutant, scenario: &Scenario) -> String {
     let small = explore::search(scenario, Some(mutant), 60_000).err();
-    let failure = small.or_else(|| explore::random(&scenarios::large(scenario), Some(mutant), 20_000).err());
+    let failure = small.or_else(|| explore::random(&sizes::large(scenario), Some(mutant), 20_000).err());
     let failure = failure.unwrap_or_else(|| panic!("{mutant:?} was not found by {}", scenario.name));
     println!("{mutant:?} by {}, {} choices: {}", scenario.name, failure.choices.len() - 1, failure.why);
     failure.why

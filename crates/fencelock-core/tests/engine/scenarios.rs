@@ -1,15 +1,10 @@
-//! The scenarios. Each has a small version that is searched, and a larger one of which random schedules run.
+//! The scenarios, in their small versions.
 
 use crate::coverage::Coverage;
-use crate::explore::{self, SearchSummary};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
+use crate::sizes::explore;
 use fencelock_core::engine::{Retry, SharingLimits};
 use std::time::Duration;
-
-/// Random schedules of each scenario.
-const USUAL: usize = 100_000;
-/// States of a small version that are searched at most.
-const MOST: usize = 60_000;
 
 pub(crate) const READY: Plan = Plan { ready: true, ..USER };
 
@@ -264,49 +259,6 @@ pub(crate) const STOPPED: Scenario = Scenario {
     covers: &[Coverage::ContinuedTooLate, Coverage::Expired, Coverage::AlreadyLost],
     ..PLAIN
 };
-
-/// More time, more haste, and packets that get lost.
-pub(crate) fn large(small: &Scenario) -> Scenario {
-    let Budget { time, lost, haste, .. } = small.budget;
-    let budget = Budget { time: time + 2, lost: lost + 2, haste: haste + 2, ..small.budget };
-    Scenario { budget, ..*small }
-}
-
-/// Every state of the small version, and random schedules of the large one.
-pub(crate) fn explore(small: &Scenario) {
-    if let Some(replayed) = explore::replay(small) {
-        replayed.unwrap_or_else(|failure| panic!("{}", explore::explain(small, &failure)));
-    }
-    if let Some(replayed) = explore::replay(&named(&large(small))) {
-        replayed.unwrap_or_else(|failure| panic!("{}", explore::explain(&named(&large(small)), &failure)));
-    }
-    if explore::replays() {
-        return;
-    }
-    let fail = |scenario: &Scenario, failure| -> SearchSummary { panic!("{}", explore::explain(scenario, &failure)) };
-    let every = explore::search(small, None, MOST).unwrap_or_else(|failure| fail(small, failure));
-    let large = named(&large(small));
-    let many = explore::random(&large, None, explore::schedules(USUAL));
-    let many = many.unwrap_or_else(|failure| fail(&large, failure));
-    println!(
-        "{}: {} states{}, {} acts deep; {} random schedules, up to {} choices",
-        small.name,
-        every.count,
-        if every.complete { " (all)" } else { "" },
-        every.longest,
-        many.count,
-        many.longest
-    );
-    for what in small.covers {
-        let covered = every.covered.contains(*what) || many.covered.contains(*what);
-        assert!(covered, "{} never came across {what:?}", small.name);
-    }
-}
-
-/// The large version has a name of its own.
-fn named(large: &Scenario) -> Scenario {
-    Scenario { name: Box::leak(format!("{}-large", large.name).into_boxed_str()), ..*large }
-}
 
 #[test]
 fn an_acquisition_may_be_dropped_at_any_moment() {

@@ -49,15 +49,15 @@ impl Semaphore {
         self
     }
 
-    /// Calls `told` after each reply while permits are waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(mut self, told: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(told);
+    /// Calls `callback` after each reply while permits are waited for, on the thread of the client. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(callback);
         self
     }
 
-    /// Calls `told` after each failed try while trying continues, on the thread of the client. It must return quickly.
-    pub fn on_trouble(mut self, told: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(told);
+    /// Calls `callback` after each failed try while trying continues, on the thread of the client. It must return quickly.
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(callback);
         self
     }
 

@@ -238,7 +238,7 @@ impl KeyModel {
         let waiters = self.living(server);
         let (by, mut ttl_ms, mut listed) = (lock.value.clone(), lock.ttl_ms(server), None);
         if self.shared().is_some() {
-            // Nobody holds it any more.
+            // The key has no holder any more.
             let holds = self.listed(server)?;
             (ttl_ms, listed) = (holds.first_rest_ms(), Some(holds));
         }
