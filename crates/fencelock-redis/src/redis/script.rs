@@ -67,7 +67,6 @@ const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
 const SHARED: &str = include_str!("lua/shared.lua");
 const GRANT: &str = include_str!("lua/grant.lua");
-const CLASS: &str = include_str!("lua/class.lua");
 const PURGE: &str = include_str!("lua/purge.lua");
 const COMPLETION: &str = include_str!("lua/completion.lua");
 const LIVING: &str = include_str!("lua/living.lua");
@@ -82,7 +81,7 @@ const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
     let body = [include_str!("lua/acquire.lua"), include_str!("lua/enqueue.lua")].concat();
-    Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[CLASS, PURGE]].concat(), &body)
+    Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[PURGE]].concat(), &body)
 });
 pub(crate) static RELEASE: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &GRANTING, include_str!("lua/release.lua")));
