@@ -3,7 +3,7 @@
 use crate::load::command_counter::SERVER_TIMEOUT;
 use crate::load::plan::Plan;
 use fencelock::backends::servers;
-use fencelock::{Client, Error, Key};
+use fencelock::{Error, Key};
 use std::time::Duration;
 
 /// The timeout of this lock.
@@ -18,7 +18,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// The error of the client, for example an unreachable or quarantined server.
 pub async fn preflight(plan: &Plan) -> Result<String, Error> {
     let servers = servers(&plan.url)?;
-    let client = Client::builder().sharing(false).connect(&plan.url).await?;
+    let client = plan.sharing.client().connect(&plan.url).await?;
     let name = client.name();
     if servers.is_empty() {
         return Ok(name);

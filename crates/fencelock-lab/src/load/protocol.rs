@@ -29,6 +29,7 @@
 //! three significant digits.
 
 use crate::load::waits::Waits;
+use fencelock::{Builder, Client};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -95,6 +96,17 @@ pub struct Sharing {
     pub batch: Option<(u32, u64)>,
     /// How long a free lease is kept for the next task, in microseconds.
     pub idle_timeout_us: u64,
+}
+
+impl Sharing {
+    /// A client with these settings. Its connection refuses those that the backend does not support.
+    pub(super) fn client(&self) -> Builder {
+        let builder = Client::builder().sharing(!self.off).idle_timeout(Duration::from_micros(self.idle_timeout_us));
+        match self.batch {
+            Some((grants, span)) => builder.batch(grants, Duration::from_millis(span)),
+            None => builder,
+        }
+    }
 }
 
 /// The result of one worker.

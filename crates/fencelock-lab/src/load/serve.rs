@@ -47,13 +47,7 @@ struct WorkerContext {
 
 impl WorkerContext {
     async fn open(job: &LoadJob) -> Result<Self, NotMeasured> {
-        let sharing = &job.sharing;
-        let mut builder =
-            Client::builder().sharing(!sharing.off).idle_timeout(Duration::from_micros(sharing.idle_timeout_us));
-        if let Some((grants, span)) = sharing.batch {
-            builder = builder.batch(grants, Duration::from_millis(span));
-        }
-        let client = builder.connect(&job.url).await?;
+        let client = job.sharing.client().connect(&job.url).await?;
         let shop = if job.workload == Workload::FlashSale { Some(Shop::open(job).await?) } else { None };
         Ok(Self { client, wakeups: WakeUps::counted(), shop })
     }
