@@ -30,24 +30,29 @@ mod directory;
 mod flock;
 mod flock_guard;
 mod held;
+mod holds;
+mod inspect;
 mod name;
 mod permission;
 mod record;
+mod row;
 mod scan;
 pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
+mod slot;
 mod table;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
 mod watch;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod watch;
+mod writer_mark;
 
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Eviction, Finding, HolderId, Holding,
-    Key, Listener, Listeners, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Downgrade, Eviction, Finding, HolderId,
+    Holding, Key, Listener, Listeners, Release, Renew, Renewal, Unknown,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -118,6 +123,7 @@ impl File {
         directory::default_dir()
     }
 
+    /// See [`Directory::unknown`].
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
         let name = path.file_name().unwrap_or_default().display();
         self.directory.unknown(&format!("cannot {what} {name}"), error)
@@ -128,6 +134,7 @@ impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         capabilities.cross_process = true;
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities
     }
 
@@ -156,6 +163,10 @@ impl Backend for File {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async { self.free(key, holder) })
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
