@@ -1,6 +1,7 @@
 use crate::commands::bench::args::Bench;
 use crate::commands::elect::args::Elect;
 use crate::commands::lab::args::Lab;
+use crate::commands::once::args::{Once, OncePer};
 use crate::mode::ModeArguments;
 use crate::notes;
 use crate::wait_args::{Nested, Patience};
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     List(List),
     Wait(Wait),
     Break(Break),
+    Once(Once),
     Init(Init),
     /// Check the configuration and health of the backend.
     #[command(after_help = exit::DOCTOR)]
@@ -130,6 +132,15 @@ pub(crate) struct Run {
     pub(crate) mode: ModeArguments,
     #[command(flatten)]
     pub(crate) lease: LeaseArguments,
+    /// Hold one of N numbered slots, 1 to 1000, so that at most N commands run at the same time.
+    ///
+    /// Slot I is the lock KEY#I. Its number, from 0, is in FENCELOCK_SLOT, and its token in FENCELOCK_FENCE. All callers must
+    /// use the same N.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
+    #[arg(long, value_name = "N", conflicts_with = "once_per")]
+    pub(crate) slots: Option<u32>,
+    #[command(flatten)]
+    pub(crate) once: OncePer,
     /// Hold the lock for at least this long, even if the command exits earlier; a signal ends this.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
     pub(crate) hold_for: Option<Duration>,
@@ -294,6 +305,8 @@ pub(crate) struct Wait {
 ///
 /// If several clients hold KEY, as a shared lock or with permits, --holder names the one whose hold is to end. The others keep
 /// theirs.
+///
+/// It does not concern the record that work of `run --once-per` is done: see `once --clear`.
 ///
 /// A value that another program stored under KEY is shown by type, length and first characters. It is deleted only if an
 /// option declares it to be a lock. Hashes, lists and other types are never deleted. A file lock ends only with its

@@ -1,6 +1,6 @@
 use crate::args::{OnLost, Run};
 use crate::commands::elect::args::Elect;
-use fencelock::contract::KeySet;
+use fencelock::contract::{KeySet, Window};
 use fencelock::{Mode, Span};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,8 +20,19 @@ pub(crate) struct Plan {
     pub(crate) hold_for: Duration,
     pub(crate) rules: Rules,
     pub(crate) conflict_exit_code: Option<u8>,
+    /// The number of slots of which the command needs one.
+    pub(crate) slots: Option<u32>,
+    /// The command succeeds at most once in each window of this length.
+    pub(crate) once: Option<OnceRule>,
     /// Pass the password to the command.
     pub(crate) pass_url: bool,
+}
+
+/// At most one success, or one start, in each window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OnceRule {
+    pub(crate) every: Duration,
+    pub(crate) even_if_failed: bool,
 }
 
 /// When to terminate the command.
@@ -47,7 +58,14 @@ impl Plan {
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
         let keys = keys(&run)?;
+        let once = once(&run, &keys)?;
+        if run.slots.is_some() && keys.len() > 1 {
+            return Err(format!("--slots is for one KEY, and there are {}", keys.len()));
+        }
         let mode = run.mode.mode(keys.len())?;
+        if mode != Mode::Exclusive && (run.slots.is_some() || once.is_some()) {
+            return Err("--slots and --once-per use exclusive locks: leave -s and --permits out".to_owned());
+        }
         let ttl = run.lease.ttl;
         let grace = grace(ttl, run.grace)?;
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
@@ -69,6 +87,8 @@ impl Plan {
             hold_for: run.hold_for.unwrap_or_default(),
             rules: Rules { grace, max_hold: run.max_hold, on_lost: run.on_lost },
             conflict_exit_code: run.conflict_exit_code,
+            slots: run.slots,
+            once,
             pass_url: run.pass_url,
         })
     }
@@ -94,6 +114,8 @@ impl Plan {
             hold_for: Duration::ZERO,
             rules,
             conflict_exit_code: None,
+            slots: None,
+            once: None,
             pass_url: elect.pass_url,
         })
     }
@@ -121,6 +143,16 @@ fn keys(run: &Run) -> Result<Vec<String>, String> {
     }
     KeySet::new(&keys).map_err(|invalid| invalid.to_string())?;
     Ok(keys)
+}
+
+/// The rule of `--once-per`, for one key.
+fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
+    let Some(every) = run.once.once_per else { return Ok(None) };
+    Window::new(every).map_err(|invalid| format!("--once-per: {invalid}"))?;
+    if keys.len() > 1 {
+        return Err(format!("--once-per is for one KEY, and there are {}", keys.len()));
+    }
+    Ok(Some(OnceRule { every, even_if_failed: run.once.even_if_failed }))
 }
 
 /// The command to run. Refuses options that only flock(1) supports.
@@ -231,6 +263,21 @@ mod tests {
         assert!(plan("fencelock run --hold-for 3s --max-hold 2s k c").is_err());
         assert!(plan("fencelock run --hold-for 2s --max-hold 2s k c").is_ok());
         assert!(plan("fencelock run --max-hold 0 k c").is_err());
+    }
+
+    #[test]
+    fn a_window_is_for_one_key_and_within_bounds() {
+        let once = plan("fencelock run --once-per 1h k c").unwrap().once;
+        assert_eq!(once, Some(OnceRule { every: secs(3600), even_if_failed: false }));
+        assert!(plan("fencelock run --even-if-failed --once-per 1d k c").unwrap().once.unwrap().even_if_failed);
+        for window in ["0", "999ms", "401d"] {
+            let error = plan(&format!("fencelock run --once-per {window} k c")).unwrap_err();
+            assert!(error.starts_with("--once-per: a window lasts 1 s to 400 days; "), "{error}");
+        }
+        assert!(plan("fencelock run --once-per 1h a b -- c").unwrap_err().contains("one KEY, and there are 2"));
+        assert!(
+            plan("fencelock run --even-if-failed k c").is_err() && plan("fencelock run k c").unwrap().once.is_none()
+        );
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use crate::commands::once::json_of;
 use crate::descendants::Refusal;
 use crate::failure::Failure;
 use crate::json::{millis, with_occupant};
@@ -6,7 +7,7 @@ use crate::locks::Locks;
 use crate::signals;
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
-use fencelock::{FencingToken, HolderId, Key, Span, Unknown};
+use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -113,6 +114,10 @@ pub(crate) enum Event<'a> {
         key: &'a str,
         why: String,
     },
+    /// The command has succeeded in this window, and is not started.
+    AlreadyDone(&'a WindowDone),
+    /// The success of the command is recorded.
+    Recorded,
     /// The leadership was lost.
     Campaigning {
         key: &'a str,
@@ -173,6 +178,7 @@ impl Event<'_> {
             | Self::Trouble(_)
             | Self::Waited { .. }
             | Self::Quarantined(_)
+            | Self::AlreadyDone(_)
             | Self::Campaigning { .. } => Severity::Info,
             Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
             Self::Terminating { .. }
@@ -236,6 +242,8 @@ impl Event<'_> {
             }
             Self::NotKept { key, why } => format!("{key} was lost before --hold-for elapsed: {why}"),
             Self::WasLost { key, why } => format!("{key} was lost before the command exited: {why}"),
+            Self::AlreadyDone(done) => format!("{}: {done}", done.key()),
+            Self::Recorded => "recorded the success".to_owned(),
             Self::Campaigning { key } => format!("{key}: the leadership is lost; campaigning again"),
             Self::GivenUp { signal, waited } => {
                 format!("received {}: stopped waiting after {}", signals::name(*signal), Span(*waited))
@@ -291,6 +299,10 @@ impl Event<'_> {
             Self::NotReleased { key, why } => json!({ "event": "not_released", "key": key, "reason": why }),
             Self::NotKept { key, why } => json!({ "event": "not_kept", "key": key, "reason": why }),
             Self::WasLost { key, why } => json!({ "event": "was_lost", "key": key, "reason": why }),
+            Self::AlreadyDone(done) => json!({
+                "event": "already_done", "key": done.key().as_str(), "done": json_of(done),
+            }),
+            Self::Recorded => json!({ "event": "recorded" }),
             Self::Campaigning { key } => json!({ "event": "campaigning", "key": key }),
             Self::GivenUp { signal, waited } => json!({
                 "event": "given_up", "signal": signals::name(*signal), "waited_ms": millis(*waited),

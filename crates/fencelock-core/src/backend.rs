@@ -1,6 +1,6 @@
 use crate::{
-    Acquire, Claim, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew,
-    Renewal, Unknown,
+    Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction, Fault, Finding, HolderId,
+    Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Unknown, WriteCompletion, once,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -44,6 +44,8 @@ pub struct Capabilities {
     pub cross_process: bool,
     /// [`Backend::evict`] can end the hold of another client.
     pub evicts: bool,
+    /// Stores a [`Completion`] beside each lock: [`Backend::write_completion`].
+    pub completions: bool,
     /// Every claim needs an unused holder id, because remains of an earlier claim may be released late.
     pub fresh_holders: bool,
     /// The maximum TTL of a claim or renewal; `None` if only [`crate::Ttl::MAX`] applies. It is how
@@ -104,6 +106,36 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Err(refused)))
     }
 
+    /// Reads the completion of a key, and the time of the place.
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        no_completions(self.name(), key)
+    }
+
+    /// Stores a completion, if `holder` holds the key exclusively, in one step. It stays until [`Completion::KEPT`] after its end
+    /// at least. A stored one is replaced only if the new one [supersedes](Completion::supersedes) it. Anything else that is
+    /// stored there is an error, and is not changed.
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        let _ = (holder, completion);
+        no_completions(self.name(), key)
+    }
+
+    /// Makes sure that no later read misses a completion that was read. A place with one node needs nothing for that.
+    fn confirm_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ()> {
+        let _ = (key, seen);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Removes the completion that was read, if it has not changed.
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        let _ = seen;
+        no_completions(self.name(), key)
+    }
+
     /// The holding of a key; `None` if it is free.
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>>;
 
@@ -122,6 +154,10 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Checks what the guarantees of the backend depend on.
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
+}
+
+fn no_completions<'a, T: Send + 'a>(place: String, key: &Key) -> Answer<'a, T> {
+    Box::pin(std::future::ready(Err(once::unsupported(place, key))))
 }
 
 /// The trait must stay object safe.

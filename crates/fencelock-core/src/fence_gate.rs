@@ -1,19 +1,19 @@
 use crate::FencingToken;
 use std::fmt;
 
-/// Checks fencing tokens at the receiver: it rejects a token smaller than the greatest it has seen.
+/// Checks fencing tokens at the receiver: it rejects the token of a holder that a later, conflicting holder has replaced.
 ///
-/// Keep one for each key, next to the protected data, and call it in the same step as the write: under the same
-/// mutex, in the same transaction. Equal tokens pass, because one hold may write many times.
+/// Keep one for each key, next to the protected data, and call it in the same step as the access: under the same
+/// mutex, in the same transaction. Equal tokens pass, because one hold may access the data many times.
 ///
 /// ```
 /// use fencelock_core::{FenceGate, FencingToken};
 ///
 /// let token = |number| FencingToken::new(number).unwrap();
 /// let mut gate = FenceGate::default();
-/// assert!(gate.admit(token(7)).is_ok());
-/// assert!(gate.admit(token(9)).is_ok());
-/// let superseded = gate.admit(token(7)).unwrap_err();
+/// assert!(gate.admit_write(token(7)).is_ok());
+/// assert!(gate.admit_write(token(9)).is_ok());
+/// let superseded = gate.admit_write(token(7)).unwrap_err();
 /// assert_eq!(superseded.greatest, token(9));
 /// ```
 ///
@@ -31,46 +31,83 @@ use std::fmt;
 /// return 1
 /// ```
 ///
+/// # Shared locks
+/// Readers that hold a key at the same time need no order among each other, but a writer needs one to both sides. So the gate
+/// has two numbers, the greatest token of a writer and that of a reader. A reader is rejected after a later writer; a writer is
+/// rejected after a later writer or a later reader, whose data it would change.
+///
+/// ```
+/// # use fencelock_core::{FenceGate, FencingToken};
+/// # let token = |number| FencingToken::new(number).unwrap();
+/// let mut gate = FenceGate::default();
+/// assert!(gate.admit_read(token(8)).is_ok());
+/// assert!(gate.admit_read(token(7)).is_ok(), "both hold the key");
+/// assert!(gate.admit_write(token(6)).is_err(), "a late writer");
+/// ```
+///
+/// The tokens of permits of a semaphore do not work here: no number can tell a late holder from one that holds at the same time.
+/// A semaphore with slots has a gate for each slot.
+///
 /// The rules for a receiver and more recipes are in `docs/en/fencing.md` of the project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FenceGate {
-    greatest: Option<FencingToken>,
+    writer: Option<FencingToken>,
+    reader: Option<FencingToken>,
 }
 
-/// The result for a stale token: a greater one was used before. The writer must stop, because another holder
+/// The result for a stale token: a greater one was used before. The holder must stop, because another one
 /// has replaced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Superseded {
     /// The stale token.
     pub token: FencingToken,
-    /// The greatest token seen.
+    /// The greatest conflicting token seen.
     pub greatest: FencingToken,
 }
 
 impl FenceGate {
-    /// A gate that continues from a stored state: `greatest` is the token that was stored with the data.
-    pub const fn resume(greatest: Option<FencingToken>) -> Self {
-        Self { greatest }
+    /// A gate that continues from a stored state: the greatest tokens of a writer and of a reader that were stored with the
+    /// data. Without shared locks there is no reader.
+    pub const fn resume(writer: Option<FencingToken>, reader: Option<FencingToken>) -> Self {
+        Self { writer, reader }
     }
 
     /// Accepts a write, and stores its token.
     ///
     /// # Errors
-    /// [`Superseded`] if a greater token was seen; the gate has not changed.
-    pub fn admit(&mut self, token: FencingToken) -> Result<(), Superseded> {
-        match self.greatest {
-            Some(greatest) if greatest > token => Err(Superseded { token, greatest }),
-            _ => {
-                self.greatest = Some(token);
-                Ok(())
-            }
-        }
+    /// [`Superseded`] if a greater token of a writer or a reader was seen; the gate has not changed.
+    pub fn admit_write(&mut self, token: FencingToken) -> Result<(), Superseded> {
+        check(token, self.writer.max(self.reader))?;
+        self.writer = Some(token);
+        Ok(())
     }
 
-    /// The greatest token seen, to be stored with the data; `None` before the first.
-    pub const fn greatest(&self) -> Option<FencingToken> {
-        self.greatest
+    /// Accepts a read under a shared lock, and stores its token.
+    ///
+    /// # Errors
+    /// [`Superseded`] if a greater token of a writer was seen; the gate has not changed.
+    pub fn admit_read(&mut self, token: FencingToken) -> Result<(), Superseded> {
+        check(token, self.writer)?;
+        self.reader = self.reader.max(Some(token));
+        Ok(())
+    }
+
+    /// The greatest token of a writer, to be stored with the data; `None` before the first.
+    pub const fn greatest_writer(&self) -> Option<FencingToken> {
+        self.writer
+    }
+
+    /// The greatest token of a reader, to be stored with the data; `None` before the first.
+    pub const fn greatest_reader(&self) -> Option<FencingToken> {
+        self.reader
+    }
+}
+
+fn check(token: FencingToken, greatest: Option<FencingToken>) -> Result<(), Superseded> {
+    match greatest {
+        Some(greatest) if greatest > token => Err(Superseded { token, greatest }),
+        _ => Ok(()),
     }
 }
 
@@ -93,29 +130,41 @@ mod tests {
 
     #[test]
     fn the_first_token_passes_whatever_it_is() {
-        assert!(FenceGate::default().admit(token(1)).is_ok());
-        assert!(FenceGate::default().admit(token(FencingToken::MAX)).is_ok());
+        assert!(FenceGate::default().admit_write(token(1)).is_ok());
+        assert!(FenceGate::default().admit_read(token(FencingToken::MAX)).is_ok());
     }
 
     #[test]
     fn one_hold_may_write_many_times() {
         let mut gate = FenceGate::default();
-        assert!((0..3).all(|_| gate.admit(token(5)).is_ok()));
+        assert!((0..3).all(|_| gate.admit_read(token(5)).is_ok() && gate.admit_write(token(5)).is_ok()));
     }
 
     #[test]
     fn a_refusal_names_both_tokens_and_changes_nothing() {
-        let mut gate = FenceGate::resume(Some(token(9)));
-        let superseded = gate.admit(token(7)).unwrap_err();
+        let mut gate = FenceGate::resume(Some(token(9)), None);
+        let superseded = gate.admit_write(token(7)).unwrap_err();
         assert_eq!(superseded.to_string(), "the fencing token 7 is superseded: 9 was here before");
-        assert_eq!(gate.greatest(), Some(token(9)));
+        assert_eq!(gate.admit_read(token(8)).unwrap_err().greatest, token(9));
+        assert_eq!(gate, FenceGate::resume(Some(token(9)), None));
+    }
+
+    #[test]
+    fn readers_pass_each_other_and_stop_an_earlier_writer() {
+        let mut gate = FenceGate::resume(Some(token(3)), None);
+        assert!([8, 6, 7].into_iter().all(|number| gate.admit_read(token(number)).is_ok()));
+        assert_eq!(gate.greatest_reader(), Some(token(8)));
+        assert_eq!(gate.admit_write(token(7)).unwrap_err().greatest, token(8));
+        assert!(gate.admit_write(token(9)).is_ok() && gate.admit_read(token(8)).is_err());
+        assert_eq!(gate.greatest_writer(), Some(token(9)));
     }
 
     proptest! {
         #[test]
         fn what_passes_never_falls(numbers in prop::collection::vec(1..100u64, 1..50)) {
             let mut gate = FenceGate::default();
-            let passed: Vec<u64> = numbers.iter().copied().filter(|number| gate.admit(token(*number)).is_ok()).collect();
+            let passed: Vec<u64> =
+                numbers.iter().copied().filter(|number| gate.admit_write(token(*number)).is_ok()).collect();
             prop_assert!(passed.is_sorted());
             prop_assert_eq!(passed.last().copied(), numbers.iter().copied().max());
         }

@@ -17,6 +17,7 @@
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
 //! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`] |
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
+//! | completion | says that the work of a key is done until the end of a window | [`Completion`], [`once`] |
 //! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
 //! | event | a hint from a backend to waiters and holders | [`Event`] |
 //! | fault | why the state is unknown | [`Unknown`] |
@@ -68,6 +69,7 @@ mod lease;
 mod listeners;
 mod manual_clock;
 mod mode;
+pub mod once;
 pub mod quorum;
 mod registered_node;
 mod renewal;
@@ -103,6 +105,7 @@ pub use lease::Lease;
 pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mode::{Mode, Modes};
+pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Standing, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,

@@ -24,10 +24,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_has_five_names_with_the_prefix_of_the_url() {
+    fn a_lock_has_seven_names_with_the_prefix_of_the_url() {
         let server = servers("redis://h?prefix=p:").unwrap().remove(0);
         let names = server.names(&Key::new("k").unwrap());
-        let side = ["fence", "line", "waiters", "alive"].map(|what| format!("fencelock:{{p:k}}:{what}"));
+        let side =
+            ["fence", "line", "waiters", "alive", "holds", "held"].map(|what| format!("fencelock:{{p:k}}:{what}"));
         assert_eq!(names, [&side[..], &["p:k".to_owned()]].concat());
     }
 }

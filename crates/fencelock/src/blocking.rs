@@ -35,7 +35,9 @@ mod guard;
 mod guards;
 mod lock;
 mod lock_all;
+mod once;
 mod semaphore;
+mod slots;
 
 pub use builder::Builder;
 pub use election::{Election, Leadership, Observer};
@@ -43,7 +45,9 @@ pub use guard::{Guard, Held};
 pub use guards::{Guards, HeldAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
 pub use semaphore::Semaphore;
+pub use slots::{SlotGuard, Slots};
 
 use crate::identity::Process;
 use crate::reaper::Reaper;
@@ -190,6 +194,18 @@ impl Client {
     /// that cannot be used, and a key that is named twice, are reported then.
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
+    }
+
+    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days. No request is sent until
+    /// it runs; an invalid key or window is reported then.
+    pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
+        OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
+    }
+
+    /// Describes `slots` numbered slots, 1 to 1000, of which each client takes one. No request is sent until one is acquired; an
+    /// invalid key or number is reported then.
+    pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
+        Slots::new(self.inner.slots(key, slots), Arc::clone(&self.engine))
     }
 
     /// The name of the backend for messages, without secrets.

@@ -4,8 +4,10 @@ use crate::error::{Error, could_not_tell, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
+use crate::once::OncePerWindow;
 use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
+use crate::slots::Slots;
 use fencelock_core::{
     Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
 };
@@ -79,6 +81,18 @@ impl Client {
         LockAll::new(&self.inner, keys)
     }
 
+    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
+    /// No request is sent until it runs; an invalid key or window is reported then.
+    pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
+        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), every)
+    }
+
+    /// Describes `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works at every place, and whose
+    /// tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
+    pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
+        Slots::new(&self.inner, key.as_ref(), slots)
+    }
+
     pub(crate) fn of(inner: Arc<ClientInner>) -> Self {
         Self { inner }
     }
@@ -121,8 +135,8 @@ impl Client {
     /// Tasks that share leases are a single waiter at the server, so [`Holding::waiters`] counts at most one of them. Tasks
     /// that try once, or poll ([`Lock::retry`]), do not wait in the queue. The number is zero for an invalid key.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
-        let cell = Key::new(key).ok().and_then(|key| self.inner.keys.get(&key));
-        cell.map_or(0, |cell| cell.waiting())
+        let cells = Key::new(key).ok().map(|key| self.inner.keys.of_key(&key));
+        cells.into_iter().flatten().map(|cell| cell.waiting()).sum()
     }
 
     /// Returns the held keys, in any order.

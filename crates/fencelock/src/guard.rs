@@ -168,6 +168,10 @@ impl Guard {
     }
 
     async fn give_back(mut self, before: Option<End>) -> Result<Released, Error> {
+        if let (Some(End::Lost(why)), true) = (&before, self.held.lease.is_given_away()) {
+            self.armed = false;
+            return Ok(Released::AlreadyLost { why: why.clone() });
+        }
         let client = Arc::clone(&self.client);
         let started = client.clock.now();
         let mut attempts = 0;
@@ -233,6 +237,9 @@ impl Guard {
     /// Stops renewing the hold, which continues until its lease ends. With the returned id, [`crate::Lock::resume`],
     /// [`crate::Client::renew`] or [`crate::Client::release`] can continue or end it. If holds do not expire, one of them
     /// must, or the key stays held: on files until this process exits.
+    ///
+    /// Tasks of one client that read together share one hold. If one of them calls this, the others lose the lock, because the
+    /// new owner of the id may release it at any time. A client with `sharing(false)` does not share holds.
     pub fn into_holder(mut self) -> HolderId {
         self.armed = false;
         if self.is_forked() {
@@ -263,6 +270,7 @@ impl Drop for Guard {
         let Left { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
         match leaving {
             Ok(_) => self.count_released(now),
+            Err(_) if self.held.lease.is_given_away() => {}
             // The lock was lost, or its release failed: the rest is released in the background.
             Err(_) => self.client.reaper.take(self.held.lease.pending_release()),
         }

@@ -24,8 +24,8 @@
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
-//! none. [`Lock::shared`] is a lock for readers, and [`Client::semaphore`] lets in a limited number of holders. Without async
-//! there is [`blocking`].
+//! none. [`Lock::shared`] is a lock for readers, [`Client::semaphore`] lets in a limited number of holders, and [`Client::once`] runs
+//! work at most once in each window of time. Without async there is [`blocking`].
 //!
 //! Features of Cargo:
 //!
@@ -59,10 +59,12 @@ mod identity;
 mod lock;
 mod lock_all;
 mod modes;
+mod once;
 mod reaper;
 mod request;
 mod run;
 mod semaphore;
+mod slots;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
@@ -84,6 +86,8 @@ pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, Loss, ReleasedAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
 pub use request::Waiting;
 pub use run::RunError;
 pub use semaphore::Semaphore;
+pub use slots::{SlotGuard, Slots};

@@ -118,6 +118,16 @@ impl Lock {
         self
     }
 
+    /// The same settings for another key.
+    pub(crate) fn with_key(&self, key: String) -> Self {
+        Self { key, ..self.clone() }
+    }
+
+    /// The same without the caller's functions: for one of several claims that wait at the same time.
+    pub(crate) fn without_reports(self) -> Self {
+        Self { on_wait: None, on_trouble: None, ..self }
+    }
+
     /// Claims for itself, as if it were the only task of its client.
     pub(crate) fn unshared(mut self) -> Self {
         self.lease_sharing = LeaseSharing::Never;

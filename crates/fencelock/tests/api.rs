@@ -4,8 +4,9 @@
 
 use fencelock::{
     Backend, Builder, Client, Election, Error, Eviction, Finding, Guard, Guards, Held, HeldAll, HolderId, Holding, Key,
-    Leader, Leadership, Lock, LockAll, Loss, LossReason, Observation, Observer, Released, ReleasedAll, RunError,
-    Semaphore, Unknown, Waiting, blocking,
+    Leader, Leadership, Lock, LockAll, Loss, LossReason, Observation, Observer, Once, OnceError, OncePerWindow,
+    OnceRun, OnceStart, Released, ReleasedAll, RunError, Semaphore, UnfinishedRun, Unknown, Waiting, WindowDone,
+    blocking,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,6 +27,8 @@ const _: () = {
     sends::<(Loss, ReleasedAll)>();
     sends::<(Election, Leadership, Leader, Observer, Observation)>();
     sends::<(blocking::Election, blocking::Leadership, blocking::Observer)>();
+    sends::<(OncePerWindow, OnceStart, OnceRun, UnfinishedRun, Once<u32>, WindowDone)>();
+    sends::<(blocking::OncePerWindow, blocking::OnceStart, blocking::OnceRun, blocking::UnfinishedRun)>();
     sends::<(Semaphore, blocking::Semaphore)>();
     sends::<Waiting>();
     sends::<Box<dyn Backend>>();
@@ -44,6 +47,7 @@ const _: () = {
     is_error::<fencelock::Superseded>();
     is_error::<fencelock::backends::ConnectError>();
     is_error::<RunError<u32, std::io::Error>>();
+    is_error::<OnceError<u32, std::io::Error>>();
 };
 
 /// A task can await it on any thread.
@@ -93,6 +97,21 @@ async fn every_future_can_be_spawned() {
     assert_eq!(is_task(guards.release()).await.unwrap(), ReleasedAll::Released);
     let ran = is_task(client.lock_all(["a", "b"]).run(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
+    let once = client.once("o", span);
+    let OnceStart::Started(run) = is_task(once.clone().begin()).await.unwrap() else { panic!("nothing has run") };
+    drop(is_task(run.lost()));
+    is_task(run.give_back()).await;
+    let ran = is_task(once.clone().even_if_failed().run(|_| async { Ok::<_, std::io::Error>(7) })).await;
+    assert!(matches!(ran, Ok(Once::Done(7))));
+    if let Some(done) = is_task(once.done()).await.unwrap() {
+        is_task(once.clear(&done)).await.unwrap();
+    }
+    let slot = is_task(client.slots("s", 2).acquire()).await.unwrap();
+    assert!(is_task(client.slots("s", 2).try_acquire()).await.unwrap().is_some());
+    drop(is_task(slot.lost()));
+    assert_eq!(is_task(slot.release()).await.unwrap(), Released::Released);
+    let ran = is_task(client.slots("s", 2).run(|slot, _| async move { Ok::<_, std::io::Error>(slot) })).await;
+    assert!(ran.unwrap() < 2);
     is_task(client.close(span)).await.unwrap();
 }
 
@@ -131,7 +150,7 @@ fn functions(files: &[&str]) -> Vec<Function> {
     found
 }
 
-const ASYNC: [&str; 10] = [
+const ASYNC: [&str; 13] = [
     "builder.rs",
     "client.rs",
     "lock.rs",
@@ -142,8 +161,11 @@ const ASYNC: [&str; 10] = [
     "election/mod.rs",
     "election/leadership.rs",
     "election/observer.rs",
+    "once/mod.rs",
+    "once/run.rs",
+    "slots.rs",
 ];
-const BLOCKING: [&str; 8] = [
+const BLOCKING: [&str; 10] = [
     "blocking.rs",
     "blocking/builder.rs",
     "blocking/lock.rs",
@@ -152,6 +174,8 @@ const BLOCKING: [&str; 8] = [
     "blocking/semaphore.rs",
     "blocking/guards.rs",
     "blocking/election.rs",
+    "blocking/once.rs",
+    "blocking/slots.rs",
 ];
 /// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator.
 const ASYNC_ONLY: [&str; 2] = ["run_while_leader", "next"];

@@ -5,11 +5,12 @@ mod file_kit;
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{
     Acquire, Backend, Claim, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent, Key, Mode, Occupant,
-    Release, Renew, Renewal,
+    Release, Renew,
 };
-use file_kit::process::{self, Process, pair};
+use file_kit::process::{self, Process};
 use file_kit::*;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,20 +20,12 @@ fn obey() {
     process::obey();
 }
 
-fn is_busy(locks: &File, claim: &Claim) -> bool {
-    matches!(ask(locks, claim), Acquire::Busy(_))
-}
-
 fn shared(locks: &File, name: &str) -> (Claim, FencingToken) {
     take_in_mode(locks, name, Mode::Shared)
 }
 
 fn reader(name: &str) -> Claim {
     claim(name, Intent::Try).with_mode(Mode::Shared)
-}
-
-fn downgrade(locks: &File, held: &Claim) -> Downgrade {
-    now(locks.downgrade(&Renewal::new(held.key.clone(), held.holder.id, held.ttl))).expect("the place answers")
 }
 
 #[test]
@@ -54,107 +47,6 @@ fn readers_of_several_processes_hold_a_key_together_and_are_seen() {
     let listed = now(locks.list()).unwrap();
     let ids = |seen: &Holding| seen.holders.iter().map(HolderInfo::holder_id).collect::<Vec<_>>();
     assert_eq!((listed.len(), ids(&listed[0])), (1, ids(&seen)));
-}
-
-#[test]
-fn a_killed_reader_frees_its_share_only() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let [mut a, mut b, mut c] = [(); 3].map(|()| Process::start(scratch.path()));
-    let fence_of_a = a.take_in_mode("share", "k");
-    b.take_in_mode("share", "k");
-    let fence_of_c = c.take_in_mode("share", "k");
-    b.kill();
-    let left: Vec<_> = seen(&locks, "k").holders.iter().map(|hold| hold.fence.unwrap()).collect();
-    assert_eq!(left, [fence_of_a, fence_of_c]);
-    let writer = claim("k", Intent::Try);
-    assert!(is_busy(&locks, &writer));
-    a.kill();
-    assert!(is_busy(&locks, &writer));
-    c.kill();
-    assert_eq!(now(locks.inspect(&key("k"))).unwrap(), None);
-    assert!(fence(ask(&locks, &writer)) > fence_of_c);
-}
-
-#[test]
-fn the_permits_of_a_killed_process_are_free() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let [mut a, mut b] = [(); 2].map(|()| Process::start(scratch.path()));
-    a.take_in_mode("permits 2 3", "k");
-    b.take_in_mode("permits 1 3", "k");
-    let next = claim("k", Intent::Try).with_mode(permits(1, 3));
-    assert!(is_busy(&locks, &next));
-    a.kill();
-    fence(ask(&locks, &next));
-    take_in_mode(&locks, "k", permits(1, 3));
-    assert!(b.ask("permits 1 3 k").starts_with("busy"));
-    let answer = b.ask("share k");
-    assert!(answer.contains("permanent=true") && answer.contains("a semaphore with 3 permits"), "{answer}");
-}
-
-#[test]
-fn the_death_of_the_last_reader_is_reported_to_a_waiting_writer() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (_listener, events) = listen(&locks);
-    for _ in 0..5 {
-        let mut other = Process::start(scratch.path());
-        other.take_in_mode("share", "k");
-        let writer = claim("k", Intent::Enqueue);
-        assert!(is_busy(&locks, &writer));
-        other.kill();
-        while is_busy(&locks, &writer) {
-            hear(&events, "k");
-        }
-        free(&locks, &writer);
-    }
-}
-
-#[test]
-fn the_death_of_a_holder_of_permits_is_reported_to_waiters() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (_listener, events) = listen(&locks);
-    take_in_mode(&locks, "k", permits(1, 3));
-    for _ in 0..5 {
-        let mut other = Process::start(scratch.path());
-        other.take_in_mode("permits 2 3", "k");
-        let waiter = claim("k", Intent::Enqueue).with_mode(permits(2, 3));
-        assert!(is_busy(&locks, &waiter));
-        other.kill();
-        while is_busy(&locks, &waiter) {
-            hear(&events, "k");
-        }
-        free(&locks, &waiter);
-    }
-}
-
-#[test]
-fn readers_never_see_half_of_a_write_although_some_die_reading() {
-    let scratch = Scratch::new();
-    for name in ["left", "right"] {
-        fs::write(scratch.path().join(name), "0").unwrap();
-    }
-    let dir = scratch.path().display();
-    std::thread::scope(|scope| {
-        for slot in 0..6 {
-            let (scratch, dir) = (&scratch, &dir);
-            scope.spawn(move || {
-                for times in [20, 5 + slot] {
-                    let mut other = Process::start(scratch.path());
-                    if slot % 3 == 0 {
-                        assert_eq!(other.ask(&format!("change {dir} {times}")), format!("changed {times}"));
-                    } else {
-                        assert_eq!(other.ask(&format!("compare {dir} {times}")), format!("compared {times}"));
-                        other.order("die-reading pair");
-                        assert_eq!(other.answer(), None);
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(pair(scratch.path()), [20 + 5 + 20 + 8; 2]);
 }
 
 #[test]
@@ -323,6 +215,32 @@ fn a_downgrade_lets_readers_of_other_processes_in_and_no_writer() {
     assert_eq!(free(&locks, &held), Release::Released);
     assert_eq!(other.ask("free k"), "Released");
     take(&locks, "k");
+}
+
+#[test]
+fn a_downgrade_is_reported_to_waiting_readers_of_other_processes() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_listener, events) = listen(&locks);
+    let mut other = Process::start(scratch.path());
+    other.take("k");
+    let waiter = claim("k", Intent::Enqueue).with_mode(Mode::Shared);
+    assert!(is_busy(&locks, &waiter));
+    assert!(other.ask("downgrade k").starts_with("Downgraded"));
+    hear(&events, "k");
+    fence(ask(&locks, &waiter));
+}
+
+#[test]
+fn the_files_of_a_row_have_the_permissions_of_their_lock_file() {
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let locks = scratch.locks();
+    shared(&locks, "k");
+    Process::start_with_umask(scratch.path(), "077").take_in_mode("share", "k");
+    for name in ["k.lock", "k.lock.row", "k.lock.0", "k.lock.1"] {
+        assert_eq!(fs::metadata(scratch.path().join(name)).unwrap().mode() & 0o777, 0o666, "{name}");
+    }
 }
 
 #[test]

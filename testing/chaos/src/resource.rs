@@ -29,7 +29,7 @@ struct Store {
 impl Store {
     fn write(&mut self, key: &str, token: FencingToken) -> Written {
         let gate = self.gates.entry(key.to_owned()).or_default();
-        if let Err(superseded) = gate.admit(token)
+        if let Err(superseded) = gate.admit_write(token)
             && key != UNGUARDED
         {
             return Written::Refused(superseded.greatest.get());

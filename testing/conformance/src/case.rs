@@ -77,6 +77,10 @@ pub(crate) enum Need {
     Node,
     /// The backend lacks at least one mode.
     LacksModes,
+    /// The backend stores completions.
+    Completions,
+    /// The backend stores no completions.
+    LacksCompletions,
     /// The backend has shared locks.
     Shared,
     /// The backend has no shared locks.
@@ -103,6 +107,8 @@ impl Need {
             Self::LacksModes => {
                 (modes().iter().any(|mode| !capabilities.modes.has(*mode)), "this backend has every mode")
             }
+            Self::Completions => (capabilities.completions, "completions are not stored here"),
+            Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
             Self::Shared => (capabilities.modes.shared, "this backend has no shared locks"),
             Self::LacksShared => (!capabilities.modes.shared, "this backend has shared locks"),
             Self::Permits => (capabilities.modes.permits, "this backend has no semaphores"),

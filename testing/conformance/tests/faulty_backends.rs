@@ -263,3 +263,42 @@ fn a_claim_that_is_made_before_it_is_awaited_is_caught() {
 fn a_look_that_takes_is_caught() {
     caught(Defect::InspectTakes, &["a_free_key_shows_nothing", "inspecting_does_not_hold_the_key"]);
 }
+
+#[test]
+fn a_completion_of_a_client_that_does_not_hold_the_key_is_caught() {
+    caught(
+        Defect::CompletesForAnybody,
+        &[
+            "a_completion_by_another_client_is_refused",
+            "a_completion_of_a_free_key_is_refused",
+            "a_completion_after_the_release_is_refused",
+            "a_completion_after_the_expiry_is_refused",
+            "a_completion_after_a_takeover_is_refused",
+        ],
+    );
+}
+
+#[test]
+fn a_completion_that_goes_back_is_caught() {
+    caught(Defect::CompletionGoesBack, &["a_completion_is_never_replaced_by_one_that_ends_earlier"]);
+}
+
+#[test]
+fn a_completion_that_ends_with_its_hold_is_caught() {
+    caught(Defect::CompletionIsForgotten, &["a_completion_outlasts_the_hold"]);
+}
+
+#[test]
+fn one_completion_for_all_keys_is_caught() {
+    caught(Defect::CompletionOfAllKeys, &["a_completion_belongs_to_one_key"]);
+}
+
+#[test]
+fn clearing_whatever_completion_is_there_is_caught() {
+    caught(Defect::ClearsAnyCompletion, &["a_completion_that_has_changed_is_not_cleared"]);
+}
+
+#[test]
+fn a_place_that_claims_to_have_no_completions_is_caught() {
+    caught(Defect::HasNoCompletions, &["a_missing_completion_is_refused_permanently"]);
+}

@@ -1,4 +1,4 @@
-//! Two examples of lost updates without a lock, with real processes and a real database.
+//! Examples with real processes and a real database: lost updates without a lock, a leader, a nightly job.
 //!
 //! | program | example | without a lock |
 //! |---|---|---|

@@ -41,6 +41,24 @@ fn the_sql_recipe_rejects_a_smaller_token_and_accepts_an_equal_one() {
     }
 }
 
+#[test]
+fn the_sql_recipe_of_shared_locks_orders_writers_and_readers() {
+    let db = Connection::open_in_memory().expect("a database");
+    db.execute_batch("CREATE TABLE prices (item TEXT PRIMARY KEY, price INTEGER); INSERT INTO prices VALUES ('a', 9);")
+        .expect("a table");
+    db.execute_batch(&block("docs/en/fencing.md", "sql", "read_fence BIGINT")).expect("the page's SQL");
+    let write_sql = block("docs/en/fencing.md", "sql", "UPDATE prices SET price");
+    let read_sql = block("docs/en/fencing.md", "sql", "UPDATE prices SET read_fence");
+    let write = |token: i64| {
+        let values = named_params! { ":price": 1, ":token": token, ":item": "a" };
+        db.execute(&write_sql, values).expect("the page's SQL")
+    };
+    let read =
+        |token: i64| db.execute(&read_sql, named_params! { ":token": token, ":item": "a" }).expect("the page's SQL");
+    assert_eq!([write(5), read(8), read(6), read(7)], [1; 4], "readers have no order");
+    assert_eq!([write(7), read(4), write(9), read(8), write(9), read(9)], [0, 0, 1, 0, 1, 1]);
+}
+
 fn eval(server: &RedisServer, script: &str, arguments: &[&str]) -> Reply {
     server.command(&[&["EVAL", script, "1", "stock:a"], arguments].concat())
 }
@@ -55,6 +73,17 @@ fn the_lua_recipe_rejects_a_smaller_token_and_accepts_an_equal_one() {
         assert_eq!(answers, [Reply::Int(1), Reply::Int(1), Reply::Int(0), Reply::Int(1)], "{page}");
         assert_eq!(server.command(&["HGET", "stock:a", "pieces"]), Reply::Text("1".into()), "{page}");
     }
+}
+
+#[test]
+fn the_lua_recipe_of_shared_locks_orders_writers_and_readers() {
+    let Some(server) = redis_or_skip() else { return };
+    let script = block("docs/en/fencing.md", "lua", "read_fence");
+    let write = |token: &str| eval(&server, &script, &[token, "write", "pieces", token]) == Reply::Int(1);
+    let read = |token: &str| matches!(eval(&server, &script, &[token, "read"]), Reply::Array(_));
+    assert!(read("3") && write("5") && read("8") && read("6") && read("7"), "readers have no order");
+    assert!(!write("7") && !read("4") && write("9") && !read("8") && write("9") && read("9"));
+    assert_eq!(server.command(&["HGET", "stock:a", "pieces"]), Reply::Text("9".into()));
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
-use crate::text::{holders, holding, plain};
+use crate::text::{holder_of, holding, plain};
 use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Occupant};
 
 /// Breaks a lock.
@@ -45,7 +45,7 @@ fn one_of(row: &Holding, prefix: Option<&str>) -> Result<Holding, String> {
         if row.holders.count() == 1 {
             return Ok(row.clone());
         }
-        return Err(format!("name one of its {} holders with --holder PREFIX:{}", row.holders.count(), holders(row)));
+        return Err(format!("name one of its {} holders with --holder PREFIX: {}", row.holders.count(), listed(row)));
     };
     let wanted = prefix.trim().to_lowercase();
     if wanted.is_empty() || wanted.len() > 32 || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -55,9 +55,14 @@ fn one_of(row: &Holding, prefix: Option<&str>) -> Result<Holding, String> {
     let found: Vec<_> = row.holders.iter().filter(begins).collect();
     match found[..] {
         [hold] => Ok(Holding::new(row.key.clone(), hold.clone()).with_waiters(row.waiters)),
-        [] => Err(format!("no holder begins with {wanted}{}", holders(row))),
-        _ => Err(format!("{} holders begin with {wanted}: name more digits{}", found.len(), holders(row))),
+        [] => Err(format!("no holder begins with {wanted}: {}", listed(row))),
+        _ => Err(format!("{} holders begin with {wanted}: name more digits: {}", found.len(), listed(row))),
     }
+}
+
+/// `5f3b12ab web-1:4242, 9c02d1ee web-2:7`
+fn listed(row: &Holding) -> String {
+    row.holders.iter().map(holder_of).collect::<Vec<_>>().join(", ")
 }
 
 /// The kind of value under a key.

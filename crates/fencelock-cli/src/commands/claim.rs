@@ -1,10 +1,11 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::nesting::{Nesting, place};
+use crate::plan::OnceRule;
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::wait_status::WaitStatus;
-use fencelock::{Client, Error, Guards, Mode, Waiting};
+use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -39,7 +40,7 @@ pub(super) async fn claim(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guards, Error> {
-    let claimed = retry_unreachable(keys, request, client, progress).await;
+    let claimed = retry_unreachable(request, progress, |left| claim_once(keys, request, left, client, progress)).await;
     match &claimed {
         Ok(_) if keys.len() > 1 => progress.done("are held now"),
         Ok(_) => progress.done("is held now"),
@@ -48,17 +49,41 @@ pub(super) async fn claim(
     claimed
 }
 
-/// Retries claims that end because the servers were unreachable for the TTL.
-async fn retry_unreachable(
-    keys: &[String],
+/// A claim of `run --once-per`.
+pub(super) enum Begun {
+    /// The command runs now.
+    Run(Guards, UnfinishedRun),
+    /// It has succeeded in this window.
+    AlreadyDone(WindowDone),
+}
+
+/// Like [`claim`], for a command that succeeds at most once in each window.
+pub(super) async fn begin(
+    key: &str,
+    once: OnceRule,
     request: ClaimRequest<'_>,
     client: &Client,
     progress: &Arc<Progress>,
-) -> Result<Guards, Error> {
+) -> Result<Begun, Error> {
+    let begun =
+        retry_unreachable(request, progress, |left| begin_once(key, once, request, left, client, progress)).await;
+    match &begun {
+        Ok(Begun::Run(..)) => progress.done("is held now"),
+        Ok(Begun::AlreadyDone(_)) | Err(_) => progress.clear(),
+    }
+    begun
+}
+
+/// Retries claims that end because the servers were unreachable for the TTL.
+pub(super) async fn retry_unreachable<T>(
+    request: ClaimRequest<'_>,
+    progress: &Progress,
+    claim: impl AsyncFn(Option<Duration>) -> Result<T, Error>,
+) -> Result<T, Error> {
     let mut tries = 0;
     loop {
         let left = request.wait.map(|limit| limit.saturating_sub(progress.waited()));
-        match claim_once(keys, request, left, client, progress).await {
+        match claim(left).await {
             Err(mut error) if error.is_unreachable() => {
                 tries = extend_error(&mut error, progress.waited(), tries);
                 if request.wait.is_some_and(|limit| progress.waited() >= limit) {
@@ -132,4 +157,37 @@ async fn claim_permits(
 
 fn tell(progress: &Progress, waiting: &Waiting) {
     progress.waiting(&WaitStatus::from(waiting));
+}
+
+async fn begin_once(
+    key: &str,
+    once: OnceRule,
+    request: ClaimRequest<'_>,
+    wait: Option<Duration>,
+    client: &Client,
+    progress: &Arc<Progress>,
+) -> Result<Begun, Error> {
+    let mut work = client.once(key, once.every).ttl(request.ttl);
+    if once.even_if_failed {
+        work = work.even_if_failed();
+    }
+    if let Some(wait) = wait {
+        work = work.wait(wait);
+    }
+    // Without a wait, the error reports the holder.
+    if request.wait != Some(Duration::ZERO) {
+        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
+        work = work.on_wait(move |waiting| told.waiting(&WaitStatus::from(waiting)));
+        work = work.on_trouble(move |cause| troubled.trouble(cause));
+    }
+    if let Some(label) = request.label {
+        work = work.label(label);
+    }
+    Ok(match work.begin().await? {
+        OnceStart::Started(run) => {
+            let (guard, rest) = run.into_parts();
+            Begun::Run(guard.into(), rest)
+        }
+        OnceStart::AlreadyDone(done) => Begun::AlreadyDone(done),
+    })
 }

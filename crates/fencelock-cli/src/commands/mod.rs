@@ -9,10 +9,12 @@ pub(crate) mod elect;
 mod init;
 pub(crate) mod lab;
 mod list;
+pub(crate) mod once;
 mod pages;
 mod release;
 mod renew;
 mod run;
+mod slots;
 mod status;
 mod wait;
 
@@ -33,6 +35,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::List(wanted) => list::list(wanted, context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
+        Command::Once(wanted) => once::once(wanted, context).await,
         Command::Init(init) => init::init(init, context).await,
         Command::Doctor => doctor::doctor(context).await,
         Command::Lab(wanted) => lab::lab(wanted, context).await,

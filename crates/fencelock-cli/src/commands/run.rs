@@ -1,4 +1,5 @@
-use super::claim::{ClaimRequest, check, claim};
+use super::claim::{Begun, ClaimRequest, begin, check, claim};
+use super::slots;
 use crate::args::{OnLost, Run};
 use crate::child::Child;
 use crate::context::{CLOSING, Context};
@@ -13,7 +14,7 @@ use crate::secrets;
 use crate::signals::Signals;
 use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::Terminal;
-use fencelock::{Client, Error, Guards, Key, ReleasedAll, Span};
+use fencelock::{Client, Error, Guards, Key, ReleasedAll, Span, UnfinishedRun};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,13 +68,22 @@ pub(super) async fn hold(
             report.tell(&Event::GivenUp { signal, waited: progress.waited() });
             return Ok(Ended::by_itself(signal));
         }
-        result = claim(&plan.keys, claim_request(plan), client, &progress) => result,
+        result = acquire(plan, client, &progress) => result,
     };
-    let guards = result.map_err(|error| busy_as(plan, error.into()))?;
+    let (guards, once, slot) = match result.map_err(|error| busy_as(plan, error.into()))? {
+        Acquired::Guards(guards) => (guards, None, None),
+        Acquired::Slot(guards, slot) => (guards, None, Some(slot)),
+        Acquired::Begun(Begun::Run(guards, once)) => (guards, Some(once), None),
+        Acquired::Begun(Begun::AlreadyDone(done)) => {
+            report.tell(&Event::AlreadyDone(&done));
+            return Ok(Ended::by_itself(Exit::Success));
+        }
+    };
     for ((key, holder), fence) in guards.keys().into_iter().zip(guards.holders()).zip(guards.fencing_tokens()) {
         report.tell(&Event::Acquired { key, holder, fence });
     }
-    let mut session = RunSession { plan, guards: &guards, place, since: Instant::now(), report, loss_reported: false };
+    let since = Instant::now();
+    let mut session = RunSession { plan, guards: &guards, once, slot, place, since, report, loss_reported: false };
     let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
     let held = release(guards, report, loss_reported).await;
@@ -85,6 +95,27 @@ pub(super) async fn hold(
             Ok(Ended::by_itself(Exit::Lost))
         }
         ended => ended,
+    }
+}
+
+/// What the command runs under.
+enum Acquired {
+    Guards(Guards),
+    /// With the number of the slot.
+    Slot(Guards, u32),
+    Begun(Begun),
+}
+
+async fn acquire(plan: &Plan, client: &Client, progress: &Arc<Progress>) -> Result<Acquired, Error> {
+    let request = claim_request(plan);
+    if let Some(many) = plan.slots {
+        return slots::acquire(plan, many, request, client, progress)
+            .await
+            .map(|(guards, slot)| Acquired::Slot(guards, slot));
+    }
+    match plan.once {
+        Some(once) => begin(&plan.keys[0], once, request, client, progress).await.map(Acquired::Begun),
+        None => claim(&plan.keys, request, client, progress).await.map(Acquired::Guards),
     }
 }
 
@@ -103,6 +134,10 @@ fn busy_as(plan: &Plan, failure: Failure) -> Failure {
 struct RunSession<'a> {
     plan: &'a Plan,
     guards: &'a Guards,
+    /// Counts the success of the command, with --once-per.
+    once: Option<UnfinishedRun>,
+    /// The number of the slot, with --slots.
+    slot: Option<u32>,
     /// The backend of the locks, in a form that can be compared.
     place: &'a str,
     since: Instant,
@@ -126,10 +161,25 @@ impl RunSession<'_> {
             supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
         let Supervised { exit, asked, loss_reported } = watched;
         self.loss_reported = loss_reported;
+        if exit.code() == 0 {
+            self.record_success().await?;
+        }
         if exit != Exit::Lost && !loss_reported && !asked {
             self.hold_for_minimum(signals).await;
         }
         Ok(Ended { exit, by_loss: exit == Exit::Lost && !asked })
+    }
+
+    async fn record_success(&mut self) -> Result<(), Failure> {
+        let Some(once) = self.once.take() else { return Ok(()) };
+        let recorded = once.succeed().await.map_err(Failure::from);
+        recorded.map_err(|Failure { exit, message }| {
+            self.loss_reported |= exit == Exit::Lost;
+            let why = format!("the command succeeded, but that is not recorded, so it may run again: {message}");
+            Failure { exit, message: why }
+        })?;
+        self.report.tell(&Event::Recorded);
+        Ok(())
     }
 
     /// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first
@@ -148,7 +198,9 @@ impl RunSession<'_> {
     }
 
     async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
-        let mut environment = Nesting::of_this_process().with(&self.plan.keys, self.place).to_vec();
+        // The key of a slot ends with its number.
+        let keys: Vec<_> = self.guards.keys().into_iter().map(ToString::to_string).collect();
+        let mut environment = Nesting::of_this_process().with(&keys, self.place).to_vec();
         let holders: Vec<_> = self.guards.holders().iter().map(ToString::to_string).collect();
         let fences: Vec<_> = self.guards.fencing_tokens().iter().map(ToString::to_string).collect();
         environment.extend([
@@ -156,6 +208,8 @@ impl RunSession<'_> {
             ("FENCELOCK_HOLDERS", Some(holders.join("\n"))),
             ("FENCELOCK_FENCE", only(&fences)),
             ("FENCELOCK_FENCES", Some(fences.join("\n"))),
+            // The slot of an outer command is not passed on.
+            ("FENCELOCK_SLOT", self.slot.map(|slot| slot.to_string())),
         ]);
         let (weight, limit) = mode::permits(self.plan.mode);
         environment.extend([

@@ -1,3 +1,4 @@
+use super::once::{done, json_of};
 use crate::args::Status;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -17,10 +18,20 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
         Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
         held => held?,
     };
-    let answer = match &held {
-        held if context.report.json => state(key, held.as_ref()).to_string(),
-        None => format!("{}: free", plain(key)),
-        Some(held) => format!("{}: {}{}", plain(key), holding(held), holders(held)),
+    let done = if client.capabilities().completions { done(client, key).await } else { Ok(None) };
+    let answer = if context.report.json {
+        let mut answer = state(key, held.as_ref());
+        answer["done"] = done.ok().flatten().as_ref().map(json_of).into();
+        answer.to_string()
+    } else {
+        let holder = held.as_ref().map_or_else(|| "free".to_owned(), holding);
+        let rows = held.as_ref().map(holders).unwrap_or_default();
+        let done = match done {
+            Ok(None) => String::new(),
+            Ok(Some(done)) => format!("; {done}"),
+            Err(error) => format!("; whether its work is done is unknown: {error:#}"),
+        };
+        format!("{}: {holder}{}{rows}", plain(key), plain(&done))
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
@@ -33,6 +44,7 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
         let mut answer = state(key, None);
         (answer["held"], answer["waiters"]) = (Value::Null, Value::Null);
+        answer["done"] = Value::Null;
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()
     } else {

@@ -134,6 +134,8 @@ pub struct Ended<L> {
     pub lease: L,
     /// The last tenure.
     pub tenure: Tenure,
+    /// The tenures of the other readers that shared the hold until then, in the order of their beginning.
+    pub others: Box<[Tenure]>,
     /// How it ended.
     pub end: End,
     /// Where its timer was.

@@ -251,6 +251,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if in_line && let Some(limits) = &cx.config.sharing {
             (self.heard, self.failing_since) = (None, None);
             self.leases.share(hold, tokens, limits, cx);
+            self.admit(cx);
         }
         self.settle(None, cx);
         Some(Step::Granted(Grant { hold, tenure, source }))

@@ -6,7 +6,7 @@ use super::key_engine::KeyEngine;
 use super::leases::Renewed;
 use super::request::AcquireRequest;
 use super::tenure::{End, HoldId, Tenure};
-use crate::{HolderId, Lease, LossReason, Moment, Renew, TokenBlock, Unknown};
+use crate::{HolderId, Lease, LossReason, Mode, Moment, Renew, TokenBlock, Unknown};
 use std::time::Duration;
 
 /// Calls for holds: questions of holders, and answers of the place.
@@ -14,7 +14,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The state of this tenure. A lease that has ended stays ended.
     pub fn status(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
         let Some(hold) = self.leases.get(id) else { return Status::Over };
-        if hold.tenure.number != tenure.number {
+        if !hold.is_current(tenure) {
             return Status::PassedOn;
         }
         match hold.lapse(cx.now) {
@@ -49,8 +49,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Status::PassedOn => return Leaving::PassedOn,
             Status::Over => return Leaving::Over,
         }
+        if self.leases.leave(id, tenure) {
+            return Leaving::PassedOn;
+        }
         if self.leases.is_shared(id) {
-            if self.pass_on(tenure, cx) {
+            if tenure.mode != Mode::Shared && self.pass_on(tenure, cx) {
                 return Leaving::PassedOn;
             }
             let queued = self.leader_claims();
@@ -64,7 +67,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Detaches the hold from this client: it is no longer renewed.
     pub fn detach(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
         let status = self.status(id, tenure, cx);
-        if matches!(status, Status::Held(_)) {
+        if matches!(status, Status::Held(_)) && !self.leave_to_another_process(id, tenure, cx) {
             self.leases.end(id, End::Released, cx);
             self.settle(None, cx);
         }
@@ -143,7 +146,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return self.release_idle(cx);
         }
         // A task that received the lease and has not run since cannot release it.
-        let taken = self.leases.get(id).is_some_and(|hold| !self.queue.is_granted(id, hold.tenure));
+        let taken = self.leases.get(id).is_some_and(|hold| {
+            let (one, mut others) = hold.tenures();
+            !self.queue.is_granted(id, one) || others.any(|tenure| !self.queue.is_granted(id, tenure))
+        });
         self.leases.lose(id, reason, taken, cx);
         self.settle(None, cx);
     }

@@ -2,6 +2,7 @@ use super::action::Action;
 use super::context::Context;
 use super::tenure::{HoldId, Tenure};
 use crate::{Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a hold whose timer has fired needs.
@@ -25,6 +26,9 @@ pub(super) struct Hold<L> {
     /// Until then an unanswered claim may still arrive at the server.
     pub(super) stray_until: Moment,
     pub(super) tenure: Tenure,
+    /// All present tenures by their number, if readers share the hold; `None` if one task has it at a time.
+    #[allow(clippy::box_collection, reason = "most holds have none, and there may be very many holds")]
+    readers: Option<Box<BTreeMap<u64, Tenure>>>,
     /// What the driver has attached.
     pub(super) lease: L,
     plan: RenewalPlan,
@@ -56,7 +60,8 @@ impl<L: Default> Hold<L> {
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (fresh, lease) = (plan.rest(now), L::default());
         let (timer, renewing, expedited) = (Moment::NEVER, false, false);
-        Self { id, holder, owner, ttl, stray_until, tenure, lease, plan, fresh, timer, renewing, expedited }
+        let readers = None;
+        Self { id, holder, owner, ttl, stray_until, tenure, readers, lease, plan, fresh, timer, renewing, expedited }
     }
 }
 
@@ -112,6 +117,44 @@ impl<L> Hold<L> {
         self.fresh = self.plan.rest(now);
         self.tenure.fence = token;
         Ok(self.tenure)
+    }
+
+    /// Several tasks may read under this hold from now on.
+    pub(super) fn open_to_readers(&mut self) {
+        self.readers = Some(Box::new(BTreeMap::from([(self.tenure.number, self.tenure)])));
+    }
+
+    /// Begins another tenure beside the others, if the lease still has more than half of what it had when it was fresh.
+    pub(super) fn join(&mut self, fence: FencingToken, now: Moment) -> Option<Tenure> {
+        if self.lapse(now).is_some() || self.plan.rest(now) <= self.fresh / 2 {
+            return None;
+        }
+        let readers = self.readers.as_mut()?;
+        self.tenure = Tenure { number: self.tenure.number + 1, fence, since: now, ..self.tenure };
+        readers.insert(self.tenure.number, self.tenure);
+        Some(self.tenure)
+    }
+
+    /// One of several tenures is over. The last one stays, and ends with the hold. Returns whether others go on.
+    pub(super) fn leave(&mut self, tenure: Tenure) -> bool {
+        let others = self.readers.as_mut().filter(|readers| readers.len() > 1);
+        others.is_some_and(|readers| readers.remove(&tenure.number).is_some())
+    }
+
+    /// Whether this is a present tenure.
+    pub(super) fn is_current(&self, tenure: Tenure) -> bool {
+        match &self.readers {
+            None => self.tenure.number == tenure.number,
+            Some(readers) => readers.contains_key(&tenure.number),
+        }
+    }
+
+    /// One present tenure, and the others in the order of their beginning. There are others only if readers share the hold.
+    pub(super) fn tenures(&self) -> (Tenure, impl Iterator<Item = Tenure>) {
+        let readers = self.readers.as_deref();
+        let one = readers.and_then(BTreeMap::last_key_value).map_or(self.tenure, |(_, tenure)| *tenure);
+        let all = readers.into_iter().flat_map(BTreeMap::values).copied();
+        (one, all.filter(move |tenure| tenure.number != one.number))
     }
 
     /// Whether a renewal is in flight.

@@ -52,13 +52,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let in_line = cx.config.is_in_line(&request);
         let state = if in_line { State::Queued } else { State::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
-        if in_line && (keeps_idle || self.leases.shared().is_some() || !self.queue.line_is_empty()) {
+        let joined = request.mode == Mode::Shared || self.leases.shared().is_some() || !self.queue.line_is_empty();
+        if in_line && (keeps_idle || joined) {
             self.block = self.block.max(FIRST_BLOCK);
         }
         let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
         if let Some((_, idle)) = self.leases.idle() {
             self.hand_over(idle, cx);
         }
+        self.admit(cx);
         self.settle(None, cx);
         id
     }
@@ -127,6 +129,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// An idle lease for a task outside the queue, if it matches the request.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
+        if let Some(grant) = self.join_now(request, cx) {
+            return IdleLease::Taken(grant);
+        }
         let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
         if request.shares()
             && let Some(grant) = self.leases.hand_over(idle, request, cx)
@@ -219,13 +224,18 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let next = self.queue.front().filter(|(_, waiter)| matches!(waiter.state, State::Queued));
         let Some((_, waiter)) = next else { return false };
         let Some(grant) = self.leases.hand_over(from, &waiter.request, cx) else { return false };
-        if self.leases.is_used_up() {
-            self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
-        }
+        self.grow_block();
         if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
             cx.act(Action::Wake(task));
         }
         true
+    }
+
+    /// The next claim asks for more tokens if those of the shared lease are used up.
+    pub(super) fn grow_block(&mut self) {
+        if self.leases.is_used_up() {
+            self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
+        }
     }
 
     /// Passes the shared lease to the next task, or keeps it idle for a moment.

@@ -8,7 +8,8 @@ use super::shared_lease::{LeaseHistory, SharedLease};
 use super::tenure::{End, HoldId, Tenure};
 use super::{Config, SharingLimits};
 use crate::{
-    Expiry, Holder, HolderId, Lease, LossReason, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock, Unknown,
+    Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock,
+    Unknown,
 };
 use std::time::Duration;
 
@@ -93,11 +94,14 @@ impl<L: Default> Leases<L> {
             self.shared = None;
         }
         let Some(index) = self.holds.iter().position(|hold| hold.id == id) else { return };
-        let Hold { id, tenure, lease, timer, .. } = self.holds.swap_remove(index);
+        let hold = self.holds.swap_remove(index);
+        let (tenure, others) = hold.tenures();
+        let others = others.collect();
+        let Hold { id, lease, timer, .. } = hold;
         if self.holds.is_empty() {
             self.holds = Vec::new();
         }
-        cx.act(Action::Ended(Box::new(Ended { hold: id, lease, tenure, end, timer })));
+        cx.act(Action::Ended(Box::new(Ended { hold: id, lease, tenure, others, end, timer })));
     }
 
     /// The release of a hold.
@@ -206,6 +210,12 @@ impl<L: Default> Leases<L> {
         self.shared.as_ref().and_then(|shared| self.get(shared.hold))
     }
 
+    pub(super) fn shared_hold_mut(&mut self) -> Option<(&mut SharedLease, &mut Hold<L>)> {
+        let shared = self.shared.as_mut()?;
+        let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold)?;
+        Some((shared, hold))
+    }
+
     /// The shared lease, if it is idle.
     pub(super) fn idle(&self) -> Option<(HoldId, Tenure)> {
         let shared = self.shared.as_ref().filter(|shared| shared.idle)?;
@@ -222,6 +232,9 @@ impl<L: Default> Leases<L> {
         let history = std::mem::take(&mut self.history);
         let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
         self.shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
+        if let Some(hold) = self.get_mut(id).filter(|hold| alive && hold.tenure.mode == Mode::Shared) {
+            hold.open_to_readers();
+        }
     }
 
     /// Passes the shared lease to a task with this request, if the request matches and the lease may be passed on.
@@ -231,8 +244,7 @@ impl<L: Default> Leases<L> {
         request: &AcquireRequest,
         cx: &mut Context<'_, W, L>,
     ) -> Option<Grant> {
-        let shared = self.shared.as_mut()?;
-        let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold)?;
+        let (shared, hold) = self.shared_hold_mut()?;
         if !request.matches(hold.ttl, &hold.owner) {
             return None;
         }
@@ -311,6 +323,10 @@ impl<L: Default> Leases<L> {
     /// other clients is over.
     pub(super) fn is_worth_waiting<W>(&self, request: &AcquireRequest, cx: &Context<'_, W, L>) -> bool {
         let (Some(shared), Some(limits)) = (&self.shared, &cx.config.sharing) else { return false };
+        if request.mode == Mode::Shared {
+            // It has joined, if it may.
+            return false;
+        }
         let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl, &hold.owner));
         suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
     }

@@ -28,6 +28,7 @@
 //! no engine; each of its claims is a task of the engine of one key.
 
 mod acquire_all;
+mod acquire_slot;
 mod action;
 mod actions;
 mod answer;
@@ -42,6 +43,7 @@ mod key_engine;
 mod leases;
 mod line;
 mod queue;
+mod readers;
 mod release_queue;
 mod request;
 mod rng;
@@ -51,6 +53,7 @@ mod tenure;
 mod waiter;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
+pub use acquire_slot::{AcquireSlot, SlotStep};
 pub use action::{Action, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
 pub use actions::Actions;
 pub use answer::{IdleLease, Leaving, Status, View};

@@ -23,7 +23,7 @@ pub enum LeaseSharing {
 /// What a task requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
-    /// The mode. Only tasks that ask for an exclusive lock pass leases on among themselves.
+    /// The mode. Tasks that ask for permits claim for themselves.
     pub mode: Mode,
     /// The owner of the claim, for display.
     pub owner: Owner,
@@ -48,7 +48,13 @@ impl AcquireRequest {
 
     /// Whether it may take a lease from another task, or pass one on.
     pub(super) fn shares(&self) -> bool {
-        self.lease_sharing == LeaseSharing::Allowed && self.mode == Mode::Exclusive
+        let alike = match self.mode {
+            Mode::Exclusive => true,
+            // The end of one reader's time would be that of all.
+            Mode::Shared => self.max_hold.is_none(),
+            Mode::Permits { .. } => false,
+        };
+        alike && self.lease_sharing == LeaseSharing::Allowed
     }
 
     /// Whether this request would claim a lease of this TTL and owner.

@@ -65,6 +65,13 @@ impl SharedLease {
         if over { None } else { FencingToken::new(self.next).ok() }
     }
 
+    /// The token of a reader that joins, if one may join. Readers need no order among themselves, so those that come after the last
+    /// token of the block share it.
+    pub(super) fn next_reader(&self, now: Moment) -> Option<FencingToken> {
+        let over = self.bound.is_some_and(|(left, until)| left == 0 || now >= until);
+        if over { None } else { FencingToken::new(self.next.min(self.last)).ok() }
+    }
+
     /// Starts the next tenure. Returns whether it is time to ask if another client waits.
     pub(super) fn passed(&mut self, config: &Config, now: Moment) -> bool {
         self.next += 1;

@@ -30,6 +30,7 @@
 
 mod call;
 mod claim_call;
+mod completion_votes;
 mod count;
 mod inspection;
 mod node_health;
@@ -50,6 +51,7 @@ mod round_tests;
 
 pub use call::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest};
 pub use claim_call::ClaimCall;
+pub use completion_votes::{CompletionVerdict, CompletionVotes};
 pub use inspection::{Inspection, InspectionResult, Seen};
 pub use node_health::{HealthChange, NodeHealth, left_out};
 pub use node_set::NodeSet;

@@ -1,5 +1,5 @@
 use super::Raise;
-use crate::{Answer, Backend, FencingToken, Health, HolderId, Key};
+use crate::{Answer, Backend, Completion, FencingToken, Health, HolderId, Key, once};
 use std::sync::Arc;
 
 /// A place that can be a node of a quorum: several of them agree on one fencing token.
@@ -10,6 +10,13 @@ pub trait QuorumNode: Backend {
     /// Makes the fence of a hold this one token, if the hold belongs to this holder and its fence is not greater:
     /// [`crate::raise_fence`].
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
+
+    /// Stores a completion that was read on another node, unless a stored one supersedes it. It needs no hold: the run that it
+    /// belongs to held the key when it was written there.
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        let _ = completion;
+        Box::pin(std::future::ready(Err(once::unsupported(self.name(), key))))
+    }
 
     /// The properties by which the quorum compares its nodes; [`Health::default`] without a server.
     fn health(&self) -> Answer<'_, Health> {

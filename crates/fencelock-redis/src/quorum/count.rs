@@ -103,6 +103,6 @@ impl Quorum {
     }
 }
 
-fn patience(node: &Node) -> Duration {
+pub(super) fn patience(node: &Node) -> Duration {
     node.limit(PATIENCE)
 }

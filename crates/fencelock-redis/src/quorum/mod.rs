@@ -20,6 +20,7 @@
 
 mod attempt;
 mod compare;
+mod completions;
 mod count;
 mod diagnose;
 mod driver;
@@ -34,8 +35,9 @@ mod url;
 
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Drift, Eviction, Finding, HolderId,
-    Holding, Intent, Invalid, Key, Listener, Listeners, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
+    Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
@@ -203,6 +205,7 @@ impl Backend for Quorum {
         facts.expires = self.settings.expires;
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
+        facts.completions = self.has_completions();
         facts.longest_ttl = self.longest_ttl();
         facts
     }
@@ -257,6 +260,27 @@ impl Backend for Quorum {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(self.release_all(key, *holder))
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(self.read_stored(key))
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(self.write_stored(key, *holder, completion))
+    }
+
+    fn confirm_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(self.confirm_stored(key, seen))
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(self.clear_stored(key, seen))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

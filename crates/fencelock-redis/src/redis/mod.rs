@@ -11,6 +11,7 @@ mod ack_writer;
 mod acks;
 mod batch;
 mod compat;
+mod completions;
 mod confirmation;
 mod diagnose;
 mod dial;
@@ -48,8 +49,9 @@ use ack_writer::Acked;
 use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, ConnectError, Downgrade, Eviction,
-    Fault, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Occupant, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, ConnectError, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key,
+    Listener, Occupant, Release, Renew, Renewal, Unknown, WriteCompletion,
 };
 use link::Link;
 pub(crate) use node_setup::{members, register};
@@ -112,22 +114,6 @@ impl Redis {
 
     fn at(target: Target) -> Result<Self, Invalid> {
         Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
-    }
-
-    /// Connects, and checks that the server belongs to this set. A server in quarantine does, and one without a marker.
-    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
-        let session = self.session().await?;
-        if let Some(quarantine) = self.quarantine() {
-            let state = self.link.inspect_marker(&session, quarantine).await?;
-            self.link.warn_of(&session, &state);
-        }
-        Ok(())
-    }
-
-    /// The run id of the server, which does not depend on its address.
-    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
-        let session = self.session().await?;
-        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
     }
 
     fn quarantine(&self) -> Option<&Quarantine> {
@@ -307,7 +293,7 @@ impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
-        (capabilities.cross_process, capabilities.evicts) = (true, true);
+        (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
         capabilities.announces_waiters = self.link.is_tracking();
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
@@ -343,6 +329,23 @@ impl Backend for Redis {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(self.give_up(key, holder))
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(self.read_stored(key))
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(self.write_stored(key, Some(holder), completion))
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(self.clear_stored(key, seen))
     }
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {

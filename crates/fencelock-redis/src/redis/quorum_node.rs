@@ -1,7 +1,7 @@
 //! One server as a node of a quorum.
 
 use super::{Redis, health, reply, script};
-use fencelock_core::{Answer, FencingToken, Health, HolderId, Key, QuorumNode, Raise};
+use fencelock_core::{Answer, Completion, FencingToken, Health, HolderId, Key, QuorumNode, Raise};
 use std::sync::Arc;
 
 impl QuorumNode for Redis {
@@ -11,6 +11,10 @@ impl QuorumNode for Redis {
                 self.call(|epoch_check| script::raise(&self.link.target.wire(key), holder, to, epoch_check)).await?;
             reply::read_raise(self.link.node(), answer)
         })
+    }
+
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(async move { self.write_stored(key, None, completion).await.map(drop) })
     }
 
     fn health(&self) -> Answer<'_, Health> {

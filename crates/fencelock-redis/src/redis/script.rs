@@ -2,7 +2,7 @@
 
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use super::reply::Evicting;
-use fencelock_core::{Claim, FencingToken, HolderId, Intent, Mode, SideKeys};
+use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, SideKeys};
 use redis::{Arg, Cmd, Script, ToRedisArgs};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,6 +15,9 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 /// The side keys of a lock.
 pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds", "held"];
+
+/// The side key of a completion.
+pub(super) const COMPLETION_KEY: &str = "once";
 
 /// A script and its digest.
 #[derive(Debug)]
@@ -64,8 +67,8 @@ const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
 const SHARED: &str = include_str!("lua/shared.lua");
 const GRANT: &str = include_str!("lua/grant.lua");
-const CLASS: &str = include_str!("lua/class.lua");
 const PURGE: &str = include_str!("lua/purge.lua");
+const COMPLETION: &str = include_str!("lua/completion.lua");
 const LIVING: &str = include_str!("lua/living.lua");
 
 /// The common case of the scripts below. Each does what its script does, or writes nothing.
@@ -78,7 +81,7 @@ const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
     let body = [include_str!("lua/acquire.lua"), include_str!("lua/enqueue.lua")].concat();
-    Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[CLASS, PURGE]].concat(), &body)
+    Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[PURGE]].concat(), &body)
 });
 pub(crate) static RELEASE: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &GRANTING, include_str!("lua/release.lua")));
@@ -89,9 +92,28 @@ pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], i
 pub(crate) static INSPECT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/evict.lua")));
+pub(crate) static READ_COMPLETION: LazyLock<Lua> =
+    LazyLock::new(|| of_completion(&refusal_by(COMPLETION_MARKER), include_str!("lua/read_completion.lua")));
+pub(crate) static WRITE_COMPLETION: LazyLock<Lua> =
+    LazyLock::new(|| of_completion("", include_str!("lua/write_completion.lua")));
+pub(crate) static CLEAR_COMPLETION: LazyLock<Lua> =
+    LazyLock::new(|| of_completion("", include_str!("lua/clear_completion.lua")));
 pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include_str!("lua/unread.lua")));
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
+
+/// The position of the marker among the keys of a lock, and among those of a completion.
+const LOCK_MARKER: &str = "KEYS[8]";
+const COMPLETION_MARKER: &str = "KEYS[3]";
+
+/// `refusal.lua`, for a script that has the marker at another position.
+fn refusal_by(marker: &str) -> String {
+    REFUSAL.replace(LOCK_MARKER, marker)
+}
+
+fn of_completion(part: &str, body: &str) -> Lua {
+    Lua::alone([COMPLETION, part, body].concat())
+}
 
 /// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +169,17 @@ impl Call {
     pub(crate) fn tracked(mut self, tracked: bool) -> Self {
         self.tracked = tracked;
         self
+    }
+
+    /// A script for the completion of a lock.
+    fn of_completion(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&lua.digest).arg(if mark.is_some() { 3 } else { 2 });
+        by_digest.arg(wire).arg(SideKeys::of(wire).name(COMPLETION_KEY));
+        if let Some(mark) = mark {
+            by_digest.arg(mark.name);
+        }
+        Self { lua, by_digest, tracked: false }
     }
 
     /// A script that only uses a marker.
@@ -284,4 +317,37 @@ pub(crate) fn handshake(quarantine: &Quarantine, run_id: &str) -> Call {
 /// Its reply is parsed by [`super::node_setup::register`].
 pub(crate) fn init(quarantine: &Quarantine, run_id: &str, trust: bool, joins: bool) -> Call {
     Call::of_marker(&INIT, quarantine, run_id, trust).arg(if joins { "join" } else { "stay" })
+}
+
+/// With a marker, a server that may have lost data never reports that there is no completion.
+pub(crate) fn read_completion(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
+    Call::of_completion(&READ_COMPLETION, wire, epoch_check.mark).epoch_check(epoch_check)
+}
+
+/// Without a holder, it restores a completion that another node has.
+pub(crate) fn write_completion(wire: &str, holder: Option<&HolderId>, completion: &Completion) -> Call {
+    let call = Call::of_completion(&WRITE_COMPLETION, wire, None);
+    match holder {
+        Some(holder) => call.arg(&holder.hex()),
+        None => call.arg("-"),
+    }
+    .arg(completion.to_wire())
+    .arg(completion.until_micros)
+    .arg(completion.token.get())
+    .arg(millis(Completion::KEPT))
+}
+
+pub(crate) fn clear_completion(wire: &str, seen: &Completion) -> Call {
+    Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.to_wire())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_of_a_completion_checks_its_own_marker() {
+        let source = READ_COMPLETION.source();
+        assert!(source.contains("if not KEYS[3] then return nil end") && !source.contains("KEYS[8]"), "{source}");
+    }
 }

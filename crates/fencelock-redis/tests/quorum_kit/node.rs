@@ -1,7 +1,8 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Clock, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Key, Listener, Moment, QuorumNode, Raise, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion, CompletionRead,
+    Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Listener, Moment, QuorumNode, Raise, Release,
+    Renew, Renewal, Unknown, WriteCompletion,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,6 +111,23 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.release(key, holder).await })
     }
 
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async { self.travel().await?.read_completion(key).await })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(async { self.travel().await?.write_completion(key, holder, completion).await })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async { self.travel().await?.clear_completion(key, seen).await })
+    }
+
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async { self.travel().await?.inspect(key).await })
     }
@@ -130,5 +148,9 @@ impl Backend for Node {
 impl QuorumNode for Node {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
+    }
+
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(async { self.travel().await?.restore_completion(key, completion).await })
     }
 }

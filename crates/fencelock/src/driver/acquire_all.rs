@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::guards::{Loss, loss_of};
 use crate::request::{OnWait, Request, SetRequest, Waiting};
-use fencelock_core::Moment;
-use fencelock_core::engine::{AcquireAll, AcquireStep};
+use fencelock_core::engine::{AcquireAll, AcquireStep, LeaseSharing};
+use fencelock_core::{Mode, Moment};
 use futures_util::future::{join_all, select_all};
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,10 @@ impl Attempt<'_> {
         request.key = self.request.keys.keys()[key].clone();
         request.options.wait = wait;
         // It begins when all keys are held: a long wait for one of them must not use it up.
-        request.options.max_hold = None;
+        if request.options.max_hold.take().is_some() && request.options.mode == Mode::Shared {
+            // The end of this set would be that of all readers that share the lease.
+            request.options.lease_sharing = LeaseSharing::Never;
+        }
         let before = self.waited();
         request.on_wait = request.on_wait.map(|on_wait| -> OnWait {
             Arc::new(move |waiting| on_wait(&Waiting { waited: before + waiting.waited, ..waiting.clone() }))

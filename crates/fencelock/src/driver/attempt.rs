@@ -51,7 +51,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     let lease = client.config.lease(sent, options.ttl);
     check_mode(client, request, holder).await?;
     loop {
-        let cell = client.keys.get_or_insert(&request.key, client);
+        let cell = client.keys.get_or_insert(&request.key, options.mode, client);
         let granted = cell.try_with(|engine, cx| {
             let grant = engine.resume(holder, options, tokens.last().into(), lease, cx);
             Lease::of(&cell, engine, &grant).map(|lease| (grant, lease))
@@ -82,7 +82,7 @@ async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: Holder
 
 /// An idle lease in this client is as good as a free key.
 async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard> {
-    let cell = client.keys.get(&request.key)?;
+    let cell = client.keys.get(&request.key, request.options.mode)?;
     let (idle, lease, releasing) = cell.with(|engine, cx| {
         let releasing = client.closing.releasing();
         let idle = engine.take_idle(&request.options, cx);

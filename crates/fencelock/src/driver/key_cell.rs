@@ -28,6 +28,8 @@ impl WakeBy for Engine {
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
     key: Key,
+    /// Whether it is for tasks that read.
+    reads: bool,
     driver: Arc<Driver>,
     state: Mutex<State>,
 }
@@ -39,12 +41,16 @@ struct State {
 }
 
 impl KeyCell {
-    pub(super) fn new(key: Key, driver: Arc<Driver>) -> Self {
-        Self { key, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
+    pub(super) fn new(key: Key, reads: bool, driver: Arc<Driver>) -> Self {
+        Self { key, reads, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
     }
 
     pub(crate) const fn key(&self) -> &Key {
         &self.key
+    }
+
+    pub(super) const fn reads(&self) -> bool {
+        self.reads
     }
 
     pub(super) const fn driver(&self) -> &Arc<Driver> {
@@ -126,10 +132,9 @@ impl KeyCell {
                 Action::Began => self.driver.timers.add_hold(),
                 Action::SetTimer { hold, from, to } => self.driver.timers.set(self, *hold, *from, *to),
                 Action::Ended(ended) => {
-                    let Ended { hold, lease, tenure, end, timer } = &**ended;
-                    self.driver.timers.remove(self, *hold, *timer);
-                    if let Some(lease) = lease {
-                        lease.set_end(*tenure, end.clone());
+                    self.driver.timers.remove(self, ended.hold, ended.timer);
+                    if let Some(lease) = &ended.lease {
+                        lease.set_end(ended);
                     }
                 }
                 _ => {}
@@ -168,7 +173,9 @@ impl KeyCell {
             lease.notify();
         }
         if let End::Lost(reason) = &ended.end {
-            self.driver.telemetry.lost(&self.key, &ended.tenure, reason, self.driver.clock.now());
+            for tenure in std::iter::once(&ended.tenure).chain(&ended.others) {
+                self.driver.telemetry.lost(&self.key, tenure, reason, self.driver.clock.now());
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 use super::key_cell::{Engine, KeyCell};
 use crate::closing::Releasing;
 use crate::error::{Error, unreachable_once};
-use fencelock_core::engine::{Downgrading, End, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
+use fencelock_core::engine::{Downgrading, End, Ended, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
 use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalPlan, Ttl, Unknown};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -19,6 +20,15 @@ pub(crate) struct Left {
     pub(crate) now: Moment,
 }
 
+/// How a lease ended, and in which tenures.
+#[derive(Debug)]
+struct Ending {
+    tenure: Tenure,
+    /// In the order of their numbers.
+    others: Box<[Tenure]>,
+    end: End,
+}
+
 /// A lease of this client, as its guards see it. It outlives the hold, and then tells how that ended.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -28,8 +38,9 @@ pub(crate) struct Lease {
     ttl: Ttl,
     /// Until then a claim whose answer never came may still arrive at the server.
     stray_until: Moment,
-    /// How it ended, and in which tenure.
-    end: OnceLock<(Tenure, End)>,
+    end: OnceLock<Ending>,
+    /// Its holder id belongs to another process, so nobody here releases it.
+    given_away: AtomicBool,
     ended: Notify,
 }
 
@@ -40,7 +51,8 @@ impl Lease {
         let slot = engine.lease_mut(grant.hold)?;
         let new = || {
             let (cell, hold, end, ended) = (Arc::clone(cell), grant.hold, OnceLock::new(), Notify::new());
-            Arc::new(Self { cell, hold, holder, ttl, stray_until, end, ended })
+            let given_away = AtomicBool::new(false);
+            Arc::new(Self { cell, hold, holder, ttl, stray_until, end, given_away, ended })
         };
         Some(Arc::clone(slot.get_or_insert_with(new)))
     }
@@ -54,9 +66,10 @@ impl Lease {
         !self.cell.driver().process().is_current()
     }
 
-    pub(super) fn set_end(&self, tenure: Tenure, end: End) {
+    pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
+        let Ended { tenure, others, end, .. } = ended;
         // The first one stays.
-        let _ = self.end.set((tenure, end));
+        let _ = self.end.set(Ending { tenure: *tenure, others: others.clone(), end: end.clone() });
     }
 
     pub(super) fn notify(&self) {
@@ -95,8 +108,10 @@ impl Lease {
 
     /// How this tenure ended. The hold is over; it was lost in its last tenure, those before were released.
     fn end(&self, tenure: Tenure) -> End {
-        let last = self.end.get().filter(|(last, _)| *last == tenure);
-        last.map_or(End::Released, |(_, end)| end.clone())
+        let lasted = |ending: &&Ending| {
+            ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
+        };
+        self.end.get().filter(lasted).map_or(End::Released, |ending| ending.end.clone())
     }
 
     /// Waits for the loss. Does not depend on other tasks: this future has its own timer for the end of the lease.
@@ -165,8 +180,19 @@ impl Lease {
 
     /// It goes on without this client. Says whether it was held.
     pub(crate) fn detach(&self, tenure: Tenure) -> bool {
-        let status = self.cell.with(|engine, cx| engine.detach(self.hold, tenure, cx));
-        matches!(status, Status::Held(_))
+        self.cell.with(|engine, cx| {
+            let was_held = matches!(engine.detach(self.hold, tenure, cx), Status::Held(_));
+            if was_held {
+                // Under the lock of the key, so that no guard that is told of the end releases it.
+                self.given_away.store(true, Ordering::Relaxed);
+            }
+            was_held
+        })
+    }
+
+    /// Whether its holder id belongs to another process.
+    pub(crate) fn is_given_away(&self) -> bool {
+        self.given_away.load(Ordering::Relaxed)
     }
 
     /// Its release in the background.

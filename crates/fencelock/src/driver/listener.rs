@@ -22,20 +22,20 @@ impl Listener for DriverListener {
         let Some(driver) = self.driver.upgrade() else { return };
         match event {
             Event::Handed { key, holder, tokens, claim_ttl } => {
-                let cell = driver.keys.get(key);
-                let waits = cell
-                    .is_some_and(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
+                let mut cells = driver.keys.of_key(key);
+                let waits =
+                    cells.any(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
                 if !waits {
                     driver.reaper.release_undelivered(key, *holder);
                 }
             }
             Event::Changed { key } => {
-                if let Some(cell) = driver.keys.get(key) {
+                for cell in driver.keys.of_key(key) {
                     cell.with(Engine::on_changed);
                 }
             }
             Event::Queued { key } => {
-                if let Some(cell) = driver.keys.get(key) {
+                for cell in driver.keys.of_key(key) {
                     cell.with(Engine::on_queued);
                 }
             }

@@ -4,6 +4,7 @@
 //! locks: the map of keys, never together with another; a key cell, then the timers.
 
 mod acquire_all;
+mod acquire_slot;
 mod attempt;
 mod inner;
 mod key_cell;
@@ -28,6 +29,7 @@ use renewals::Timers;
 use std::sync::Arc;
 
 pub(crate) use acquire_all::acquire_all;
+pub(crate) use acquire_slot::acquire_slot;
 pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
 pub(crate) use lease::{Lease, Left};

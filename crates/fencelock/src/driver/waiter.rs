@@ -40,7 +40,7 @@ impl<'a> Waiter<'a> {
         context: &std::task::Context<'_>,
     ) -> Self {
         loop {
-            let cell = client.keys.get_or_insert(&request.key, client);
+            let cell = client.keys.get_or_insert(&request.key, request.options.mode, client);
             let entered = cell.try_with(|engine, cx| {
                 let arrived = again.unwrap_or(cx.now);
                 let id = engine.enter(request.options.clone(), arrived, again.is_some(), cx);

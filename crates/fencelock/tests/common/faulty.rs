@@ -1,6 +1,9 @@
 use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Downgrade, Intent, Listener, Release, Renew, Renewal};
+use fencelock_core::{
+    Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Intent, Listener,
+    Release, Renew, Renewal, WriteCompletion,
+};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +29,8 @@ pub(crate) enum Verb {
     Release,
     Inspect,
     Downgrade,
+    ReadCompletion,
+    WriteCompletion,
 }
 
 /// What becomes of a call.
@@ -208,6 +213,34 @@ impl Backend for Faulty {
                 .await
                 .and_then(|answer| answer)
         })
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        let key = key.clone();
+        Box::pin(async move {
+            self.send(Verb::ReadCompletion, |inner| Box::pin(async move { inner.read_completion(&key).await }))
+                .await
+                .and_then(|answer| answer)
+        })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        let (key, holder, completion) = (key.clone(), *holder, completion.clone());
+        Box::pin(async move {
+            let write = |inner: Arc<dyn Backend>| -> BoxFuture<'static, _> {
+                Box::pin(async move { inner.write_completion(&key, &holder, &completion).await })
+            };
+            self.send(Verb::WriteCompletion, write).await.and_then(|answer| answer)
+        })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        self.inner.clear_completion(key, seen)
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {

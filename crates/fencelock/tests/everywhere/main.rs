@@ -4,9 +4,11 @@
 mod elections;
 mod facts;
 mod fairness;
+mod once;
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
 mod places;
 mod several_keys;
+mod slots;
 
 /// One test for each fact at each place, both ways.
 macro_rules! everywhere {
@@ -57,6 +59,14 @@ everywhere! {
     crate::several_keys::a_wait_that_is_given_up_releases_what_is_held => a_wait_that_is_given_up_releases_what_is_held,
     crate::several_keys::the_loss_of_one_is_the_loss_of_all => the_loss_of_one_is_the_loss_of_all,
     crate::several_keys::a_loss_while_waiting_begins_anew => a_loss_while_waiting_begins_anew,
+    crate::once::many_clients_do_the_work_once => many_clients_do_the_work_once,
+    crate::once::a_failure_gives_the_window_back => a_failure_gives_the_window_back,
+    crate::once::a_start_uses_the_window_up => a_start_uses_the_window_up,
+    crate::once::a_lost_run_does_not_count => a_lost_run_does_not_count,
+    crate::once::cleared_work_runs_again => cleared_work_runs_again,
+    crate::once::the_next_window_has_a_run_of_its_own => the_next_window_has_a_run_of_its_own,
+    crate::slots::a_slot_has_one_holder_and_tokens_of_its_own => a_slot_has_one_holder_and_tokens_of_its_own,
+    crate::slots::a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothing => a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothing,
     crate::elections::candidates_of_one_client_have_terms_of_their_own => candidates_of_one_client_have_terms_of_their_own,
     crate::elections::a_published_value_is_read_as_it_is => a_published_value_is_read_as_it_is,
     crate::elections::a_candidate_that_withdraws_leaves_nothing => a_candidate_that_withdraws_leaves_nothing,

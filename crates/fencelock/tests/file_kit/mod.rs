@@ -6,8 +6,8 @@ pub(crate) mod process;
 
 use fencelock::backends::File;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Occupant,
-    Owner, Renew, Renewal, Ttl,
+    Acquire, Backend, Claim, Downgrade, Event, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
+    Occupant, Owner, Renew, Renewal, Ttl,
 };
 use futures_util::FutureExt;
 use std::future::Future;
@@ -106,9 +106,17 @@ pub(crate) fn free(locks: &File, claim: &Claim) -> fencelock_core::Release {
     now(locks.release(&claim.key, &claim.holder.id)).unwrap()
 }
 
+pub(crate) fn downgrade(locks: &File, held: &Claim) -> Downgrade {
+    now(locks.downgrade(&Renewal::new(held.key.clone(), held.holder.id, held.ttl))).unwrap()
+}
+
 pub(crate) fn renew(locks: &File, claim: &Claim) -> Renew {
     let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
     now(locks.renew(&[renewal])).remove(0).unwrap()
+}
+
+pub(crate) fn is_busy(locks: &File, claim: &Claim) -> bool {
+    matches!(ask(locks, claim), Acquire::Busy(_))
 }
 
 pub(crate) fn busy_with(answer: Acquire) -> Occupant {

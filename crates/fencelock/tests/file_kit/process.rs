@@ -1,6 +1,6 @@
 //! Another process that takes locks on command: this test binary, running the test `obey`.
 
-use super::{PATIENCE, ask, claim, free, listen, now, permits};
+use super::{PATIENCE, ask, claim, downgrade, free, listen, now, permits};
 use fencelock::backends::File;
 use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent, Mode};
 use fencelock_testkit::TestProcess;
@@ -110,6 +110,7 @@ pub(crate) fn obey() {
                 format!("granted {fence}")
             }
             (Ok(locks), ["free", name]) => format!("{:?}", free(locks, &held[*name])),
+            (Ok(locks), ["downgrade", name]) => format!("{:?}", downgrade(locks, &held[*name])),
             (Ok(_), ["sleeper"]) => sleeper().to_string(),
             (Ok(locks), ["count", counter, times]) => count(locks, Path::new(counter), times.parse().unwrap()),
             (Ok(locks), ["die", name]) => die(locks, name),

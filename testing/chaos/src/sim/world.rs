@@ -272,7 +272,7 @@ impl<'a> World<'a> {
     }
 
     fn admit(&mut self, write: Box<Write>) {
-        let answer = match self.gates[self.clients[write.client].key].admit(write.fence) {
+        let answer = match self.gates[self.clients[write.client].key].admit_write(write.fence) {
             Ok(()) => {
                 self.written += 1;
                 Ok(self.written)

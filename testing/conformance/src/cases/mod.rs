@@ -2,6 +2,7 @@
 
 mod blocks;
 mod claims;
+mod completions;
 mod crowd;
 mod downgrade;
 mod dropping;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Case> {
     let parts = [
         exclusion::cases(),
         claims::cases(),
+        completions::cases(),
         modes::cases(),
         shared::cases(),
         permits::cases(),

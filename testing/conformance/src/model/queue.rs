@@ -133,7 +133,7 @@ impl Waiters {
     }
 
     /// The entry of a waiter, if it is readable.
-    pub(super) fn read(&self, name: &Name) -> Option<&Waiter> {
+    pub fn read(&self, name: &Name) -> Option<&Waiter> {
         self.entries.get(name)?.waiter(name)
     }
 

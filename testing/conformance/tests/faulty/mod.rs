@@ -1,8 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Downgrade, Eviction, Fault, FencingToken, Finding,
-    Holder, HolderId, Holding, Intent, Key, Listener, Mode, Modes, Occupied, Owner, QuorumNode, Release, Renew,
-    Renewal, Ttl, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
+    Eviction, Fault, FencingToken, Finding, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Modes, Occupied,
+    Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -42,6 +42,12 @@ pub(crate) enum Defect {
     ClaimsEagerly,
     InspectTakes,
     IgnoresModes,
+    CompletesForAnybody,
+    CompletionGoesBack,
+    CompletionIsForgotten,
+    CompletionOfAllKeys,
+    ClearsAnyCompletion,
+    HasNoCompletions,
 }
 
 /// A backend that is right but for one thing.
@@ -70,6 +76,10 @@ impl FaultyBackend {
             Defect::OneLockForAll => Key::new("the one").unwrap(),
             _ => key.clone(),
         }
+    }
+
+    fn completion_key(&self, key: &Key) -> Key {
+        if self.defect == Defect::CompletionOfAllKeys { Key::new("the one").unwrap() } else { key.clone() }
     }
 
     fn ttl(&self, ttl: Ttl) -> Ttl {
@@ -158,6 +168,7 @@ impl FaultyBackend {
 impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.memory.capabilities();
+        capabilities.completions &= self.defect != Defect::HasNoCompletions;
         if self.defect == Defect::IgnoresModes {
             capabilities.modes = Modes::default();
         }
@@ -233,6 +244,51 @@ impl Backend for FaultyBackend {
                 (Defect::ReleaseSaysReleased, _) => Ok(Release::Released),
                 (_, answer) => Ok(answer),
             }
+        })
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async move {
+            let mut read = self.memory.read_completion(&self.completion_key(key)).await?;
+            if self.defect == Defect::CompletionIsForgotten && self.memory.inspect(key).await?.is_none() {
+                read.completion = None;
+            }
+            Ok(read)
+        })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(async move {
+            let written = self.memory.write_completion(key, holder, completion).await?;
+            let stored = self.completion_key(key);
+            match self.defect {
+                Defect::CompletesForAnybody => {
+                    self.memory.restore_completion(&stored, completion).await?;
+                    return Ok(WriteCompletion::Written);
+                }
+                Defect::CompletionGoesBack => {
+                    if let Some(seen) = self.memory.read_completion(key).await?.completion {
+                        self.memory.clear_completion(key, &seen).await?;
+                    }
+                    self.memory.restore_completion(key, completion).await?;
+                }
+                Defect::CompletionOfAllKeys => self.memory.restore_completion(&stored, completion).await?,
+                _ => {}
+            }
+            Ok(written)
+        })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async move {
+            let stored = self.memory.read_completion(key).await?.completion;
+            let seen = stored.filter(|_| self.defect == Defect::ClearsAnyCompletion).unwrap_or_else(|| seen.clone());
+            self.memory.clear_completion(key, &seen).await
         })
     }
 

@@ -35,7 +35,7 @@ local proposed = ARGV[10] == 'proposed'
 local value, kind = occupant()
 local shared = shared_lock(value, kind)
 local mine = {mode = 'x'}
-if ARGV[10] ~= 'own' and not proposed then mine = mode_of('\t1 ' .. ARGV[10]) end
+if ARGV[10] ~= 'own' and not proposed then mine = grants().mode_of('\t1 ' .. ARGV[10]) end
 mine.id, mine.value = id, value_of_mine
 local unread, now, now_ms, exact
 
@@ -70,7 +70,7 @@ end
 if not value or shared then
   local turn
   turn, unread, shared = advance(mine, client_time, ARGV[7], ARGV[11], shared)
-  if shared and conflicts(shared, mine) then
+  if shared and grants().conflicts(shared, mine) then
     leave(id)
     if turn == 'blocked' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
     return {'class', shared.mode, shared.limit, unread}

@@ -7,8 +7,8 @@ if not now and (shared or intent ~= 'try') then
   now_ms = math.floor(now / 1000)
 end
 if mine.mode ~= 'x' and intent ~= 'poll' and not tolerant('ZSCORE', KEYS[3], id) then
-  local other = last_waiter(now)
-  if other and conflicts(other, mine) then return {'class', other.mode, other.limit, unread} end
+  local other = grants().last_waiter(now)
+  if other and grants().conflicts(other, mine) then return {'class', other.mode, other.limit, unread} end
 end
 local last, rest = string.format('%.0f', fence())
 if shared then value, kind, rest = holds().described(shared, now_ms) end

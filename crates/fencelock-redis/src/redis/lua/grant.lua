@@ -1,8 +1,36 @@
 -- Adds holds to a lock that several clients hold together, and removes them.
 
+-- The fields of every version, and the rest. Later versions add fields after the first tab; they request less than an exclusive
+-- lock, so an exclusive grant is correct for them as well.
+local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)(.*)'
+local EXCLUSIVE = {mode = 'x'}
+
 local GRANTS
 local function grants()
   if GRANTS then return GRANTS end
+
+  -- What an entry asks for, by what follows its common fields. Whatever is not known here asks for less than an exclusive lock.
+  local function mode_of(suffix)
+    if suffix == '\t1 r 1 0' then return {mode = 'r', weight = 1, limit = 0} end
+    local weight, limit = string.match(suffix, '^\t1 s ([1-9]%d*) ([1-9]%d*)$')
+    if not weight or tonumber(weight) > tonumber(limit) or tonumber(limit) > 1000000 then return EXCLUSIVE end
+    return {mode = 's', weight = tonumber(weight), limit = tonumber(limit)}
+  end
+
+  -- Whether a claim never fits a lock, or a waiter, that is not exclusive: all clients must use a key in the same mode, with one
+  -- limit. The limit of a shared lock is 0.
+  local function conflicts(present, claim)
+    return claim.mode ~= 'x' and present.mode ~= 'x' and claim.limit ~= present.limit
+  end
+
+  -- What the last waiter asks for; nil if there is none, or if it is dead.
+  local function last_waiter(now)
+    local id = (tolerant('ZREVRANGE', KEYS[3], 0, 0) or {})[1]
+    local alive = id and tonumber(tolerant('ZSCORE', KEYS[5], id))
+    if not alive or alive * 1000 <= now then return nil end
+    local _, _, _, value, suffix = string.match(tolerant('HGET', KEYS[4], id) or '', COMMON)
+    return is_holder(value, id) and mode_of(suffix) or nil
+  end
 
   -- The permits in use. If they are unknown, none is free.
   local function used(shared)
@@ -76,7 +104,10 @@ local function grants()
     return shared, #ended == CAP
   end
 
-  GRANTS = {fits = fits, token = token, add = add, remove = remove, bury = bury}
+  GRANTS = {
+    mode_of = mode_of, conflicts = conflicts, last_waiter = last_waiter,
+    fits = fits, token = token, add = add, remove = remove, bury = bury,
+  }
   return GRANTS
 end
 

@@ -1,18 +1,6 @@
 -- Hands the lock to the next waiters.
 
--- The fields of every version, and the rest. Later versions add fields after the first tab; they request less than an exclusive
--- lock, so an exclusive grant is correct for them as well.
-local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)(.*)'
-local EXCLUSIVE, passed = {mode = 'x'}, 0
-
--- What an entry asks for, by what follows its common fields. Whatever is not known here asks for less than an exclusive lock.
-local function mode_of(suffix)
-  if suffix == '' or suffix == '\t1' then return EXCLUSIVE end
-  if suffix == '\t1 r 1 0' then return {mode = 'r', weight = 1, limit = 0} end
-  local weight, limit = string.match(suffix, '^\t1 s ([1-9]%d*) ([1-9]%d*)$')
-  if not weight or tonumber(weight) > tonumber(limit) or tonumber(limit) > 1000000 then return EXCLUSIVE end
-  return {mode = 's', weight = tonumber(weight), limit = tonumber(limit)}
-end
+local passed = 0
 
 -- Removes a waiter.
 local function leave(id)
@@ -54,7 +42,8 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
       unread = unread or {id, #entry, string.sub(entry, 1, SHOWN)}
     else
       -- Without the server's time, every grant is exclusive.
-      local claim = is_mine and mine or entry and (exact and mode_of(suffix) or EXCLUSIVE)
+      local claim = is_mine and mine or entry and EXCLUSIVE
+      if claim == EXCLUSIVE and exact and suffix ~= '' and suffix ~= '\t1' then claim = grants().mode_of(suffix) end
       if claim and shared and not grants().fits(shared, claim) then return 'blocked', unread, shared end
       leave(id)
       if is_mine then return 'mine', unread, shared end

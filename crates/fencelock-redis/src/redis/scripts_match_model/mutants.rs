@@ -246,7 +246,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "a claim takes a lock past a line that it cannot read",
         Mutant { from: "if turn == 'more' or turn == 'unreadable' then", to: "if turn == 'more' then" },
     ),
-    ("what a later version adds to an entry is written into the key", Mutant { from: "([^\\t]*)'", to: "(.*)'" }),
+    (
+        "what a later version adds to an entry is written into the key",
+        Mutant { from: "([^\\t]*)(.*)'", to: "(.*)(.?)'" },
+    ),
     (
         "an entry is granted to another holder than its own",
         Mutant { from: "not is_holder(value, id) then", to: "not value then" },

@@ -72,7 +72,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "nobody looks at the last waiter",
-        Mutant { from: "if other and conflicts(other, mine) then", to: "if false then" },
+        Mutant { from: "if other and grants().conflicts(other, mine) then", to: "if false then" },
     ),
     (
         "a dead waiter refuses claims",
@@ -152,7 +152,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ("an entry names no mode", Mutant { from: "'\\t1' or '\\t1 ' .. ARGV[10]", to: "'\\t1' or '\\t1'" }),
     (
         "a shared lock is granted by the client's time",
-        Mutant { from: "(exact and mode_of(suffix) or EXCLUSIVE)", to: "mode_of(suffix)" },
+        Mutant { from: "if claim == EXCLUSIVE and exact and suffix", to: "if claim == EXCLUSIVE and suffix" },
     ),
     (
         "a shared claim needs no time of the server",

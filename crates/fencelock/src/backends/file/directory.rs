@@ -1,6 +1,6 @@
 //! The directory of the lock files, and the texts of its errors.
 
-use super::name::file_name;
+use super::name::{completion_file_name, file_name};
 use fencelock_core::{Fault, Key, Unknown};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
@@ -48,6 +48,10 @@ impl Directory {
 
     pub(super) fn file_of(&self, key: &Key) -> PathBuf {
         self.path.join(file_name(key))
+    }
+
+    pub(super) fn completion_file_of(&self, key: &Key) -> PathBuf {
+        self.path.join(completion_file_name(key))
     }
 
     /// Creates the directory and its parents, if missing.

@@ -5,7 +5,7 @@ use super::permission;
 use super::record::{Damage, LONGEST, Record, has_slots};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -77,6 +77,21 @@ impl FlockGuard {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Gives a file that this process has created the permissions of another one: who can lock one of them can lock both.
+    pub(super) fn share_permissions_of(&self, other: &Self) -> io::Result<()> {
+        if !self.created {
+            return Ok(());
+        }
+        let wanted = other.file.metadata()?.mode() & 0o666;
+        self.file.set_permissions(fs::Permissions::from_mode(wanted))
+    }
+
+    /// Notifies the watchers of the directory, although the lock stays: closes a file that is open for writing.
+    pub(super) fn notify_watchers(&self) {
+        // They poll, too.
+        let _ = options().write(true).open(&self.path);
     }
 
     /// The record of the last hold.

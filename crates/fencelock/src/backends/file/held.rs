@@ -88,6 +88,7 @@ impl File {
             self.table.remove(key, &hold.record.holder.id);
         }
         self.listeners.send(&Event::Changed { key: key.clone() });
+        hold.lock.notify_watchers();
         if replaced { Ok(Downgrade::Downgraded { token: tokens.last() }) } else { self.downgrade_lost(key) }
     }
 
@@ -105,7 +106,7 @@ impl File {
     }
 
     /// The hold of this holder in this process, if its files are still those that other processes would lock.
-    fn held_here(&self, key: &Key, holder: &HolderId) -> Result<Option<Arc<HeldFile>>, Unknown> {
+    pub(super) fn held_here(&self, key: &Key, holder: &HolderId) -> Result<Option<Arc<HeldFile>>, Unknown> {
         let Some(hold) = self.table.get(key, holder) else { return Ok(None) };
         if hold.is_in_place().map_err(|error| self.io_error("inspect", &self.directory.file_of(key), &error))? {
             return Ok(Some(hold));

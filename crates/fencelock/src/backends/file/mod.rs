@@ -1,7 +1,7 @@
 //! Locks among the processes of one machine: one file a key, and the kernel's lock on it.
 //!
 //! # How it works
-//! The lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file is never deleted, because
+//! The exclusive lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file is never deleted, because
 //! two processes could then lock two files of one name. It contains one line about the last hold: the holder, its process,
 //! and its fencing token, so that tokens increase from hold to hold in all processes. The kernel decides
 //! whether the key is held; the line names the holder.
@@ -9,6 +9,9 @@
 //! When a holder crashes, even by `kill -9`, the kernel releases its lock immediately: there is no lease, and no renewal. On
 //! Linux, waiters of other processes are woken by inotify when any process closes the file of the holder; elsewhere
 //! they poll.
+//!
+//! Each holder of a shared lock or of permits has a shared `flock` on that file, and an exclusive one on a slot file
+//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder gets in.
 //!
 //! # Limits
 //! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
@@ -22,9 +25,11 @@
 //!   the locks of its parent. The child itself holds no lock: in it, the keys of its parent are busy. Programs started with
 //!   `exec` inherit nothing.
 //! - **Small directories**: every key that was ever locked keeps its file. Use keys for resources, not for requests.
-//! - **First come, first served** among processes: the first claim after a release gets the key.
+//! - **First come, first served** among processes: the first claim after a release gets the key. A claim of many permits can be
+//!   overtaken by claims of few.
 
 mod claim;
+mod completion;
 mod diagnose;
 mod directory;
 mod flock;
@@ -51,8 +56,9 @@ mod writer_mark;
 
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Downgrade, Eviction, Finding, HolderId,
-    Holding, Key, Listener, Listeners, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal,
+    Unknown, WriteCompletion,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,7 +129,6 @@ impl File {
         directory::default_dir()
     }
 
-    /// See [`Directory::unknown`].
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
         let name = path.file_name().unwrap_or_default().display();
         self.directory.unknown(&format!("cannot {what} {name}"), error)
@@ -133,7 +138,7 @@ impl File {
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
-        capabilities.cross_process = true;
+        (capabilities.cross_process, capabilities.completions) = (true, true);
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities
     }
@@ -167,6 +172,23 @@ impl Backend for File {
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async { self.read(key) })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(async { self.write(key, holder, completion) })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async { self.clear(key, seen) })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// The extension of lock files.
 pub(super) const SUFFIX: &str = ".lock";
 
+/// The extension of files with a completion.
+const COMPLETION_SUFFIX: &str = ".once";
+
 /// Most file systems limit a name to 255 bytes; the rest is reserved for the extension and for tools that add their own.
 const LONGEST: usize = 200;
 /// How much of a long key stays readable before its checksum.
@@ -41,6 +44,13 @@ pub(super) fn file_name(key: &Key) -> String {
         return format!("{name}~{:x}{SUFFIX}", Sha256::digest(key.as_str().as_bytes()));
     }
     name + SUFFIX
+}
+
+/// The name of the file with the completion of `key`.
+pub(super) fn completion_file_name(key: &Key) -> String {
+    let mut name = file_name(key);
+    name.truncate(name.len() - SUFFIX.len());
+    name + COMPLETION_SUFFIX
 }
 
 /// The file of a holder of a row; see the module `slot`.
@@ -110,6 +120,7 @@ mod tests {
         assert_eq!(named("a/../b"), "a%2f..%2fb.lock");
         assert_eq!(named("SKU"), "+s+k+u.lock");
         assert_eq!(named("100%"), "100%25.lock");
+        assert_eq!(completion_file_name(&Key::new("sku:1").unwrap()), "sku%3a1.once");
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl Row {
     }
 
     fn read(entry: FlockGuard, lock: Arc<FlockGuard>, key: &Key) -> io::Result<Self> {
+        entry.share_permissions_of(&lock)?;
         let record = lock.read()?;
         let count = slot::count(lock.path(), &record);
         let slots = Slots::probe(lock.path(), count, |record| record.key == *key)?;
@@ -64,6 +65,7 @@ impl Row {
     pub(super) fn add(self, record: Record) -> io::Result<HeldFile> {
         let no_slot = || io::Error::new(ErrorKind::WouldBlock, "other programs lock the slot files");
         let (number, slot) = self.slots.take(self.lock.path())?.ok_or_else(no_slot)?;
+        slot.share_permissions_of(&self.lock)?;
         self.lock.write(&record.of_row(self.slots.count_with(number)))?;
         slot.write(&record)?;
         Ok(HeldFile { record, lock: self.lock, slot: Some(slot) })

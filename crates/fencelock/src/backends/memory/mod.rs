@@ -1,13 +1,15 @@
 //! The reference implementation of a backend.
 
+mod completions;
 mod row;
 mod scheme;
 mod slot;
 
+use completions::Completions;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, Clock, Downgrade, Event, Eviction,
-    FencingToken, Finding, HolderId, Holding, Key, Listener, Listeners, Modes, QuorumNode, Raise, Release, Renew,
-    Renewal, Unknown,
+    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key, Listener, Listeners,
+    Modes, QuorumNode, Raise, Release, Renew, Renewal, Unknown, WriteCompletion,
 };
 pub(crate) use scheme::MemoryScheme;
 use slot::{Slot, Step};
@@ -25,6 +27,7 @@ pub struct Memory {
     clock: Arc<dyn Clock>,
     leases: bool,
     slots: Mutex<HashMap<Key, Slot>>,
+    completions: Completions,
     listeners: Listeners,
 }
 
@@ -61,7 +64,8 @@ impl Memory {
     }
 
     fn build(name: String, clock: Arc<dyn Clock>, leases: bool) -> Self {
-        Self { name, clock, leases, slots: Mutex::default(), listeners: Listeners::default() }
+        let (slots, completions, listeners) = (Mutex::default(), Completions::default(), Listeners::default());
+        Self { name, clock, leases, slots, completions, listeners }
     }
 
     /// Runs one atomic step on a key, like a script on a server, and then sends its events.
@@ -101,7 +105,7 @@ impl Backend for Memory {
         let mut facts = Capabilities::default();
         (facts.expires, facts.portable) = (self.leases, self.leases);
         (facts.queues, facts.evicts, facts.modes) = (true, true, modes());
-        facts.announces_waiters = true;
+        (facts.announces_waiters, facts.completions) = (true, true);
         facts
     }
 
@@ -140,6 +144,31 @@ impl Backend for Memory {
         Box::pin(async { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, step)) })
     }
 
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async { Ok(self.completions.read(key, self.clock.wall_micros())) })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(async {
+            Ok(self.step(key, |slot, _| {
+                if !slot.is_exclusive_to(holder) {
+                    return WriteCompletion::NotHeld;
+                }
+                self.completions.write(key, completion);
+                WriteCompletion::Written
+            }))
+        })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async { Ok(self.completions.clear(key, seen)) })
+    }
+
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async { Ok(self.step(key, |slot, step| slot.holding(key, step.now))) })
     }
@@ -165,6 +194,13 @@ impl Backend for Memory {
 impl QuorumNode for Memory {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
+    }
+
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(async {
+            self.completions.write(key, completion);
+            Ok(())
+        })
     }
 }
 

@@ -228,6 +228,11 @@ impl Slot {
         Raise::Acked
     }
 
+    /// Whether this holder has the key alone.
+    pub(super) fn is_exclusive_to(&self, holder: &HolderId) -> bool {
+        !self.row.is_open() && self.row.first().as_ref() == Some(holder)
+    }
+
     pub(super) fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {
         self.row.holding(key, now).map(|holding| holding.with_waiters(self.waiters()))
     }

@@ -1,0 +1,50 @@
+use super::claim::{ClaimRequest, retry_unreachable};
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::wait_status::WaitStatus;
+use fencelock::{Client, Error, Guards, SlotGuard};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Waits for one of the slots of `run --slots`.
+pub(super) async fn acquire(
+    plan: &Plan,
+    slots: u32,
+    request: ClaimRequest<'_>,
+    client: &Client,
+    progress: &Arc<Progress>,
+) -> Result<(Guards, u32), Error> {
+    let claim = |left| acquire_once(&plan.keys[0], slots, request, left, client, progress);
+    let held: Result<SlotGuard, Error> = retry_unreachable(request, progress, claim).await;
+    match &held {
+        Ok(_) => progress.done("is held now"),
+        Err(_) => progress.clear(),
+    }
+    let held = held?;
+    let slot = held.slot();
+    Ok((held.into_guard().into(), slot))
+}
+
+async fn acquire_once(
+    key: &str,
+    slots: u32,
+    request: ClaimRequest<'_>,
+    wait: Option<Duration>,
+    client: &Client,
+    progress: &Arc<Progress>,
+) -> Result<SlotGuard, Error> {
+    let mut set = client.slots(key, slots).ttl(request.ttl);
+    if let Some(wait) = wait {
+        set = set.wait(wait);
+    }
+    // Without a wait, the error reports the holder.
+    if request.wait != Some(Duration::ZERO) {
+        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
+        set = set.on_wait(move |waiting| told.waiting(&WaitStatus::from(waiting)));
+        set = set.on_trouble(move |cause| troubled.trouble(cause));
+    }
+    if let Some(label) = request.label {
+        set = set.label(label);
+    }
+    set.acquire().await
+}

@@ -1,0 +1,249 @@
+use crate::{Invalid, Moment};
+use std::time::Duration;
+
+/// The queues in which a claim of a slot waits at the same time. More would only make the queues longer: whoever holds one of eight
+/// slots will release it before long, and the other slots are tried again and again.
+const LINES: u32 = 8;
+/// A waiting client tries the slots in whose queues it does not wait this often.
+const RETRY: Duration = Duration::from_secs(1);
+/// A wait that is nearly over still allows a claim that queues: a wait of zero would ask once and leave the queue out.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// Acquires one of several numbered slots, each of which is an exclusive lock.
+///
+/// It decides which slot is tried next, and in which queues it waits. The rules:
+///
+/// - The slots are tried one after another, from a random one on. So two clients that only try never refuse each other a free slot
+///   for a slot that they give back.
+/// - If all are busy, it waits in the queues of the first few of them at the same time. The first grant wins, and the others are
+///   given up: a grant that has already arrived is released at once.
+/// - A slot in whose queue it does not wait may become free meanwhile, so those are tried again once a second.
+///
+/// It has no clock and sends nothing. A driver carries out its [`SlotStep`] and reports the result.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AcquireSlot {
+    slots: u32,
+    start: u32,
+    lines: u32,
+    until: Option<Moment>,
+    /// So many slots were tried in this pass, from the first one of the pass on.
+    tried: u32,
+    /// The first pass tries all slots, the later ones those in whose queues nobody waits for this claim.
+    waiting: bool,
+    /// The queues whose claim has ended without a grant.
+    ended: u32,
+    next_pass: Moment,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum State {
+    Trying,
+    Granted(u32),
+    Refused,
+}
+
+/// What a driver has to do. While it waits, it carries out the tries at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotStep {
+    /// Claim this slot once. Waiting claims go on.
+    Try(u32),
+    /// Wait for a grant in a queue, at most until this moment. Then try again.
+    Wait(Moment),
+    /// This slot is held. Give all other claims up.
+    Granted(u32),
+    /// The wait is over, or a claim was refused. Give all claims up. The last error is the answer.
+    Refused,
+}
+
+impl AcquireSlot {
+    /// The greatest number of slots: a pass tries each of them.
+    pub const MOST: u32 = 1000;
+
+    /// Begins at any of the slots; `start` is random.
+    ///
+    /// # Errors
+    /// [`Invalid`] if `slots` is not within 1 to [`AcquireSlot::MOST`].
+    pub fn new(slots: u32, start: u32, wait: Option<Duration>, now: Moment) -> Result<Self, Invalid> {
+        if !(1..=Self::MOST).contains(&slots) {
+            return Err(Invalid::new(format!("a set has 1 to {} slots, not {slots}", Self::MOST)));
+        }
+        let until = wait.map(|wait| now + wait);
+        let (tried, waiting, ended, next_pass) = (0, false, 0, now);
+        Ok(Self {
+            slots,
+            start: start % slots,
+            lines: LINES,
+            until,
+            tried,
+            waiting,
+            ended,
+            next_pass,
+            state: State::Trying,
+        })
+    }
+
+    /// Waits in at most so many queues, where the usual eight are too many: for searches with few slots.
+    #[must_use]
+    pub const fn with_lines(self, lines: u32) -> Self {
+        Self { lines, ..self }
+    }
+
+    /// What to do now.
+    pub fn step(&self, now: Moment) -> SlotStep {
+        match self.state {
+            State::Granted(slot) => SlotStep::Granted(slot),
+            State::Refused => SlotStep::Refused,
+            State::Trying if now >= self.next_pass && self.tried < self.slots => SlotStep::Try(self.slot(self.tried)),
+            State::Trying => SlotStep::Wait(self.until.map_or(self.next_pass, |until| until.min(self.next_pass))),
+        }
+    }
+
+    /// The slots in whose queues it waits: none before the first pass is over.
+    pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
+        let many = if self.waiting { self.line_count() } else { 0 };
+        (0..many).map(|place| self.slot(place))
+    }
+
+    /// How long a claim in a queue waits: without limit, or so long.
+    pub fn rest(&self, now: Moment) -> Option<Duration> {
+        self.until.map(|until| until.since(now).max(SHORTEST_WAIT))
+    }
+
+    /// The slot that was tried is busy.
+    pub fn on_busy(&mut self, now: Moment) {
+        self.tried += 1;
+        if self.tried < self.slots {
+            return;
+        }
+        if self.until.is_some_and(|until| now >= until) {
+            self.state = State::Refused;
+            return;
+        }
+        self.waiting = true;
+        // Those that wait in a queue are not tried again.
+        self.tried = self.line_count();
+        self.next_pass = if self.tried < self.slots { now + RETRY } else { Moment::NEVER };
+    }
+
+    /// A try or a waiting claim was granted. Says whether the slot is the one that is kept; any other one is released.
+    pub fn on_granted(&mut self, slot: u32) -> bool {
+        if self.state == State::Trying {
+            self.state = State::Granted(slot);
+        }
+        self.state == State::Granted(slot)
+    }
+
+    /// A waiting claim ended without a grant, because the wait is over.
+    pub fn on_line_ended(&mut self) {
+        self.ended += 1;
+        if self.state == State::Trying && self.ended >= self.line_count() {
+            self.state = State::Refused;
+        }
+    }
+
+    /// The wait is over, or a claim was refused for good.
+    pub fn on_refused(&mut self) {
+        if self.state == State::Trying {
+            self.state = State::Refused;
+        }
+    }
+
+    /// A moment has come that [`SlotStep::Wait`] named.
+    pub fn on_time(&mut self, now: Moment) {
+        if self.waiting && self.until.is_some_and(|until| now >= until) {
+            self.on_refused();
+        }
+    }
+
+    fn line_count(&self) -> u32 {
+        self.slots.min(self.lines)
+    }
+
+    fn slot(&self, place: u32) -> u32 {
+        (self.start + place) % self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_micros(1_000_000);
+
+    fn acquire(slots: u32, wait: Option<Duration>) -> AcquireSlot {
+        AcquireSlot::new(slots, 7, wait, START).unwrap()
+    }
+
+    /// All slots are busy.
+    fn first_pass(slot: &mut AcquireSlot) -> Vec<u32> {
+        let mut tried = Vec::new();
+        while let SlotStep::Try(next) = slot.step(START) {
+            tried.push(next);
+            slot.on_busy(START);
+        }
+        tried
+    }
+
+    #[test]
+    fn a_set_has_one_to_a_thousand_slots() {
+        for slots in [0, 1001, u32::MAX] {
+            let error = AcquireSlot::new(slots, 0, None, START).unwrap_err().to_string();
+            assert_eq!(error, format!("a set has 1 to 1000 slots, not {slots}"));
+        }
+        assert!(AcquireSlot::new(1, u32::MAX, None, START).is_ok() && AcquireSlot::new(1000, 5, None, START).is_ok());
+    }
+
+    #[test]
+    fn every_slot_is_tried_from_a_random_one_on() {
+        let mut slot = acquire(5, None);
+        assert_eq!(first_pass(&mut slot), [2, 3, 4, 0, 1]);
+        assert_eq!(slot.lines().collect::<Vec<_>>(), [2, 3, 4, 0, 1]);
+        assert_eq!(slot.step(START), SlotStep::Wait(Moment::NEVER), "it waits everywhere");
+    }
+
+    #[test]
+    fn the_first_free_slot_is_kept_and_a_second_grant_is_not() {
+        let mut slot = acquire(5, None);
+        slot.on_busy(START);
+        assert_eq!((slot.step(START), slot.on_granted(3)), (SlotStep::Try(3), true));
+        assert_eq!((slot.on_granted(4), slot.step(START)), (false, SlotStep::Granted(3)));
+    }
+
+    #[test]
+    fn slots_without_a_waiting_claim_are_tried_once_a_second() {
+        let mut slot = acquire(10, None);
+        assert_eq!(first_pass(&mut slot).len(), 10);
+        assert_eq!(slot.lines().collect::<Vec<_>>(), [7, 8, 9, 0, 1, 2, 3, 4]);
+        let later = START + RETRY;
+        assert_eq!(slot.step(START), SlotStep::Wait(later));
+        for next in [5, 6] {
+            assert_eq!(slot.step(later), SlotStep::Try(next));
+            slot.on_busy(later);
+        }
+        assert_eq!(slot.step(later), SlotStep::Wait(later + RETRY));
+    }
+
+    #[test]
+    fn a_wait_of_zero_tries_each_slot_once() {
+        let mut slot = acquire(10, Some(Duration::ZERO));
+        assert_eq!(first_pass(&mut slot).len(), 10);
+        assert_eq!((slot.step(START), slot.lines().count()), (SlotStep::Refused, 0));
+    }
+
+    #[test]
+    fn the_wait_is_for_all_slots_together() {
+        let mut slot = acquire(2, Some(Duration::from_secs(5)));
+        first_pass(&mut slot);
+        let end = START + Duration::from_secs(5);
+        assert_eq!((slot.step(START), slot.rest(START)), (SlotStep::Wait(end), Some(Duration::from_secs(5))));
+        slot.on_time(end);
+        assert_eq!(slot.step(end), SlotStep::Refused);
+        let mut slot = acquire(2, Some(Duration::from_secs(5)));
+        first_pass(&mut slot);
+        slot.on_line_ended();
+        assert_eq!(slot.step(START), SlotStep::Wait(end), "the other claim goes on");
+        slot.on_line_ended();
+        assert_eq!(slot.step(START), SlotStep::Refused);
+    }
+}

@@ -1,0 +1,73 @@
+//! Tasks of one client that read the same key at the same time share one hold.
+//!
+//! The engine of the readers of a key is another one than that of its writers, so all tasks in its line ask for a shared lock.
+//! Unlike writers, they have the lease together. A reader joins while the server knows of no other waiter, or within the batch that tasks
+//! of this client get in any case; after that the first reader in line claims for itself, behind those that wait at the server.
+
+use super::action::{Action, Grant, Source, Step};
+use super::context::Context;
+use super::key_engine::KeyEngine;
+use super::leases::Leases;
+use super::request::AcquireRequest;
+use super::tenure::{HoldId, Tenure};
+use super::waiter::State;
+use crate::{Holder, LossReason, Mode, Occupant};
+use std::time::Duration;
+
+impl<W: Default, L: Default> KeyEngine<W, L> {
+    /// Lets in the readers at the front of the line, as long as they may join the shared lease.
+    pub(super) fn admit(&mut self, cx: &mut Context<'_, W, L>) {
+        while let Some((_, waiter)) = self.queue.front()
+            && matches!(waiter.state, State::Queued)
+            && let Some(grant) = self.leases.join(&waiter.request, cx)
+        {
+            self.grow_block();
+            if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
+                cx.act(Action::Wake(task));
+            }
+        }
+    }
+
+    /// The shared lease for a reader that does not wait, unless others wait here.
+    pub(super) fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
+        if !request.shares() || !self.queue.line_is_empty() {
+            return None;
+        }
+        self.leases.join(request, cx)
+    }
+
+    /// A reader gives its holder id to another process, which may release the hold at any time. The others that share it are
+    /// notified of the loss, because they could not notice that in time.
+    pub(super) fn leave_to_another_process(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+        if !self.leases.leave(id, tenure) {
+            return false;
+        }
+        if let Some(hold) = self.leases.get(id) {
+            let holder = Holder { id: hold.holder, owner: hold.owner.clone() };
+            self.leases.lose(id, LossReason::TakenBy(Occupant::Holder(holder).into()), true, cx);
+        }
+        self.settle(None, cx);
+        true
+    }
+}
+
+impl<L: Default> Leases<L> {
+    /// Another tenure of the shared lease beside those that read already, if the request matches and the lease may be joined.
+    fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
+        let (shared, hold) = self.shared_hold_mut()?;
+        if request.mode != Mode::Shared || !request.matches(hold.ttl, &hold.owner) {
+            return None;
+        }
+        let tenure = hold.join(shared.next_reader(cx.now)?, cx.now)?;
+        if shared.passed(cx.config, cx.now) {
+            hold.expedite(cx.now, Duration::ZERO);
+            hold.set_timer(cx);
+        }
+        Some(Grant { hold: hold.id, tenure, source: Source::Shared })
+    }
+
+    /// One of several readers is done. Returns whether others still read.
+    pub(super) fn leave(&mut self, id: HoldId, tenure: Tenure) -> bool {
+        self.get_mut(id).is_some_and(|hold| hold.leave(tenure))
+    }
+}

@@ -1,0 +1,277 @@
+use super::{Completion, CompletionRead, Window, WriteCompletion};
+use crate::{FencingToken, Owner};
+
+/// When a run counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Runs {
+    /// When it succeeds: a window has at most one success, and a failure gives the window back.
+    #[default]
+    Succeed,
+    /// When it starts: a window has at most one start.
+    Start,
+}
+
+/// One attempt to do the work of a window.
+///
+/// It has no clock and sends nothing. A driver carries out its [`OnceStep`] and reports the result. The rules:
+///
+/// - A completion is read before the lock is acquired, which saves the lock, and again under the lock, which decides.
+/// - The window is the one of the read under the lock. A run that ends in a later window still completes its own.
+/// - The completion is written while the lock is held, and before it is released. A place refuses the write of a client that
+///   does not hold the lock.
+/// - A completion that was read is confirmed before the work counts as done: on a quorum, it may be on too few nodes.
+/// - With [`Runs::Start`] it is written before the run. If it is unknown whether it was written, nothing is run.
+/// - A run counts only if its lock was held when the write was confirmed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OnceJob {
+    window: Window,
+    runs: Runs,
+    state: State,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum State {
+    Reading,
+    Acquiring,
+    ReadingAgain(Run),
+    Writing(Completion),
+    Running(Completion),
+    Finished(Completion),
+    Confirming(Completion),
+    Over(Option<Completion>, OnceStep),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Run {
+    token: FencingToken,
+    owner: Owner,
+}
+
+/// What a driver has to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum OnceStep {
+    /// Read the completion.
+    Read,
+    /// Acquire the lock.
+    Acquire,
+    /// Write this completion, for as long as the lock is held.
+    Write(Completion),
+    /// Run the work.
+    Run,
+    /// The work is done already. Confirm the completion, so that no later read misses it.
+    Confirm(Completion),
+    /// The run counts. Release the lock.
+    Done,
+    /// The work is done already. Release the lock if it is held.
+    AlreadyDone(Completion),
+    /// The run does not count. Release the lock if it is held.
+    GiveUp,
+}
+
+impl OnceJob {
+    /// An attempt that has not started.
+    pub const fn new(window: Window, runs: Runs) -> Self {
+        Self { window, runs, state: State::Reading }
+    }
+
+    /// What to do now.
+    pub fn step(&self) -> OnceStep {
+        match &self.state {
+            State::Reading | State::ReadingAgain(_) => OnceStep::Read,
+            State::Acquiring => OnceStep::Acquire,
+            State::Writing(completion) | State::Finished(completion) => OnceStep::Write(completion.clone()),
+            State::Running(_) => OnceStep::Run,
+            State::Confirming(completion) => OnceStep::Confirm(completion.clone()),
+            State::Over(_, step) => step.clone(),
+        }
+    }
+
+    /// The completion of this run, once its window is known.
+    pub const fn completion(&self) -> Option<&Completion> {
+        match &self.state {
+            State::Writing(completion) | State::Running(completion) | State::Finished(completion) => Some(completion),
+            State::Over(completion, _) => completion.as_ref(),
+            State::Reading | State::Acquiring | State::ReadingAgain(_) | State::Confirming(_) => None,
+        }
+    }
+
+    /// The reply to a read.
+    pub fn on_read(&mut self, read: CompletionRead) {
+        let state = std::mem::replace(&mut self.state, State::Acquiring);
+        self.state = match (read.completion.filter(|completion| completion.covers(read.now_micros)), state) {
+            (Some(done), _) => State::Confirming(done),
+            (None, State::ReadingAgain(Run { token, owner })) => {
+                let until_micros = self.window.end_of(read.now_micros);
+                let completion = Completion { until_micros, token, owner };
+                match self.runs {
+                    Runs::Start => State::Writing(completion),
+                    Runs::Succeed => State::Running(completion),
+                }
+            }
+            (None, _) => State::Acquiring,
+        };
+    }
+
+    /// The first read had no reply. The one under the lock decides anyway.
+    pub fn on_unread(&mut self) {
+        self.state = match self.state {
+            State::Reading => State::Acquiring,
+            _ => self.given_up(),
+        };
+    }
+
+    /// The completion is confirmed.
+    pub fn on_confirmed(&mut self) {
+        if let State::Confirming(completion) = &self.state {
+            self.state = State::Over(None, OnceStep::AlreadyDone(completion.clone()));
+        }
+    }
+
+    /// The lock is acquired, with this token.
+    pub fn on_acquired(&mut self, token: FencingToken, owner: Owner) {
+        self.state = State::ReadingAgain(Run { token, owner });
+    }
+
+    /// The reply to the write. `held` is whether the lock was held when the reply arrived.
+    pub fn on_written(&mut self, reply: WriteCompletion, held: bool) {
+        let written = reply == WriteCompletion::Written && held;
+        self.state = match std::mem::replace(&mut self.state, State::Acquiring) {
+            State::Writing(completion) if written => State::Running(completion),
+            State::Finished(completion) if written => State::Over(Some(completion), OnceStep::Done),
+            state => {
+                self.state = state;
+                self.given_up()
+            }
+        };
+    }
+
+    /// The work succeeded.
+    pub fn on_success(&mut self) {
+        if let State::Running(completion) = &self.state {
+            let completion = completion.clone();
+            self.state = match self.runs {
+                Runs::Start => State::Over(Some(completion), OnceStep::Done),
+                Runs::Succeed => State::Finished(completion),
+            };
+        }
+    }
+
+    /// The work failed, the lock was refused or lost, or a reply stays unknown.
+    pub fn on_failure(&mut self) {
+        self.state = self.given_up();
+    }
+
+    fn given_up(&self) -> State {
+        State::Over(self.completion().cloned(), OnceStep::GiveUp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const HOUR: u64 = 3_600_000_000;
+
+    fn job(runs: Runs) -> OnceJob {
+        OnceJob::new(Window::new(Duration::from_secs(3600)).unwrap(), runs)
+    }
+
+    fn token() -> FencingToken {
+        FencingToken::new(7).unwrap()
+    }
+
+    fn owner() -> Owner {
+        Owner::from_text("web-1:42")
+    }
+
+    fn completion(until: u64) -> Completion {
+        Completion { until_micros: until, token: token(), owner: owner() }
+    }
+
+    fn read(until: Option<u64>, now: u64) -> CompletionRead {
+        CompletionRead { completion: until.map(completion), now_micros: now }
+    }
+
+    fn under_the_lock(runs: Runs) -> OnceJob {
+        let mut job = job(runs);
+        job.on_read(read(None, 5));
+        assert_eq!(job.step(), OnceStep::Acquire);
+        job.on_acquired(token(), owner());
+        assert_eq!(job.step(), OnceStep::Read, "the first read was before the lock");
+        job
+    }
+
+    #[test]
+    fn work_that_is_done_needs_no_lock() {
+        let mut job = job(Runs::Succeed);
+        assert_eq!(job.step(), OnceStep::Read);
+        job.on_read(read(Some(HOUR), HOUR - 1));
+        assert_eq!(job.step(), OnceStep::Confirm(completion(HOUR)));
+        job.on_confirmed();
+        assert_eq!(job.step(), OnceStep::AlreadyDone(completion(HOUR)));
+    }
+
+    #[test]
+    fn work_that_was_done_while_the_lock_was_waited_for_is_not_repeated() {
+        let mut job = under_the_lock(Runs::Succeed);
+        job.on_read(read(Some(HOUR), 9));
+        job.on_confirmed();
+        assert_eq!(job.step(), OnceStep::AlreadyDone(completion(HOUR)));
+    }
+
+    #[test]
+    fn a_success_is_written_before_it_counts() {
+        let mut job = under_the_lock(Runs::Succeed);
+        job.on_read(read(Some(HOUR), HOUR));
+        assert_eq!(job.step(), OnceStep::Run, "that window is over");
+        job.on_success();
+        assert_eq!(job.step(), OnceStep::Write(completion(2 * HOUR)));
+        job.on_written(WriteCompletion::Written, true);
+        assert_eq!(job.step(), OnceStep::Done);
+    }
+
+    #[test]
+    fn a_start_is_written_before_the_run() {
+        let mut job = under_the_lock(Runs::Start);
+        job.on_read(read(None, 5));
+        assert_eq!(job.step(), OnceStep::Write(completion(HOUR)));
+        job.on_written(WriteCompletion::Written, true);
+        assert_eq!(job.step(), OnceStep::Run);
+        job.on_success();
+        assert_eq!(job.step(), OnceStep::Done);
+    }
+
+    #[test]
+    fn a_write_that_is_refused_unknown_or_late_does_not_count() {
+        for runs in [Runs::Succeed, Runs::Start] {
+            for (reply, held) in [(WriteCompletion::NotHeld, true), (WriteCompletion::Written, false)] {
+                let mut job = under_the_lock(runs);
+                job.on_read(read(None, 5));
+                job.on_success();
+                job.on_written(reply, held);
+                assert_eq!(job.step(), OnceStep::GiveUp, "{runs:?} {reply:?} {held}");
+            }
+            let mut job = under_the_lock(runs);
+            job.on_unread();
+            assert_eq!(job.step(), OnceStep::GiveUp, "the read under the lock decides");
+        }
+    }
+
+    #[test]
+    fn the_first_read_may_fail() {
+        let mut job = job(Runs::Start);
+        job.on_unread();
+        assert_eq!(job.step(), OnceStep::Acquire);
+    }
+
+    #[test]
+    fn a_failure_writes_nothing() {
+        let mut job = under_the_lock(Runs::Succeed);
+        job.on_read(read(None, 5));
+        job.on_failure();
+        assert_eq!(job.step(), OnceStep::GiveUp);
+        job.on_success();
+        assert_eq!(job.step(), OnceStep::GiveUp);
+    }
+}

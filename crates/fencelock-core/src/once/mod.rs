@@ -1,0 +1,23 @@
+//! Work that succeeds at most once in each window of time, without I/O.
+//!
+//! Windows are aligned: the window of a moment is `floor(moment / length)`, by the clock of the place. The work runs under an
+//! exclusive lock. Beside the lock is one [`Completion`], which says until when the work is done. [`OnceJob`] decides when it is
+//! read, when the lock is acquired, and when the completion is written.
+
+mod completion;
+mod job;
+mod utc;
+mod window;
+
+pub use completion::{ClearCompletion, Completion, CompletionRead, WriteCompletion};
+pub use job::{OnceJob, OnceStep, Runs};
+pub use utc::Utc;
+pub use window::Window;
+
+use crate::{Fault, Key, Unknown};
+
+/// The refusal of a place that stores no completions. Nothing was sent.
+pub fn unsupported(place: impl Into<String>, key: &Key) -> Unknown {
+    let detail = format!("it stores no completions, and {key} needs one to run once per window: use another place");
+    Unknown::new(place, Fault::Unsupported, detail).unsent()
+}

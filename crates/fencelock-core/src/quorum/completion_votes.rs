@@ -1,0 +1,141 @@
+use super::Quorum;
+use crate::{Completion, CompletionRead};
+use std::time::Duration;
+
+/// How far the clocks of a majority of the nodes may be apart. Windows begin by these clocks, and with a greater difference a
+/// client could take the next window for the present one.
+const CLOCKS_APART: Duration = Duration::from_secs(5);
+
+/// The result of a read on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompletionVerdict {
+    /// Wait for more replies.
+    Pending,
+    /// A majority has replied. The completion is the latest one of any node, the time that of the median node.
+    Read(CompletionRead),
+    /// No majority replied.
+    Unknown,
+    /// The clocks of the nodes are this far apart, so the window is unknown.
+    ClocksDiffer(Duration),
+}
+
+/// Counts the replies of the nodes to a read of a completion.
+///
+/// A completion counts if any node of a majority has it: a write is confirmed by a majority, and two majorities share a node.
+#[derive(Debug, Clone)]
+pub struct CompletionVotes {
+    quorum: Quorum,
+    replies: Vec<Option<Result<CompletionRead, ()>>>,
+}
+
+impl CompletionVotes {
+    /// No reply yet.
+    pub fn new(quorum: Quorum) -> Self {
+        Self { quorum, replies: vec![None; quorum.nodes()] }
+    }
+
+    /// The reply of a node; `None` if it did not reply. Only its first one counts.
+    pub fn vote(&mut self, node: usize, reply: Option<CompletionRead>) -> CompletionVerdict {
+        if let Some(slot @ None) = self.replies.get_mut(node) {
+            *slot = Some(reply.ok_or(()));
+        }
+        self.decide()
+    }
+
+    /// On how many nodes this completion, or one that supersedes it, was seen.
+    pub fn count(&self, completion: &Completion) -> usize {
+        self.reads().filter_map(|read| read.completion.as_ref()).filter(|seen| !completion.supersedes(seen)).count()
+    }
+
+    fn reads(&self) -> impl Iterator<Item = &CompletionRead> {
+        self.replies.iter().filter_map(|reply| reply.as_ref()?.as_ref().ok())
+    }
+
+    fn decide(&self) -> CompletionVerdict {
+        let pending = self.replies.iter().filter(|reply| reply.is_none()).count();
+        let mut times: Vec<u64> = self.reads().map(|read| read.now_micros).collect();
+        let majority = self.quorum.majority();
+        if times.len() + pending < majority {
+            return CompletionVerdict::Unknown;
+        }
+        if times.len() < majority {
+            return CompletionVerdict::Pending;
+        }
+        times.sort_unstable();
+        let median = times[(times.len() - 1) / 2];
+        let apart = |time: &u64| Duration::from_micros(time.abs_diff(median));
+        if times.iter().filter(|time| apart(time) <= CLOCKS_APART).count() >= majority {
+            return CompletionVerdict::Read(CompletionRead { completion: self.latest(), now_micros: median });
+        }
+        if pending > 0 {
+            return CompletionVerdict::Pending;
+        }
+        CompletionVerdict::ClocksDiffer(times.iter().map(apart).max().unwrap_or_default())
+    }
+
+    fn latest(&self) -> Option<Completion> {
+        let seen = self.reads().filter_map(|read| read.completion.clone());
+        seen.reduce(|one, other| if other.supersedes(&one) { other } else { one })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FencingToken, Owner};
+
+    const SECOND: u64 = 1_000_000;
+
+    fn completion(until: u64) -> Completion {
+        let (token, owner) = (FencingToken::new(7).unwrap(), Owner::from_text("web-1:42"));
+        Completion { until_micros: until, token, owner }
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "a node may not reply")]
+    fn read(until: Option<u64>, now: u64) -> Option<CompletionRead> {
+        Some(CompletionRead { completion: until.map(completion), now_micros: now })
+    }
+
+    fn verdict(nodes: usize, replies: &[Option<CompletionRead>]) -> CompletionVerdict {
+        let mut votes = CompletionVotes::new(Quorum::new(nodes).unwrap());
+        let vote = |_, (node, reply): (usize, &Option<CompletionRead>)| votes.vote(node, reply.clone());
+        replies.iter().enumerate().fold(CompletionVerdict::Pending, vote)
+    }
+
+    #[test]
+    fn a_completion_of_any_node_of_a_majority_counts() {
+        let seen = verdict(3, &[read(None, 5), read(Some(9), 6)]);
+        assert_eq!(seen, CompletionVerdict::Read(read(Some(9), 5).unwrap()));
+        let later = verdict(3, &[None, read(Some(8), 5), read(Some(9), 6)]);
+        assert_eq!(later, CompletionVerdict::Read(read(Some(9), 5).unwrap()));
+    }
+
+    #[test]
+    fn a_minority_is_no_answer() {
+        assert_eq!(verdict(3, &[read(Some(9), 5)]), CompletionVerdict::Pending);
+        assert_eq!(verdict(3, &[read(Some(9), 5), None, None]), CompletionVerdict::Unknown);
+        assert_eq!(verdict(3, &[None, None]), CompletionVerdict::Unknown);
+        assert_eq!(verdict(5, &[read(None, 5), read(None, 5)]), CompletionVerdict::Pending);
+    }
+
+    #[test]
+    fn one_wrong_clock_of_three_does_no_harm() {
+        for wrong in [0, 900 * SECOND] {
+            let replies = [read(None, 100 * SECOND), read(None, wrong), read(None, 102 * SECOND)];
+            assert_eq!(verdict(3, &replies[..2]), CompletionVerdict::Pending, "two clocks are no majority that agrees");
+            let CompletionVerdict::Read(read) = verdict(3, &replies) else { panic!("{wrong}") };
+            assert!([100 * SECOND, 102 * SECOND].contains(&read.now_micros), "{read:?}");
+        }
+        let apart = verdict(3, &[read(None, 100 * SECOND), None, read(None, 106 * SECOND)]);
+        assert_eq!(apart, CompletionVerdict::ClocksDiffer(Duration::from_secs(6)));
+    }
+
+    #[test]
+    fn the_nodes_that_have_it_are_counted() {
+        let mut votes = CompletionVotes::new(Quorum::new(3).unwrap());
+        for (node, until) in [Some(9), Some(8), None].into_iter().enumerate() {
+            votes.vote(node, read(until, 5));
+        }
+        assert_eq!((votes.count(&completion(9)), votes.count(&completion(8))), (1, 2));
+    }
+}

@@ -1,0 +1,155 @@
+//! Every order in which clients can do the work of a window, lose their leases, lose messages and give up: no window has two
+//! runs that count, and work that was reported as done is not run again. Each rule of [`fencelock_core::once::OnceJob`] is dropped
+//! once, and the search finds the shortest way to the damage.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+mod parts;
+mod setting;
+mod world;
+
+use fencelock_core::once::Runs;
+use setting::{Act, Rule, Setting};
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use world::World;
+
+/// One node, whose clock goes on and back.
+const ALONE: Setting = Setting {
+    rule: Rule::Production,
+    runs: Runs::Succeed,
+    nodes: 1,
+    clients: 2,
+    attempts: 3,
+    ticks: 1,
+    steps_back: 1,
+    peeks: true,
+    losses: 1,
+    drops: 1,
+};
+
+const QUORUM: Setting = Setting { nodes: 3, attempts: 2, ticks: 0, steps_back: 0, peeks: false, ..ALONE };
+
+struct Found {
+    states: usize,
+    /// The most windows in which a run counted, and whether work was reported as done.
+    most_done: usize,
+    reported: bool,
+    broken: Option<(&'static str, Vec<Act>)>,
+}
+
+/// All states, nearest first.
+fn search(setting: &Setting) -> Found {
+    let start = World::new(setting);
+    let mut seen: HashSet<u128> = HashSet::from([digest(&start)]);
+    let mut ways: Vec<(usize, Option<Act>)> = vec![(0, None)];
+    let mut next = VecDeque::from([(start, 0)]);
+    let (mut most_done, mut reported) = (0, false);
+    while let Some((world, number)) = next.pop_front() {
+        most_done = most_done.max(world.done.len());
+        reported |= world.reported.is_some();
+        for act in world.acts(setting) {
+            let mut after = world.clone();
+            let result = after.act(act, setting);
+            if let Err(broken) = result {
+                let mut way = vec![act];
+                let mut at = number;
+                while let (before, Some(act)) = ways[at] {
+                    way.push(act);
+                    at = before;
+                }
+                way.reverse();
+                return Found { states: seen.len(), most_done, reported, broken: Some((broken, way)) };
+            }
+            if seen.insert(digest(&after)) {
+                ways.push((number, Some(act)));
+                next.push_back((after, ways.len() - 1));
+            }
+        }
+    }
+    Found { states: seen.len(), most_done, reported, broken: None }
+}
+
+/// Stands for a world: two worlds with one digest are as good as impossible in a search of millions.
+fn digest(world: &World) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, world).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+fn holds(setting: &Setting, windows: usize) {
+    let found = search(setting);
+    println!("{:?}, {} nodes: {} states", setting.runs, setting.nodes, found.states);
+    assert_eq!(found.broken, None, "{setting:?}");
+    // A search in which nothing was done, or nothing was found done, proves nothing.
+    assert!(found.most_done >= windows && found.reported, "{} {}", found.most_done, found.reported);
+}
+
+#[test]
+fn no_window_of_one_place_has_two_runs_that_count() {
+    for runs in [Runs::Succeed, Runs::Start] {
+        holds(&Setting { runs, ..ALONE }, 2);
+    }
+}
+
+#[test]
+fn no_window_of_a_quorum_has_two_runs_that_count() {
+    for runs in [Runs::Succeed, Runs::Start] {
+        holds(&Setting { runs, ..QUORUM }, 1);
+        holds(&Setting { runs, peeks: true, losses: 0, drops: 0, ..QUORUM }, 1);
+    }
+}
+
+#[track_caller]
+fn is_found(setting: Setting, what: &str) -> usize {
+    let Some((broken, way)) = search(&setting).broken else { panic!("not found: {setting:?}") };
+    println!("{:?}, {:?}, {} nodes: {broken}: {} steps: {way:?}", setting.rule, setting.runs, setting.nodes, way.len());
+    assert_eq!(broken, what, "{way:?}");
+    way.len()
+}
+
+const TWICE: &str = "twice in one window";
+
+#[test]
+fn work_without_a_read_under_the_lock_runs_twice() {
+    for runs in [Runs::Succeed, Runs::Start] {
+        is_found(Setting { rule: Rule::NoReadUnderLock, runs, ..ALONE }, TWICE);
+    }
+}
+
+#[test]
+fn a_completion_of_a_client_that_lost_the_lock_runs_twice() {
+    is_found(Setting { rule: Rule::ReleaseFirst, ..ALONE }, TWICE);
+}
+
+/// The check of the node and that of the lease are each enough: the damage needs both to be dropped.
+#[test]
+fn a_write_that_arrives_after_the_lease_and_counts_runs_twice() {
+    is_found(Setting { rule: Rule::LateWriteCounts, ..ALONE }, TWICE);
+}
+
+#[test]
+fn a_start_whose_record_is_unknown_runs_twice() {
+    is_found(Setting { rule: Rule::UnknownWriteCounts, runs: Runs::Start, ..ALONE }, TWICE);
+}
+
+#[test]
+fn a_completion_that_goes_back_runs_twice() {
+    // A confirmation that arrives late is the one write that needs no hold.
+    let setting =
+        Setting { rule: Rule::WriteReplaces, attempts: 4, ticks: 1, steps_back: 0, losses: 0, drops: 0, ..ALONE };
+    is_found(setting, TWICE);
+}
+
+#[test]
+fn a_completion_on_one_node_of_three_runs_twice() {
+    is_found(Setting { rule: Rule::OneNodeIsEnough, ..QUORUM }, TWICE);
+}
+
+#[test]
+fn work_that_is_reported_as_done_without_confirmation_runs_again() {
+    let setting = Setting { rule: Rule::NoConfirmation, attempts: 3, peeks: true, losses: 0, ..QUORUM };
+    is_found(setting, "work is run after it was reported as done");
+}

@@ -1,0 +1,377 @@
+//! Clients that want to do the work of a window, and the nodes of a place. The clients decide by production's [`OnceJob`], a
+//! quorum by production's [`CompletionVotes`] and [`Tally`].
+
+use crate::parts::{Client, Message, Node};
+use crate::setting::{Act, Rule, Setting};
+use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
+use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
+use fencelock_core::{CompletionRead, FencingToken, Outcome, Owner, Quorum, Standing, Tally, WriteCompletion};
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    clients: Vec<Client>,
+    nodes: Vec<Node>,
+    messages: Vec<Message>,
+    window: u64,
+    tokens: u64,
+    attempts: u8,
+    ticks: u8,
+    steps_back: u8,
+    losses: u8,
+    drops: u8,
+    /// The windows in which a run counted, and the last one that was reported as done.
+    pub(crate) done: Vec<u64>,
+    pub(crate) reported: Option<u64>,
+}
+
+/// One second is the shortest window.
+const LENGTH: u64 = 1_000_000;
+
+impl World {
+    pub(crate) fn new(setting: &Setting) -> Self {
+        let client = Client {
+            job: None,
+            token: 0,
+            held: false,
+            replies: Vec::new(),
+            granted: Vec::new(),
+            standings: Vec::new(),
+            sent: false,
+            ran: false,
+            after_report: None,
+        };
+        Self {
+            clients: vec![client; setting.clients],
+            nodes: vec![Node::default(); setting.nodes],
+            messages: Vec::new(),
+            window: 1,
+            tokens: 1,
+            attempts: setting.attempts,
+            ticks: setting.ticks,
+            steps_back: setting.steps_back,
+            losses: setting.losses,
+            drops: setting.drops,
+            done: Vec::new(),
+            reported: None,
+        }
+    }
+
+    fn quorum(&self) -> Quorum {
+        Quorum::new(self.nodes.len()).unwrap()
+    }
+
+    pub(crate) fn acts(&self, setting: &Setting) -> Vec<Act> {
+        let mut acts: Vec<Act> = (0..self.clients.len()).flat_map(|who| self.acts_of(who, setting)).collect();
+        for number in 0..self.messages.len() {
+            acts.push(Act::Arrive(number, false));
+            if self.drops > 0 {
+                acts.extend([Act::Drop(number), Act::Arrive(number, true)]);
+            }
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            if node.holder.is_some_and(|holder| !self.clients[holder].held) {
+                acts.push(Act::Expire(number));
+            }
+        }
+        if self.ticks > 0 {
+            acts.push(Act::Tick);
+        }
+        if self.steps_back > 0 && self.window > 1 {
+            acts.push(Act::StepBack);
+        }
+        acts
+    }
+
+    fn acts_of(&self, who: usize, setting: &Setting) -> Vec<Act> {
+        let client = &self.clients[who];
+        let Some(job) = &client.job else {
+            let begin = [Act::Begin(who, false), Act::Begin(who, true)];
+            let many = if self.attempts == 0 { 0 } else { 1 + usize::from(setting.peeks) };
+            return begin[..many].to_vec();
+        };
+        let mut acts = Vec::new();
+        match job.step() {
+            OnceStep::Read => {
+                // The nodes reply in one order, which keeps the search small. Writes arrive in every order.
+                if let Some(node) = (0..self.nodes.len()).find(|node| client.replies[*node].is_none()) {
+                    acts.push(Act::Read(who, node, true));
+                    // A client that waits for a node that does not reply is like one that is late.
+                    if self.nodes.len() > 1 && self.drops > 0 {
+                        acts.push(Act::Read(who, node, false));
+                    }
+                }
+            }
+            OnceStep::Acquire => {
+                let free = |node: &usize| self.nodes[*node].holder.is_none() && !client.granted[*node];
+                acts.extend((0..self.nodes.len()).filter(free).map(|node| Act::Grant(who, node)));
+                // Attempts that get in each other's way give up.
+                acts.push(Act::End(who));
+            }
+            OnceStep::Write(_) | OnceStep::Confirm(_) if !client.sent => acts.push(Act::Send(who)),
+            OnceStep::Write(_) | OnceStep::Confirm(_) if self.drops > 0 || !client.held => acts.push(Act::TimeOut(who)),
+            OnceStep::Write(_) | OnceStep::Confirm(_) => {}
+            OnceStep::Run => acts.extend([Act::Succeed(who), Act::Fail(who)]),
+            OnceStep::Done | OnceStep::AlreadyDone(_) | OnceStep::GiveUp => acts.push(Act::End(who)),
+        }
+        if client.held && self.losses > 0 {
+            acts.push(Act::Lapse(who));
+        }
+        acts
+    }
+
+    /// `Err` says what is broken.
+    pub(crate) fn act(&mut self, act: Act, setting: &Setting) -> Result<(), &'static str> {
+        match act {
+            Act::Begin(who, peeks) => self.begin(who, peeks, setting),
+            Act::Read(who, node, answers) => self.read(who, node, answers),
+            Act::Grant(who, node) => self.grant(who, node, setting),
+            Act::Lapse(who) => {
+                self.losses -= 1;
+                self.clients[who].held = false;
+                // A client that sees the loss stops, unless a reply arrives first.
+                if !matches!(self.step(who), OnceStep::Write(_)) {
+                    self.fail(who);
+                }
+            }
+            Act::Expire(node) => self.nodes[node].holder = None,
+            Act::Send(who) => self.send(who, setting),
+            Act::Arrive(number, again) => self.arrive(number, again, setting),
+            Act::Drop(number) => {
+                self.drops -= 1;
+                self.messages.swap_remove(number);
+            }
+            Act::TimeOut(who) => self.time_out(who, setting),
+            Act::Succeed(who) => self.with_job(who, OnceJob::on_success),
+            Act::Fail(who) => self.fail(who),
+            Act::End(who) => self.end(who),
+            Act::Tick => {
+                self.ticks -= 1;
+                self.window += 1;
+            }
+            Act::StepBack => {
+                self.steps_back -= 1;
+                self.window -= 1;
+            }
+        }
+        if matches!(setting.rule, Rule::Production | Rule::NoConfirmation | Rule::OneNodeIsEnough) {
+            self.forget_messages_without_effect();
+        }
+        self.messages.sort_by_key(|message| (message.from, message.token, message.node, message.restores));
+        self.check(setting)
+    }
+
+    fn step(&self, who: usize) -> OnceStep {
+        self.clients[who].job.as_ref().map_or(OnceStep::GiveUp, OnceJob::step)
+    }
+
+    fn with_job(&mut self, who: usize, change: impl FnOnce(&mut OnceJob)) {
+        if let Some(job) = &mut self.clients[who].job {
+            change(job);
+        }
+        self.clients[who].sent = false;
+    }
+
+    fn fail(&mut self, who: usize) {
+        self.with_job(who, OnceJob::on_failure);
+    }
+
+    fn begin(&mut self, who: usize, peeks: bool, setting: &Setting) {
+        self.attempts -= 1;
+        let nodes = self.nodes.len();
+        let client = &mut self.clients[who];
+        let window = Window::new(Duration::from_micros(LENGTH)).unwrap();
+        *client = Client {
+            job: Some(OnceJob::new(window, setting.runs)),
+            token: self.tokens,
+            replies: vec![None; nodes],
+            granted: vec![false; nodes],
+            standings: vec![None; nodes],
+            held: false,
+            sent: false,
+            ran: false,
+            after_report: None,
+        };
+        self.tokens += 1;
+        if !peeks {
+            self.with_job(who, OnceJob::on_unread);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.window * LENGTH
+    }
+
+    fn read(&mut self, who: usize, node: usize, answers: bool) {
+        let read = CompletionRead { completion: self.nodes[node].stored.clone(), now_micros: self.now() };
+        if !answers {
+            self.drops -= 1;
+        }
+        let quorum = self.quorum();
+        self.clients[who].replies[node] = Some(answers.then_some(read));
+        let mut votes = CompletionVotes::new(quorum);
+        let mut verdict = CompletionVerdict::Pending;
+        for (node, reply) in self.clients[who].replies.iter().enumerate() {
+            if let Some(reply) = reply {
+                verdict = votes.vote(node, reply.clone());
+            }
+        }
+        match verdict {
+            CompletionVerdict::Pending => return,
+            CompletionVerdict::Read(read) => self.with_job(who, |job| job.on_read(read)),
+            CompletionVerdict::Unknown | CompletionVerdict::ClocksDiffer(_) => self.with_job(who, OnceJob::on_unread),
+        }
+        self.clients[who].replies.fill(None);
+    }
+
+    fn grant(&mut self, who: usize, node: usize, setting: &Setting) {
+        self.nodes[node].holder = Some(who);
+        self.clients[who].granted[node] = true;
+        // While it acquires, its lease is running.
+        self.clients[who].held = true;
+        let holds = (0..self.nodes.len()).filter(|node| self.nodes[*node].holder == Some(who)).count();
+        if holds < self.quorum().majority() {
+            return;
+        }
+        let (token, now, reported) = (self.clients[who].token, self.now(), self.reported);
+        self.clients[who].after_report = reported;
+        let owner = Owner::from_text(["a", "b", "c"][who]);
+        self.with_job(who, |job| {
+            job.on_acquired(FencingToken::new(token).unwrap(), owner);
+            if setting.rule == Rule::NoReadUnderLock {
+                job.on_read(CompletionRead { completion: None, now_micros: now });
+            }
+        });
+    }
+
+    fn send(&mut self, who: usize, setting: &Setting) {
+        let (completion, restores) = match self.step(who) {
+            OnceStep::Write(completion) => (completion, false),
+            OnceStep::Confirm(completion) => (completion, true),
+            _ => return,
+        };
+        if restores && setting.rule == Rule::NoConfirmation {
+            self.with_job(who, OnceJob::on_confirmed);
+            return;
+        }
+        if !restores && setting.rule == Rule::ReleaseFirst {
+            self.release(who);
+            self.clients[who].held = true;
+        }
+        self.clients[who].sent = true;
+        self.clients[who].standings.fill(None);
+        let token = self.clients[who].token;
+        for node in 0..self.nodes.len() {
+            self.messages.push(Message { from: who, token, node, completion: completion.clone(), restores });
+        }
+    }
+
+    fn arrive(&mut self, number: usize, again: bool, setting: &Setting) {
+        let message = if again {
+            self.drops -= 1;
+            self.messages[number].clone()
+        } else {
+            self.messages.swap_remove(number)
+        };
+        let Message { from, token, node, completion, restores } = message;
+        let client_token = self.clients[from].token;
+        let stored = &mut self.nodes[node];
+        let unchecked = restores || matches!(setting.rule, Rule::LateWriteCounts | Rule::ReleaseFirst);
+        let holds = unchecked || (stored.holder == Some(from) && client_token == token);
+        let supersedes = stored.stored.as_ref().is_none_or(|stored| completion.supersedes(stored));
+        if holds && (supersedes || setting.rule == Rule::WriteReplaces) {
+            stored.stored = Some(completion);
+        }
+        let client = &mut self.clients[from];
+        if !client.sent || client_token != token || client.standings[node].is_some() {
+            return;
+        }
+        client.standings[node] = Some(if holds { Standing::Ours } else { Standing::Absent });
+        self.count(from, setting);
+    }
+
+    /// A message that changes nothing at its node, and whose reply nobody waits for. So it stays: a client that has lost the key
+    /// on a node gets it back there only under another token, and a completion is replaced only by a later one.
+    fn forget_messages_without_effect(&mut self) {
+        let (clients, nodes) = (&self.clients, &self.nodes);
+        self.messages.retain(|message| {
+            let (client, node) = (&clients[message.from], &nodes[message.node]);
+            let same = client.token == message.token;
+            let awaited = same && client.sent && client.standings[message.node].is_none();
+            let holds = same && node.holder == Some(message.from);
+            let refused = !(message.restores || holds);
+            let superseded = node.stored.as_ref().is_some_and(|stored| !message.completion.supersedes(stored));
+            awaited || !(refused || superseded)
+        });
+    }
+
+    fn count(&mut self, who: usize, setting: &Setting) {
+        let (mut tally, mut outcome) = (Tally::new(self.quorum()), Outcome::Pending);
+        for (node, standing) in self.clients[who].standings.iter().enumerate() {
+            if let Some(standing) = standing {
+                outcome = tally.vote(node, *standing);
+            }
+        }
+        if setting.rule == Rule::OneNodeIsEnough && self.clients[who].standings.contains(&Some(Standing::Ours)) {
+            outcome = Outcome::Ours;
+        }
+        let held = self.clients[who].held || setting.rule == Rule::LateWriteCounts;
+        match (outcome, self.step(who)) {
+            (Outcome::Pending | Outcome::Unknown, _) => {}
+            (Outcome::Ours, OnceStep::Confirm(_)) => self.with_job(who, OnceJob::on_confirmed),
+            (Outcome::Ours, _) => self.with_job(who, |job| job.on_written(WriteCompletion::Written, held)),
+            _ => self.with_job(who, |job| job.on_written(WriteCompletion::NotHeld, held)),
+        }
+    }
+
+    fn time_out(&mut self, who: usize, setting: &Setting) {
+        let counts = setting.rule == Rule::UnknownWriteCounts && matches!(self.step(who), OnceStep::Write(_));
+        self.with_job(who, |job| {
+            if counts {
+                job.on_written(WriteCompletion::Written, true);
+            } else {
+                job.on_failure();
+            }
+        });
+    }
+
+    fn release(&mut self, who: usize) {
+        for node in &mut self.nodes {
+            if node.holder == Some(who) {
+                node.holder = None;
+            }
+        }
+    }
+
+    fn end(&mut self, who: usize) {
+        if let OnceStep::AlreadyDone(completion) = self.step(who) {
+            self.reported = self.reported.max(Some(completion.until_micros));
+        }
+        self.release(who);
+        let client = &mut self.clients[who];
+        (client.job, client.held, client.sent) = (None, false, false);
+    }
+
+    /// Notes what counts, and checks it.
+    fn check(&mut self, setting: &Setting) -> Result<(), &'static str> {
+        for client in &mut self.clients {
+            let Some(job) = &client.job else { continue };
+            let Some(completion) = job.completion() else { continue };
+            let (step, until) = (job.step(), completion.until_micros);
+            let counts = if setting.runs == Runs::Start { OnceStep::Run } else { OnceStep::Done };
+            if step == OnceStep::Run && client.after_report.is_some_and(|reported| until <= reported) {
+                return Err("work is run after it was reported as done");
+            }
+            if step != counts || client.ran {
+                continue;
+            }
+            client.ran = true;
+            if self.done.contains(&until) {
+                return Err("twice in one window");
+            }
+            self.done.push(until);
+            self.done.sort_unstable();
+        }
+        Ok(())
+    }
+}

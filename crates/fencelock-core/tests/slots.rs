@@ -1,0 +1,250 @@
+//! Every order in which clients can try slots, wait in queues, be granted and give up: no client keeps two slots, none leaves a
+//! slot or a place in a queue behind, and none waits for ever beside a free slot. Each rule of
+//! [`fencelock_core::engine::AcquireSlot`] is dropped once, and the search finds the damage.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock_core::Moment;
+use fencelock_core::engine::{AcquireSlot, SlotStep};
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Production,
+    /// A second grant is kept.
+    KeepsSecondGrant,
+    /// The slots without a queue are not tried again.
+    NeverTriesAgain,
+    /// The queues are not left when a slot is granted.
+    StaysInQueues,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    rule: Rule,
+    slots: usize,
+    clients: usize,
+    lines: u32,
+    /// Whether the waits may end.
+    bounded: bool,
+    /// The first client never releases its slot.
+    one_stays: bool,
+}
+
+const SETTING: Setting =
+    Setting { rule: Rule::Production, slots: 3, clients: 3, lines: 2, bounded: false, one_stays: false };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    /// The client tries a slot.
+    Try(usize, usize),
+    /// It hears that a waiting claim for this slot was granted.
+    Hear(usize, usize),
+    TimeOut(usize),
+    /// It releases its slot after its work.
+    Leave(usize),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Client {
+    machine: AcquireSlot,
+    in_lines: bool,
+    inside: Option<usize>,
+    over: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    /// The holder of each slot, then those who wait for it.
+    queues: Vec<Vec<usize>>,
+    clients: Vec<Client>,
+}
+
+/// Passes of tries begin here, and the next one is always due: any time may pass between two steps.
+const BEGIN: Moment = Moment::from_micros(0);
+const LATER: Moment = Moment::from_micros(10_000_000);
+
+impl World {
+    fn new(setting: &Setting) -> Self {
+        let wait = setting.bounded.then_some(Duration::from_secs(100));
+        let client = |number: usize| {
+            let slots = u32::try_from(setting.slots).unwrap();
+            let machine = AcquireSlot::new(slots, u32::try_from(number).unwrap(), wait, BEGIN);
+            let machine = machine.unwrap().with_lines(setting.lines);
+            Client { machine, in_lines: false, inside: None, over: false }
+        };
+        Self { queues: vec![Vec::new(); setting.slots], clients: (0..setting.clients).map(client).collect() }
+    }
+
+    fn acts(&self, setting: &Setting) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for (who, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.over) {
+            if client.inside.is_some() {
+                if !(setting.one_stays && who == 0) {
+                    acts.push(Act::Leave(who));
+                }
+                continue;
+            }
+            let tries = !(setting.rule == Rule::NeverTriesAgain && client.in_lines);
+            if let (SlotStep::Try(slot), true) = (client.machine.step(LATER), tries) {
+                acts.push(Act::Try(who, slot as usize));
+            }
+            let granted =
+                (0..self.queues.len()).filter(|slot| client.in_lines && self.queues[*slot].first() == Some(&who));
+            acts.extend(granted.map(|slot| Act::Hear(who, slot)));
+            if setting.bounded && client.in_lines {
+                acts.push(Act::TimeOut(who));
+            }
+        }
+        acts
+    }
+
+    fn act(&mut self, act: Act, setting: &Setting) -> Result<(), &'static str> {
+        match act {
+            Act::Try(who, slot) => {
+                if self.queues[slot].is_empty() {
+                    self.queues[slot].push(who);
+                    self.granted(who, slot, setting);
+                } else {
+                    self.clients[who].machine.on_busy(BEGIN);
+                }
+            }
+            Act::Hear(who, slot) => self.granted(who, slot, setting),
+            Act::TimeOut(who) => {
+                self.clients[who].machine.on_refused();
+                self.give_up(who, None);
+                self.clients[who].over = true;
+            }
+            Act::Leave(who) => {
+                let slot = self.clients[who].inside.take().ok_or("it holds nothing")?;
+                self.queues[slot].retain(|other| *other != who);
+                self.clients[who].over = true;
+            }
+        }
+        for who in 0..self.clients.len() {
+            self.join_queues(who);
+        }
+        self.check()
+    }
+
+    fn granted(&mut self, who: usize, slot: usize, setting: &Setting) {
+        let keeps = self.clients[who].machine.on_granted(u32::try_from(slot).unwrap());
+        if !keeps {
+            return;
+        }
+        self.clients[who].inside = Some(slot);
+        match setting.rule {
+            Rule::StaysInQueues => {}
+            Rule::KeepsSecondGrant => {
+                let second = |queue: &Vec<usize>| queue.first() == Some(&who);
+                for queue in self.queues.iter_mut().filter(|queue| !second(queue)) {
+                    queue.retain(|other| *other != who);
+                }
+            }
+            _ => self.give_up(who, Some(slot)),
+        }
+    }
+
+    /// Leaves the queues, and releases what was granted.
+    fn give_up(&mut self, who: usize, except: Option<usize>) {
+        self.clients[who].in_lines = false;
+        for (_, queue) in self.queues.iter_mut().enumerate().filter(|(slot, _)| Some(*slot) != except) {
+            queue.retain(|other| *other != who);
+        }
+    }
+
+    fn join_queues(&mut self, who: usize) {
+        let client = &mut self.clients[who];
+        if client.in_lines || client.over || client.inside.is_some() {
+            return;
+        }
+        let lines: Vec<u32> = client.machine.lines().collect();
+        client.in_lines = !lines.is_empty();
+        for slot in lines {
+            self.queues[slot as usize].push(who);
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        for (who, client) in self.clients.iter().enumerate() {
+            let at = |slot: &usize| self.queues[*slot].contains(&who);
+            let places = (0..self.queues.len()).filter(at).count();
+            if client.over && places > 0 {
+                return Err("a client that has ended leaves a slot or a place behind");
+            }
+            if client.inside.is_some() && places > 1 {
+                return Err("a client keeps more than its slot");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, setting: &Setting) -> bool {
+        let mut clients = self.clients.iter().enumerate();
+        clients.all(|(who, client)| client.over || (setting.one_stays && who == 0 && client.inside.is_some()))
+    }
+}
+
+/// What is broken, and in how many steps.
+fn search(setting: &Setting) -> (usize, Option<(&'static str, usize)>) {
+    let start = World::new(setting);
+    let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([(start, 0)]));
+    while let Some((world, steps)) = next.pop_front() {
+        let mut stands_still = true;
+        for act in world.acts(setting) {
+            let mut after = world.clone();
+            if let Err(broken) = after.act(act, setting) {
+                return (seen.len(), Some((broken, steps + 1)));
+            }
+            stands_still &= after == world;
+            if seen.insert(after.clone()) {
+                next.push_back((after, steps + 1));
+            }
+        }
+        if stands_still && !world.is_over(setting) {
+            return (seen.len(), Some(("a client waits for ever", steps)));
+        }
+    }
+    (seen.len(), None)
+}
+
+#[test]
+fn every_client_gets_one_slot_and_leaves_nothing() {
+    for (slots, clients, lines) in [(1, 3, 1), (2, 4, 2), (3, 4, 2), (3, 3, 1)] {
+        for (bounded, one_stays) in [(false, false), (true, false), (false, slots > 1)] {
+            let setting = Setting { slots, clients, lines, bounded, one_stays, ..SETTING };
+            let (states, broken) = search(&setting);
+            println!("{setting:?}: {states} states");
+            assert_eq!(broken, None, "{setting:?}");
+            assert!(states > 15, "{states}");
+        }
+    }
+}
+
+#[track_caller]
+fn is_found(setting: Setting, what: &str) {
+    let (broken, steps) = search(&setting).1.expect("it is found");
+    println!("{:?}: {broken} in {steps} steps", setting.rule);
+    assert_eq!(broken, what);
+    assert_eq!(search(&Setting { rule: Rule::Production, ..setting }).1, None, "the rule prevents it");
+}
+
+#[test]
+fn a_second_grant_that_is_kept_is_found() {
+    is_found(
+        Setting { rule: Rule::KeepsSecondGrant, slots: 2, clients: 3, ..SETTING },
+        "a client keeps more than its slot",
+    );
+}
+
+#[test]
+fn a_client_that_stays_in_its_queues_is_found() {
+    is_found(Setting { rule: Rule::StaysInQueues, slots: 2, ..SETTING }, "a client keeps more than its slot");
+}
+
+/// One client never leaves. The others wait for its slot or find the other one.
+#[test]
+fn a_client_that_waits_beside_a_free_slot_is_found() {
+    let setting = Setting { rule: Rule::NeverTriesAgain, slots: 2, lines: 1, one_stays: true, ..SETTING };
+    is_found(setting, "a client waits for ever");
+}

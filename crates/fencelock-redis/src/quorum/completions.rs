@@ -1,0 +1,131 @@
+//! Completions on a quorum: written to a majority, read from a majority.
+
+use super::Quorum;
+use super::count::patience;
+use super::inspection::faults;
+use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
+use fencelock_core::{
+    ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, NodeFault, Outcome, Span, Standing, Tally,
+    Unknown, WriteCompletion, once,
+};
+
+impl Quorum {
+    pub(super) async fn read_stored(&self, key: &Key) -> Result<CompletionRead, Unknown> {
+        self.check_completions(key)?;
+        self.enter().await?;
+        let mut answers = self.ask_all(key, patience, |node| {
+            let key = key.clone();
+            async move { node.read_completion(&key).await }
+        });
+        let (mut votes, mut causes) = (CompletionVotes::new(self.settings.size), Vec::new());
+        while let Some((node, answer)) = answers.recv().await {
+            let read = Self::known(answer, &mut causes)?;
+            match votes.vote(node, read) {
+                CompletionVerdict::Pending => {}
+                CompletionVerdict::Read(read) => return Ok(read),
+                CompletionVerdict::Unknown => break,
+                CompletionVerdict::ClocksDiffer(apart) => return Err(self.clocks_differ(apart)),
+            }
+        }
+        Err(Unknown::of_nodes(causes))
+    }
+
+    /// A node counts only if the holder holds the key there.
+    pub(super) async fn write_stored(
+        &self,
+        key: &Key,
+        holder: HolderId,
+        completion: &Completion,
+    ) -> Result<WriteCompletion, Unknown> {
+        self.check_completions(key)?;
+        let mut answers = self.ask_all(key, patience, |node| {
+            let (key, completion) = (key.clone(), completion.clone());
+            async move { node.write_completion(&key, &holder, &completion).await }
+        });
+        let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
+        while let Some((node, answer)) = answers.recv().await {
+            let standing = match Self::known(answer, &mut causes)? {
+                Some(WriteCompletion::Written) => Standing::Ours,
+                Some(WriteCompletion::NotHeld) => Standing::Absent,
+                None => Standing::Unknown,
+            };
+            match tally.vote(node, standing) {
+                Outcome::Ours => return Ok(WriteCompletion::Written),
+                Outcome::Absent | Outcome::Taken => return Ok(WriteCompletion::NotHeld),
+                Outcome::Pending | Outcome::Unknown => {}
+            }
+        }
+        Err(Unknown::of_nodes(causes))
+    }
+
+    /// Restores it on the nodes, until a majority has it.
+    pub(super) async fn confirm_stored(&self, key: &Key, seen: &Completion) -> Result<(), Unknown> {
+        let mut answers = self.ask_all(key, patience, |node| {
+            let (key, seen) = (key.clone(), seen.clone());
+            async move { node.restore_completion(&key, &seen).await }
+        });
+        let (mut confirmed, mut causes) = (0, Vec::new());
+        while let Some((_, answer)) = answers.recv().await {
+            confirmed += usize::from(Self::known(answer, &mut causes)?.is_some());
+            if confirmed >= self.settings.size.majority() {
+                return Ok(());
+            }
+        }
+        Err(Unknown::of_nodes(causes))
+    }
+
+    /// Every node must answer: a completion that stays on one of them would be found, and restored, by a later read.
+    pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+        // Nothing is removed while a node is away.
+        let mut answers = self.ask_all(key, patience, |node| {
+            let key = key.clone();
+            async move { node.read_completion(&key).await }
+        });
+        while let Some((_, answer)) = answers.recv().await {
+            answer?;
+        }
+        let mut answers = self.ask_all(key, patience, |node| {
+            let (key, seen) = (key.clone(), seen.clone());
+            async move { node.clear_completion(&key, &seen).await }
+        });
+        let (mut seen_by, mut causes) = (Vec::new(), Vec::new());
+        while let Some((_, answer)) = answers.recv().await {
+            seen_by.extend(Self::known(answer, &mut causes)?);
+        }
+        if seen_by.len() < self.nodes.len() {
+            return Err(Unknown::of_nodes(causes));
+        }
+        // One node with another completion is enough: a later run has written it.
+        let any =
+            [ClearCompletion::Changed, ClearCompletion::Cleared].into_iter().find(|answer| seen_by.contains(answer));
+        Ok(any.unwrap_or(ClearCompletion::Absent))
+    }
+
+    /// `None` if the node did not answer. What it cannot read is an error of the whole.
+    fn known<T>(answer: Result<T, Unknown>, causes: &mut Vec<NodeFault>) -> Result<Option<T>, Unknown> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(cause) if cause.nodes().iter().any(|node| node.fault == Fault::Unsupported) => Err(cause),
+            Err(cause) => {
+                causes.extend(faults(&cause));
+                Ok(None)
+            }
+        }
+    }
+
+    fn check_completions(&self, key: &Key) -> Result<(), Unknown> {
+        if self.has_completions() { Ok(()) } else { Err(once::unsupported(self.settings.place.clone(), key)) }
+    }
+
+    pub(super) fn has_completions(&self) -> bool {
+        self.nodes.iter().all(|node| node.backend.capabilities().completions)
+    }
+
+    fn clocks_differ(&self, apart: std::time::Duration) -> Unknown {
+        let detail = format!(
+            "the clocks of the nodes are {} apart, so the window is unknown: set them, for example with chrony",
+            Span(apart)
+        );
+        Unknown::new(self.settings.place.clone(), Fault::Other, detail)
+    }
+}

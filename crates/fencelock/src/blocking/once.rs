@@ -1,0 +1,236 @@
+use super::{Engine, Guard, Held};
+use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, Unknown, Waiting, WindowDone};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Work that succeeds at most once in each window of time. The async type is [`crate::OncePerWindow`], which describes windows and
+/// guarantees.
+///
+/// ```
+/// use fencelock::blocking::Client;
+/// use fencelock::{Once, OnceError};
+/// use std::time::Duration;
+///
+/// let client = Client::connect("memory:")?;
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// match client.once("blocking-report", day).run(|_held| Ok::<_, std::io::Error>(17))? {
+///     Once::Done(pages) => println!("{pages} pages"),
+///     Once::AlreadyDone(done) => println!("{done}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "nothing runs until `run` or `begin` is called"]
+#[derive(Debug, Clone)]
+pub struct OncePerWindow {
+    inner: crate::OncePerWindow,
+    engine: Arc<Engine>,
+}
+
+/// The start of a run, or the reason why there is none.
+#[must_use = "a run that is dropped does not count"]
+#[derive(Debug)]
+pub enum OnceStart {
+    /// Run the work now.
+    Started(OnceRun),
+    /// It was done before in this window.
+    AlreadyDone(WindowDone),
+}
+
+/// A run of work under its lock. It counts after [`OnceRun::succeed`]. Dropping it releases the lock in the background and gives
+/// the window back. The async type is [`crate::OnceRun`].
+#[must_use = "a run that is dropped does not count"]
+#[derive(Debug)]
+pub struct OnceRun {
+    guard: Guard,
+    rest: UnfinishedRun,
+}
+
+/// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
+#[must_use = "a run counts only if its success is recorded"]
+#[derive(Debug)]
+pub struct UnfinishedRun {
+    inner: crate::UnfinishedRun,
+    engine: Arc<Engine>,
+}
+
+impl OncePerWindow {
+    pub(super) const fn new(inner: crate::OncePerWindow, engine: Arc<Engine>) -> Self {
+        Self { inner, engine }
+    }
+
+    /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
+    pub fn even_if_failed(mut self) -> Self {
+        self.inner = self.inner.even_if_failed();
+        self
+    }
+
+    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
+
+    /// Waits at most this long for a run of another client: see [`super::Lock::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
+
+    /// The purpose, which is shown to other clients while the work runs and after it: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
+
+    /// Ends a run that hangs. It does not count as a success.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `on_wait` after each reply while a run of another client is waited for, on the client's thread. It must return
+    /// quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(on_wait);
+        self
+    }
+
+    /// Calls `on_trouble` after each failed try for the lock while trying continues, on the client's thread. It must return
+    /// quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(on_trouble);
+        self
+    }
+
+    /// Checks the key and the settings without a request.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key or setting, and for windows shorter than 1 s or longer than 400 days.
+    pub fn check(&self) -> Result<(), Error> {
+        self.inner.check()
+    }
+
+    /// Runs `body` on this thread under the lock, unless the work is done in this window; records its success, and releases the
+    /// lock. A closure cannot be interrupted, so it should call [`Held::check`] where it can still stop.
+    ///
+    /// # Errors
+    /// See [`crate::OncePerWindow::run`].
+    pub fn run<T, E>(self, body: impl FnOnce(Held) -> Result<T, E>) -> Result<Once<T>, OnceError<T, E>> {
+        let run = match self.begin()? {
+            OnceStart::Started(run) => run,
+            OnceStart::AlreadyDone(done) => return Ok(Once::AlreadyDone(done)),
+        };
+        match body(run.held()) {
+            Ok(value) => match run.succeed() {
+                Ok(()) => Ok(Once::Done(value)),
+                Err(error) => Err(OnceError::NotCounted { value, error }),
+            },
+            Err(error) => {
+                run.give_back();
+                Err(OnceError::Body(error))
+            }
+        }
+    }
+
+    /// Acquires the lock for a run, unless the work is done in this window. The run counts after [`OnceRun::succeed`].
+    ///
+    /// # Errors
+    /// See [`crate::OncePerWindow::begin`].
+    pub fn begin(self) -> Result<OnceStart, Error> {
+        let Self { inner, engine } = self;
+        Ok(match engine.get(inner.begin())? {
+            crate::OnceStart::Started(run) => {
+                let (guard, inner) = run.into_parts();
+                let guard = Guard::new(guard, Arc::clone(&engine));
+                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun { inner, engine } })
+            }
+            crate::OnceStart::AlreadyDone(done) => OnceStart::AlreadyDone(done),
+        })
+    }
+
+    /// Who has done the work, if it is done in this window; `None` otherwise. It changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key, a place that records nothing, and something that this version cannot read;
+    /// [`Error::Unreachable`].
+    pub fn done(&self) -> Result<Option<WindowDone>, Error> {
+        let inner = self.inner.clone();
+        self.engine.get(async move { inner.done().await })
+    }
+
+    /// Removes the record that `done` describes, if it has not changed. Returns whether it was removed.
+    ///
+    /// # Errors
+    /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.
+    pub fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
+        let (inner, done) = (self.inner.clone(), done.clone());
+        self.engine.get(async move { inner.clear(&done).await })
+    }
+}
+
+impl OnceRun {
+    /// The key.
+    pub fn key(&self) -> &Key {
+        self.guard.key()
+    }
+
+    /// The fencing token of the run, to be sent with every write; see [`FencingToken`].
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// The remaining validity of the lock if no renewal succeeds: see [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Blocks until the lock is lost, and returns the reason: see [`Guard::lost`].
+    pub fn lost(&self) -> LossReason {
+        self.guard.lost()
+    }
+
+    /// A view of the lock for the work.
+    pub fn held(&self) -> Held {
+        self.guard.held()
+    }
+
+    /// Records the success, and releases the lock.
+    ///
+    /// # Errors
+    /// See [`crate::OnceRun::succeed`].
+    pub fn succeed(self) -> Result<(), Error> {
+        let Self { guard, rest } = self;
+        rest.succeed()?;
+        release(guard);
+        Ok(())
+    }
+
+    /// Releases the lock. The window is given back, unless starts count.
+    pub fn give_back(self) {
+        release(self.guard);
+    }
+
+    /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
+    pub fn into_parts(self) -> (Guard, UnfinishedRun) {
+        (self.guard, self.rest)
+    }
+}
+
+/// The result of a run does not depend on the release. One without a reply goes on in the background.
+fn release(guard: Guard) {
+    let key = guard.key().clone();
+    if let Err(error) = guard.release() {
+        tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+    }
+}
+
+impl UnfinishedRun {
+    /// Records the success, while the guard is held.
+    ///
+    /// # Errors
+    /// See [`crate::OnceRun::succeed`].
+    pub fn succeed(self) -> Result<(), Error> {
+        let Self { inner, engine } = self;
+        engine.get(inner.succeed())
+    }
+}

@@ -1,0 +1,173 @@
+use super::{Engine, Guard, Held};
+use crate::lock::settle;
+use crate::{Error, FencingToken, Key, LossReason, Released, RunError, Unknown, Waiting};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Numbered slots that are not acquired yet. The async type is [`crate::Slots`], which describes them.
+///
+/// ```
+/// use fencelock::blocking::Client;
+///
+/// let client = Client::connect("memory:")?;
+/// let slot = client.slots("blocking-pool", 5).acquire()?;
+/// println!("connection {} under token {}", slot.slot(), slot.fencing_token());
+/// slot.release()?;
+/// # Ok::<(), fencelock::Error>(())
+/// ```
+#[must_use = "slots do nothing until one is acquired"]
+#[derive(Debug, Clone)]
+pub struct Slots {
+    inner: crate::Slots,
+    engine: Arc<Engine>,
+}
+
+impl Slots {
+    pub(super) const fn new(inner: crate::Slots, engine: Arc<Engine>) -> Self {
+        Self { inner, engine }
+    }
+
+    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
+
+    /// Waits at most this long for a slot; without it, waits without limit. Zero tries each slot once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
+
+    /// The purpose, which is shown to other clients: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
+
+    /// Releases the slot after this time even if the guard still exists: see [`super::Lock::max_hold`].
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `on_wait` after each reply about one of the slots that are waited for, on the client's thread. It must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(on_wait);
+        self
+    }
+
+    /// Calls `on_trouble` after each failed try while trying continues, on the client's thread. It must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(on_trouble);
+        self
+    }
+
+    /// Checks the key, the number and the settings without a request.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
+    pub fn check(&self) -> Result<(), Error> {
+        self.inner.check()
+    }
+
+    /// Waits for a slot, and acquires it.
+    ///
+    /// # Errors
+    /// See [`crate::Slots::acquire`].
+    pub fn acquire(self) -> Result<SlotGuard, Error> {
+        let Self { inner, engine } = self;
+        let held = engine.get(inner.acquire())?;
+        Ok(SlotGuard { slot: held.slot(), guard: Guard::new(held.into_guard(), engine) })
+    }
+
+    /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
+    pub fn try_acquire(self) -> Result<Option<SlotGuard>, Error> {
+        match self.wait(Duration::ZERO).acquire() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` with the number of a slot on this thread while it is held, releases it, and returns the result of the body. A
+    /// closure cannot be interrupted, so it should call [`Held::check`] where it can still stop.
+    ///
+    /// # Errors
+    /// See [`super::Lock::run`].
+    pub fn run<T, E>(self, body: impl FnOnce(u32, Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
+        let SlotGuard { guard, slot } = self.acquire()?;
+        let ended = body(slot, guard.held());
+        settle(guard.key().clone(), ended, guard.release())
+    }
+}
+
+/// A held slot. It is renewed while the guard exists, and released when the guard is dropped. The async type is
+/// [`crate::SlotGuard`].
+#[must_use = "the slot is released when its guard is dropped"]
+#[derive(Debug)]
+pub struct SlotGuard {
+    guard: Guard,
+    slot: u32,
+}
+
+impl SlotGuard {
+    /// The number of the slot, from 0.
+    pub const fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The key of the lock of this slot: `pool#3`.
+    pub fn key(&self) -> &Key {
+        self.guard.key()
+    }
+
+    /// The fencing token: greater than those of all earlier holders of this slot.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// The remaining validity of the slot if no renewal succeeds: see [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Whether the slot is held. After the first `false` it stays `false`.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// [`SlotGuard::is_held`] as a `Result`, for use with `?` between two steps of the work.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the slot is no longer held.
+    pub fn check(&self) -> Result<(), Error> {
+        self.guard.check()
+    }
+
+    /// Blocks until the slot is lost, and returns the reason: see [`Guard::lost`].
+    pub fn lost(&self) -> LossReason {
+        self.guard.lost()
+    }
+
+    /// A view of the slot for other threads.
+    pub fn held(&self) -> Held {
+        self.guard.held()
+    }
+
+    /// Releases the slot and waits for the confirmation of the server.
+    ///
+    /// # Errors
+    /// See [`Guard::release`].
+    pub fn release(self) -> Result<Released, Error> {
+        self.guard.release()
+    }
+
+    /// The guard of the lock of this slot.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}

@@ -1,0 +1,107 @@
+//! Carries out what [`AcquireSlot`] decides: tries, and claims that wait in several queues at the same time.
+
+use super::ClientInner;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::identity::random;
+use crate::lock::Lock;
+use crate::slots::SlotSet;
+use fencelock_core::engine::{AcquireSlot, SlotStep};
+use fencelock_core::{Key, Moment};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A timer that has no end. The loop does not depend on it.
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// How a claim of one slot ended.
+type Claimed = (u32, Result<Guard, Error>);
+
+/// One slot of a set. Dropping the future leaves all queues, and releases in the background what was granted.
+pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Result<(u32, Guard), Error> {
+    let begun = client.clock.now();
+    // The remainder is below the number of slots, so it fits.
+    let start = u32::try_from(random() % u64::from(u32::MAX)).unwrap_or(0);
+    let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
+    let (mut lines, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
+    let mut last = None;
+    loop {
+        let now = client.clock.now();
+        let until = match slots.step(now) {
+            SlotStep::Try(slot) => {
+                trying.get_or_insert_with(|| claim(set.lock_of(slot).wait(Duration::ZERO), slot));
+                Moment::NEVER
+            }
+            SlotStep::Wait(until) => until,
+            // An error that is not of this kind was returned already.
+            SlotStep::Granted(_) | SlotStep::Refused => return Err(last.unwrap_or_else(|| client.closed_error())),
+        };
+        if lines.is_empty() && slots.lines().next().is_some() {
+            report_larger_set(client, set).await;
+            lines.extend(
+                slots.lines().enumerate().map(|(place, slot)| claim(waiting(set, &slots, slot, place, now), slot)),
+            );
+        }
+        let (waits, (slot, claimed)) = tokio::select! {
+            Some(claimed) = lines.next(), if !lines.is_empty() => (true, claimed),
+            claimed = answer(&mut trying) => {
+                trying = None;
+                (false, claimed)
+            }
+            () = sleep(until.since(now).min(FAR)) => {
+                slots.on_time(client.clock.now());
+                continue;
+            }
+        };
+        match claimed {
+            // Any other claim is dropped with this call.
+            Ok(guard) if slots.on_granted(slot) => return Ok((slot, guard)),
+            Ok(guard) => drop(guard),
+            Err(error) => {
+                match error {
+                    Error::Busy { .. } if waits => slots.on_line_ended(),
+                    Error::Busy { .. } => slots.on_busy(client.clock.now()),
+                    _ => slots.on_refused(),
+                }
+                last = Some(error);
+            }
+        }
+    }
+}
+
+/// Boxed, because the future of a claim is large.
+fn claim(lock: Lock, slot: u32) -> BoxFuture<'static, Claimed> {
+    lock.acquire().map(move |claimed| (slot, claimed)).boxed()
+}
+
+async fn answer(trying: &mut Option<BoxFuture<'static, Claimed>>) -> Claimed {
+    match trying {
+        Some(claim) => claim.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A claim that waits in a queue. The caller is told of the first one only.
+fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, place: usize, now: Moment) -> Lock {
+    let lock = set.lock_of(slot);
+    let lock = if place == 0 { lock } else { lock.without_reports() };
+    match slots.rest(now) {
+        Some(rest) => lock.wait(rest),
+        None => lock,
+    }
+}
+
+/// A client that uses more slots of the same key does not exclude this one from its own slots. Holders of slots that this client
+/// does not know are the sign of it.
+async fn report_larger_set(client: &ClientInner, set: &SlotSet) {
+    let Ok(next) = Key::new(set.name_of(set.slots)) else { return };
+    if let Ok(Some(seen)) = client.backend.inspect(&next).await {
+        tracing::warn!(
+            key = set.key, slots = set.slots, holders = %fencelock_core::Occupied::from(seen).holders,
+            "another client uses more slots of this key: all clients must use the same number"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+use super::OnceRun;
+use fencelock_core::once::Utc;
+use fencelock_core::{Completion, FencingToken, Key, Owner, Span};
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// The result of work that succeeds at most once in each window.
+#[must_use = "it tells whether the work was done here"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Once<T> {
+    /// The work was done by this call, with this value.
+    Done(T),
+    /// It was done before in this window. Nothing was run.
+    AlreadyDone(WindowDone),
+}
+
+/// The start of a run, or the reason why there is none.
+#[must_use = "a run that is dropped does not count"]
+#[derive(Debug)]
+pub enum OnceStart {
+    /// Run the work now.
+    Started(OnceRun),
+    /// It was done before in this window.
+    AlreadyDone(WindowDone),
+}
+
+/// Who has done the work of a window, and when the next window begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WindowDone {
+    key: Key,
+    pub(super) completion: Completion,
+    now_micros: u64,
+}
+
+impl WindowDone {
+    pub(super) const fn new(key: Key, completion: Completion, now_micros: u64) -> Self {
+        Self { key, completion, now_micros }
+    }
+
+    /// The key.
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The process that has done it.
+    pub const fn by(&self) -> &Owner {
+        &self.completion.owner
+    }
+
+    /// The fencing token of the run.
+    pub const fn fencing_token(&self) -> FencingToken {
+        self.completion.token
+    }
+
+    /// When the next window begins, by the clock of the place.
+    pub fn next_window(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_micros(self.completion.until_micros)
+    }
+
+    /// How long until then, when the place replied.
+    pub const fn next_window_in(&self) -> Duration {
+        Duration::from_micros(self.completion.until_micros.saturating_sub(self.now_micros))
+    }
+
+    /// When the next window begins, as `2026-11-22T09:00:00Z`.
+    pub fn next_window_utc(&self) -> String {
+        Utc(self.completion.until_micros).to_string()
+    }
+}
+
+/// `done by web-1:42 (nightly); the next window begins in 35 min, at 2026-11-22T09:00:00Z`.
+impl fmt::Display for WindowDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (by, next) = (self.by(), Span(self.next_window_in()));
+        write!(f, "done by {by}; the next window begins in {next}, at {}", self.next_window_utc())
+    }
+}

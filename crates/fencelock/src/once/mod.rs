@@ -1,0 +1,232 @@
+//! Work that succeeds at most once in each window of time.
+
+mod begin;
+mod done;
+mod error;
+mod run;
+
+pub use done::{Once, OnceStart, WindowDone};
+pub use error::OnceError;
+pub use run::{OnceRun, UnfinishedRun};
+
+use crate::driver::ClientInner;
+use crate::error::{Error, unreachable_once};
+use crate::guard::Held;
+use crate::lock::Lock;
+use crate::request::Waiting;
+use fencelock_core::once::{Runs, Window};
+use fencelock_core::{ClearCompletion, Key, Unknown};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Work that succeeds at most once in each window of time, on all machines together: a job that is started by cron on fifty
+/// hosts. From [`Client::once`](crate::Client::once).
+///
+/// Windows are aligned to 1970-01-01 00:00 UTC: a window of a day begins at midnight UTC, one of an hour at the full hour. Only
+/// the clock of the place counts. A run belongs to the window in which it got the lock, also if it ends in a later one.
+///
+/// The work runs under the lock on the key, so two runs never overlap, and the others wait for the one that runs. A success is
+/// recorded beside the lock, and lasts as long as the place keeps its data: files are flushed to the disk, a quorum records it
+/// on a majority, and a Redis server that loses its last second of data can lose it too. A failure, a crash and a lost lock give
+/// the window back: the next caller runs. If a client crashes after its work and before the success is recorded, the work runs
+/// again, so it should be safe to repeat; [`even_if_failed`](Self::even_if_failed) is for work that is not.
+///
+/// ```
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// use fencelock::{Once, OnceError};
+///
+/// # async fn demo() -> Result<(), OnceError<u32, Infallible>> {
+/// let client = fencelock::Client::connect("memory:").await?; // or file:DIR, redis://host
+/// let day = Duration::from_secs(24 * 60 * 60);
+///
+/// let report = client.once("nightly-report", day).run(async |held| {
+///     println!("writing under token {}", held.fencing_token());
+///     Ok(17)
+/// });
+/// match report.await? {
+///     Once::Done(pages) => println!("{pages} pages"),
+///     Once::AlreadyDone(done) => println!("{done}"), // by whom, and when the next window begins
+/// }
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+/// ```
+///
+/// Settings that cannot be used are reported by the method that uses them.
+#[must_use = "nothing runs until `run` or `begin` is awaited"]
+#[derive(Clone)]
+pub struct OncePerWindow {
+    client: Arc<ClientInner>,
+    lock: Lock,
+    key: String,
+    every: Duration,
+    runs: Runs,
+}
+
+impl OncePerWindow {
+    pub(crate) fn new(client: Arc<ClientInner>, key: &str, every: Duration) -> Self {
+        // A lease that tasks share has one holder id, and the place could not tell which of them writes.
+        let lock = Lock::new(Arc::clone(&client), key).unshared();
+        Self { client, lock, key: key.into(), every, runs: Runs::Succeed }
+    }
+
+    /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes. The start is
+    /// recorded first, and nothing runs if it is unknown whether it was recorded.
+    pub fn even_if_failed(mut self) -> Self {
+        self.runs = Runs::Start;
+        self
+    }
+
+    /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// Waits at most this long for a run of another client: see [`Lock::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
+
+    /// The purpose, which is shown to other clients while the work runs and after it: see [`Lock::label`].
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.lock = self.lock.label(label);
+        self
+    }
+
+    /// Ends a run that hangs: see [`Lock::max_hold`]. It does not count as a success.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.lock = self.lock.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `on_wait` after each reply while a run of another client is waited for. It must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_wait(on_wait);
+        self
+    }
+
+    /// Calls `on_trouble` after each failed try for the lock while trying continues. It must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_trouble(on_trouble);
+        self
+    }
+
+    /// Checks the key and the settings without a request.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key or setting, and for windows shorter than 1 s or longer than 400 days.
+    pub fn check(&self) -> Result<(), Error> {
+        Window::new(self.every)?;
+        self.lock.check()?;
+        Ok(())
+    }
+
+    /// Runs `body` under the lock, unless the work is done in this window; records its success, and releases the lock. An error
+    /// of `body` gives the window back, unless [`even_if_failed`](Self::even_if_failed) is set.
+    ///
+    /// # Errors
+    /// [`OnceError::Lock`] with an error of [`OncePerWindow::begin`], and with [`Error::Lost`] if the lock was lost before `body`
+    /// ended; [`OnceError::Body`] with the error of the body; [`OnceError::NotCounted`] with the value of the body if its success
+    /// could not be recorded.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `body`, releases the lock in the background, and gives the window back, unless the success is
+    /// being recorded.
+    pub async fn run<T, E, F, B>(self, body: F) -> Result<Once<T>, OnceError<T, E>>
+    where
+        F: FnOnce(Held) -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        let run = match self.begin().await? {
+            OnceStart::Started(run) => run,
+            OnceStart::AlreadyDone(done) => return Ok(Once::AlreadyDone(done)),
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = body(run.held()) => ended,
+            reason = run.lost() => return Err(Error::lost(run.key().clone(), reason).into()),
+        };
+        match ended {
+            Ok(value) => match run.succeed().await {
+                Ok(()) => Ok(Once::Done(value)),
+                Err(error) => Err(OnceError::NotCounted { value, error }),
+            },
+            Err(error) => {
+                run.give_back().await;
+                Err(OnceError::Body(error))
+            }
+        }
+    }
+
+    /// Acquires the lock for a run, unless the work is done in this window. The run counts after [`OnceRun::succeed`].
+    ///
+    /// # Errors
+    /// The errors of [`Lock::acquire`]; [`Error::Lost`]; [`Error::Unreachable`] if it is unknown whether the work is done, or
+    /// whether its start was recorded; [`Error::Config`] for the errors of [`OncePerWindow::check`], for a place that records
+    /// nothing, and if something is stored there that this version cannot read. Then nothing runs.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue, or releases the lock in the background.
+    /// With [`even_if_failed`](Self::even_if_failed), the start may be recorded.
+    pub async fn begin(self) -> Result<OnceStart, Error> {
+        let window = Window::new(self.every)?;
+        // The future of a claim is large.
+        Box::pin(begin::begin(&self.client, self.lock, window, self.runs)).await
+    }
+
+    /// Who has done the work, if it is done in this window; `None` otherwise. The answer may be out of date when it arrives. It
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key, a place that records nothing, and something that this version cannot read;
+    /// [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe: it only reads.
+    pub async fn done(&self) -> Result<Option<WindowDone>, Error> {
+        done(&self.client, &self.key).await
+    }
+
+    /// Removes the record that `done` describes, if it has not changed, so that the work may run again in this window. Returns
+    /// whether it was removed. A run that is in progress is not affected.
+    ///
+    /// # Errors
+    /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the record may or may not be removed; calling it again is harmless.
+    pub async fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
+        self.client.check_process()?;
+        let key = Key::new(&self.key)?;
+        let cleared = self.client.backend.clear_completion(&key, &done.completion).await;
+        let cleared = cleared.map_err(|cause| unreachable_once(Some(&key), cause))?;
+        Ok(cleared == ClearCompletion::Cleared)
+    }
+}
+
+/// The completion of a key, if it covers the present.
+pub(crate) async fn done(client: &ClientInner, key: &str) -> Result<Option<WindowDone>, Error> {
+    client.check_process()?;
+    let key = Key::new(key)?;
+    let read = client.backend.read_completion(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))?;
+    let now = read.now_micros;
+    Ok(read
+        .completion
+        .filter(|completion| completion.covers(now))
+        .map(|completion| WindowDone::new(key, completion, now)))
+}
+
+impl fmt::Debug for OncePerWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OncePerWindow")
+            .field("key", &self.key)
+            .field("every", &self.every)
+            .field("runs", &self.runs)
+            .finish_non_exhaustive()
+    }
+}

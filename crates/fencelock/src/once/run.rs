@@ -1,0 +1,141 @@
+use super::begin::while_held;
+use crate::driver::ClientInner;
+use crate::error::Error;
+use crate::guard::{Guard, Held};
+use fencelock_core::once::{OnceJob, OnceStep, Utc};
+use fencelock_core::{FencingToken, HolderId, Key, LossReason};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A run of work under its lock, from [`OncePerWindow::begin`](super::OncePerWindow::begin). It counts after
+/// [`OnceRun::succeed`]. Dropping it releases the lock in the background and gives the window back.
+#[must_use = "a run that is dropped does not count"]
+#[derive(Debug)]
+pub struct OnceRun {
+    guard: Guard,
+    rest: UnfinishedRun,
+}
+
+/// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
+#[must_use = "a run counts only if its success is recorded"]
+pub struct UnfinishedRun {
+    client: Arc<ClientInner>,
+    job: OnceJob,
+    held: Held,
+    holder: HolderId,
+}
+
+impl OnceRun {
+    pub(super) const fn new(guard: Guard, rest: UnfinishedRun) -> Self {
+        Self { guard, rest }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Key {
+        self.guard.key()
+    }
+
+    /// The fencing token of the run, to be sent with every write; see [`FencingToken`].
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// The remaining validity of the lock if no renewal succeeds: see [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Waits until the lock is lost: see [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe: it only reads.
+    pub async fn lost(&self) -> LossReason {
+        self.guard.lost().await
+    }
+
+    /// A view of the lock, to pass to the work.
+    pub fn held(&self) -> Held {
+        self.guard.held()
+    }
+
+    /// Records the success, and releases the lock. A write without a reply is repeated for 5 s, while the lock is held.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock was lost before the success was recorded; [`Error::Unreachable`] and
+    /// [`Error::NotReplicated`] if it is unknown whether it was recorded; [`Error::Config`] if the place refuses it. Then the work
+    /// may run again in this window.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the success may or may not be recorded. The lock is released in the background.
+    pub async fn succeed(self) -> Result<(), Error> {
+        let Self { guard, rest } = self;
+        rest.succeed().await?;
+        release(guard).await;
+        Ok(())
+    }
+
+    /// Releases the lock. The window is given back, unless starts count.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock is released in the background.
+    pub async fn give_back(self) {
+        release(self.guard).await;
+    }
+
+    /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
+    pub fn into_parts(self) -> (Guard, UnfinishedRun) {
+        (self.guard, self.rest)
+    }
+}
+
+/// The result of a run does not depend on the release. One without a reply goes on in the background.
+async fn release(guard: Guard) {
+    let key = guard.key().clone();
+    if let Err(error) = guard.release().await {
+        tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+    }
+}
+
+impl UnfinishedRun {
+    pub(super) fn new(client: Arc<ClientInner>, job: OnceJob, guard: &Guard) -> Self {
+        Self { client, job, held: guard.held(), holder: guard.holder() }
+    }
+
+    /// Records the success, while the guard is held: see [`OnceRun::succeed`].
+    ///
+    /// # Errors
+    /// See [`OnceRun::succeed`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the success may or may not be recorded.
+    pub async fn succeed(mut self) -> Result<(), Error> {
+        self.held.check()?;
+        self.job.on_success();
+        self.write().await
+    }
+
+    /// Writes the completion, if that is the next step.
+    pub(super) async fn write(&mut self) -> Result<(), Error> {
+        let OnceStep::Write(completion) = self.job.step() else { return Ok(()) };
+        let (client, key) = (&self.client, self.held.key());
+        let write = || client.backend.write_completion(key, &self.holder, &completion);
+        let reply = while_held(client, &self.held, write).await?;
+        self.job.on_written(reply, self.held.is_held());
+        if self.job.step() != OnceStep::GiveUp {
+            return Ok(());
+        }
+        // The place knows of the loss before this client.
+        Err(self.held.loss().map_or_else(|| Error::lost(self.held.key().clone(), LossReason::Expired), Error::from))
+    }
+}
+
+impl fmt::Debug for UnfinishedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = self.job.completion().map(|completion| Utc(completion.until_micros).to_string());
+        f.debug_struct("UnfinishedRun")
+            .field("key", self.held.key())
+            .field("window_ends", &window)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+use crate::driver::{self, ClientInner};
+use crate::error::Error;
+use crate::guard::{Guard, Held, Released};
+use crate::lock::{Lock, settle};
+use crate::request::Waiting;
+use crate::run::RunError;
+use fencelock_core::engine::AcquireSlot;
+use fencelock_core::{FencingToken, Key, LossReason, Unknown};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Numbered slots that are not acquired yet, from [`Client::slots`](crate::Client::slots). At most as many clients as there are
+/// slots hold one of them at the same time.
+///
+/// Slot `i` of the key `pool` is the exclusive lock `pool#i`, with its own fencing tokens and its own queue. So slots work at every place,
+/// also on a quorum, and a resource with numbered parts can check them: one connection, shard or file for each slot, and one
+/// [`FenceGate`](crate::FenceGate) for each of them. `inspect`, `list` and `evict` see the locks `pool#0`, `pool#1`, ...
+///
+/// A claim tries all slots, from a random one on. If all are held, it waits in the queues of up to eight of them, and tries the others once
+/// a second. So there is no common order among waiters.
+///
+/// All clients must use the same number of slots. A client that uses more holds slots that the others do not know, so more
+/// clients than they expect hold one. A client that waits reports that as a warning.
+///
+/// ```
+/// # async fn demo() -> Result<(), fencelock::Error> {
+/// let client = fencelock::Client::connect("memory:").await?; // or file:DIR, redis://host, redlock://a,b,c
+///
+/// let slot = client.slots("pool", 5).acquire().await?;
+/// println!("connection {} under token {}", slot.slot(), slot.fencing_token());
+/// slot.release().await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+/// ```
+#[must_use = "slots do nothing until one is acquired"]
+#[derive(Clone, Debug)]
+pub struct Slots {
+    client: Arc<ClientInner>,
+    set: SlotSet,
+}
+
+/// The settings of a claim.
+#[derive(Clone, Debug)]
+pub(crate) struct SlotSet {
+    pub(crate) key: String,
+    pub(crate) slots: u32,
+    pub(crate) wait: Option<Duration>,
+    /// The settings of the lock of each slot.
+    template: Lock,
+}
+
+impl SlotSet {
+    pub(crate) fn name_of(&self, slot: u32) -> String {
+        format!("{}#{slot}", self.key)
+    }
+
+    pub(crate) fn lock_of(&self, slot: u32) -> Lock {
+        self.template.with_key(self.name_of(slot))
+    }
+}
+
+impl Slots {
+    pub(crate) fn new(client: &Arc<ClientInner>, key: &str, slots: u32) -> Self {
+        let template = Lock::new(Arc::clone(client), key);
+        Self { client: Arc::clone(client), set: SlotSet { key: key.into(), slots, wait: None, template } }
+    }
+
+    fn with(mut self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        self.set.template = change(self.set.template);
+        self
+    }
+
+    /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|lock| lock.ttl(ttl))
+    }
+
+    /// Waits at most this long for a slot, and 50 ms more for a pending reply; without it, waits without limit. Zero tries each slot
+    /// once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.set.wait = Some(wait);
+        self
+    }
+
+    /// The purpose, which is shown to other clients: see [`Lock::label`].
+    pub fn label(self, label: impl Into<String>) -> Self {
+        self.with(|lock| lock.label(label))
+    }
+
+    /// Releases the slot after this time even if the guard still exists: see [`Lock::max_hold`].
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.with(|lock| lock.max_hold(max_hold))
+    }
+
+    /// Calls `on_wait` after each reply about one of the slots that are waited for. It must return quickly.
+    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.with(|lock| lock.on_wait(on_wait))
+    }
+
+    /// Calls `on_trouble` after each failed try while trying continues. It must return quickly.
+    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.with(|lock| lock.on_trouble(on_trouble))
+    }
+
+    /// Checks the key, the number and the settings without a request.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
+    pub fn check(&self) -> Result<(), Error> {
+        AcquireSlot::new(self.set.slots, 0, None, self.client.clock.now())?;
+        // The name of the last slot is the longest.
+        self.set.lock_of(self.set.slots - 1).check()?;
+        Ok(())
+    }
+
+    /// Waits for a slot, and acquires it.
+    ///
+    /// # Errors
+    /// The errors of [`Lock::acquire`]; [`Error::Busy`] names one of the slots. [`Error::Config`] also for a number of slots that is not
+    /// within 1 to 1000.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves all queues; a slot that was granted in the meantime is released in the background.
+    pub async fn acquire(self) -> Result<SlotGuard, Error> {
+        self.check()?;
+        let (slot, guard) = driver::acquire_slot(&self.client, &self.set).await?;
+        Ok(SlotGuard { guard, slot })
+    }
+
+    /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// See [`Slots::acquire`].
+    pub async fn try_acquire(self) -> Result<Option<SlotGuard>, Error> {
+        match self.wait(Duration::ZERO).acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` with the number of a slot while it is held, releases it, and returns the result of the body: see [`Lock::run`].
+    ///
+    /// # Errors
+    /// See [`Lock::run`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `body` and releases the slot in the background.
+    pub async fn run<T, E, F, B>(self, body: F) -> Result<T, RunError<T, E>>
+    where
+        F: FnOnce(u32, Held) -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        let SlotGuard { guard, slot } = self.acquire().await?;
+        let ended = tokio::select! {
+            biased;
+            ended = body(slot, guard.held()) => ended,
+            reason = guard.lost() => return Err(Error::lost(guard.key().clone(), reason).into()),
+        };
+        settle(guard.key().clone(), ended, guard.release().await)
+    }
+}
+
+/// A held slot. It is renewed while the guard exists, and released when the guard is dropped, like a [`Guard`].
+#[must_use = "the slot is released when its guard is dropped"]
+#[derive(Debug)]
+pub struct SlotGuard {
+    guard: Guard,
+    slot: u32,
+}
+
+impl SlotGuard {
+    /// The number of the slot, from 0.
+    pub const fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The key of the lock of this slot: `pool#3`.
+    pub fn key(&self) -> &Key {
+        self.guard.key()
+    }
+
+    /// The fencing token: greater than those of all earlier holders of this slot. Tokens of different slots cannot be compared.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// The remaining validity of the slot if no renewal succeeds: see [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Whether the slot is held. After the first `false` it stays `false`.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// [`SlotGuard::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the slot is no longer held.
+    pub fn check(&self) -> Result<(), Error> {
+        self.guard.check()
+    }
+
+    /// Waits until the slot is lost, and returns the reason: see [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe: it only reads.
+    pub async fn lost(&self) -> LossReason {
+        self.guard.lost().await
+    }
+
+    /// A view of the slot for other tasks.
+    pub fn held(&self) -> Held {
+        self.guard.held()
+    }
+
+    /// Releases the slot and waits for the confirmation of the server: see [`Guard::release`].
+    ///
+    /// # Errors
+    /// See [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release continues in the background.
+    pub async fn release(self) -> Result<Released, Error> {
+        self.guard.release().await
+    }
+
+    /// The guard of the lock of this slot.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}

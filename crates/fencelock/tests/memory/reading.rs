@@ -1,0 +1,163 @@
+//! Tasks of one client that read together share one hold.
+
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Guard, LossReason, Released};
+use std::sync::{Arc, Mutex};
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_one_client_are_one_holder_with_a_token_for_each() {
+    let scene = Scene::new();
+    let mut guards = Vec::new();
+    for _ in 0..20 {
+        // The clock of the tokens counts microseconds.
+        scene.pass(ms(1)).await;
+        guards.push(scene.client.lock("k").shared().await.unwrap());
+    }
+    assert_eq!((scene.net.calls(Verb::Acquire), scene.holding("k").await.unwrap().holders.count()), (1, 1));
+    scene.pass(secs(100)).await;
+    assert!(guards.iter().all(Guard::is_held));
+    assert_eq!(scene.holding("k").await.unwrap().holders.count(), 1);
+    while let Some(guard) = guards.pop() {
+        let held = guard.held();
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+        assert!(!held.is_held(), "its own tenure is over");
+        assert!(guards.iter().all(Guard::is_held), "the others read on");
+        assert_eq!(scene.holding("k").await.is_some(), !guards.is_empty());
+    }
+    assert_eq!(scene.net.calls(Verb::Release), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_are_let_in_together_with_tokens_of_their_own() {
+    let scene = Scene::new();
+    let writer = scene.neighbour().lock("k").await.unwrap();
+    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(scene.client.lock("k").shared().acquire())).collect();
+    scene.pass(ms(500)).await;
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 1, "one of them claims");
+    assert_eq!(scene.client.waiting("k"), 20);
+    writer.release().await.unwrap();
+    let mut guards = Vec::new();
+    for task in waiting {
+        guards.push(task.await.unwrap().unwrap());
+    }
+    let mut tokens: Vec<_> = guards.iter().map(Guard::fencing_token).collect();
+    tokens.sort();
+    tokens.dedup();
+    assert_eq!((tokens.len(), scene.holding("k").await.unwrap().holders.count()), (20, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_is_told_to_each() {
+    let scene = Scene::new();
+    let guards = [0, 1, 2].map(|_| scene.client.lock("k").shared().ttl(secs(9)).acquire());
+    let [a, b, c] = guards;
+    let (a, b, c) = (a.await.unwrap(), b.await.unwrap(), c.await.unwrap());
+    let released = b.held();
+    b.release().await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    assert_eq!(a.lost().await, LossReason::Expired);
+    assert_eq!(c.lost().await, LossReason::Expired);
+    assert!(released.check().is_ok(), "it was released before");
+    assert_eq!(c.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired });
+    drop(a);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_readers_keeps_no_writer_waiting() {
+    for own in [true, false] {
+        let scene = Scene::new();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut first = Some(scene.client.lock("k").shared().await.unwrap());
+        let writing = if own { scene.client.clone() } else { scene.neighbour() };
+        let (told, mut readers) = (order.clone(), Vec::new());
+        let writer = tokio::spawn(async move {
+            let guard = writing.lock("k").await.unwrap();
+            told.lock().unwrap().push("writer".to_owned());
+            guard.release().await.unwrap();
+        });
+        for number in 0..100 {
+            scene.pass(ms(2)).await;
+            let (lock, told) = (scene.client.lock("k").shared(), order.clone());
+            readers.push(tokio::spawn(async move {
+                let guard = lock.await.unwrap();
+                told.lock().unwrap().push(format!("reader {number}"));
+                tokio::time::sleep(ms(10)).await;
+                guard.release().await.unwrap();
+            }));
+            if number == 20 {
+                first.take().unwrap().release().await.unwrap();
+            }
+        }
+        writer.await.unwrap();
+        for reader in readers {
+            reader.await.unwrap();
+        }
+        let order = order.lock().unwrap();
+        let place = order.iter().position(|who| who == "writer").unwrap();
+        assert!(place < 40, "{place} readers overtook the writer");
+        assert_eq!(order.len(), 101);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_with_settings_of_its_own_has_a_hold_of_its_own() {
+    let scene = Scene::new();
+    let lock = || scene.client.lock("k").shared().ttl(secs(9));
+    let usual = lock().await.unwrap();
+    let longer = lock().ttl(secs(20)).await.unwrap();
+    let labelled = lock().label("export").await.unwrap();
+    let limited = lock().max_hold(secs(3)).await.unwrap();
+    assert_eq!(scene.holding("k").await.unwrap().holders.count(), 4);
+    let set = scene.client.lock_all(["k"]).shared().ttl(secs(9)).max_hold(secs(3)).await.unwrap();
+    assert_eq!(limited.lost().await, LossReason::MaxHold);
+    assert!(usual.is_held() && labelled.is_held() && longer.is_held());
+    assert_eq!(set.lost().await.reason, LossReason::MaxHold);
+    assert!(usual.is_held() && labelled.is_held() && longer.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_id_that_is_given_away_ends_the_reading_of_the_others_and_stays() {
+    let scene = Scene::new();
+    let lock = || scene.client.lock("k").shared().ttl(secs(9));
+    let (a, b, c) = (lock().await.unwrap(), lock().await.unwrap(), lock().await.unwrap());
+    let holder = b.into_holder();
+    assert!(matches!(a.lost().await, LossReason::TakenBy(_)));
+    assert!(!c.is_held());
+    drop(a);
+    assert!(matches!(c.release().await.unwrap(), Released::AlreadyLost { .. }));
+    scene.pass(secs(2)).await;
+    assert_eq!(scene.net.calls(Verb::Release), 0, "the hold is another process's");
+    let resumed = scene.neighbour().lock("k").shared().ttl(secs(9)).resume(holder).await.unwrap();
+    scene.pass(secs(60)).await;
+    assert!(resumed.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_reader_leaves_its_place_to_the_next() {
+    let scene = Scene::new();
+    let writer = scene.neighbour().lock("k").await.unwrap();
+    let leader = tokio::spawn(scene.client.lock("k").shared().acquire());
+    scene.pass(ms(50)).await;
+    let next = tokio::spawn(scene.client.lock("k").shared().acquire());
+    let last = tokio::spawn(scene.neighbour().lock("k").acquire());
+    scene.pass(ms(50)).await;
+    leader.abort();
+    scene.pass(ms(50)).await;
+    writer.release().await.unwrap();
+    let reader = next.await.unwrap().unwrap();
+    assert!(!last.is_finished());
+    reader.release().await.unwrap();
+    last.await.unwrap().unwrap().release().await.unwrap();
+    scene.pass(secs(2)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_to_read_joins_those_who_read() {
+    let scene = Scene::new();
+    let first = scene.client.lock("k").shared().await.unwrap();
+    let second = scene.client.lock("k").shared().try_acquire().await.unwrap().unwrap();
+    assert_eq!(scene.net.calls(Verb::Acquire), 1);
+    first.release().await.unwrap();
+    assert!(second.is_held());
+}

@@ -1,0 +1,96 @@
+//! Numbered slots, over a slow network.
+
+use crate::cancelling::polled;
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Client, SlotGuard, Slots};
+
+fn pool(client: &Client, slots: u32) -> Slots {
+    client.slots("pool", slots)
+}
+
+async fn held(scene: &Scene, slots: u32) -> Vec<u32> {
+    let mut held = Vec::new();
+    for slot in 0..slots {
+        held.extend(scene.holding(&format!("pool#{slot}")).await.map(|_| slot));
+    }
+    held
+}
+
+async fn fill(client: &Client, slots: u32) -> Vec<SlotGuard> {
+    let mut held = Vec::new();
+    for _ in 0..slots {
+        held.push(pool(client, slots).acquire().await.unwrap());
+    }
+    held.sort_by_key(SlotGuard::slot);
+    assert!(held.iter().map(SlotGuard::slot).eq(0..slots), "each slot once");
+    held
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_without_a_waiting_claim_is_found_within_two_seconds() {
+    for freed in [0, 7, 19] {
+        let scene = Scene::new();
+        let mut others = fill(&scene.neighbour(), 20).await;
+        let waiting = tokio::spawn(pool(&scene.client, 20).acquire());
+        scene.pass(secs(5)).await;
+        others.remove(freed).release().await.unwrap();
+        scene.pass(secs(2)).await;
+        assert!(waiting.is_finished(), "slot {freed}");
+        assert_eq!(waiting.await.unwrap().unwrap().slot() as usize, freed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_slots_that_are_granted_at_once_are_one_guard() {
+    let scene = Scene::new();
+    let others = fill(&scene.neighbour(), 3).await;
+    let waiting = tokio::spawn(pool(&scene.client, 3).acquire());
+    scene.pass(secs(1)).await;
+    drop(others);
+    let guard = waiting.await.unwrap().unwrap();
+    scene.pass(secs(4)).await;
+    assert_eq!(held(&scene, 3).await, [guard.slot()]);
+    guard.release().await.unwrap();
+    assert_eq!(held(&scene, 3).await, [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_and_keys_that_cannot_be_used_are_refused_without_a_request() {
+    let scene = Scene::new();
+    for (key, slots) in [("k", 0), ("k", 1001), ("", 3), (&"x".repeat(511), 3)] {
+        let set = scene.client.slots(key, slots);
+        let is_config = set.check().err().is_some_and(|error| error.is_config());
+        // An empty name would be the lock `#0`.
+        assert!(is_config || key.is_empty(), "{key:?} {slots}");
+        assert_eq!(set.try_acquire().await.is_err(), is_config);
+    }
+    assert_eq!(scene.net.calls(Verb::Acquire), 1, "of the empty key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn giving_up_at_any_moment_leaves_no_slot_and_no_place_in_a_queue() {
+    for full in [false, true] {
+        for polls in 0..2000 {
+            let scene = Scene::new();
+            let others = if full { fill(&scene.neighbour(), 3).await } else { Vec::new() };
+            scene.net.always(Verb::Acquire, Fate::Slow(ms(5)));
+            scene.net.always(Verb::Release, Fate::Slow(ms(5)));
+            if full {
+                tokio::spawn(async move {
+                    tokio::time::sleep(ms(80)).await;
+                    drop(others);
+                });
+            }
+            let done = polled(polls, Box::pin(pool(&scene.client, 3).acquire())).await;
+            let over = done.is_some();
+            drop(done);
+            scene.pass(secs(5)).await;
+            assert_eq!(held(&scene, 3).await, [0; 0], "given up after {polls} polls");
+            scene.client.close(secs(1)).await.unwrap();
+            if over {
+                assert!(polls > 5, "there were await points: {polls}");
+                break;
+            }
+        }
+    }
+}

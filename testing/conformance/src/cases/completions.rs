@@ -1,0 +1,243 @@
+//! A completion is written by the holder of the key only, never goes back, and is no hold.
+
+use crate::Fixture;
+use crate::case::{Case, Need, case_for};
+use crate::test_client::{PAST_SHORT, SHORT, TestClient, expect_known, test_clients};
+use fencelock_core::{Acquire, ClearCompletion, Completion, FencingToken, WriteCompletion};
+use std::time::Duration;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case_for(&[Need::Completions], a_key_without_a_run_has_no_completion),
+        case_for(&[Need::Completions], a_completion_is_read_by_every_client_as_it_was_written),
+        case_for(&[Need::Completions], a_completion_outlasts_the_hold),
+        case_for(&[Need::Completions], a_completion_by_another_client_is_refused),
+        case_for(&[Need::Completions], a_completion_of_a_free_key_is_refused),
+        case_for(&[Need::Completions], a_completion_after_the_release_is_refused),
+        case_for(&[Need::Completions, Need::Expires], a_completion_after_the_expiry_is_refused),
+        case_for(&[Need::Completions, Need::Evicts], a_completion_after_a_takeover_is_refused),
+        case_for(&[Need::Completions], a_completion_is_never_replaced_by_one_that_ends_earlier),
+        case_for(&[Need::Completions], a_completion_is_replaced_by_one_that_ends_later),
+        case_for(&[Need::Completions], a_completion_belongs_to_one_key),
+        case_for(&[Need::Completions], a_completion_does_not_make_the_key_busy),
+        case_for(&[Need::Completions], a_completion_is_cleared_for_every_client),
+        case_for(&[Need::Completions], a_completion_that_has_changed_is_not_cleared),
+        case_for(&[Need::Completions], confirming_a_completion_changes_nothing),
+        case_for(&[Need::Completions], the_time_of_the_place_passes),
+        case_for(&[Need::Completions, Need::Node], a_restored_completion_never_replaces_a_later_one),
+        case_for(&[Need::LacksCompletions], a_missing_completion_is_refused_permanently),
+    ]
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn now(client: &TestClient) -> u64 {
+    expect_known(client.backend.read_completion(&client.key).await).now_micros
+}
+
+async fn reads(client: &TestClient) -> Option<Completion> {
+    expect_known(client.backend.read_completion(&client.key).await).completion
+}
+
+async fn writes(client: &TestClient, completion: &Completion) -> WriteCompletion {
+    expect_known(client.backend.write_completion(&client.key, &client.holder.id, completion).await)
+}
+
+async fn clears(client: &TestClient, seen: &Completion) -> ClearCompletion {
+    expect_known(client.backend.clear_completion(&client.key, seen).await)
+}
+
+/// A completion that ends so long after the present.
+async fn ending_in(client: &TestClient, left: Duration, token: FencingToken) -> Completion {
+    let left = u64::try_from(left.as_micros()).expect("a short time");
+    Completion { until_micros: now(client).await + left, token, owner: client.holder.owner.clone() }
+}
+
+async fn a_key_without_a_run_has_no_completion(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    assert_eq!(reads(&a).await, None);
+    a.takes().await;
+    assert_eq!(reads(&a).await, None);
+}
+
+async fn a_completion_is_read_by_every_client_as_it_was_written(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    for _ in 0..2 {
+        assert_eq!(writes(&a, &completion).await, WriteCompletion::Written);
+        assert_eq!(reads(&b).await.as_ref(), Some(&completion));
+    }
+    assert_eq!(reads(&a.on_another_client(fixture).await).await, Some(completion));
+}
+
+async fn a_completion_outlasts_the_hold(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    writes(&a, &completion).await;
+    a.releases().await;
+    assert_eq!(reads(&b).await.as_ref(), Some(&completion));
+    b.takes().await;
+    b.releases().await;
+    assert_eq!(reads(&a).await, Some(completion));
+}
+
+async fn a_completion_by_another_client_is_refused(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&b, HOUR, token).await;
+    assert_eq!(writes(&b, &completion).await, WriteCompletion::NotHeld);
+    assert_eq!(reads(&a).await, None);
+    assert_eq!(a.still_holds().await, token);
+}
+
+async fn a_completion_of_a_free_key_is_refused(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let completion = ending_in(&a, HOUR, FencingToken::new(7).expect("a token")).await;
+    assert_eq!(writes(&a, &completion).await, WriteCompletion::NotHeld);
+    assert_eq!(reads(&a).await, None);
+    assert_eq!(a.inspects().await, None);
+}
+
+async fn a_completion_after_the_release_is_refused(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    a.releases().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    assert_eq!(writes(&a, &completion).await, WriteCompletion::NotHeld);
+    b.takes().await;
+    assert_eq!(writes(&a, &completion).await, WriteCompletion::NotHeld);
+    assert_eq!(reads(&b).await, None);
+}
+
+async fn a_completion_after_the_expiry_is_refused(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let a = a.for_ttl(SHORT);
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    fixture.let_time_pass(PAST_SHORT).await;
+    assert_eq!(writes(&a, &completion).await, WriteCompletion::NotHeld);
+    assert_eq!(reads(&a).await, None);
+}
+
+async fn a_completion_after_a_takeover_is_refused(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    let seen = a.seen().await;
+    expect_known(b.backend.evict(&seen).await);
+    b.takes().await;
+    assert_eq!(writes(&a, &completion).await, WriteCompletion::NotHeld);
+    assert_eq!(reads(&b).await, None);
+}
+
+async fn a_completion_is_never_replaced_by_one_that_ends_earlier(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let later = ending_in(&a, 2 * HOUR, token).await;
+    writes(&a, &later).await;
+    a.releases().await;
+    let token = b.takes().await;
+    let earlier = ending_in(&b, HOUR, token).await;
+    assert_eq!(writes(&b, &earlier).await, WriteCompletion::Written, "the window is covered");
+    assert_eq!(reads(&a).await, Some(later));
+}
+
+async fn a_completion_is_replaced_by_one_that_ends_later(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let earlier = ending_in(&a, HOUR, token).await;
+    writes(&a, &earlier).await;
+    a.releases().await;
+    let token = b.takes().await;
+    let same_end = Completion { token, owner: b.holder.owner.clone(), ..earlier };
+    writes(&b, &same_end).await;
+    assert_eq!(reads(&a).await, Some(same_end), "it is of a later run");
+    let later = ending_in(&b, 2 * HOUR, token).await;
+    writes(&b, &later).await;
+    assert_eq!(reads(&a).await, Some(later));
+}
+
+async fn a_completion_belongs_to_one_key(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let other = a.with_new_key();
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    writes(&a, &completion).await;
+    assert_eq!(reads(&other).await, None);
+}
+
+async fn a_completion_does_not_make_the_key_busy(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    writes(&a, &completion).await;
+    a.releases().await;
+    assert_eq!(b.inspects().await, None);
+    assert_eq!(b.lists().await, None);
+    assert!(matches!(b.tries().await, Acquire::Granted { tokens } if tokens.last() > token));
+}
+
+async fn a_completion_is_cleared_for_every_client(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    writes(&a, &completion).await;
+    a.releases().await;
+    assert_eq!(clears(&b, &completion).await, ClearCompletion::Cleared);
+    assert_eq!(reads(&a).await, None);
+    assert_eq!(clears(&b, &completion).await, ClearCompletion::Absent);
+}
+
+async fn a_completion_that_has_changed_is_not_cleared(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let old = ending_in(&a, HOUR, token).await;
+    writes(&a, &old).await;
+    let new = ending_in(&a, 2 * HOUR, token).await;
+    writes(&a, &new).await;
+    a.releases().await;
+    assert_eq!(clears(&b, &old).await, ClearCompletion::Changed);
+    assert_eq!(reads(&a).await, Some(new));
+}
+
+async fn confirming_a_completion_changes_nothing(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let completion = ending_in(&a, HOUR, token).await;
+    writes(&a, &completion).await;
+    expect_known(b.backend.confirm_completion(&b.key, &completion).await);
+    assert_eq!(reads(&a).await, Some(completion));
+    assert_eq!(a.still_holds().await, token);
+}
+
+async fn the_time_of_the_place_passes(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let before = now(&a).await;
+    fixture.let_time_pass(SHORT).await;
+    let passed = now(&b).await.saturating_sub(before);
+    assert!((290_000..60_000_000).contains(&passed), "{passed} us");
+}
+
+async fn a_restored_completion_never_replaces_a_later_one(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let node = fixture.node().expect("a node").await;
+    let token = FencingToken::new(7).expect("a token");
+    let (earlier, later) = (ending_in(&a, HOUR, token).await, ending_in(&a, 2 * HOUR, token).await);
+    for completion in [&earlier, &later, &earlier] {
+        expect_known(node.restore_completion(&a.key, completion).await);
+    }
+    assert_eq!(reads(&a).await, Some(later));
+    assert_eq!(a.inspects().await, None, "it is no hold");
+}
+
+async fn a_missing_completion_is_refused_permanently(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let refused = a.backend.read_completion(&a.key).await.expect_err("it stores none");
+    assert!(refused.is_permanent() && refused.is_unsent() && refused.to_string().contains("completions"), "{refused}");
+    let completion = Completion { until_micros: 1, token, owner: a.holder.owner.clone() };
+    a.backend.write_completion(&a.key, &a.holder.id, &completion).await.expect_err("it stores none");
+    assert_eq!(a.still_holds().await, token);
+}

@@ -1,0 +1,72 @@
+//! The promises.
+
+use crate::client::Client;
+use crate::world::World;
+use fencelock_conformance::model::{KeyModel, Name, Value, Waiter};
+use fencelock_core::Mode;
+
+fn fit_together(beliefs: &[Mode]) -> bool {
+    match beliefs {
+        [] | [_] => true,
+        _ if beliefs.contains(&Mode::Exclusive) => false,
+        [Mode::Permits { limit, .. }, ..] => {
+            let weights = beliefs.iter().map(|mode| match mode {
+                Mode::Permits { weight, limit: other, .. } if other == limit => *weight,
+                _ => limit + 1,
+            });
+            weights.sum::<u32>() <= *limit
+        }
+        _ => beliefs.iter().all(|mode| *mode == Mode::Shared),
+    }
+}
+
+pub(crate) fn exclusion(world: &World) -> Result<(), String> {
+    let now_ms = world.now_us / 1000;
+    let beliefs: Vec<Mode> =
+        world.clients.iter().filter_map(|client: &Client| client.belief(now_ms)).map(|belief| belief.mode).collect();
+    if !fit_together(&beliefs) {
+        return Err(format!("exclusion: {beliefs:?}"));
+    }
+    if world.plain_until_ms.is_some_and(|until| until >= now_ms) && !beliefs.is_empty() {
+        return Err(format!("a plain client beside {beliefs:?}"));
+    }
+    Ok(())
+}
+
+fn holders(key: &KeyModel) -> Vec<u128> {
+    match key.lock.as_ref().map(|lock| &lock.value) {
+        Some(Value::Ours { holder, .. }) => vec![*holder],
+        Some(Value::Shared { .. }) => key.holds.ends_ms.keys().copied().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A live waiter that this version can read.
+fn waiter<'a>(key: &'a KeyModel, name: &Name, now_us: u64) -> Option<&'a Waiter> {
+    let alive = key.deadlines.until_ms.get(name).is_some_and(|until_ms| until_ms * 1000 > now_us);
+    key.waiters.read(name).filter(|_| alive)
+}
+
+/// Nobody was granted the key before a live waiter in front, except that the client that acted may have left the queue.
+pub(crate) fn order(before: &KeyModel, after: &KeyModel, now_us: u64, actor: Option<u128>) -> Result<(), String> {
+    let (had, have) = (holders(before), holders(after));
+    let is_served = |name: &Name| have.iter().copied().chain(actor).any(|holder| *name == Name::Holder(holder));
+    for holder in have.iter().filter(|holder| !had.contains(holder)) {
+        let ahead =
+            before.queue.members.iter().map(|(_, name)| name).take_while(|name| **name != Name::Holder(*holder));
+        let mut overtaken = ahead.filter(|name| waiter(before, name, now_us).is_some() && !is_served(name));
+        if let Some(overtaken) = overtaken.next() {
+            return Err(format!("order: {holder} before {overtaken:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// After a call that makes room and has finished its work.
+pub(crate) fn first_waiter_has_no_room(key: &KeyModel, now_us: u64) -> Result<(), String> {
+    let first = key.queue.members.first().map(|(_, name)| name);
+    match first.and_then(|name| waiter(key, name, now_us)) {
+        Some(waiter) if key.fits(waiter.mode()) => Err(format!("there is room for the first waiter: {waiter:?}")),
+        _ => Ok(()),
+    }
+}

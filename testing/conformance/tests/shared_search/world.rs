@@ -1,0 +1,372 @@
+//! The clients, the key and the time.
+
+use crate::checks;
+use crate::client::{Client, Kind, Phase, Sent, TTL_MS};
+use fencelock_conformance::model::{
+    Acquire, Delivery, Downgrade, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server, Value,
+    WaiterQueue,
+};
+use fencelock_core::Mode;
+
+const START_US: u64 = 1_780_000_000_000_000;
+const HAND_OFF_MS: u64 = 8;
+
+/// A rule of the scripts or their clients, dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Production,
+    OvertakesWaiters,
+    LockEndsBeforeItsHolds,
+    DowngradesWithTheReply,
+    FreesTwice,
+    IgnoresLimits,
+    CancelsWithoutAdvance,
+    RenewsEndedHolds,
+    DropsUnknownEntries,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    pub(crate) clients: Vec<Client>,
+    /// Another program, with `SET NX PX` and compare-and-delete.
+    pub(crate) plain: bool,
+    /// How many requests may arrive twice.
+    pub(crate) duplicates: u8,
+    pub(crate) renewals: u8,
+    pub(crate) rule: Rule,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Enqueue(usize),
+    Poll(usize),
+    Renew(usize),
+    Release(usize),
+    Downgrade(usize),
+    /// The reply to the downgrade arrives.
+    Downgraded(usize),
+    /// It does nothing more.
+    Stop(usize),
+    /// Its last request arrives again.
+    Duplicate(usize),
+    PlainSet,
+    PlainDelete,
+    /// To just after the next end.
+    Wait,
+}
+
+impl Act {
+    const fn client(self) -> Option<usize> {
+        match self {
+            Self::Enqueue(i)
+            | Self::Poll(i)
+            | Self::Renew(i)
+            | Self::Release(i)
+            | Self::Downgrade(i)
+            | Self::Downgraded(i)
+            | Self::Stop(i)
+            | Self::Duplicate(i) => Some(i),
+            Self::PlainSet | Self::PlainDelete | Self::Wait => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) now_us: u64,
+    key: KeyModel,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) plain_until_ms: Option<u64>,
+    plain_used: bool,
+    duplicates: u8,
+    /// The greatest token granted.
+    token: u64,
+}
+
+fn received(_: HandOff) -> Delivery {
+    Delivery::Received
+}
+
+const fn holder(client: usize) -> u128 {
+    client as u128 + 1
+}
+
+impl World {
+    pub(crate) fn new(setting: &Setting) -> Self {
+        let mut clients = setting.clients.clone();
+        for client in &mut clients {
+            client.renewals = setting.renewals;
+        }
+        let (key, duplicates) = (KeyModel::default(), setting.duplicates);
+        Self { now_us: START_US, key, clients, plain_until_ms: None, plain_used: false, duplicates, token: 0 }
+    }
+
+    const fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+
+    pub(crate) fn acts(&self, setting: &Setting) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for (i, client) in self.clients.iter().enumerate() {
+            if client.last != Sent::Nothing && self.duplicates > 0 {
+                acts.push(Act::Duplicate(i));
+            }
+            if client.stopped {
+                continue;
+            }
+            match client.phase {
+                Phase::Idle => acts.push(Act::Enqueue(i)),
+                Phase::Waiting => {
+                    acts.extend([Act::Release(i), Act::Stop(i)]);
+                    acts.extend((client.polls > 0).then_some(Act::Poll(i)));
+                }
+                Phase::Holding(belief) if belief.downgrading => acts.push(Act::Downgraded(i)),
+                Phase::Holding(belief) => {
+                    acts.extend([Act::Release(i), Act::Stop(i)]);
+                    let valid = belief.until_ms >= self.now_ms();
+                    acts.extend(
+                        (client.renewals > 0 && (valid || setting.rule == Rule::RenewsEndedHolds))
+                            .then_some(Act::Renew(i)),
+                    );
+                    let downgrades = valid && client.kind == Kind::Downgrader && belief.mode == Mode::Exclusive;
+                    acts.extend(downgrades.then_some(Act::Downgrade(i)));
+                }
+                Phase::Over => {}
+            }
+        }
+        if setting.plain {
+            acts.extend((!self.plain_used).then_some(Act::PlainSet));
+            acts.extend(self.plain_until_ms.map(|_| Act::PlainDelete));
+        }
+        acts.extend(self.next_end_ms().map(|_| Act::Wait));
+        acts
+    }
+
+    /// The next time at which a hold, a waiter, a lock or a belief ends, or a client may renew.
+    fn next_end_ms(&self) -> Option<u64> {
+        let now_ms = self.now_ms();
+        let times = |client: &Client| {
+            let until_ms = client.belief(now_ms)?.until_ms;
+            let renewal = (until_ms - TTL_MS / 2).checked_sub(1).filter(|time| client.renewals > 0 && *time >= now_ms);
+            Some(renewal.unwrap_or(until_ms))
+        };
+        let beliefs = self.clients.iter().filter_map(times);
+        let ends = self.key.holds.ends_ms.values().chain(self.key.deadlines.until_ms.values()).copied();
+        let lock = self.key.lock.as_ref().and_then(|lock| lock.expires_ms);
+        beliefs.chain(ends).chain(lock).chain(self.plain_until_ms).filter(|end| *end >= self.now_ms()).min()
+    }
+
+    /// The error says what is broken.
+    pub(crate) fn act(&mut self, act: Act, setting: &Setting) -> Result<(), String> {
+        let server = Server::at(self.now_us);
+        self.key.expire(&server);
+        let before = self.key.clone();
+        match act {
+            Act::Wait => {
+                self.now_us = (self.next_end_ms().unwrap() + 1) * 1000;
+                self.key.expire(&Server::at(self.now_us));
+                self.plain_until_ms.take_if(|until| *until < self.now_us / 1000);
+            }
+            Act::PlainSet => {
+                let done = self.key.foreign_set(&server, Value::Foreign("plain".into()), Some(TTL_MS), OnlyIfFree::Yes);
+                self.plain_used = true;
+                self.plain_until_ms =
+                    (done.unwrap() == fencelock_conformance::model::Done::Yes).then(|| self.now_ms() + TTL_MS);
+            }
+            Act::PlainDelete => {
+                self.plain_until_ms = None;
+                self.key.foreign_compare_and_delete(&server, &Value::Foreign("plain".into()));
+            }
+            Act::Stop(i) => self.clients[i].stopped = true,
+            Act::Downgraded(i) => {
+                if let Phase::Holding(belief) = &mut self.clients[i].phase {
+                    (belief.mode, belief.downgrading) = (Mode::Shared, false);
+                }
+            }
+            Act::Downgrade(i) => self.downgrade(i, &server, setting.rule)?,
+            Act::Renew(i) => self.renew(i, &server, setting.rule),
+            Act::Enqueue(i) => self.ask(i, Intent::Enqueue, &server, setting.rule)?,
+            Act::Poll(i) => {
+                self.clients[i].polls -= 1;
+                self.ask(i, Intent::Poll, &server, setting.rule)?;
+            }
+            Act::Release(i) => {
+                self.clients[i].phase = Phase::Over;
+                self.clients[i].last = Sent::Release;
+                self.release(i, &server, setting.rule)?;
+            }
+            Act::Duplicate(i) => {
+                self.duplicates -= 1;
+                match self.clients[i].last {
+                    Sent::Release => self.release(i, &server, setting.rule)?,
+                    Sent::Enqueue => drop(self.sends(i, Intent::Enqueue, &server, setting.rule)),
+                    Sent::Poll => drop(self.sends(i, Intent::Poll, &server, setting.rule)),
+                    Sent::Nothing => {}
+                }
+            }
+        }
+        if setting.rule == Rule::LockEndsBeforeItsHolds {
+            self.forget_prolonging(&before);
+        }
+        checks::order(&before, &self.key, server.now_us, act.client().map(holder))?;
+        checks::exclusion(self)
+    }
+
+    /// A client of version 0 takes what it cannot read for the value of another program.
+    fn as_seen_by<T>(&mut self, i: usize, call: impl FnOnce(&mut Self) -> T) -> T {
+        let shared = self.key.lock.as_ref().map(|lock| lock.value.clone());
+        let hidden =
+            shared.filter(|value| matches!(value, Value::Shared { .. }) && self.clients[i].kind == Kind::Before);
+        if let (Some(value), Some(lock)) = (&hidden, &mut self.key.lock) {
+            lock.value = Value::Foreign(value.to_string().into());
+        }
+        let done = call(self);
+        if let (Some(value), Some(lock)) = (hidden, &mut self.key.lock)
+            && lock.value == Value::Foreign(value.to_string().into())
+        {
+            lock.value = value;
+        }
+        done
+    }
+
+    /// It grants the whole lock to every waiter.
+    fn served_by_version_0<T>(&mut self, i: usize, rule: Rule, call: impl FnOnce(&mut Self) -> T) -> T {
+        use fencelock_conformance::model::Entry;
+        if self.clients[i].kind != Kind::Before {
+            return call(self);
+        }
+        let before = self.key.waiters.entries.clone();
+        for (name, entry) in &mut self.key.waiters.entries {
+            let Entry::Waiter(waiter) = entry else { continue };
+            let unknown = waiter.version.take().is_some_and(|version| version.contains(' '));
+            if unknown && rule == Rule::DropsUnknownEntries {
+                self.key.queue.members.retain(|(_, member)| member != name);
+            }
+        }
+        let done = call(self);
+        for (name, entry) in &mut self.key.waiters.entries {
+            if let Some(as_before) = before.get(name).filter(|_| *name != Name::Holder(holder(i))) {
+                *entry = as_before.clone();
+            }
+        }
+        done
+    }
+
+    fn sends(&mut self, i: usize, intent: Intent, server: &Server, rule: Rule) -> Acquire {
+        let mut claim = self.clients[i].claim(holder(i), intent, self.now_us);
+        let present = self.key.lock.as_ref().map(|lock| lock.value.clone());
+        if let (Rule::IgnoresLimits, Some(Value::Shared { limit: Some(limit), .. })) = (rule, present) {
+            // Its own limit, with as many permits as the others have taken.
+            let own = if let Mode::Permits { limit, .. } = claim.mode { limit } else { limit };
+            let free = self.key.held.used.unwrap_or(0) < own.into();
+            if free {
+                self.key.held.used = Some(0);
+            }
+            claim.mode = Mode::permits(1, limit).unwrap();
+        }
+        let queue = self.key.queue.clone();
+        if rule == Rule::OvertakesWaiters && claim.mode == Mode::Shared && intent == Intent::Enqueue {
+            self.key.queue = WaiterQueue::default();
+        }
+        let answer = self.as_seen_by(i, |world| {
+            world.served_by_version_0(i, rule, |world| {
+                world.key.acquire(server, &claim, &Gate::Open, &mut received).unwrap()
+            })
+        });
+        if rule == Rule::OvertakesWaiters && self.key.queue.members.is_empty() {
+            self.key.queue = queue;
+        }
+        answer
+    }
+
+    fn ask(&mut self, i: usize, intent: Intent, server: &Server, rule: Rule) -> Result<(), String> {
+        let answer = self.sends(i, intent, server, rule);
+        let (now_ms, mode) = (self.now_ms(), self.clients[i].kind.mode());
+        self.clients[i].last = if intent == Intent::Poll { Sent::Poll } else { Sent::Enqueue };
+        let settled = self.clients[i].kind != Kind::Before && rule == Rule::Production;
+        match answer {
+            Acquire::Granted { fence, .. } => {
+                let repeated = fence <= self.token;
+                self.token = self.token.max(fence);
+                self.clients[i].granted(mode, now_ms);
+                if repeated {
+                    return Ok(());
+                }
+            }
+            Acquire::Queued { .. } => self.clients[i].phase = Phase::Waiting,
+            // The client polls next.
+            Acquire::Yours => {
+                self.clients[i].phase = Phase::Waiting;
+                return Ok(());
+            }
+            _ => self.clients[i].phase = Phase::Over,
+        }
+        if settled { checks::first_waiter_has_no_room(&self.key, self.now_us) } else { Ok(()) }
+    }
+
+    fn renew(&mut self, i: usize, server: &Server, rule: Rule) {
+        self.clients[i].renewals -= 1;
+        let answer = self.as_seen_by(i, |world| world.key.renew(server, holder(i), TTL_MS, TTL_MS).unwrap());
+        let now_ms = self.now_ms();
+        let Phase::Holding(belief) = &mut self.clients[i].phase else { return };
+        if matches!(answer, Renew::Renewed { .. }) || rule == Rule::RenewsEndedHolds {
+            belief.until_ms = now_ms + TTL_MS;
+        } else {
+            self.clients[i].phase = Phase::Over;
+        }
+    }
+
+    fn release(&mut self, i: usize, server: &Server, rule: Rule) -> Result<(), String> {
+        let held = self.key.holds.ends_ms.contains_key(&holder(i));
+        if rule == Rule::FreesTwice
+            && !held
+            && let Some(used) = &mut self.key.held.used
+        {
+            *used = used.saturating_sub(1);
+        }
+        let me = Name::Holder(holder(i));
+        if rule == Rule::CancelsWithoutAdvance && self.key.queue.members.iter().any(|(_, name)| *name == me) {
+            self.key.queue.members.retain(|(_, name)| *name != me);
+            self.key.waiters.entries.remove(&me);
+            self.key.deadlines.until_ms.remove(&me);
+            return checks::first_waiter_has_no_room(&self.key, self.now_us);
+        }
+        let released = self.as_seen_by(i, |world| {
+            world.served_by_version_0(i, rule, |world| {
+                world.key.release(server, holder(i), server.now_us, HAND_OFF_MS, &Gate::Open, &mut received).unwrap()
+            })
+        });
+        let is_settled = self.clients[i].kind != Kind::Before && !matches!(released, Release::Taken(_));
+        if is_settled { checks::first_waiter_has_no_room(&self.key, self.now_us) } else { Ok(()) }
+    }
+
+    fn downgrade(&mut self, i: usize, server: &Server, rule: Rule) -> Result<(), String> {
+        let claim = self.clients[i].claim(holder(i), Intent::Poll, self.now_us);
+        let answer = self.key.downgrade(server, &claim, &Gate::Open, &mut received).unwrap();
+        let now_ms = self.now_ms();
+        let Phase::Holding(belief) = &mut self.clients[i].phase else { return Ok(()) };
+        let Downgrade::Downgraded { fence, .. } = answer else {
+            self.clients[i].phase = Phase::Over;
+            return Ok(());
+        };
+        if fence <= self.token {
+            return Err(format!("the token {fence} is not new"));
+        }
+        self.token = fence;
+        belief.until_ms = now_ms + TTL_MS;
+        belief.downgrading = rule == Rule::DowngradesWithTheReply;
+        if rule != Rule::DowngradesWithTheReply {
+            belief.mode = Mode::Shared;
+        }
+        checks::first_waiter_has_no_room(&self.key, self.now_us)
+    }
+
+    fn forget_prolonging(&mut self, before: &KeyModel) {
+        if let (Some(lock), Some(was)) = (&mut self.key.lock, &before.lock)
+            && lock.value == was.value
+            && matches!(lock.value, Value::Shared { .. })
+        {
+            lock.expires_ms = was.expires_ms;
+        }
+    }
+}
