@@ -3,7 +3,7 @@
 mod file_kit;
 
 use fencelock_core::{Backend, Eviction, FencingToken, Intent, Occupant};
-use file_kit::process::{self, Process, wait};
+use file_kit::process::{self, Process, pair, wait};
 use file_kit::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -172,4 +172,105 @@ fn every_waiter_is_served_although_each_dies_with_the_lock() {
     fences[1..].sort();
     fences.push(wait(&locks, "k").1);
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+}
+
+#[test]
+fn a_killed_reader_frees_its_share_only() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let [mut a, mut b, mut c] = [(); 3].map(|()| Process::start(scratch.path()));
+    let fence_of_a = a.take_in_mode("share", "k");
+    b.take_in_mode("share", "k");
+    let fence_of_c = c.take_in_mode("share", "k");
+    b.kill();
+    let left: Vec<_> = seen(&locks, "k").holders.iter().map(|hold| hold.fence.unwrap()).collect();
+    assert_eq!(left, [fence_of_a, fence_of_c]);
+    let writer = claim("k", Intent::Try);
+    assert!(is_busy(&locks, &writer));
+    a.kill();
+    assert!(is_busy(&locks, &writer));
+    c.kill();
+    assert_eq!(now(locks.inspect(&key("k"))).unwrap(), None);
+    assert!(fence(ask(&locks, &writer)) > fence_of_c);
+}
+
+#[test]
+fn the_permits_of_a_killed_process_are_free() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let [mut a, mut b] = [(); 2].map(|()| Process::start(scratch.path()));
+    a.take_in_mode("permits 2 3", "k");
+    b.take_in_mode("permits 1 3", "k");
+    let next = claim("k", Intent::Try).with_mode(permits(1, 3));
+    assert!(is_busy(&locks, &next));
+    a.kill();
+    fence(ask(&locks, &next));
+    take_in_mode(&locks, "k", permits(1, 3));
+    assert!(b.ask("permits 1 3 k").starts_with("busy"));
+    let answer = b.ask("share k");
+    assert!(answer.contains("permanent=true") && answer.contains("a semaphore with 3 permits"), "{answer}");
+}
+
+#[test]
+fn the_death_of_the_last_reader_is_reported_to_a_waiting_writer() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_listener, events) = listen(&locks);
+    for _ in 0..5 {
+        let mut other = Process::start(scratch.path());
+        other.take_in_mode("share", "k");
+        let writer = claim("k", Intent::Enqueue);
+        assert!(is_busy(&locks, &writer));
+        other.kill();
+        while is_busy(&locks, &writer) {
+            hear(&events, "k");
+        }
+        free(&locks, &writer);
+    }
+}
+
+#[test]
+fn the_death_of_a_holder_of_permits_is_reported_to_waiters() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_listener, events) = listen(&locks);
+    take_in_mode(&locks, "k", permits(1, 3));
+    for _ in 0..5 {
+        let mut other = Process::start(scratch.path());
+        other.take_in_mode("permits 2 3", "k");
+        let waiter = claim("k", Intent::Enqueue).with_mode(permits(2, 3));
+        assert!(is_busy(&locks, &waiter));
+        other.kill();
+        while is_busy(&locks, &waiter) {
+            hear(&events, "k");
+        }
+        free(&locks, &waiter);
+    }
+}
+
+#[test]
+fn readers_never_see_half_of_a_write_although_some_die_reading() {
+    let scratch = Scratch::new();
+    for name in ["left", "right"] {
+        fs::write(scratch.path().join(name), "0").unwrap();
+    }
+    let dir = scratch.path().display();
+    std::thread::scope(|scope| {
+        for slot in 0..6 {
+            let (scratch, dir) = (&scratch, &dir);
+            scope.spawn(move || {
+                for times in [20, 5 + slot] {
+                    let mut other = Process::start(scratch.path());
+                    if slot % 3 == 0 {
+                        assert_eq!(other.ask(&format!("change {dir} {times}")), format!("changed {times}"));
+                    } else {
+                        assert_eq!(other.ask(&format!("compare {dir} {times}")), format!("compared {times}"));
+                        other.order("die-reading pair");
+                        assert_eq!(other.answer(), None);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(pair(scratch.path()), [20 + 5 + 20 + 8; 2]);
 }

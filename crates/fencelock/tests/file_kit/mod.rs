@@ -6,8 +6,8 @@ pub(crate) mod process;
 
 use fencelock::backends::File;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, FencingToken, Holder, HolderId, Intent, Key, Listener, Occupant, Owner, Renew,
-    Renewal, Ttl,
+    Acquire, Backend, Claim, Downgrade, Event, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
+    Occupant, Owner, Renew, Renewal, Ttl,
 };
 use futures_util::FutureExt;
 use std::future::Future;
@@ -69,6 +69,21 @@ pub(crate) fn claim(name: &str, intent: Intent) -> Claim {
     Claim::new(key(name), holder(), Ttl::default(), intent)
 }
 
+/// Takes a key that has room.
+pub(crate) fn take_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
+    let claim = claim(name, Intent::Try).with_mode(mode);
+    let fence = fence(ask(locks, &claim));
+    (claim, fence)
+}
+
+pub(crate) fn permits(weight: u32, limit: u32) -> Mode {
+    Mode::permits(weight, limit).unwrap()
+}
+
+pub(crate) fn seen(locks: &File, name: &str) -> Holding {
+    now(locks.inspect(&key(name))).unwrap().expect("held")
+}
+
 pub(crate) fn ask(locks: &File, claim: &Claim) -> Acquire {
     now(locks.acquire(claim)).unwrap()
 }
@@ -91,9 +106,17 @@ pub(crate) fn free(locks: &File, claim: &Claim) -> fencelock_core::Release {
     now(locks.release(&claim.key, &claim.holder.id)).unwrap()
 }
 
+pub(crate) fn downgrade(locks: &File, held: &Claim) -> Downgrade {
+    now(locks.downgrade(&Renewal::new(held.key.clone(), held.holder.id, held.ttl))).unwrap()
+}
+
 pub(crate) fn renew(locks: &File, claim: &Claim) -> Renew {
     let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
     now(locks.renew(&[renewal])).remove(0).unwrap()
+}
+
+pub(crate) fn is_busy(locks: &File, claim: &Claim) -> bool {
+    matches!(ask(locks, claim), Acquire::Busy(_))
 }
 
 pub(crate) fn busy_with(answer: Acquire) -> Occupant {

@@ -1,8 +1,8 @@
 //! Another process that takes locks on command: this test binary, running the test `obey`.
 
-use super::{PATIENCE, ask, claim, free, listen, now};
+use super::{PATIENCE, ask, claim, downgrade, free, listen, now, permits};
 use fencelock::backends::File;
-use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent};
+use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent, Mode};
 use fencelock_testkit::TestProcess;
 use std::collections::HashMap;
 use std::fs;
@@ -65,6 +65,12 @@ impl Process {
         answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
     }
 
+    /// Takes a key that has room, with an order that names the mode: `share`, or `permits WEIGHT LIMIT`.
+    pub(crate) fn take_in_mode(&mut self, mode: &str, name: &str) -> FencingToken {
+        let answer = self.ask(&format!("{mode} {name}"));
+        answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.0.pid()
     }
@@ -86,13 +92,25 @@ pub(crate) fn obey() {
         let answer = match (&locks, &words[..]) {
             (Ok(_), ["open"]) => "open".to_owned(),
             (Err(unknown), _) => format!("permanent={} {unknown}", unknown.is_permanent()),
-            (Ok(locks), ["try", name]) => attempt(locks, name, &mut held),
+            (Ok(locks), ["try", name]) => attempt(locks, name, Mode::Exclusive, &mut held),
+            (Ok(locks), ["share", name]) => attempt(locks, name, Mode::Shared, &mut held),
+            (Ok(locks), ["permits", weight, limit, name]) => {
+                let mode = permits(weight.parse().unwrap(), limit.parse().unwrap());
+                attempt(locks, name, mode, &mut held)
+            }
+            (Ok(locks), ["compare", dir, times]) => compare(locks, Path::new(dir), times.parse().unwrap()),
+            (Ok(locks), ["change", dir, times]) => change(locks, Path::new(dir), times.parse().unwrap()),
+            (Ok(locks), ["die-reading", name]) => {
+                wait_in_mode(locks, name, Mode::Shared);
+                end()
+            }
             (Ok(locks), ["wait", name]) => {
                 let (claim, fence) = wait(locks, name);
                 held.insert((*name).to_owned(), claim);
                 format!("granted {fence}")
             }
             (Ok(locks), ["free", name]) => format!("{:?}", free(locks, &held[*name])),
+            (Ok(locks), ["downgrade", name]) => format!("{:?}", downgrade(locks, &held[*name])),
             (Ok(_), ["sleeper"]) => sleeper().to_string(),
             (Ok(locks), ["count", counter, times]) => count(locks, Path::new(counter), times.parse().unwrap()),
             (Ok(locks), ["die", name]) => die(locks, name),
@@ -103,8 +121,8 @@ pub(crate) fn obey() {
     }
 }
 
-fn attempt(locks: &File, name: &str, held: &mut HashMap<String, Claim>) -> String {
-    let claim = claim(name, Intent::Try);
+fn attempt(locks: &File, name: &str, mode: Mode, held: &mut HashMap<String, Claim>) -> String {
+    let claim = claim(name, Intent::Try).with_mode(mode);
     match now(locks.acquire(&claim)) {
         Ok(Acquire::Granted { tokens }) => {
             let fence = tokens.last();
@@ -119,8 +137,12 @@ fn attempt(locks: &File, name: &str, held: &mut HashMap<String, Claim>) -> Strin
 
 /// Waits in line as a client does: woken by events, and asking by itself now and then.
 pub(crate) fn wait(locks: &File, name: &str) -> (Claim, FencingToken) {
+    wait_in_mode(locks, name, Mode::Exclusive)
+}
+
+fn wait_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
     let (_ears, events) = listen(locks);
-    let claim = claim(name, Intent::Enqueue);
+    let claim = claim(name, Intent::Enqueue).with_mode(mode);
     loop {
         match ask(locks, &claim) {
             Acquire::Granted { tokens } => return (claim, tokens.last()),
@@ -148,9 +170,42 @@ fn count(locks: &File, counter: &Path, times: u32) -> String {
     format!("counted {times}")
 }
 
+/// Writes two equal numbers, one after the other, so many times.
+fn change(locks: &File, dir: &Path, times: u32) -> String {
+    for _ in 0..times {
+        let (claim, _) = wait(locks, "pair");
+        let [left, _] = pair(dir);
+        for name in ["left", "right"] {
+            fs::write(dir.join(name), (left + 1).to_string()).unwrap();
+            std::thread::yield_now();
+        }
+        free(locks, &claim);
+    }
+    format!("changed {times}")
+}
+
+/// Reads the two numbers, so many times.
+fn compare(locks: &File, dir: &Path, times: u32) -> String {
+    for _ in 0..times {
+        let (claim, _) = wait_in_mode(locks, "pair", Mode::Shared);
+        let [left, right] = pair(dir);
+        assert_eq!(left, right, "a writer was at work");
+        free(locks, &claim);
+    }
+    format!("compared {times}")
+}
+
+pub(crate) fn pair(dir: &Path) -> [u32; 2] {
+    ["left", "right"].map(|name| fs::read_to_string(dir.join(name)).unwrap().parse().unwrap())
+}
+
 /// Ends while it holds a key, as a crash does.
 fn die(locks: &File, name: &str) -> String {
     wait(locks, name);
+    end()
+}
+
+fn end() -> String {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
     unreachable!("killed")
 }

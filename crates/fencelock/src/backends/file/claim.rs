@@ -1,69 +1,47 @@
-//! Claims a lock file and finds its holder. Every step takes microseconds unless another process is in the way.
+//! Claims a lock file and finds its holders. Every step takes microseconds unless another process is in the way.
 
 use super::File;
-use super::flock_guard::{FlockGuard, Probe, probe, tighten_file};
+use super::flock_guard::{FlockGuard, tighten_file};
+use super::inspect::{LockState, foreign, pause};
 use super::record::{Damage, Record, RecordState};
+use super::row::Row;
+use super::slot::{self, Slots};
 use super::table::HeldFile;
-use fencelock_core::{Acquire, Claim, Expiry, Fault, Foreign, Intent, Key, Occupant, Occupied, TokenBlock, Unknown};
-use std::io::ErrorKind;
+use super::writer_mark;
+use fencelock_core::{
+    Acquire, Claim, Expiry, Fault, Holder, Intent, Invalid, Key, Mode, Occupied, TokenBlock, Unknown,
+};
+use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
 /// The number of attempts at a lock without an exclusive holder until it is assumed to be shared permanently. With the
 /// pauses of [`pause`] this takes about 33 ms: a process that probes the lock may be interrupted.
 const TRIES: u32 = 24;
 
-/// The number of reads of a locked file without a record of its holder: about 1.5 ms, much longer than a holder needs
-/// to write its record after locking, or to unlock after its last write.
-const READS: u32 = 5;
-
-/// The state of a lock, as far as this process knows.
-#[derive(Debug)]
-pub(super) enum LockState {
-    Free,
-    Held(Box<Record>),
-    /// The file is locked, and no record names the holder.
-    Foreign(Occupant),
-}
-
-impl LockState {
-    pub(super) fn occupant(self) -> Option<Occupant> {
-        match self {
-            Self::Free => None,
-            Self::Held(record) => Some(Occupant::Holder(record.holder)),
-            Self::Foreign(occupant) => Some(occupant),
-        }
-    }
-
-    /// The holder and the duration of the hold, at `wall` microseconds.
-    fn occupied(self, wall: u64) -> Option<Occupied> {
-        match self {
-            Self::Held(record) => Some(record.holding(wall).into()),
-            seen => seen.occupant().map(|by| Occupied::new(by, Expiry::Never)),
-        }
-    }
-}
-
-/// 50, 100, 200, 400, 800 us, then 1.6 ms each.
-fn pause(attempt: u32) {
-    thread::sleep(Duration::from_micros(50 << attempt.min(5)));
-}
+/// The number of attempts to enter a row with room, about 100 ms: many processes may enter it, one after another.
+const ROW_TRIES: u32 = 64;
 
 impl File {
-    /// Acquires the key, or returns the holder.
+    /// Acquires the key, or returns the holders.
     ///
-    /// A refused exclusive lock proves nothing: another process may only have probed it. So the answer is "busy" only if a
-    /// shared lock was refused too; otherwise the attempt is repeated.
+    /// A refused lock proves nothing: another process may only have probed it, or may enter the row. So the answer is "busy"
+    /// only if a probe finds holders; otherwise the attempt is repeated.
     pub(super) fn try_claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let path = self.directory.file_of(&claim.key);
-        for attempt in 0..TRIES {
+        let (tries, culprit) = match claim.mode {
+            Mode::Exclusive => (TRIES, "a shared lock"),
+            _ => (ROW_TRIES, "a process that enters the row"),
+        };
+        for attempt in 0..tries {
             let seen = self.inspect_key(&claim.key)?;
             if matches!(seen, LockState::Foreign(_)) {
                 // The file may be locked because its permissions were too open.
                 tighten_file(&path);
             }
-            if let Some(occupied) = seen.occupied(self.clock.wall_micros()) {
+            if !self.has_room(claim, &seen, &path)?
+                && let Some(occupied) = seen.occupied(self.clock.wall_micros())
+            {
                 if claim.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
                     // The lock may have been released between the probe and the watch.
                     continue;
@@ -75,74 +53,108 @@ impl File {
             }
             pause(attempt);
         }
-        let by = foreign("a shared lock", &path);
-        Ok(Acquire::Busy(Occupied::new(by, Expiry::Never)))
+        Ok(Acquire::Busy(Occupied::new(foreign(culprit, &path), Expiry::Never)))
     }
 
-    /// The current holder of the key.
-    pub(super) fn inspect_key(&self, key: &Key) -> Result<LockState, Unknown> {
-        self.inspect_file(&self.directory.file_of(key), |record| record.key == *key)
-    }
-
-    /// The current holder of the lock on this file, if its record belongs to it.
-    pub(super) fn inspect_file(&self, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<LockState, Unknown> {
-        for attempt in 0..READS {
-            match probe(path).map_err(|error| self.io_error("inspect", path, &error))? {
-                Probe::Free => return Ok(LockState::Free),
-                Probe::Held(Ok(record)) if record.state == RecordState::Held && belongs(&record) => {
-                    return Ok(LockState::Held(Box::new(record)));
-                }
-                Probe::Held(_) => pause(attempt),
-            }
+    /// Whether the claim has room beside these holders. A writer that will wait for a row marks it.
+    fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> Result<bool, Unknown> {
+        let holds = match seen {
+            LockState::Free => return Ok(true),
+            LockState::Foreign(_) => return Ok(false),
+            LockState::Held(holds) => holds,
+        };
+        if let Some(present) = holds.mode().filter(|present| present.conflicts(claim.mode)) {
+            return Err(claim.conflicting(&self.directory.name(), present));
         }
-        Ok(LockState::Foreign(foreign("a lock", path)))
+        if claim.mode != Mode::Exclusive {
+            return Ok(holds.fits(claim.mode) && !writer_mark::is_set(path, self.clock.wall_micros()));
+        }
+        if claim.intent == Intent::Enqueue
+            && holds.mode() != Some(Mode::Exclusive)
+            && let Err(error) = writer_mark::set(path, self.clock.wall_micros())
+        {
+            tracing::debug!(path = %path.display(), %error, "cannot mark that a writer waits: new readers may overtake it");
+        }
+        Ok(false)
     }
 
     fn take(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
-        let guard = match FlockGuard::take(path) {
-            Ok(Some(guard)) => guard,
-            Ok(None) => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                // The directory was deleted; the next attempt finds the new one.
-                self.directory.create()?;
+        match claim.mode {
+            Mode::Exclusive => self.take_alone(claim, path),
+            _ => self.enter_row(claim, path),
+        }
+    }
+
+    fn take_alone(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
+        let Some(lock) = self.opened(FlockGuard::take(path), path)? else { return Ok(None) };
+        let last = lock.read().map_err(|error| self.io_error("read", path, &error))?;
+        let slots = slot::count(path, &last);
+        if slots > 0 {
+            // A holder that is being downgraded, or whose process is just ending, may have only its slot.
+            let slots = Slots::probe(path, slots, |_| true);
+            if !slots.map_err(|error| self.io_error("inspect", path, &error))?.are_free() {
                 return Ok(None);
             }
-            Err(error) => return Err(self.io_error("lock", path, &error)),
-        };
-        let (record, tokens) = self.next_record(&guard, claim, path)?;
-        guard.write(&record).map_err(|error| self.io_error("write", path, &error))?;
-        self.table.insert(HeldFile { record, guard });
+            // It expires by itself, but would keep readers out for a moment after a short hold.
+            let _ = writer_mark::set(path, 0);
+        }
+        let (record, tokens) = self.next_record(&lock, &last, claim)?;
+        lock.write(&record).map_err(|error| self.io_error("write", path, &error))?;
+        self.table.insert(HeldFile { record, lock: Arc::new(lock), slot: None });
         Ok(Some(tokens))
     }
 
-    /// The record of the new hold, and its tokens, above those of the previous hold. The record contains the last token.
-    fn next_record(&self, guard: &FlockGuard, claim: &Claim, path: &Path) -> Result<(Record, TokenBlock), Unknown> {
-        let previous = match guard.read().map_err(|error| self.io_error("read", path, &error))? {
+    fn enter_row(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
+        let Some(row) = self.opened(Row::open(path, &claim.key), path)? else { return Ok(None) };
+        if !row.has_room(claim.mode) {
+            return Ok(None);
+        }
+        let (record, tokens) = self.next_record(&row.lock, &row.record, claim)?;
+        self.table.insert(row.add(record).map_err(|error| self.io_error("write", path, &error))?);
+        Ok(Some(tokens))
+    }
+
+    /// If the directory was deleted, creates it: the next attempt finds the new one.
+    fn opened<T>(&self, opened: io::Result<Option<T>>, path: &Path) -> Result<Option<T>, Unknown> {
+        match opened {
+            Ok(opened) => Ok(opened),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.directory.create().map(|()| None),
+            Err(error) => Err(self.io_error("lock", path, &error)),
+        }
+    }
+
+    /// The record of the new hold, and its tokens, above those of the last one. The record contains the last token.
+    fn next_record(
+        &self,
+        lock: &FlockGuard,
+        last: &Result<Record, Damage>,
+        claim: &Claim,
+    ) -> Result<(Record, TokenBlock), Unknown> {
+        let previous = match last {
             Ok(record) => record.fence.get(),
-            Err(_) if guard.created => 0,
+            Err(_) if lock.created => 0,
             // The process that created the file waits for this one.
-            Err(_) if guard.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
+            Err(_) if lock.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
             Err(Damage(why)) => {
                 tracing::warn!(
-                    key = %claim.key, path = %path.display(), %why,
+                    key = %claim.key, path = %lock.path().display(), %why,
                     "the record of the last hold is lost; the order of fencing tokens now depends on the wall clock"
                 );
                 0
             }
         };
-        let wall = self.clock.wall_micros();
-        let tokens = claim
-            .next_block(previous, wall)
-            .map_err(|error| Unknown::new(self.directory.name(), Fault::Other, error.to_string()))?;
-        let record = Record {
-            state: RecordState::Held,
-            key: claim.key.clone(),
-            holder: claim.holder.clone(),
-            fence: tokens.last(),
-            since: wall,
-            pid: std::process::id(),
-        };
-        Ok((record, tokens))
+        let tokens = claim.next_block(previous, self.clock.wall_micros()).map_err(|error| self.invalid(&error))?;
+        Ok((self.record(&claim.key, claim.holder.clone(), claim.mode, tokens), tokens))
+    }
+
+    /// The record of a hold that begins now.
+    pub(super) fn record(&self, key: &Key, holder: Holder, mode: Mode, tokens: TokenBlock) -> Record {
+        let (state, since, pid) = (RecordState::Held, self.clock.wall_micros(), std::process::id());
+        Record { state, key: key.clone(), holder, fence: tokens.last(), since, pid, mode, slots: 0 }
+    }
+
+    pub(super) fn invalid(&self, error: &Invalid) -> Unknown {
+        Unknown::new(self.directory.name(), Fault::Other, error.to_string())
     }
 }
 
@@ -150,11 +162,6 @@ impl File {
 /// does lose records, takes longer.
 fn is_new(born: u64, wall: u64) -> bool {
     born.abs_diff(wall) < 10_000_000
-}
-
-/// A holder that writes no records: `flock(1)`, or another program.
-fn foreign(what: &str, path: &Path) -> Occupant {
-    Occupant::Foreign(Foreign::other(format!("{what} on {}", path.display())))
 }
 
 #[cfg(test)]

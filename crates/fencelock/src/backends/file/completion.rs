@@ -7,7 +7,9 @@
 use super::File;
 use super::flock_guard::FlockGuard;
 use super::permission;
-use fencelock_core::{ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, Unknown, WriteCompletion};
+use fencelock_core::{
+    ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, Mode, Unknown, WriteCompletion,
+};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,9 +31,9 @@ impl File {
         completion: &Completion,
     ) -> Result<WriteCompletion, Unknown> {
         // The client releases the lock after the reply, so it stays locked until this is done.
-        match self.held_here(key)? {
-            Some(hold) if hold.record.holder.id == *holder => {}
-            _ => return Ok(WriteCompletion::NotHeld),
+        let hold = self.held_here(key, holder)?;
+        if hold.is_none_or(|hold| hold.record.mode != Mode::Exclusive) {
+            return Ok(WriteCompletion::NotHeld);
         }
         if self.stored(key)?.is_none_or(|stored| completion.supersedes(&stored)) {
             let path = self.directory.completion_file_of(key);

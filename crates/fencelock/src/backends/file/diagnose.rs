@@ -3,7 +3,7 @@
 use super::File;
 use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
 use super::flock::{self, TryLock};
-use super::name::SUFFIX;
+use super::name::is_used;
 use super::permission::{SETGID, excess};
 use super::scan::Scan;
 use super::watch::watched;
@@ -82,7 +82,7 @@ fn exposed(directory: &Directory) -> Option<Finding> {
     let mut first = None;
     for entry in fs::read_dir(directory.path()).ok()?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(meta) = entry.metadata().ok().filter(|meta| meta.is_file() && name.ends_with(SUFFIX)) else {
+        let Some(meta) = entry.metadata().ok().filter(|meta| meta.is_file() && is_used(&name)) else {
             continue;
         };
         if excess(&entry.path(), &meta) != 0 {

@@ -1,18 +1,18 @@
 //! The kernel lock on one lock file, and a probe for the lock of another process.
 
-use super::flock;
+use super::flock::{self, TryLock};
 use super::permission;
-use super::record::{Damage, LONGEST, Record};
+use super::record::{Damage, LONGEST, Record, has_slots};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The maximum number of reads of a record until two agree; writing one line is much shorter.
 const READINGS: u32 = 8;
 
-/// An exclusive lock on a lock file that its path referred to at that time. Dropping it unlocks.
+/// A lock on a file that its path referred to at that time. Dropping it unlocks.
 ///
 /// The file is open for writing, so the kernel reports its close to watchers of the directory, whatever the cause.
 #[derive(Debug)]
@@ -30,22 +30,44 @@ pub(super) struct FlockGuard {
 pub(super) enum Probe {
     /// No exclusive lock, or no file.
     Free,
+    /// No exclusive lock, but there may be holders of a row. The record contains the last token and the number of slots.
+    Row(Result<Record, Damage>),
     /// Another process has the exclusive lock; the record may still be that of an earlier holder.
     Held(Result<Record, Damage>),
 }
 
 impl FlockGuard {
-    /// Acquires the lock, and creates the file if it is missing; `None` if the file is locked, or was just replaced.
+    /// Acquires the exclusive lock, and creates the file if it is missing; `None` if the file is locked, or was just
+    /// replaced.
     pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
+        Self::lock(path, flock::try_exclusive)
+    }
+
+    /// The same with a shared lock.
+    pub(super) fn share(path: &Path) -> io::Result<Option<Self>> {
+        Self::lock(path, flock::try_shared)
+    }
+
+    fn lock(path: &Path, attempt: fn(&fs::File) -> io::Result<TryLock>) -> io::Result<Option<Self>> {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
         permission::check_plain(&meta)?;
-        if flock::try_exclusive(&file)? == flock::TryLock::Refused {
+        if attempt(&file)? == TryLock::Refused {
             return Ok(None);
         }
         let guard =
             Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), pid: std::process::id(), created };
         Ok(guard.is_in_place()?.then_some(guard))
+    }
+
+    /// Turns an exclusive lock into a shared one. [`TryLock::Refused`] means that it is lost: flock(2) does not promise
+    /// that this is one step, although local file systems of Linux and of the BSDs do it in one.
+    pub(super) fn downgrade(&self) -> io::Result<TryLock> {
+        flock::try_shared(&self.file)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether the path still refers to the locked file. Otherwise the next process locks another file.
@@ -55,6 +77,21 @@ impl FlockGuard {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Gives a file that this process has created the permissions of another one: who can lock one of them can lock both.
+    pub(super) fn share_permissions_of(&self, other: &Self) -> io::Result<()> {
+        if !self.created {
+            return Ok(());
+        }
+        let wanted = other.file.metadata()?.mode() & 0o666;
+        self.file.set_permissions(fs::Permissions::from_mode(wanted))
+    }
+
+    /// Notifies the watchers of the directory, although the lock stays: closes a file that is open for writing.
+    pub(super) fn notify_watchers(&self) {
+        // They poll, too.
+        let _ = options().write(true).open(&self.path);
     }
 
     /// The record of the last hold.
@@ -109,8 +146,12 @@ pub(super) fn probe(path: &Path) -> io::Result<Probe> {
     };
     permission::check_plain(&file.metadata()?)?;
     match flock::try_shared(&file)? {
-        flock::TryLock::Locked => flock::unlock(&file).map(|()| Probe::Free),
-        flock::TryLock::Refused => read_settled(&file).map(Probe::Held),
+        TryLock::Refused => read_settled(&file).map(Probe::Held),
+        TryLock::Locked => {
+            let row = if has_slots(&first_bytes(&file)?) { Some(read_settled(&file)?) } else { None };
+            flock::unlock(&file)?;
+            Ok(row.map_or(Probe::Free, Probe::Row))
+        }
     }
 }
 
@@ -122,7 +163,7 @@ pub(super) fn tighten_file(path: &Path) {
 }
 
 /// Does not follow symbolic links, and does not wait for the other end of a pipe.
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     use rustix::fs::OFlags;
     let mut options = OpenOptions::new();
     options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
@@ -163,7 +204,7 @@ fn read_settled(file: &fs::File) -> io::Result<Result<Record, Damage>> {
 }
 
 /// A regular file returns all its bytes in one read.
-fn first_bytes(file: &fs::File) -> io::Result<Vec<u8>> {
+pub(super) fn first_bytes(file: &fs::File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; LONGEST];
     let length = loop {
         match file.read_at(&mut bytes, 0) {
@@ -180,6 +221,7 @@ mod tests {
     use super::*;
     use crate::backends::file::scratch::Scratch;
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     fn is_free(path: &Path) -> Option<()> {
@@ -217,6 +259,50 @@ mod tests {
         assert!(is_free(&path).is_none());
         drop(parents);
         is_free(&path).unwrap();
+    }
+
+    #[test]
+    fn shared_locks_are_held_together_and_not_beside_an_exclusive_one() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let first = FlockGuard::share(&path).unwrap().unwrap();
+        let second = FlockGuard::share(&path).unwrap().unwrap();
+        drop(first);
+        assert!(FlockGuard::take(&path).unwrap().is_none());
+        drop(second);
+        let _alone = FlockGuard::take(&path).unwrap().unwrap();
+        assert!(FlockGuard::share(&path).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_downgraded_lock_admits_shared_locks_only() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let guard = FlockGuard::take(&path).unwrap().unwrap();
+        assert_eq!(guard.downgrade().unwrap(), TryLock::Locked);
+        assert!(FlockGuard::take(&path).unwrap().is_none());
+        drop(FlockGuard::share(&path).unwrap().unwrap());
+        drop(guard);
+        assert!(FlockGuard::take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_downgrade_is_never_lost_to_exclusive_attempts() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.lock");
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..5000 {
+                    let Some(guard) = FlockGuard::take(&path).unwrap() else { continue };
+                    assert_eq!(guard.downgrade().unwrap(), TryLock::Locked);
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            while !done.load(Ordering::SeqCst) {
+                drop(FlockGuard::take(&path).unwrap());
+            }
+        });
     }
 
     #[test]

@@ -1,22 +1,25 @@
 //! The keys that this process holds, from grant to release.
 
 use super::File;
-use super::claim::LockState;
+use super::inspect::{LockState, pause};
+use super::row::Row;
 use super::table::HeldFile;
-use fencelock_core::{Acquire, Claim, Event, HolderId, Intent, Key, Occupant, Release, Renew, Renewal, Unknown};
+use fencelock_core::{
+    Acquire, Claim, Downgrade, Event, Fault, HolderId, Intent, Key, Mode, Release, Renew, Renewal, Unknown, next_block,
+};
+use std::num::NonZeroU32;
 use std::sync::Arc;
+
+/// The number of attempts of a downgrade to enter the row, about 100 ms: readers that are refused may be in the way.
+const TRIES: u32 = 64;
 
 impl File {
     pub(super) fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        match self.held_here(&claim.key)? {
-            Some(hold) if hold.record.holder.id == claim.holder.id => {
-                return Ok(Acquire::Granted { tokens: hold.record.fence.into() });
-            }
-            _ if claim.intent == Intent::Poll => return Ok(Acquire::Gone),
-            Some(hold) => return Ok(Acquire::Busy(hold.record.clone().holding(self.clock.wall_micros()).into())),
-            None => {}
+        match self.held_here(&claim.key, &claim.holder.id)? {
+            Some(hold) => Ok(Acquire::Granted { tokens: hold.record.fence.into() }),
+            None if claim.intent == Intent::Poll => Ok(Acquire::Gone),
+            None => self.try_claim(claim),
         }
-        self.try_claim(claim)
     }
 
     /// The end of a hold before the watch started is not reported, so this inspects the key again.
@@ -29,44 +32,86 @@ impl File {
     }
 
     pub(super) fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
-        match self.held_here(&renewal.key)? {
-            Some(hold) if hold.record.holder.id == renewal.holder => Ok(Renew::Renewed { waiters: 0 }),
-            Some(hold) => Ok(Renew::TakenBy(Occupant::Holder(hold.record.holder.clone()).into())),
-            None => {
-                Ok(self.inspect_key(&renewal.key)?.occupant().map_or(Renew::Absent, |by| Renew::TakenBy(by.into())))
-            }
+        if self.held_here(&renewal.key, &renewal.holder)?.is_some() {
+            return Ok(Renew::Renewed { waiters: 0 });
         }
+        Ok(self.inspect_key(&renewal.key)?.holders().map_or(Renew::Absent, Renew::TakenBy))
     }
 
     /// Releases even if the check of the file fails: the caller does not retry a release.
     pub(super) fn free(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
-        let here = self.held_here(key);
+        let here = self.held_here(key, holder);
         if let Some(hold) = self.table.remove(key, holder) {
-            self.unlock(key, &hold)?;
+            self.unlock(&hold)?;
             self.listeners.send(&Event::Changed { key: key.clone() });
             return here.map(|_| Release::Released);
         }
         here?;
-        Ok(self.inspect_key(key)?.occupant().map_or(Release::Absent, |by| Release::TakenBy(by.into())))
+        Ok(self.inspect_key(key)?.holders().map_or(Release::Absent, Release::TakenBy))
     }
 
-    /// The kernel lock decides, not the record: it is released even if the record cannot be written.
-    fn unlock(&self, key: &Key, hold: &HeldFile) -> Result<(), Unknown> {
-        if let Err(error) = hold.guard.write(&hold.record.freed()) {
+    /// Turns an exclusive hold into a shared one. A repeated request finds it shared and returns the same token.
+    pub(super) fn make_shared(&self, key: &Key, holder: &HolderId) -> Result<Downgrade, Unknown> {
+        for attempt in 0..TRIES {
+            let Some(hold) = self.held_here(key, holder)? else { return self.downgrade_lost(key) };
+            match hold.record.mode {
+                Mode::Exclusive => {}
+                Mode::Shared => return Ok(Downgrade::Downgraded { token: hold.record.fence }),
+                mode => {
+                    let advice = format!("key {key}: only an exclusive lock can be downgraded");
+                    return Err(Unknown::new(self.directory.name(), Fault::ModeConflict(mode), advice).unsent());
+                }
+            }
+            let row = Row::of_exclusive(&hold.lock, key);
+            if let Some(row) = row.map_err(|error| self.io_error("lock", hold.lock.path(), &error))? {
+                return self.enter_from(&hold, row);
+            }
+            pause(attempt);
+        }
+        let detail = format!("key {key}: other processes keep the file of its row locked; the lock is still exclusive");
+        Err(Unknown::new(self.directory.name(), Fault::Timeout, detail).unsent())
+    }
+
+    fn enter_from(&self, hold: &HeldFile, row: Row) -> Result<Downgrade, Unknown> {
+        let key = &hold.record.key;
+        let tokens = next_block(hold.record.fence.get(), self.clock.wall_micros(), NonZeroU32::MIN);
+        let tokens = tokens.map_err(|error| self.invalid(&error))?;
+        let added = row.add_exclusive(self.record(key, hold.record.holder.clone(), Mode::Shared, tokens));
+        let added = added.map_err(|error| {
+            // Without it, the exclusive hold would have no record.
+            let _ = hold.lock.write(&hold.record);
+            self.io_error("write", hold.lock.path(), &error)
+        })?;
+        let replaced = added.and_then(|added| self.table.replace(added)).is_some();
+        if !replaced {
+            // Lost during the conversion, or released meanwhile.
+            self.table.remove(key, &hold.record.holder.id);
+        }
+        self.listeners.send(&Event::Changed { key: key.clone() });
+        hold.lock.notify_watchers();
+        if replaced { Ok(Downgrade::Downgraded { token: tokens.last() }) } else { self.downgrade_lost(key) }
+    }
+
+    fn downgrade_lost(&self, key: &Key) -> Result<Downgrade, Unknown> {
+        Ok(self.inspect_key(key)?.holders().map_or(Downgrade::Absent, Downgrade::TakenBy))
+    }
+
+    fn unlock(&self, hold: &HeldFile) -> Result<(), Unknown> {
+        let (key, path) = (&hold.record.key, hold.lock.path());
+        let unlocked = hold.unlock(|error| {
             let directory = self.directory.name();
             tracing::warn!(%key, %directory, %error, "cannot record the release in the lock file");
-        }
-        hold.guard.unlock().map_err(|error| self.io_error("unlock", &self.directory.file_of(key), &error))
+        });
+        unlocked.map_err(|error| self.io_error("unlock", path, &error))
     }
 
-    /// The hold of this process, if its file is still the one that other processes would lock.
-    pub(super) fn held_here(&self, key: &Key) -> Result<Option<Arc<HeldFile>>, Unknown> {
-        let Some(hold) = self.table.get(key) else { return Ok(None) };
-        let in_place = hold.guard.is_in_place();
-        if in_place.map_err(|error| self.io_error("inspect", &self.directory.file_of(key), &error))? {
+    /// The hold of this holder in this process, if its files are still those that other processes would lock.
+    pub(super) fn held_here(&self, key: &Key, holder: &HolderId) -> Result<Option<Arc<HeldFile>>, Unknown> {
+        let Some(hold) = self.table.get(key, holder) else { return Ok(None) };
+        if hold.is_in_place().map_err(|error| self.io_error("inspect", &self.directory.file_of(key), &error))? {
             return Ok(Some(hold));
         }
-        if self.table.remove(key, &hold.record.holder.id).is_some() {
+        if self.table.remove(key, holder).is_some() {
             let directory = self.directory.name();
             tracing::warn!(%key, %directory, "the lock is lost: its file was deleted or replaced while it was held");
             self.listeners.send(&Event::Changed { key: key.clone() });

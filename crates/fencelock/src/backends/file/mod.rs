@@ -1,7 +1,7 @@
 //! Locks among the processes of one machine: one file a key, and the kernel's lock on it.
 //!
 //! # How it works
-//! The lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file is never deleted, because
+//! The exclusive lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file is never deleted, because
 //! two processes could then lock two files of one name. It contains one line about the last hold: the holder, its process,
 //! and its fencing token, so that tokens increase from hold to hold in all processes. The kernel decides
 //! whether the key is held; the line names the holder.
@@ -9,6 +9,9 @@
 //! When a holder crashes, even by `kill -9`, the kernel releases its lock immediately: there is no lease, and no renewal. On
 //! Linux, waiters of other processes are woken by inotify when any process closes the file of the holder; elsewhere
 //! they poll.
+//!
+//! Each holder of a shared lock or of permits has a shared `flock` on that file, and an exclusive one on a slot file
+//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder gets in.
 //!
 //! # Limits
 //! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
@@ -22,7 +25,8 @@
 //!   the locks of its parent. The child itself holds no lock: in it, the keys of its parent are busy. Programs started with
 //!   `exec` inherit nothing.
 //! - **Small directories**: every key that was ever locked keeps its file. Use keys for resources, not for requests.
-//! - **First come, first served** among processes: the first claim after a release gets the key.
+//! - **First come, first served** among processes: the first claim after a release gets the key. A claim of many permits can be
+//!   overtaken by claims of few.
 
 mod claim;
 mod completion;
@@ -31,25 +35,30 @@ mod directory;
 mod flock;
 mod flock_guard;
 mod held;
+mod holds;
+mod inspect;
 mod name;
 mod permission;
 mod record;
+mod row;
 mod scan;
 pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
+mod slot;
 mod table;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
 mod watch;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod watch;
+mod writer_mark;
 
 use directory::Directory;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal, Unknown,
-    WriteCompletion,
+    CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal,
+    Unknown, WriteCompletion,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -130,6 +139,7 @@ impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         (capabilities.cross_process, capabilities.completions) = (true, true);
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities
     }
 
@@ -158,6 +168,10 @@ impl Backend for File {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(async { self.free(key, holder) })
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {

@@ -3,6 +3,7 @@
 use fencelock_core::Key;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 /// The extension of lock files.
 pub(super) const SUFFIX: &str = ".lock";
@@ -14,6 +15,8 @@ const COMPLETION_SUFFIX: &str = ".once";
 const LONGEST: usize = 200;
 /// How much of a long key stays readable before its checksum.
 const PREFIX: usize = 120;
+/// The extension of the file that a process locks while it enters a row.
+const ROW: &str = ".row";
 
 /// The unique, readable file name of `key`.
 ///
@@ -48,6 +51,36 @@ pub(super) fn completion_file_name(key: &Key) -> String {
     let mut name = file_name(key);
     name.truncate(name.len() - SUFFIX.len());
     name + COMPLETION_SUFFIX
+}
+
+/// The file of a holder of a row; see the module `slot`.
+pub(super) fn slot_path(lock_file: &Path, slot: u32) -> PathBuf {
+    beside(lock_file, &format!(".{slot}"))
+}
+
+/// The file that a process locks while it enters a row.
+pub(super) fn row_path(lock_file: &Path) -> PathBuf {
+    beside(lock_file, ROW)
+}
+
+/// It has no extension of a lock file, so older versions do not take it for one.
+fn beside(lock_file: &Path, extension: &str) -> PathBuf {
+    let mut path = lock_file.as_os_str().to_owned();
+    path.push(extension);
+    path.into()
+}
+
+/// The name of the lock file to which this slot file belongs.
+pub(super) fn lock_file_of_slot(name: &str) -> Option<&str> {
+    let (lock_file, number) = name.rsplit_once('.')?;
+    let is_slot = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_slot && lock_file.ends_with(SUFFIX)).then_some(lock_file)
+}
+
+/// Whether this is the name of a lock file or of a file of its row.
+pub(super) fn is_used(name: &str) -> bool {
+    let lock_file = lock_file_of_slot(name).or_else(|| name.strip_suffix(ROW)).unwrap_or(name);
+    lock_file.ends_with(SUFFIX)
 }
 
 /// The key of a lock file; `None` for other files, and for a long key, whose name contains only a checksum.
@@ -117,6 +150,22 @@ mod tests {
     fn other_files_have_no_key() {
         for name in ["", ".lock", "orders", "Orders.lock", "a%2.lock", "a%2F.lock", "%61.lock", "a+.lock", "+1.lock"] {
             assert_eq!(key_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_files_of_a_row_are_no_lock_files() {
+        let lock_file = Path::new("/d/a.lock");
+        for path in [slot_path(lock_file, 0), slot_path(lock_file, 17), row_path(lock_file)] {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(is_used(name) && key_of(name).is_none(), "{name}");
+        }
+        assert_eq!(lock_file_of_slot("a.lock.17"), Some("a.lock"));
+        for name in ["a.lock", "a.lock.", "a.lock.x", "a.0", "0", "a.lock.row", "a.lock.1.row"] {
+            assert_eq!(lock_file_of_slot(name), None, "{name}");
+        }
+        for name in ["", "a", "a.row", "a.0", "a.lock.x", "a.lock.1.row"] {
+            assert!(!is_used(name), "{name}");
         }
     }
 

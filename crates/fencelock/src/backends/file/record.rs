@@ -1,6 +1,6 @@
 //! The content of a lock file: one line of JSON, for the next fence and for people.
 
-use fencelock_core::{Expiry, FencingToken, Holder, HolderInfo, Holding, Key, Occupant, Owner};
+use fencelock_core::{Expiry, FencingToken, Holder, HolderInfo, Invalid, Key, Mode, Occupant, Owner};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -29,6 +29,10 @@ pub(super) struct Record {
     pub(super) since: u64,
     /// The process id of the holder, in its own process namespace.
     pub(super) pid: u32,
+    pub(super) mode: Mode,
+    /// In the record of a lock file: the number of slot files that may have holders of a row. 0 in the record of an
+    /// exclusive hold.
+    pub(super) slots: u32,
 }
 
 /// An unusable record; the text gives the reason.
@@ -36,9 +40,15 @@ pub(super) struct Record {
 pub(super) struct Damage(pub(super) String);
 
 /// The line as written. `state` comes first and both states have the same length, so that a release rewrites one word.
+/// `slots` comes next, so that it is complete in a read that meets a write. Fields with their default value are not
+/// written: the line of an exclusive hold is the same as in version 0.1, which ignores fields that it does not know.
 #[derive(Serialize, Deserialize)]
 struct RecordLine {
     state: RecordState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slots: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<RowMode>,
     key: String,
     owner: String,
     fence: u64,
@@ -47,12 +57,47 @@ struct RecordLine {
     holder: String,
 }
 
+/// How the first bytes of a line show that `slots` is set.
+const SLOTS: &[u8] = br#""slots":"#;
+
+/// The mode of a holder of a row; exclusive holders have none.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RowMode {
+    Shared,
+    Permits { weight: u32, limit: u32 },
+}
+
+impl RowMode {
+    const fn of(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Shared => Some(Self::Shared),
+            Mode::Permits { weight, limit, .. } => Some(Self::Permits { weight, limit }),
+            _ => None,
+        }
+    }
+
+    fn mode(self) -> Result<Mode, Invalid> {
+        match self {
+            Self::Shared => Ok(Mode::Shared),
+            Self::Permits { weight, limit } => Mode::permits(weight, limit),
+        }
+    }
+}
+
+/// Whether a line has a number of slots. Faster than parsing it, for locks that are only used exclusively.
+pub(super) fn has_slots(line: &[u8]) -> bool {
+    line.windows(SLOTS.len()).any(|part| part == SLOTS)
+}
+
 impl Record {
     /// The line, with its line end.
     pub(super) fn to_line(&self) -> String {
         let owner = self.holder.owner.as_str();
         let line = RecordLine {
             state: self.state,
+            slots: Some(self.slots).filter(|slots| *slots > 0),
+            mode: RowMode::of(self.mode),
             key: self.key.as_str().to_owned(),
             owner: cut(owner, OWNER_LONGEST).to_owned(),
             fence: self.fence.get(),
@@ -72,7 +117,7 @@ impl Record {
         }
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(|| damage("its line is cut off"))?;
         let line: RecordLine = serde_json::from_slice(&bytes[..end]).map_err(|error| Damage(error.to_string()))?;
-        let bad = |error: fencelock_core::Invalid| Damage(error.to_string());
+        let bad = |error: Invalid| Damage(error.to_string());
         let fence = FencingToken::new(line.fence).map_err(bad)?;
         if fence.get() == FencingToken::MAX {
             // No clock proposes it for two centuries, and no fence could follow, so the key would be unusable.
@@ -85,6 +130,8 @@ impl Record {
             fence,
             since: line.since,
             pid: line.pid,
+            mode: line.mode.map_or(Ok(Mode::Exclusive), RowMode::mode).map_err(bad)?,
+            slots: line.slots.unwrap_or(0),
         })
     }
 
@@ -93,13 +140,26 @@ impl Record {
         Self { state: RecordState::Free, ..self.clone() }
     }
 
+    /// The record of a lock file after this grant in a row: the next token follows this one, and nobody holds it alone.
+    pub(super) fn of_row(&self, slots: u32) -> Self {
+        Self { slots, ..self.freed() }
+    }
+
+    /// The permits that this hold uses.
+    pub(super) const fn weight(&self) -> u32 {
+        match self.mode {
+            Mode::Permits { weight, .. } => weight,
+            _ => 0,
+        }
+    }
+
     /// The hold, as seen at `wall` microseconds.
-    pub(super) fn holding(self, wall: u64) -> Holding {
+    pub(super) fn info(&self, wall: u64) -> HolderInfo {
         let held_for = Duration::from_micros(wall.saturating_sub(self.since));
-        let hold = HolderInfo::new(Occupant::Holder(self.holder), Expiry::Never)
+        HolderInfo::new(Occupant::Holder(self.holder.clone()), Expiry::Never)
+            .with_mode(self.mode)
             .with_fence(Some(self.fence))
-            .with_held_for(Some(held_for));
-        Holding::new(self.key, hold)
+            .with_held_for(Some(held_for))
     }
 }
 
@@ -126,6 +186,8 @@ mod tests {
             fence: FencingToken::new(1_780_000_000_000_000).unwrap(),
             since: 1_780_000_000_000_000,
             pid: 42,
+            mode: Mode::Exclusive,
+            slots: 0,
         }
     }
 
@@ -134,6 +196,34 @@ mod tests {
         let line = record().to_line();
         assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
         assert_eq!(Record::from_bytes(line.as_bytes()), Ok(record()));
+    }
+
+    #[test]
+    fn the_line_of_an_exclusive_hold_has_neither_a_mode_nor_slots() {
+        let line = record().to_line();
+        assert!(!line.contains("mode") && !has_slots(line.as_bytes()), "{line}");
+        assert!(has_slots(record().of_row(3).to_line().as_bytes()));
+    }
+
+    #[test]
+    fn a_mode_and_a_number_of_slots_read_back() {
+        for mode in [Mode::Shared, Mode::permits(2, 7).unwrap()] {
+            let record = Record { mode, slots: 12, ..record() };
+            assert_eq!(Record::from_bytes(record.to_line().as_bytes()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_weight_above_its_limit_is_damage() {
+        let line = Record { mode: Mode::permits(2, 7).unwrap(), ..record() }.to_line();
+        assert!(Record::from_bytes(line.replace("\"weight\":2", "\"weight\":8").as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_key_that_contains_the_name_of_a_field_is_only_a_key() {
+        let record = Record { key: Key::new("\"slots\":7").unwrap(), ..record() };
+        assert!(!has_slots(record.to_line().as_bytes()));
+        assert_eq!(Record::from_bytes(record.to_line().as_bytes()), Ok(record));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Lists the holders of all keys.
 
 use super::File;
-use super::claim::LockState;
+use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
 use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
@@ -43,8 +43,9 @@ impl Scan {
 impl File {
     pub(super) fn holding(&self, key: &Key, seen: LockState) -> Option<Holding> {
         match seen {
-            LockState::Held(record) => Some(record.holding(self.clock.wall_micros())),
-            seen => seen.occupant().map(|by| Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
+            LockState::Free => None,
+            LockState::Held(holds) => holds.holding(key, self.clock.wall_micros()),
+            LockState::Foreign(by) => Some(Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
         }
     }
 
@@ -66,12 +67,12 @@ impl File {
                     continue;
                 }
             };
-            match (seen, key_of(name)) {
-                (LockState::Free, _) => {}
-                (LockState::Held(record), _) => survey.held.push(record.holding(self.clock.wall_micros())),
-                (seen, Some(key)) => survey.held.extend(self.holding(&key, seen)),
-                (_, None) => {}
-            }
+            // The name of a long key is in the records only.
+            let key = match &seen {
+                LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
+                _ => key_of(name),
+            };
+            survey.held.extend(key.and_then(|key| self.holding(&key, seen)));
         }
         Ok(survey)
     }
@@ -79,8 +80,18 @@ impl File {
     pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let now = self.inspect_key(&seen.key)?;
         let text = match &now {
-            LockState::Held(record) if seen.has(record.holder.id) => {
-                format!("the kernel holds this lock for process {}; end that process to free it", record.pid)
+            LockState::Held(holds) if holds.iter().any(|record| seen.has(record.holder.id)) => {
+                let listed = holds.iter().filter(|record| seen.has(record.holder.id));
+                let mut pids: Vec<_> = listed.map(|record| record.pid.to_string()).collect();
+                // One process may hold several shares.
+                pids.dedup();
+                match &pids[..] {
+                    [pid] => format!("the kernel holds this lock for process {pid}; end that process to free it"),
+                    pids => {
+                        let pids = pids.join(", ");
+                        format!("the kernel holds this lock for processes {pids}; end those processes to free it")
+                    }
+                }
             }
             LockState::Foreign(occupant) if seen.first().holder_id().is_none() => {
                 format!("the kernel holds this lock for {occupant}; end that program to free it")

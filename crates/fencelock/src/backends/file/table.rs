@@ -4,23 +4,46 @@ use super::flock_guard::FlockGuard;
 use super::record::Record;
 use fencelock_core::{HolderId, Key};
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A hold: the open, locked file, and its record.
+/// A hold: the locked files, and the record.
 #[derive(Debug)]
 pub(super) struct HeldFile {
     pub(super) record: Record,
-    pub(super) guard: FlockGuard,
+    /// The lock on the lock file. A downgrade converts it, so both holds have it for a moment.
+    pub(super) lock: Arc<FlockGuard>,
+    /// The lock on a slot file, in a row.
+    pub(super) slot: Option<FlockGuard>,
 }
 
-/// At most one hold per key. The mutex is not held during file operations.
+impl HeldFile {
+    /// Whether the paths still refer to the locked files. Otherwise the next process locks other files.
+    pub(super) fn is_in_place(&self) -> io::Result<bool> {
+        Ok(self.lock.is_in_place()? && self.slot.as_ref().map_or(Ok(true), FlockGuard::is_in_place)?)
+    }
+
+    /// Records the release, and releases: the slot first, because the close of the lock file wakes the waiters. The kernel
+    /// locks decide, not the record: they are released even if it cannot be written, and then `unwritten` gets the error.
+    pub(super) fn unlock(&self, unwritten: impl FnOnce(io::Error)) -> io::Result<()> {
+        let recorded = self.slot.as_ref().unwrap_or(&self.lock);
+        if let Err(error) = recorded.write(&self.record.freed()) {
+            unwritten(error);
+        }
+        let slot = self.slot.as_ref().map_or(Ok(()), FlockGuard::unlock);
+        self.lock.unlock()?;
+        slot
+    }
+}
+
+/// The holds by key: usually one each. The mutex is not held during file operations.
 #[derive(Debug)]
 pub(super) struct HoldTable(Mutex<HeldFiles>);
 
 #[derive(Debug)]
 struct HeldFiles {
     pid: u32,
-    by_key: HashMap<Key, Arc<HeldFile>>,
+    by_key: HashMap<Key, Vec<Arc<HeldFile>>>,
 }
 
 impl HoldTable {
@@ -28,24 +51,35 @@ impl HoldTable {
         Self(Mutex::new(HeldFiles { pid: std::process::id(), by_key: HashMap::new() }))
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<HeldFile>> {
-        self.holds().by_key.get(key).cloned()
+    pub(super) fn get(&self, key: &Key, holder: &HolderId) -> Option<Arc<HeldFile>> {
+        self.holds().by_key.get(key)?.iter().find(|hold| hold.record.holder.id == *holder).cloned()
     }
 
     pub(super) fn insert(&self, hold: HeldFile) {
         let key = hold.record.key.clone();
-        let before = self.holds().by_key.insert(key, Arc::new(hold));
-        // Its file was replaced, or the kernel would have refused the lock; it is closed outside of the mutex.
-        drop(before);
+        self.holds().by_key.entry(key).or_default().push(Arc::new(hold));
     }
 
-    /// Removes the hold, if it still belongs to this holder.
+    /// Replaces the hold of the same holder, and returns the one before; `None` if it has been removed, and then `hold` is
+    /// unlocked.
+    pub(super) fn replace(&self, hold: HeldFile) -> Option<Arc<HeldFile>> {
+        let hold = Arc::new(hold);
+        let mut holds = self.holds();
+        let mut of_key = holds.by_key.get_mut(&hold.record.key)?.iter_mut();
+        let found = of_key.find(|before| before.record.holder.id == hold.record.holder.id)?;
+        Some(std::mem::replace(found, hold.clone()))
+    }
+
+    /// Removes the hold of this holder.
     pub(super) fn remove(&self, key: &Key, holder: &HolderId) -> Option<Arc<HeldFile>> {
         let mut holds = self.holds();
-        if holds.by_key.get(key).is_some_and(|hold| hold.record.holder.id == *holder) {
-            return holds.by_key.remove(key);
+        let of_key = holds.by_key.get_mut(key)?;
+        let index = of_key.iter().position(|hold| hold.record.holder.id == *holder)?;
+        let hold = of_key.swap_remove(index);
+        if of_key.is_empty() {
+            holds.by_key.remove(key);
         }
-        None
+        Some(hold)
     }
 
     /// A forked child starts with an empty table: the locks belong to its parent, and the child closes its copies of the files.

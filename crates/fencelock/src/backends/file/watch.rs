@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::flock_guard::{Probe, probe};
-use super::name::{file_name, key_of};
+use super::name::{file_name, key_of, lock_file_of_slot};
 use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -18,6 +18,10 @@ use std::time::Duration;
 /// The delays of further probes after a close was reported and the file was still locked: the kernel reports the close of
 /// the file of a dead holder just before it releases the lock.
 const PROBE_DELAYS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
+
+/// After the close of a file of a row, the waiters that still wait are notified again after this time: the other holders keep the
+/// lock file locked, so a probe does not tell whether the kernel has released the locks of a dead holder.
+const ROW_DELAY: Duration = Duration::from_millis(10);
 
 /// The keys with waiters in this process, by file name; `None` while no thread watches. Each subscription is notified once,
 /// then the waiters subscribe again.
@@ -177,6 +181,8 @@ impl Watcher {
             self.listeners.send(&Event::Reset);
         }
         let Some(name) = name else { return Next::GoOn };
+        // The end of a hold in a row is the end of a slot.
+        let name = lock_file_of_slot(&name).map(str::to_owned).unwrap_or(name);
         if !what.contains(ReadFlags::CLOSE_WRITE) {
             self.replaced(&name);
         } else if lock(&self.subscriptions).as_ref().is_some_and(|subscriptions| subscriptions.contains_key(&name)) {
@@ -200,7 +206,8 @@ impl Watcher {
             if file.due > now {
                 return true;
             }
-            if let Ok(Probe::Held(_)) = probe(&directory.path().join(name)) {
+            let probe = probe(&directory.path().join(name));
+            if let Ok(Probe::Held(_)) = probe {
                 let again = PROBE_DELAYS.get(file.attempts);
                 file.attempts += 1;
                 file.due = now + again.copied().unwrap_or_default();
@@ -209,7 +216,9 @@ impl Watcher {
             if let Some(key) = take_subscription(subscriptions, name) {
                 listeners.send(&Event::Changed { key });
             }
-            false
+            let is_last = file.attempts >= PROBE_DELAYS.len();
+            (file.attempts, file.due) = (PROBE_DELAYS.len(), now + ROW_DELAY);
+            matches!(probe, Ok(Probe::Row(_))) && !is_last
         });
     }
 }

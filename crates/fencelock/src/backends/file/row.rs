@@ -1,0 +1,88 @@
+//! Adds holders to a row, one process at a time.
+//!
+//! A holder of a row has three locks: a shared one on the lock file, which keeps exclusive holders out, an exclusive one on a
+//! slot file, which shows who it is, and, only while it enters the row, an exclusive one on `<key>.lock.row`. So each grant has
+//! its own token, and the permits in use are counted when nobody can add to them.
+
+use super::flock::TryLock;
+use super::flock_guard::FlockGuard;
+use super::name::row_path;
+use super::record::{Damage, Record};
+use super::slot::{self, Slots};
+use super::table::HeldFile;
+use fencelock_core::{Key, Mode};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// The number of attempts to convert the lock of a downgraded holder. Only a process that checks the slots can be in the way
+/// without having got the lock.
+const CONVERSIONS: u32 = 24;
+
+/// The row of a key, while no other process can enter it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) slots: Slots,
+    /// The record of the last grant.
+    pub(super) record: Result<Record, Damage>,
+    /// The lock on the lock file.
+    pub(super) lock: Arc<FlockGuard>,
+    /// Released last.
+    _entry: FlockGuard,
+}
+
+impl Row {
+    /// Opens the row with a shared lock on the lock file; `None` if another process enters it, or holds the key exclusively.
+    pub(super) fn open(path: &Path, key: &Key) -> io::Result<Option<Self>> {
+        let Some(entry) = FlockGuard::take(&row_path(path))? else { return Ok(None) };
+        let Some(lock) = FlockGuard::share(path)? else { return Ok(None) };
+        Self::read(entry, Arc::new(lock), key).map(Some)
+    }
+
+    /// Opens the row of an exclusive holder; `None` if another process tries to enter it.
+    pub(super) fn of_exclusive(lock: &Arc<FlockGuard>, key: &Key) -> io::Result<Option<Self>> {
+        let Some(entry) = FlockGuard::take(&row_path(lock.path()))? else { return Ok(None) };
+        Self::read(entry, Arc::clone(lock), key).map(Some)
+    }
+
+    fn read(entry: FlockGuard, lock: Arc<FlockGuard>, key: &Key) -> io::Result<Self> {
+        entry.share_permissions_of(&lock)?;
+        let record = lock.read()?;
+        let count = slot::count(lock.path(), &record);
+        let slots = Slots::probe(lock.path(), count, |record| record.key == *key)?;
+        Ok(Self { slots, record, lock, _entry: entry })
+    }
+
+    /// Whether a claim in this mode has room. A slot without a record may be that of a holder whose record was damaged, so then
+    /// the permits in use are unknown.
+    pub(super) fn has_room(&self, mode: Mode) -> bool {
+        self.slots.holds.fits(mode) && (mode == Mode::Shared || self.slots.unnamed == 0)
+    }
+
+    /// Adds this hold. The new token is in the lock file before the hold has a record.
+    pub(super) fn add(self, record: Record) -> io::Result<HeldFile> {
+        let no_slot = || io::Error::new(ErrorKind::WouldBlock, "other programs lock the slot files");
+        let (number, slot) = self.slots.take(self.lock.path())?.ok_or_else(no_slot)?;
+        slot.share_permissions_of(&self.lock)?;
+        self.lock.write(&record.of_row(self.slots.count_with(number)))?;
+        slot.write(&record)?;
+        Ok(HeldFile { record, lock: self.lock, slot: Some(slot) })
+    }
+
+    /// Turns the exclusive hold into the first hold of the row; `None` if the lock is lost.
+    ///
+    /// The slot is locked and recorded first. So a claim of the exclusive lock that succeeds during the conversion, where that is
+    /// not one step, finds the slot in use and gives the lock back.
+    pub(super) fn add_exclusive(self, record: Record) -> io::Result<Option<HeldFile>> {
+        let held = self.add(record)?;
+        for _ in 0..CONVERSIONS {
+            if held.lock.downgrade()? == TryLock::Locked {
+                return Ok(Some(held));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(None)
+    }
+}
