@@ -14,6 +14,13 @@ impl Coverage {
         *self.0.entry(what.to_owned()).or_default() += times as u64;
     }
 
+    /// What another run came across, too.
+    pub(super) fn extend(&mut self, other: Self) {
+        for (what, times) in other.0 {
+            *self.0.entry(what).or_default() += times;
+        }
+    }
+
     pub(super) fn hand_off(&mut self, heard: Delivery) {
         self.see(&format!("hand-off {heard:?}"), 1);
     }
