@@ -219,8 +219,8 @@ impl Guard {
         if self.mode() == Mode::Shared {
             return self.check().map(|()| self);
         }
-        let modes = self.client.backend.capabilities().modes;
-        modes::check(&self.client.config.place, self.key(), modes, Mode::Shared)?;
+        let config = &self.client.config;
+        modes::check(&config.place, self.key(), config.capabilities.modes, Mode::Shared)?;
         let before = self.held.tenure;
         let lease = Arc::clone(&self.held.lease);
         let Some((tenure, renewal)) = lease.begin_downgrade(before) else {

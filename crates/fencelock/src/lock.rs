@@ -254,7 +254,7 @@ impl Lock {
         self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
         self.client.config.drift.check(ttl)?;
-        let capabilities = self.client.backend.capabilities();
+        let capabilities = &self.client.config.capabilities;
         ttl.within(capabilities.longest_ttl)?;
         let key = Key::new(&self.key)?;
         modes::check(&self.client.config.place, &key, capabilities.modes, self.mode)?;

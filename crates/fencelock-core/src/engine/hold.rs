@@ -85,12 +85,15 @@ impl<L> Hold<L> {
         self.plan.rest(now)
     }
 
-    /// Ends a tenure and begins the next, if the lease still has more than half of what it had when it was fresh: a new
-    /// claim would not bring much more.
+    /// Whether the lease may have another tenure: it still has more than half of what it had when it was fresh. A new claim would
+    /// not bring much more.
+    fn may_continue(&self, now: Moment) -> bool {
+        self.lapse(now).is_none() && self.plan.rest(now) > self.fresh / 2
+    }
+
+    /// Ends a tenure and begins the next, if the lease may have another one.
     pub(super) fn pass(&mut self, from: Tenure, next: Tenure, ends: Moment) -> bool {
-        let now = next.since;
-        let over = self.lapse(now).is_some() || self.tenure.number != from.number;
-        if over || self.plan.rest(now) <= self.fresh / 2 {
+        if self.tenure.number != from.number || !self.may_continue(next.since) {
             return false;
         }
         self.tenure = Tenure { number: from.number + 1, ..next };
@@ -124,9 +127,9 @@ impl<L> Hold<L> {
         self.readers = Some(Box::new(BTreeMap::from([(self.tenure.number, self.tenure)])));
     }
 
-    /// Begins another tenure beside the others, if the lease still has more than half of what it had when it was fresh.
+    /// Begins another tenure beside the others, if the lease may have another one.
     pub(super) fn join(&mut self, fence: FencingToken, now: Moment) -> Option<Tenure> {
-        if self.lapse(now).is_some() || self.plan.rest(now) <= self.fresh / 2 {
+        if !self.may_continue(now) {
             return None;
         }
         let readers = self.readers.as_mut()?;

@@ -264,11 +264,10 @@ impl<L: Default> Leases<L> {
     /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
     pub(super) fn keep_idle<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
-        let Some(shared) = self.shared.as_mut() else { return false };
+        let Some((shared, hold)) = self.shared_hold_mut() else { return false };
         if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
             return false;
         }
-        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) else { return false };
         let idle = Tenure { number: 0, since: cx.now, idle: true, ..from };
         if !hold.pass(from, idle, shared.idle_until(cx.now, &limits)) {
             return false;
@@ -283,12 +282,12 @@ impl<L: Default> Leases<L> {
 
     /// The backend announces that another client waits.
     pub(super) fn on_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        let Some(shared) = &mut self.shared else { return };
+        let Some((shared, hold)) = self.shared_hold_mut() else { return };
         shared.unannounced();
-        let id = shared.hold;
         if shared.idle {
+            let id = hold.id;
             self.give_back(id, true, cx);
-        } else if let Some(hold) = self.get_mut(id).filter(|hold| hold.is_renewing()) {
+        } else if hold.is_renewing() {
             // The answer to that renewal may be older than the waiter.
             hold.expedite(cx.now, Duration::ZERO);
         }
@@ -305,15 +304,15 @@ impl<L: Default> Leases<L> {
 
     /// The server says how many other clients wait.
     pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
-        let (Some(shared), Some(limits)) = (&mut self.shared, &cx.config.sharing) else { return };
+        let (Some((shared, hold)), Some(limits)) = (self.shared_hold_mut(), &cx.config.sharing) else { return };
         shared.on_waiters(others, cx.config, limits, cx.now);
         if !shared.idle {
             return;
         }
-        let id = shared.hold;
         if others > 0 {
+            let id = hold.id;
             self.give_back(id, true, cx);
-        } else if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+        } else {
             hold.limit(shared.idle_until(hold.tenure.since, limits));
             hold.set_timer(cx);
         }

@@ -68,8 +68,7 @@ impl SharedLease {
     /// The token of a reader that joins, if one may join. Readers need no order among themselves, so those that come after the last
     /// token of the block share it.
     pub(super) fn next_reader(&self, now: Moment) -> Option<FencingToken> {
-        let over = self.bound.is_some_and(|(left, until)| left == 0 || now >= until);
-        if over { None } else { FencingToken::new(self.next.min(self.last)).ok() }
+        if self.is_batch_over(now) { None } else { FencingToken::new(self.next.min(self.last)).ok() }
     }
 
     /// Starts the next tenure. Returns whether it is time to ask if another client waits.
@@ -153,6 +152,10 @@ impl SharedLease {
     fn is_over(&self, config: &Config, now: Moment) -> bool {
         let stretch = config.sharing.map_or(Duration::MAX, |limits| limits.stretch);
         let long = config.capabilities.queues && self.began.is_some_and(|began| now.since(began) >= stretch);
-        long || self.bound.is_some_and(|(left, until)| left == 0 || now >= until)
+        long || self.is_batch_over(now)
+    }
+
+    fn is_batch_over(&self, now: Moment) -> bool {
+        self.bound.is_some_and(|(left, until)| left == 0 || now >= until)
     }
 }

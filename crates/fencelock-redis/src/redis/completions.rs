@@ -1,6 +1,6 @@
 //! Completions on one server.
 
-use super::quarantine::{self, Refusal};
+use super::quarantine::Refusal;
 use super::reply::Reply;
 use super::script::{self, COMPLETION_KEY};
 use super::{Redis, script::Call};
@@ -14,11 +14,7 @@ impl Redis {
         let node = self.link.node();
         let wire = self.link.target.wire(key);
         let answer = self.call(|epoch_check| script::read_completion(&wire, epoch_check)).await?;
-        match Refusal::read(node, self.quarantine(), &answer)? {
-            None => {}
-            Some(Refusal::Cause(cause)) => return Err(cause),
-            Some(Refusal::Handshake) => return Err(quarantine::not_begun(node)),
-        }
+        Refusal::check(node, self.quarantine(), &answer)?;
         let mut reply = Reply::new(node, answer)?;
         let (text, kind, now) = (reply.text()?, reply.text()?, reply.text()?);
         let now_micros = now.parse().map_err(|_| Unknown::new(node, Fault::Other, format!("its time is {now:?}")))?;

@@ -1,9 +1,10 @@
 //! With `acks`, a grant counts when replicas have confirmed it.
 
+use super::reply::{self, Remaining};
 use super::script;
 use super::session::Session;
-use super::{Redis, Refusal, quarantine, reply};
-use fencelock_core::{Acquire, Claim, Downgrade, Fault, HolderId, Renew, Renewal, Unknown};
+use super::{Redis, Refusal};
+use fencelock_core::{Acquire, Claim, Downgrade, Fault, Renew, Renewal, Unknown};
 
 impl Redis {
     /// A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does.
@@ -50,19 +51,14 @@ impl Redis {
         let session = self.session().await?;
         let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), now, self.epoch_check(&session));
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-        match Refusal::read(node, self.quarantine(), &answer)? {
-            None => {}
-            Some(Refusal::Cause(cause)) => return Err(cause),
-            Some(Refusal::Handshake) => return Err(quarantine::not_begun(node)),
+        Refusal::check(node, self.quarantine(), &answer)?;
+        let (answer, left) = reply::read_downgrade(node, answer)?;
+        if left == Remaining::More {
+            self.continue_hand_off(&renewal.key).await;
         }
-        let downgraded = reply::read_downgrade(node, answer)?;
-        if downgraded.more {
-            // No holder uses this id.
-            let _ = self.give_up(&renewal.key, &HolderId::from_bytes([0; 16])).await;
-        }
-        if session.acks.is_some() && matches!(downgraded.answer, Downgrade::Downgraded { .. }) {
+        if session.acks.is_some() && matches!(answer, Downgrade::Downgraded { .. }) {
             self.confirm(&session, renewal).await?;
         }
-        Ok(downgraded.answer)
+        Ok(answer)
     }
 }

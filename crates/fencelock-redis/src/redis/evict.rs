@@ -6,7 +6,7 @@ use super::reply::{self, Evicted, Remaining, StoredLock};
 use super::shared;
 use super::unread;
 use super::{reply::Evicting, script};
-use fencelock_core::{Eviction, HolderId, HolderInfo, Holding, Key, Unknown};
+use fencelock_core::{Eviction, HolderInfo, Holding, Key, Unknown};
 
 impl Redis {
     async fn look(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
@@ -67,8 +67,7 @@ impl Redis {
             // The server does not report a change to the connection that made it.
             self.link.push_handler.changed(key);
             if left == Remaining::More {
-                // No holder uses this id.
-                let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
+                self.continue_hand_off(key).await;
             }
         }
         Ok(evicted == Evicted::Yes)

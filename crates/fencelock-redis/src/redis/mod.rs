@@ -159,6 +159,12 @@ impl Redis {
         self.confirmed(&session, claim, answer).await
     }
 
+    /// Continues a hand-off after a script that has reached its limit of waiters.
+    async fn continue_hand_off(&self, key: &Key) {
+        // No holder uses this id. Without a reply, polling waiters continue.
+        let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
+    }
+
     /// Releases a hold or leaves the queue. If there are more dead waiters than one script skips,
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
@@ -281,11 +287,8 @@ impl Redis {
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
         let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
-        match Refusal::read(self.link.node(), self.quarantine(), &answer)? {
-            None => reply::read_inspect(self.link.node(), answer),
-            Some(Refusal::Cause(cause)) => Err(cause),
-            Some(Refusal::Handshake) => Err(quarantine::not_begun(self.link.node())),
-        }
+        Refusal::check(self.link.node(), self.quarantine(), &answer)?;
+        reply::read_inspect(self.link.node(), answer)
     }
 }
 

@@ -249,6 +249,15 @@ impl Refusal {
             )),
         }))
     }
+
+    /// Refuses what [`Refusal::read`] finds, for a request that does not begin a handshake.
+    pub(crate) fn check(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<(), Unknown> {
+        match Self::read(node, quarantine, answer)? {
+            None => Ok(()),
+            Some(Self::Cause(cause)) => Err(cause),
+            Some(Self::Handshake) => Err(not_begun(node)),
+        }
+    }
 }
 
 pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
@@ -257,7 +266,7 @@ pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
 }
 
 /// The error for a server whose quarantine has not started.
-pub(crate) fn not_begun(node: &str) -> Unknown {
+fn not_begun(node: &str) -> Unknown {
     Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
 }
 

@@ -1,6 +1,6 @@
 //! Parses the replies of the scripts into the types of the contract.
 
-use super::shared::{self, Downgraded};
+use super::shared;
 use super::wire::later_value;
 use fencelock_core::{
     Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holders, Holding, Key, Mode, Occupant,
@@ -270,16 +270,15 @@ pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
     })
 }
 
-pub(crate) fn read_downgrade(node: &str, value: Value) -> Result<Downgraded, Unknown> {
+pub(crate) fn read_downgrade(node: &str, value: Value) -> Result<(Downgrade, Remaining), Unknown> {
     let mut reply = Reply::new(node, value)?;
-    let (answer, more) = match reply.text()?.as_str() {
-        "downgraded" => (Downgrade::Downgraded { token: reply.fence()? }, reply.left()? == Remaining::More),
-        "absent" => (Downgrade::Absent, false),
-        "taken" => (Downgrade::TakenBy(reply.holders()?), false),
+    Ok(match reply.text()?.as_str() {
+        "downgraded" => (Downgrade::Downgraded { token: reply.fence()? }, reply.left()?),
+        "absent" => (Downgrade::Absent, Remaining::None),
+        "taken" => (Downgrade::TakenBy(reply.holders()?), Remaining::None),
         "noclock" => return Err(no_clock(node)),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
-    };
-    Ok(Downgraded { answer, more })
+    })
 }
 
 /// Only the server's time tells when the holds of several clients end.

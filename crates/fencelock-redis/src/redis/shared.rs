@@ -1,7 +1,7 @@
 //! Locks that several clients hold together, as the replies of the scripts describe them.
 
 use fencelock_core::{
-    Downgrade, Expiry, FencingToken, Foreign, Holder, HolderInfo, Holders, Holding, Mode, Occupant, Occupied, Owner,
+    Expiry, FencingToken, Foreign, Holder, HolderInfo, Holders, Holding, Mode, Occupant, Occupied, Owner,
 };
 use std::time::Duration;
 
@@ -74,13 +74,6 @@ pub(crate) fn unlisted(value: &str) -> Option<Foreign> {
 pub(crate) fn listed(seen: &Holding) -> String {
     let words = seen.holders.iter().filter_map(|hold| Some(format!("{} {}", hold.holder_id()?, hold.fence?)));
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// The answer to a downgrade, and whether waiters are left that the script did not reach.
-#[derive(Debug)]
-pub(crate) struct Downgraded {
-    pub(crate) answer: Downgrade,
-    pub(crate) more: bool,
 }
 
 #[cfg(test)]

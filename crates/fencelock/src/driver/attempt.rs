@@ -67,7 +67,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
 /// A grant does not tell the mode of the hold. A reader must not be resumed as a writer.
 async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<(), Error> {
     let (key, mode) = (&request.key, request.options.mode);
-    if client.backend.capabilities().modes == Modes::default() {
+    if client.config.capabilities.modes == Modes::default() {
         return Ok(());
     }
     let seen = client.backend.inspect(key).await.map_err(|cause| unreachable_once(Some(key), cause))?;

@@ -36,13 +36,14 @@ impl ClientInner {
         drift: Drift,
         sharing: Option<SharingLimits>,
     ) -> Result<Arc<Self>, Error> {
-        let sharing = sharing.map(|limits| limits.check(&backend.capabilities())).transpose()?;
+        let capabilities = backend.capabilities();
+        let sharing = sharing.map(|limits| limits.check(&capabilities)).transpose()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
         })?;
         let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
         let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock));
-        let config = Config { place: backend.name(), capabilities: backend.capabilities(), drift, sharing };
+        let config = Config { place: backend.name(), capabilities, drift, sharing };
         let driver = Arc::new(Driver {
             telemetry: Telemetry::of(&config.place),
             keys: Keys::new(Arc::clone(&closing)),
