@@ -64,6 +64,7 @@ mod reaper;
 mod request;
 mod run;
 mod semaphore;
+mod settings;
 mod slots;
 #[cfg(test)]
 mod soak;

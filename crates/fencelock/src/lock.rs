@@ -1,5 +1,5 @@
 use crate::driver::{self, ClientInner};
-use crate::error::Error;
+use crate::error::{Error, unless_busy};
 use crate::guard::{Guard, Held, Released};
 use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
@@ -173,11 +173,7 @@ impl Lock {
     /// # Cancel safety
     /// See [`Lock::acquire`].
     pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        match self.wait(Duration::ZERO).acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.wait(Duration::ZERO).acquire().await)
     }
 
     /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
@@ -275,6 +271,11 @@ impl Lock {
     }
 }
 
+/// Reports a release that was not confirmed and that the result of the work does not depend on.
+pub(crate) fn report_unconfirmed(key: &Key, error: &Error) {
+    tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+}
+
 /// Combines the result of the body with the result of the release.
 pub(crate) fn settle<T, E>(
     key: Key,
@@ -287,7 +288,7 @@ pub(crate) fn settle<T, E>(
         Ok(Released::AlreadyLost { why }) => Err(RunError::LostAfter { value, key, reason: why }),
         Err(error) => {
             // Only a lock that was held when its release started can fail to be released, so the work was protected by it.
-            tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+            report_unconfirmed(&key, &error);
             Ok(value)
         }
     }

@@ -1,5 +1,5 @@
 use crate::driver::{self, ClientInner};
-use crate::error::Error;
+use crate::error::{Error, unless_busy};
 use crate::guard::{Guard, Held, Released};
 use crate::lock::{Lock, settle};
 use crate::request::Waiting;
@@ -137,11 +137,7 @@ impl Slots {
     /// # Cancel safety
     /// See [`Slots::acquire`].
     pub async fn try_acquire(self) -> Result<Option<SlotGuard>, Error> {
-        match self.wait(Duration::ZERO).acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.wait(Duration::ZERO).acquire().await)
     }
 
     /// Runs `body` with the number of a slot while it is held, releases it, and returns the result of the body: see [`Lock::run`].

@@ -2,6 +2,7 @@ use super::begin::while_held;
 use crate::driver::ClientInner;
 use crate::error::Error;
 use crate::guard::{Guard, Held};
+use crate::lock::report_unconfirmed;
 use fencelock_core::once::{OnceJob, OnceStep, Utc};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
 use std::fmt;
@@ -93,7 +94,7 @@ impl OnceRun {
 async fn release(guard: Guard) {
     let key = guard.key().clone();
     if let Err(error) = guard.release().await {
-        tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+        report_unconfirmed(&key, &error);
     }
 }
 
