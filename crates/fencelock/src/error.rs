@@ -252,15 +252,6 @@ pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, atte
     Error::Busy { key: key.clone(), holders, expires_in, waited, attempts }
 }
 
-/// The result of one try: `None` if the key is busy.
-pub(crate) fn unless_busy<T>(claimed: Result<T, Error>) -> Result<Option<T>, Error> {
-    match claimed {
-        Ok(guard) => Ok(Some(guard)),
-        Err(Error::Busy { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Like [`unreachable`], for a single attempt.
 pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
     unreachable(key, cause, Duration::ZERO, 1)

@@ -64,7 +64,6 @@ mod reaper;
 mod request;
 mod run;
 mod semaphore;
-mod settings;
 mod slots;
 #[cfg(test)]
 mod soak;

@@ -1,5 +1,5 @@
 use crate::driver::{self, ClientInner};
-use crate::error::{Error, unless_busy};
+use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
 use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
@@ -268,6 +268,15 @@ impl Lock {
             on_wait: self.on_wait.clone(),
             on_trouble: self.on_trouble.clone(),
         })
+    }
+}
+
+/// The result of one try: `None` if the key is busy.
+pub(crate) fn unless_busy<T>(claimed: Result<T, Error>) -> Result<Option<T>, Error> {
+    match claimed {
+        Ok(guard) => Ok(Some(guard)),
+        Err(Error::Busy { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

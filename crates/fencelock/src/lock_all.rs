@@ -1,11 +1,10 @@
 use crate::driver::{self, ClientInner};
-use crate::error::{Error, unless_busy};
+use crate::error::Error;
 use crate::guard::Released;
 use crate::guards::{Guards, HeldAll, ReleasedAll};
-use crate::lock::{Lock, settle};
+use crate::lock::{Lock, settle, unless_busy};
 use crate::request::{SetRequest, Waiting};
 use crate::run::RunError;
-use crate::settings::settings;
 use fencelock_core::{Invalid, Key, KeySet, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -38,30 +37,48 @@ impl LockAll {
         Self { client: Arc::clone(client), each: Lock::new(Arc::clone(client), first), keys }
     }
 
-    settings! {
-        each:
-        /// Shared locks on all of the keys. See [`Lock::shared`].
-        shared();
+    /// Shared locks on all of the keys. See [`Lock::shared`].
+    pub fn shared(mut self) -> Self {
+        self.each = self.each.shared();
+        self
+    }
 
-        /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`Lock::ttl`].
-        ttl(ttl: Duration);
+    /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.each = self.each.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-        /// asks for each key once.
-        wait(wait: Duration);
+    /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
+    /// asks for each key once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.each = self.each.wait(wait);
+        self
+    }
 
-        /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
-        label(label: impl Into<String>);
+    /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.each = self.each.label(label);
+        self
+    }
 
-        /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
-        /// that hangs.
-        max_hold(max_hold: Duration);
+    /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
+    /// that hangs.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.each = self.each.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It must return quickly.
-        on_wait(on_wait: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.each = self.each.on_wait(on_wait);
+        self
+    }
 
-        /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It must return quickly.
-        on_trouble(on_trouble: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.each = self.each.on_trouble(on_trouble);
+        self
     }
 
     /// Waits for all locks.

@@ -1,7 +1,7 @@
 use crate::driver::{self, ClientInner};
-use crate::error::{Error, unless_busy};
+use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
-use crate::lock::{Lock, settle};
+use crate::lock::{Lock, settle, unless_busy};
 use crate::request::Waiting;
 use crate::run::RunError;
 use fencelock_core::engine::AcquireSlot;

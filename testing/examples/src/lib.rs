@@ -19,6 +19,8 @@ pub mod access;
 pub mod ledger;
 pub mod workers;
 
+use std::process::ExitCode;
+
 /// Compiles and runs the code of the documentation with the tests.
 #[cfg(doctest)]
 mod pages {
@@ -42,3 +44,14 @@ mod pages {
 
 /// The error of an example.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The exit code of an example. The failure, if there is one, goes to standard error with the name of the program.
+pub fn exit_code(program: &str, done: Result<(), Failure>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{program}: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,5 +1,4 @@
 use super::Client;
-use crate::settings::settings;
 use crate::{Backend, Clock, Drift, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,30 +26,42 @@ impl Builder {
         Self::default()
     }
 
-    settings! {
-        inner:
-        /// Whether threads of this client share leases; on by default. If it is off, each thread sends its own claims.
-        sharing(sharing: bool);
+    /// Whether threads of this client share leases; on by default. If it is off, each thread sends its own claims.
+    pub fn sharing(mut self, sharing: bool) -> Self {
+        self.inner = self.inner.sharing(sharing);
+        self
+    }
 
-        /// The limit of a batch of grants within this client while another client waits for the key: at most `grants` more
-        /// grants (at least one), and no grant after `span`. The default is 64 grants and 10 ms; [`crate::Builder::batch`]
-        /// describes backends that cannot report waiters.
-        batch(grants: u32, span: Duration);
+    /// The limit of a batch of grants within this client while another client waits for the key: at most `grants` more
+    /// grants (at least one), and no grant after `span`. The default is 64 grants and 10 ms; [`crate::Builder::batch`]
+    /// describes backends that cannot report waiters.
+    pub fn batch(mut self, grants: u32, span: Duration) -> Self {
+        self.inner = self.inner.batch(grants, span);
+        self
+    }
 
-        /// When threads of this client have passed the key among themselves for `stretch`, and no waiter is known, the key
-        /// stays free for `pause`, for the benefit of programs that only poll. The default is 1 s and 20 ms; without a pause (zero)
-        /// such programs may wait indefinitely. [`crate::Builder::yield_interval`] describes the details.
-        yield_interval(stretch: Duration, pause: Duration);
+    /// When threads of this client have passed the key among themselves for `stretch`, and no waiter is known, the key
+    /// stays free for `pause`, for the benefit of programs that only poll. The default is 1 s and 20 ms; without a pause (zero)
+    /// such programs may wait indefinitely. [`crate::Builder::yield_interval`] describes the details.
+    pub fn yield_interval(mut self, stretch: Duration, pause: Duration) -> Self {
+        self.inner = self.inner.yield_interval(stretch, pause);
+        self
+    }
 
-        /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all,
-        /// at most 10 ms. The lease is released immediately if another client is known to wait.
-        ///
-        /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
-        idle_timeout(span: Duration);
+    /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all,
+    /// at most 10 ms. The lease is released immediately if another client is known to wait.
+    ///
+    /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
+    pub fn idle_timeout(mut self, span: Duration) -> Self {
+        self.inner = self.inner.idle_timeout(span);
+        self
+    }
 
-        /// Sets the clock, and the bound for clock drift: a test controls the time with the former; the latter
-        /// is for machines whose clocks drift by more than one percent.
-        clock(clock: Arc<dyn Clock>, drift: Drift);
+    /// Sets the clock, and the bound for clock drift: a test controls the time with the former; the latter
+    /// is for machines whose clocks drift by more than one percent.
+    pub fn clock(mut self, clock: Arc<dyn Clock>, drift: Drift) -> Self {
+        self.inner = self.inner.clock(clock, drift);
+        self
     }
 
     /// Connects to the backend of `url`, like [`Client::connect`].

@@ -1,5 +1,4 @@
 use super::{Engine, Guard, Held};
-use crate::settings::settings;
 use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,21 +33,30 @@ impl Election {
         Self { inner, engine }
     }
 
-    settings! {
-        inner:
-        /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
-        /// line breaks, and marks that change the direction of writing. All clients that can see the lock see the value.
-        value(value: impl Into<String>);
+    /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
+    /// line breaks, and marks that change the direction of writing. All clients that can see the lock see the value.
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.inner = self.inner.value(value);
+        self
+    }
 
-        /// How long a term outlives a leader that dies: 10 ms to 24 h, 30 s unless set. The leader renews it every third of that.
-        ttl(ttl: Duration);
+    /// How long a term outlives a leader that dies: 10 ms to 24 h, 30 s unless set. The leader renews it every third of that.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
 
-        /// Campaigns at most this long; without it, as long as it takes. Zero asks once.
-        wait(wait: Duration);
+    /// Campaigns at most this long; without it, as long as it takes. Zero asks once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
 
-        /// Calls `callback` after each request of a campaign that the place did not answer, on the client's thread. It must return
-        /// quickly.
-        on_trouble(callback: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `callback` after each request of a campaign that the place did not answer, on the client's thread. It must return
+    /// quickly.
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(callback);
+        self
     }
 
     /// Checks the name and the settings without a request.

@@ -1,6 +1,5 @@
 use super::{Engine, Guard, Held};
 use crate::lock::settle;
-use crate::settings::settings;
 use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,43 +20,64 @@ impl Lock {
         Self { inner, engine }
     }
 
-    settings! {
-        inner:
-        /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
-        ///
-        /// Readers that wait one behind another get the lock together, and no reader overtakes a writer. There is no upgrade to an
-        /// exclusive lock; the other way there is [`Guard::downgrade`]. See [`crate::Lock::shared`].
-        shared();
+    /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
+    ///
+    /// Readers that wait one behind another get the lock together, and no reader overtakes a writer. There is no upgrade to an
+    /// exclusive lock; the other way there is [`Guard::downgrade`]. See [`crate::Lock::shared`].
+    pub fn shared(mut self) -> Self {
+        self.inner = self.inner.shared();
+        self
+    }
 
-        /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
-        /// allows at most its `max_ttl=`.
-        ///
-        /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
-        /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
-        /// server.
-        ttl(ttl: Duration);
+    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
+    /// allows at most its `max_ttl=`.
+    ///
+    /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
+    /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
+    /// server.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
-        /// waits for that reply as long as the backend allows.
-        wait(wait: Duration);
+    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
+    /// waits for that reply as long as the backend allows.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
 
-        /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-        /// Zero is the same as one.
-        retry(times: u32, pause: Duration);
+    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
+    /// Zero is the same as one.
+    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
+        self.inner = self.inner.retry(times, pause);
+        self
+    }
 
-        /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
-        label(label: impl Into<String>);
+    /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
 
-        /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
-        /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
-        max_hold(max_hold: Duration);
+    /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
+    /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `callback` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
-        on_wait(callback: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `callback` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(callback);
+        self
+    }
 
-        /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
-        /// in quarantine. It is called on the thread of the client and must return quickly.
-        on_trouble(callback: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
+    /// in quarantine. It is called on the thread of the client and must return quickly.
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(callback);
+        self
     }
 
     /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or

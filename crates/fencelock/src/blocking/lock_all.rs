@@ -1,6 +1,5 @@
 use super::{Engine, Guards, HeldAll};
 use crate::lock_all::settle_all;
-use crate::settings::settings;
 use crate::{Error, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,32 +18,50 @@ impl LockAll {
         Self { inner, engine }
     }
 
-    settings! {
-        inner:
-        /// Shared locks on all of the keys. See [`Lock::shared`](super::Lock::shared).
-        shared();
+    /// Shared locks on all of the keys. See [`Lock::shared`](super::Lock::shared).
+    pub fn shared(mut self) -> Self {
+        self.inner = self.inner.shared();
+        self
+    }
 
-        /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`super::Lock::ttl`].
-        ttl(ttl: Duration);
+    /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`super::Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-        /// asks for each key once.
-        wait(wait: Duration);
+    /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
+    /// asks for each key once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
 
-        /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
-        label(label: impl Into<String>);
+    /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
 
-        /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
-        /// that hangs.
-        max_hold(max_hold: Duration);
+    /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
+    /// that hangs.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It is called on the client's thread
-        /// and must return quickly.
-        on_wait(on_wait: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It is called on the client's thread
+    /// and must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(on_wait);
+        self
+    }
 
-        /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It is called on the client's thread
-        /// and must return quickly.
-        on_trouble(on_trouble: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It is called on the client's thread
+    /// and must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(on_trouble);
+        self
     }
 
     /// Waits for all locks.

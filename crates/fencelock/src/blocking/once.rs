@@ -1,6 +1,4 @@
 use super::{Engine, Guard, Held};
-use crate::lock::report_unconfirmed;
-use crate::settings::settings;
 use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, Unknown, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,30 +58,48 @@ impl OncePerWindow {
         Self { inner, engine }
     }
 
-    settings! {
-        inner:
-        /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
-        even_if_failed();
+    /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
+    pub fn even_if_failed(mut self) -> Self {
+        self.inner = self.inner.even_if_failed();
+        self
+    }
 
-        /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-        ttl(ttl: Duration);
+    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long for a run of another client: see [`super::Lock::wait`].
-        wait(wait: Duration);
+    /// Waits at most this long for a run of another client: see [`super::Lock::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
 
-        /// The purpose, which is shown to other clients while the work runs and after it: at most 128 bytes.
-        label(label: impl Into<String>);
+    /// The purpose, which is shown to other clients while the work runs and after it: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
 
-        /// Ends a run that hangs. It does not count as a success.
-        max_hold(max_hold: Duration);
+    /// Ends a run that hangs. It does not count as a success.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `on_wait` after each reply while a run of another client is waited for, on the client's thread. It must return
-        /// quickly.
-        on_wait(on_wait: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `on_wait` after each reply while a run of another client is waited for, on the client's thread. It must return
+    /// quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(on_wait);
+        self
+    }
 
-        /// Calls `on_trouble` after each failed try for the lock while trying continues, on the client's thread. It must return
-        /// quickly.
-        on_trouble(on_trouble: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `on_trouble` after each failed try for the lock while trying continues, on the client's thread. It must return
+    /// quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(on_trouble);
+        self
     }
 
     /// Checks the key and the settings without a request.
@@ -204,7 +220,7 @@ impl OnceRun {
 fn release(guard: Guard) {
     let key = guard.key().clone();
     if let Err(error) = guard.release() {
-        report_unconfirmed(&key, &error);
+        tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
     }
 }
 

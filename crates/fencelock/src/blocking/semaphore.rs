@@ -1,6 +1,5 @@
 use super::{Engine, Guard, Held};
 use crate::lock::settle;
-use crate::settings::settings;
 use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +18,47 @@ impl Semaphore {
         Self { inner, engine }
     }
 
-    settings! {
-        inner:
-        /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See
-        /// [`Lock::ttl`](super::Lock::ttl).
-        ttl(ttl: Duration);
+    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See
+    /// [`Lock::ttl`](super::Lock::ttl).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once.
-        wait(wait: Duration);
+    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
 
-        /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-        retry(times: u32, pause: Duration);
+    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
+    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
+        self.inner = self.inner.retry(times, pause);
+        self
+    }
 
-        /// The purpose of the permits, which is shown to other clients: at most 128 bytes.
-        label(label: impl Into<String>);
+    /// The purpose of the permits, which is shown to other clients: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
 
-        /// Releases the permits after this time even if the guard still exists, as a bound for work that hangs.
-        max_hold(max_hold: Duration);
+    /// Releases the permits after this time even if the guard still exists, as a bound for work that hangs.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `callback` after each reply while permits are waited for, on the thread of the client. It must return quickly.
-        on_wait(callback: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `callback` after each reply while permits are waited for, on the thread of the client. It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(callback);
+        self
+    }
 
-        /// Calls `callback` after each failed try while trying continues, on the thread of the client. It must return quickly.
-        on_trouble(callback: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `callback` after each failed try while trying continues, on the thread of the client. It must return quickly.
+    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(callback);
+        self
     }
 
     /// Waits for `weight` permits, 1 to the limit, and acquires them together.

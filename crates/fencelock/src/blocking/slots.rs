@@ -1,6 +1,5 @@
 use super::{Engine, Guard, Held};
 use crate::lock::settle;
-use crate::settings::settings;
 use crate::{Error, FencingToken, Key, LossReason, Released, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,25 +27,40 @@ impl Slots {
         Self { inner, engine }
     }
 
-    settings! {
-        inner:
-        /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-        ttl(ttl: Duration);
+    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long for a slot; without it, waits without limit. Zero tries each slot once.
-        wait(wait: Duration);
+    /// Waits at most this long for a slot; without it, waits without limit. Zero tries each slot once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.inner = self.inner.wait(wait);
+        self
+    }
 
-        /// The purpose, which is shown to other clients: at most 128 bytes.
-        label(label: impl Into<String>);
+    /// The purpose, which is shown to other clients: at most 128 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.inner = self.inner.label(label);
+        self
+    }
 
-        /// Releases the slot after this time even if the guard still exists: see [`super::Lock::max_hold`].
-        max_hold(max_hold: Duration);
+    /// Releases the slot after this time even if the guard still exists: see [`super::Lock::max_hold`].
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `on_wait` after each reply about one of the slots that are waited for, on the client's thread. It must return quickly.
-        on_wait(on_wait: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `on_wait` after each reply about one of the slots that are waited for, on the client's thread. It must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(on_wait);
+        self
+    }
 
-        /// Calls `on_trouble` after each failed try while trying continues, on the client's thread. It must return quickly.
-        on_trouble(on_trouble: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `on_trouble` after each failed try while trying continues, on the client's thread. It must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_trouble(on_trouble);
+        self
     }
 
     /// Checks the key, the number and the settings without a request.
@@ -63,7 +77,8 @@ impl Slots {
     /// See [`crate::Slots::acquire`].
     pub fn acquire(self) -> Result<SlotGuard, Error> {
         let Self { inner, engine } = self;
-        Ok(SlotGuard::new(engine.get(inner.acquire())?, engine))
+        let held = engine.get(inner.acquire())?;
+        Ok(SlotGuard { slot: held.slot(), guard: Guard::new(held.into_guard(), engine) })
     }
 
     /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
@@ -71,9 +86,11 @@ impl Slots {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
     pub fn try_acquire(self) -> Result<Option<SlotGuard>, Error> {
-        let Self { inner, engine } = self;
-        let held = engine.get(inner.try_acquire())?;
-        Ok(held.map(|held| SlotGuard::new(held, engine)))
+        match self.wait(Duration::ZERO).acquire() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs `body` with the number of a slot on this thread while it is held, releases it, and returns the result of the body. A
@@ -98,10 +115,6 @@ pub struct SlotGuard {
 }
 
 impl SlotGuard {
-    fn new(held: crate::SlotGuard, engine: Arc<Engine>) -> Self {
-        Self { slot: held.slot(), guard: Guard::new(held.into_guard(), engine) }
-    }
-
     /// The number of the slot, from 0.
     pub const fn slot(&self) -> u32 {
         self.slot

@@ -14,7 +14,6 @@ use crate::error::{Error, unreachable_once};
 use crate::guard::Held;
 use crate::lock::Lock;
 use crate::request::Waiting;
-use crate::settings::settings;
 use fencelock_core::once::{Runs, Window};
 use fencelock_core::{ClearCompletion, Key, Unknown};
 use std::fmt;
@@ -81,25 +80,40 @@ impl OncePerWindow {
         self
     }
 
-    settings! {
-        lock:
-        /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
-        ttl(ttl: Duration);
+    /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
 
-        /// Waits at most this long for a run of another client: see [`Lock::wait`].
-        wait(wait: Duration);
+    /// Waits at most this long for a run of another client: see [`Lock::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
 
-        /// The purpose, which is shown to other clients while the work runs and after it: see [`Lock::label`].
-        label(label: impl Into<String>);
+    /// The purpose, which is shown to other clients while the work runs and after it: see [`Lock::label`].
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.lock = self.lock.label(label);
+        self
+    }
 
-        /// Ends a run that hangs: see [`Lock::max_hold`]. It does not count as a success.
-        max_hold(max_hold: Duration);
+    /// Ends a run that hangs: see [`Lock::max_hold`]. It does not count as a success.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.lock = self.lock.max_hold(max_hold);
+        self
+    }
 
-        /// Calls `on_wait` after each reply while a run of another client is waited for. It must return quickly.
-        on_wait(on_wait: impl Fn(&Waiting) + Send + Sync + 'static);
+    /// Calls `on_wait` after each reply while a run of another client is waited for. It must return quickly.
+    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_wait(on_wait);
+        self
+    }
 
-        /// Calls `on_trouble` after each failed try for the lock while trying continues. It must return quickly.
-        on_trouble(on_trouble: impl Fn(&Unknown) + Send + Sync + 'static);
+    /// Calls `on_trouble` after each failed try for the lock while trying continues. It must return quickly.
+    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_trouble(on_trouble);
+        self
     }
 
     /// Checks the key and the settings without a request.

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use fencelock_examples::Failure;
 use fencelock_examples::access::{Access, default_url, leave};
 use fencelock_examples::ledger::Ledger;
 use fencelock_examples::workers::{await_start, run_together};
+use fencelock_examples::{Failure, exit_code};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,13 +48,7 @@ fn main() -> ExitCode {
         Some(clerk) => work(&arguments, clerk),
         None => run(&arguments),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("bank: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("bank", done)
 }
 
 /// The whole example, from opening the account to its last balance.

@@ -4,10 +4,10 @@
 use clap::Parser;
 use fencelock::Clock;
 use fencelock::backends::BootClock;
-use fencelock_examples::Failure;
 use fencelock_examples::access::{Access, default_url, leave};
 use fencelock_examples::ledger::{Ledger, REFUSED, WRITTEN};
 use fencelock_examples::workers::{await_start, finish, run_together, spawn};
+use fencelock_examples::{Failure, exit_code};
 use fencelock_lab::workers::start;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 use std::cell::RefCell;
@@ -76,13 +76,7 @@ fn main() -> ExitCode {
         Some(buyers) => work(&arguments, buyers),
         None => run(&arguments),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("flash_sale: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("flash_sale", done)
 }
 
 /// The whole example, from opening the shop to reading its ledger.

@@ -3,10 +3,10 @@
 
 use clap::Parser;
 use fencelock::{Client, FencingToken, Once, OnceError};
-use fencelock_examples::Failure;
 use fencelock_examples::access::default_url;
 use fencelock_examples::ledger::{Ledger, WRITTEN};
 use fencelock_examples::workers::{await_start, run_together};
+use fencelock_examples::{Failure, exit_code};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,13 +42,7 @@ fn main() -> ExitCode {
         Some(host) => work(&arguments, host),
         None => run(&arguments),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("nightly: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("nightly", done)
 }
 
 /// The whole night, from the start on all hosts to the report.

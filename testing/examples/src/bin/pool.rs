@@ -3,9 +3,9 @@
 
 use clap::Parser;
 use fencelock::{Client, FencingToken};
-use fencelock_examples::Failure;
 use fencelock_examples::access::default_url;
 use fencelock_examples::workers::{await_start, run_together};
+use fencelock_examples::{Failure, exit_code};
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,13 +40,7 @@ fn main() -> ExitCode {
         Some(_) => work(&arguments),
         None => run(&arguments),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("pool: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("pool", done)
 }
 
 /// All processes, and what the database has seen of them.
