@@ -88,6 +88,7 @@ pub(crate) async fn a_lost_run_does_not_count(place: &Place, sharing: bool) {
     let run = run.await;
     let seen = sure(async || other.inspect("job").await).await.expect("it runs");
     sure(async || other.evict(&seen).await).await;
+    place.clear("job");
     let error = run.succeed().await.unwrap_err();
     assert!(error.is_lost(), "{error:#}");
     assert_eq!(done(&work(&other)).await, None);

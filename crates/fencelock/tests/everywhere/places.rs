@@ -28,6 +28,15 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Removes what an eviction without a reply from every node may have left. One node is enough to write a completion there.
+    pub(crate) fn clear(&self, key: &str) {
+        if let Self::Servers(servers) = self {
+            servers.iter().for_each(|server| drop(server.command(&["DEL", key])));
+        }
+    }
+}
+
 fn url(servers: &[RedisServer]) -> String {
     if let [server] = servers {
         return server.url();
