@@ -1,5 +1,9 @@
 //! The recorded events of a run, one per line, with the clock that all processes of a machine share.
 
+mod hold_mode;
+
+pub use hold_mode::HoldMode;
+
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
@@ -9,6 +13,9 @@ use std::io::{self, BufRead, Write};
 pub enum Op {
     /// A client requested a key. Without a fence it is a foreign client without tokens.
     Acquire,
+    /// A writer became a reader, with the fence of the shared hold. From `invoke_us` on it reads, because the request may
+    /// be executed at any time; its exclusive hold has ended by a `Yield`.
+    Downgrade,
     /// A holder extended its lease.
     Renew,
     /// A holder is about to release the key, and no longer assumes that it holds it. Its process may die before
@@ -20,6 +27,8 @@ pub enum Op {
     Lost,
     /// A holder wrote to the protected resource.
     Write,
+    /// A holder of a shared hold read from the protected resource, which checked and stored its token.
+    Read,
     /// A fault, from `invoke_us` until its end at `return_us`.
     Fault,
     /// All faults have ended; the next acquire must complete within `bound_us`.
@@ -71,6 +80,9 @@ pub struct Line {
     /// The holder id of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
+    /// The mode of the hold, for a grant.
+    #[serde(default, skip_serializing_if = "HoldMode::is_exclusive")]
+    pub mode: HoldMode,
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
@@ -80,7 +92,7 @@ pub struct Line {
     /// The requested TTL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_us: Option<u64>,
-    /// The position of a write in the order of the resource.
+    /// The position of a write or a read in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// The allowed duration.
@@ -105,6 +117,7 @@ impl Line {
             return_us,
             result: Outcome::Ok,
             holder: None,
+            mode: HoldMode::Exclusive,
             fence: None,
             valid_until_us: None,
             ttl_us: None,
@@ -135,6 +148,18 @@ impl Line {
         self.holder = Some(holder.to_owned());
         self.fence = fence;
         self
+    }
+
+    /// Sets the mode.
+    #[must_use]
+    pub fn mode(mut self, mode: impl Into<HoldMode>) -> Self {
+        self.mode = mode.into();
+        self
+    }
+
+    /// Whether this is the begin of a hold.
+    pub fn is_grant(&self) -> bool {
+        self.is(Op::Acquire) || self.is(Op::Downgrade)
     }
 
     /// Whether this is a successful `op`.

@@ -2,19 +2,24 @@
 //!
 //! | check | guarantee | file |
 //! |---|---|---|
-//! | C1 | no two grants of a key have the same token | `unique.rs` |
-//! | C2 | an acquire that starts after another has completed has the greater token | `invocation.rs` |
-//! | C3 | no two holders assume at the same time that they hold a key | `exclusion.rs` |
-//! | C4 | acquires complete in the order of their tokens | `completion.rs` |
-//! | C5 | the resource accepts no write of a superseded holder | `register.rs` |
+//! | C1 | no two grants of a key have the same token, except two that read | `unique.rs` |
+//! | C2 | an acquire that starts after a conflicting one has completed has the greater token | `invocation.rs` |
+//! | C3 | no two holders in conflict assume at the same time that they hold a key, and no more permits are in use than there are | `exclusion.rs` |
+//! | C4 | conflicting acquires complete in the order of their tokens | `completion.rs` |
+//! | C5 | the resource accepts no write or read of a superseded holder | `register.rs` |
 //! | C6 | a holder that could renew was not superseded before | `renewal.rs` |
 //! | C7 | no lock is left after all clients have stopped | `residue.rs` |
 //! | C8 | locks are granted again after the end of a fault | `recovery.rs` |
 //! | C9 | the expected events have occurred | `sometimes.rs` |
 //!
+//! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
+//! of another limit, or if they are too many together. Readers need no order among each other, and on a quorum two of them may
+//! have one token.
+//!
 //! A check does not consider faults. The results does so afterwards: a fault may excuse a violation if the
 //! hold was alive when the fault occurred; a control requires a violation.
 
+mod by_mode;
 mod completion;
 mod exclusion;
 mod invocation;

@@ -1,7 +1,8 @@
-//! C1: no two grants of a key have the same token.
+//! C1: no two grants of a key have the same token, except two readers of a quorum, which need no order.
 
 use super::view::KeyView;
 use super::violation::{Check, Violation};
+use crate::history::{HoldMode, Line};
 
 pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     let mut grants: Vec<_> =
@@ -9,8 +10,8 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     grants.sort_unstable_by_key(|(fence, number, _)| (*fence, *number));
     for pair in grants.windows(2) {
         let [(fence, first, one), (other, second, two)] = pair else { continue };
-        // Also for one holder: tasks that pass a lease on have a token each.
-        if fence == other {
+        // Also for one holder: tasks that have a lease together, or pass it on, have a token each.
+        if fence == other && !are_two_readers(one, two) {
             found.push(Violation {
                 check: Check::C1,
                 key: key.to_owned(),
@@ -20,4 +21,8 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
             });
         }
     }
+}
+
+fn are_two_readers(one: &Line, two: &Line) -> bool {
+    [one, two].iter().all(|line| line.mode == HoldMode::Shared) && one.holder != two.holder
 }

@@ -1,6 +1,6 @@
 //! A history, sorted for the checks.
 
-use crate::history::{History, Line, Op, Outcome};
+use crate::history::{History, HoldMode, Line, Op, Outcome};
 use crate::recorder::assumed_lease;
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,8 +23,13 @@ pub(super) struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    pub(super) const fn start(&self) -> u64 {
-        self.acquire.return_us
+    /// When its holder began to assume that it holds the key. A writer that downgrades reads from its request on.
+    pub(super) fn start(&self) -> u64 {
+        if self.acquire.op == Op::Downgrade { self.acquire.invoke_us } else { self.acquire.return_us }
+    }
+
+    pub(super) const fn mode(&self) -> HoldMode {
+        self.acquire.mode
     }
 
     /// The earliest time at which an event can affect the hold: a lease is not older than its TTL when it is granted, even if
@@ -52,7 +57,8 @@ pub(super) struct KeyView<'a> {
     pub(super) holds: Vec<Hold<'a>>,
     /// Successful renewals, with their hold.
     pub(super) renewals: Vec<(At<'a>, usize)>,
-    pub(super) writes: Vec<At<'a>>,
+    /// Writes and reads at the resource.
+    pub(super) accesses: Vec<At<'a>>,
     pub(super) looks: Vec<At<'a>>,
 }
 
@@ -88,12 +94,20 @@ impl<'a> View<'a> {
                 Op::Seen => view.run.seen.push(at),
                 Op::Control => view.run.controls.push(at),
                 Op::Stop => view.run.stop = Some(at),
-                Op::Acquire | Op::Renew | Op::Yield | Op::Release | Op::Lost | Op::Write | Op::Look => {
+                Op::Acquire
+                | Op::Downgrade
+                | Op::Renew
+                | Op::Yield
+                | Op::Release
+                | Op::Lost
+                | Op::Write
+                | Op::Read
+                | Op::Look => {
                     by_key.entry(&line.key).or_default().push(at);
                 }
             }
             view.run.longest_ttl = view.run.longest_ttl.max(line.ttl_us.unwrap_or(0));
-            view.run.grants += usize::from(line.is(Op::Acquire));
+            view.run.grants += usize::from(line.is_grant());
         }
         view.keys = by_key.into_iter().map(|(key, lines)| (key, KeyView::of(&lines))).collect();
         view
@@ -128,7 +142,7 @@ impl<'a> Places<'a> {
 impl<'a> KeyView<'a> {
     fn of(lines: &[At<'a>]) -> Self {
         let mut view = Self::default();
-        let is_grant = |at: &&At<'a>| at.line.is(Op::Acquire);
+        let is_grant = |at: &&At<'a>| at.line.is_grant();
         for At { number, line } in lines.iter().filter(is_grant) {
             let until = line.valid_until_us.unwrap_or(u64::MAX);
             view.holds.push(Hold { number: *number, acquire: line, until, ended_by: *number });
@@ -149,7 +163,7 @@ impl<'a> KeyView<'a> {
 
     fn add(&mut self, at: At<'a>, hold: Option<usize>) {
         match (at.line.op, hold) {
-            (Op::Write, _) => self.writes.push(at),
+            (Op::Write | Op::Read, _) => self.accesses.push(at),
             (Op::Look, _) => self.looks.push(at),
             (Op::Renew, Some(hold)) if at.line.result == Outcome::Ok => {
                 self.renewals.push((at, hold));

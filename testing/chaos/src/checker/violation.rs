@@ -24,11 +24,13 @@ impl Check {
     /// The guarantee as text.
     pub const fn guarantee(self) -> &'static str {
         match self {
-            Self::C1 => "no two grants of a key have the same token",
-            Self::C2 => "an acquire that starts after another has completed has the greater token",
-            Self::C3 => "no two holders assume at the same time that they hold a key",
-            Self::C4 => "acquires complete in the order of their tokens",
-            Self::C5 => "the resource accepts no write of a superseded holder",
+            Self::C1 => "no two grants of a key have the same token, except two that read",
+            Self::C2 => "an acquire that starts after a conflicting one has completed has the greater token",
+            Self::C3 => {
+                "no two holders in conflict assume at the same time that they hold a key, and no more permits are in use than there are"
+            }
+            Self::C4 => "conflicting acquires complete in the order of their tokens",
+            Self::C5 => "the resource accepts no write or read of a superseded holder",
             Self::C6 => "a holder that could renew was not superseded before",
             Self::C7 => "no lock is left after all clients have stopped",
             Self::C8 => "locks are granted again after the end of a fault",

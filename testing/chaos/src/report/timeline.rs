@@ -22,18 +22,19 @@ pub(super) struct Span<'a> {
 impl<'a> Timeline<'a> {
     pub(super) fn of(history: &'a History) -> Self {
         let mut timeline = Self { begin: u64::MAX, ..Self::default() };
-        let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut renewed: BTreeMap<&str, u64> = BTreeMap::new();
+        // By holder and token: tasks that share a lease, and a writer that downgrades, have one holder.
+        let mut ends: BTreeMap<(&str, Option<u64>), u64> = BTreeMap::new();
+        let mut renewed: BTreeMap<(&str, Option<u64>), u64> = BTreeMap::new();
         let is_played = |line: &&Line| !line.key.contains("control");
         for line in history.lines.iter().filter(is_played) {
             if !matches!(line.op, Op::Control | Op::Expect | Op::Seen) {
                 timeline.begin = timeline.begin.min(line.return_us);
                 timeline.end = timeline.end.max(line.return_us);
             }
-            let holder = line.holder.as_deref().unwrap_or_default();
+            let holder = (line.holder.as_deref().unwrap_or_default(), line.fence);
             match line.op {
                 Op::Fault => timeline.faults.push(line),
-                Op::Write => timeline.writes.push(line),
+                Op::Write | Op::Read => timeline.writes.push(line),
                 Op::Lost | Op::Yield | Op::Release => {
                     if line.op == Op::Lost {
                         timeline.losses.push(line);
@@ -49,11 +50,11 @@ impl<'a> Timeline<'a> {
                 _ => {}
             }
         }
-        let grants = history.lines.iter().filter(is_played).filter(|line| line.is(Op::Acquire));
+        let grants = history.lines.iter().filter(is_played).filter(|line| line.is_grant());
         for acquire in grants {
-            let holder = acquire.holder.as_deref().unwrap_or_default();
-            let lease = acquire.valid_until_us.unwrap_or(u64::MAX).max(renewed.get(holder).copied().unwrap_or(0));
-            let until = ends.get(holder).map_or(lease, |end| lease.min(*end)).max(acquire.return_us);
+            let holder = (acquire.holder.as_deref().unwrap_or_default(), acquire.fence);
+            let lease = acquire.valid_until_us.unwrap_or(u64::MAX).max(renewed.get(&holder).copied().unwrap_or(0));
+            let until = ends.get(&holder).map_or(lease, |end| lease.min(*end)).max(acquire.return_us);
             timeline.holds.entry(&acquire.key).or_default().push(Span { acquire, until });
         }
         timeline

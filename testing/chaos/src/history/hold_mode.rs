@@ -1,0 +1,86 @@
+use fencelock_core::Mode;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The mode of a hold. A line without one is about an exclusive hold, as in histories that were recorded before there were
+/// modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum HoldMode {
+    /// The only holder.
+    #[default]
+    Exclusive,
+    /// A reader.
+    Shared,
+    /// A holder of permits of a semaphore.
+    Permits {
+        /// How many it holds.
+        weight: u32,
+        /// How many there are.
+        limit: u32,
+    },
+}
+
+impl HoldMode {
+    /// Whether holders in these two modes can never hold a key at the same time.
+    pub const fn conflicts(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared) => false,
+            (Self::Permits { weight, limit }, Self::Permits { weight: other, limit: same }) => {
+                limit != same || weight as u64 + other as u64 > limit as u64
+            }
+            _ => true,
+        }
+    }
+
+    // By reference, as serde calls it.
+    pub(super) fn is_exclusive(&self) -> bool {
+        *self == Self::Exclusive
+    }
+}
+
+impl From<Mode> for HoldMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Shared => Self::Shared,
+            Mode::Permits { weight, limit, .. } => Self::Permits { weight, limit },
+            // A mode that is not known here is checked most strictly.
+            _ => Self::Exclusive,
+        }
+    }
+}
+
+impl fmt::Display for HoldMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Permits { weight, limit } => write!(f, "{weight} of {limit}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HoldMode::{Exclusive, Permits, Shared};
+
+    #[test]
+    fn only_readers_and_permits_with_room_hold_a_key_together() {
+        let permits = |weight, limit| Permits { weight, limit };
+        let together = [(Shared, Shared), (permits(1, 3), permits(2, 3))];
+        let alone = [
+            (Exclusive, Exclusive),
+            (Exclusive, Shared),
+            (Exclusive, permits(1, 3)),
+            (Shared, permits(1, 3)),
+            (permits(2, 3), permits(2, 3)),
+            (permits(1, 3), permits(1, 4)),
+        ];
+        for (one, other) in together {
+            assert!(!one.conflicts(other) && !other.conflicts(one), "{one} and {other}");
+        }
+        for (one, other) in alone {
+            assert!(one.conflicts(other) && other.conflicts(one), "{one} and {other}");
+        }
+    }
+}
