@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_chaos::checker::{Check, check};
-use fencelock_chaos::sim::{Batch, Coverage, Mutant, Scenario, Trace, batch, simulate};
+use fencelock_chaos::sim::{Batch, Coverage, Mix, Mutant, Scenario, Trace, batch, simulate};
 use fencelock_core::Ttl;
 use std::thread;
 use std::time::Duration;
@@ -14,15 +14,19 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn run(nodes: usize, seeds: u64) -> Batch {
+    run_mix(nodes, Mix::Exclusive, seeds)
+}
+
+fn run_mix(nodes: usize, mix: Mix, seeds: u64) -> Batch {
     let seeds = number("FENCELOCK_SIM_SEEDS", seeds);
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let batch = batch(number("FENCELOCK_SIM_FIRST", 0), seeds, nodes, None, threads).unwrap();
+    let batch = batch(number("FENCELOCK_SIM_FIRST", 0), seeds, nodes, mix, None, threads).unwrap();
     println!(
-        "{nodes} nodes: {} seeds, {} events, {} grants: {}",
+        "{nodes} nodes, {mix}: {} seeds, {} events, {} grants: {}",
         batch.seeds, batch.events, batch.grants, batch.covered
     );
     if let Some(first) = batch.found.first() {
-        let command = format!("./scripts/chaos simulate --nodes {nodes} --seed {} --trace", first.seed);
+        let command = format!("./scripts/chaos simulate --nodes {nodes} --mix {mix} --seed {} --trace", first.seed);
         panic!("{} of {seeds} seeds violated a guarantee: {}\n    {command}", batch.found.len(), first.words);
     }
     batch
@@ -56,6 +60,19 @@ fn five_nodes_violate_no_guarantee_in_any_world() {
 }
 
 #[test]
+fn readers_and_writers_violate_no_guarantee_in_any_world() {
+    let covered = run_mix(1, Mix::Readers, 300).covered;
+    let missing: Vec<_> = Coverage::OF_MODES.into_iter().filter(|it| covered.of(*it) == 0).collect();
+    assert_eq!(missing, [Coverage::TooFewPermits], "the batch must cover all events of readers");
+}
+
+#[test]
+fn permits_violate_no_guarantee_in_any_world() {
+    let covered = run_mix(1, Mix::Permits, 300).covered;
+    assert!(covered.of(Coverage::Together) > 0 && covered.of(Coverage::TooFewPermits) > 0, "{covered}");
+}
+
+#[test]
 fn a_seed_gives_the_same_history_byte_for_byte() {
     let text = |seed, trace| {
         let run = simulate(&Scenario::of(seed, 3).unwrap(), trace);
@@ -69,10 +86,14 @@ fn a_seed_gives_the_same_history_byte_for_byte() {
     assert_ne!(text(1, Trace::Off), text(2, Trace::Off));
 }
 
-/// Searches for a world in which the mutant violates one of these guarantees.
 fn is_killed(mutant: Mutant, seeds: u64, by: &[Check]) {
+    is_killed_in(3, Mix::Exclusive, mutant, seeds, by);
+}
+
+/// Searches for a world in which the mutant violates one of these guarantees.
+fn is_killed_in(nodes: usize, mix: Mix, mutant: Mutant, seeds: u64, by: &[Check]) {
     for seed in 0..seeds {
-        let scenario = Scenario::of(seed, 3).unwrap().without(Some(mutant));
+        let scenario = Scenario::of(seed, nodes).unwrap().with(mix).without(Some(mutant));
         let results = check(&simulate(&scenario, Trace::Off).history);
         if let Some(broken) = results.broken.iter().find(|violation| by.contains(&violation.check)) {
             println!("mutant {mutant} violates {}, found by seed {seed}: {}", broken.check, broken.text);
@@ -133,6 +154,60 @@ fn rounds_without_rollback_block_each_other() {
 #[test]
 fn a_hold_revived_by_a_late_renewal_breaks_exclusion() {
     is_killed(Mutant::LateExtendRevives, 500, HOLDS);
+}
+
+#[test]
+fn permits_that_are_not_counted_are_too_many() {
+    is_killed_in(1, Mix::Permits, Mutant::UncountedPermits, 50, HOLDS);
+}
+
+#[test]
+fn permits_that_are_freed_twice_are_too_many() {
+    is_killed_in(1, Mix::Permits, Mutant::FreesTwice, 300, HOLDS);
+}
+
+#[test]
+fn a_shared_key_that_ends_with_its_first_hold_lets_a_writer_in() {
+    is_killed_in(1, Mix::Readers, Mutant::EndsWithItsFirst, 300, HOLDS);
+}
+
+#[test]
+fn readers_that_are_let_in_beside_a_writer_break_exclusion() {
+    is_killed_in(1, Mix::Readers, Mutant::ReadsBesideWriters, 50, HOLDS);
+}
+
+#[test]
+fn a_writer_that_counts_as_one_until_the_reply_to_its_downgrade_breaks_exclusion() {
+    is_killed_in(1, Mix::Readers, Mutant::DowngradesWithReply, 300, HOLDS);
+}
+
+#[test]
+fn a_gate_with_one_number_refuses_readers_for_nothing() {
+    is_killed_in(1, Mix::Readers, Mutant::OneNumberGate, 100, &[Check::C5]);
+}
+
+#[test]
+fn a_node_that_forgot_readers_breaks_exclusion_without_quarantine() {
+    is_killed_in(1, Mix::Readers, Mutant::NoQuarantine, 200, HOLDS);
+}
+
+#[test]
+fn a_node_that_forgot_permits_grants_too_many_without_quarantine() {
+    is_killed_in(1, Mix::Permits, Mutant::NoQuarantine, 200, HOLDS);
+}
+
+/// Each node has the permits, so three majorities of three nodes have room for three holders of two permits.
+#[test]
+fn permits_counted_by_a_majority_of_nodes_are_too_many() {
+    for seed in 0..200 {
+        let scenario = Scenario::of(seed, 3).unwrap().with(Mix::Permits);
+        let results = check(&simulate(&scenario, Trace::Off).history);
+        if let Some(broken) = results.broken.iter().find(|it| it.check == Check::C3) {
+            println!("seed {seed}: {}", broken.text);
+            return;
+        }
+    }
+    panic!("no world had too many permits");
 }
 
 /// Fast nodes, slow clients, and holds until the end of the lease: only the drift allowance separates them.

@@ -12,7 +12,7 @@ use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, KeyEngine, LeaseSharing, PendingRelease, ReleaseOutcome, Step, WaiterId,
 };
 use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
-use fencelock_core::{Acquire, Claim, Defeat, Mode, Moment, Raise, Unknown};
+use fencelock_core::{Acquire, Claim, Defeat, Moment, Raise, Unknown};
 use std::sync::Arc;
 
 /// Most users wait until they get the key; some give up within this time, in parts per million.
@@ -71,8 +71,10 @@ impl World<'_> {
             return;
         }
         let (ttl, owner) = (self.scenario.ttl, self.owner.clone());
+        let mode = self.shares.choose(&mut self.rng);
+        self.clients[client].memory.mode = mode;
         let request = AcquireRequest {
-            mode: Mode::Exclusive,
+            mode,
             owner,
             ttl,
             wait: None,
@@ -140,7 +142,7 @@ impl World<'_> {
             if counts { 1 } else { proposal(asker.wall.micros(now), asker.memory.seen, std::num::NonZeroU32::MIN) };
         let holder = number_of(claim.holder.id);
         asker.memory.invoked = now;
-        self.tell(|| format!("c{client} claims as {holder:x}, proposing {proposal}"));
+        self.tell(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
         self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
     }
@@ -182,13 +184,13 @@ impl World<'_> {
         self.tell(|| format!("c{client} HOLDS with {fence} until {at} us"));
         let renews = !self.rng.chance(self.scenario.overrun_ppm);
         let timer = self.clients[client].memory.timer;
-        let held = Held { grant, holder, fence, until, timer, renews, renewing: false };
+        let held = Held { grant, holder, fence, until, timer, renews, renewing: false, downgrade: None };
         self.clients[client].memory.hold = Some(held);
         let invoked = self.clients[client].memory.invoked;
         if let Some(mut line) = self.line_of_hold(client, Op::Acquire, invoked) {
             line.valid_until_us = Some(at);
             line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);
-            self.lines.push(line);
+            self.lines.push(line.mode(grant.tenure.mode));
         }
         self.work(client, renews);
     }
@@ -244,7 +246,7 @@ impl World<'_> {
             Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.covered.saw(Coverage::Quarantine),
             Reply::Yours => self.covered.saw(Coverage::AskedTwice),
             Reply::Node(NodeReply::Raise(Ok(Raise::Refused))) => self.covered.saw(Coverage::RefusedRaise),
-            Reply::Node(_) => {}
+            Reply::Node(_) | Reply::Downgrade(_) => {}
         }
     }
 

@@ -1,6 +1,5 @@
-use super::{CoverageCounts, Mutant, Scenario, Trace, simulate};
+use super::{CoverageCounts, Mix, Mutant, Scenario, Trace, simulate};
 use crate::checker::{Check, CheckResults, check};
-use crate::history::{Op, Outcome};
 use fencelock_core::Invalid;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,8 +78,7 @@ fn broken_seed(seed: u64, results: &CheckResults) -> BrokenSeed {
 fn run_one(scenario: &Scenario) -> Judged {
     let run = simulate(scenario, Trace::Off);
     let results = check(&run.history);
-    let is_grant = |line: &&crate::history::Line| line.op == Op::Acquire && line.result == Outcome::Ok;
-    let grants = run.history.lines.iter().filter(is_grant).count() as u64;
+    let grants = run.history.lines.iter().filter(|line| line.is_grant()).count() as u64;
     Judged { events: run.events, grants, micros: scenario.length_us, covered: run.covered, results }
 }
 
@@ -90,7 +88,14 @@ fn run_one(scenario: &Scenario) -> Judged {
 ///
 /// # Errors
 /// [`Invalid`] for a number of nodes that is none of a quorum.
-pub fn batch(first: u64, seeds: u64, nodes: usize, mutant: Option<Mutant>, threads: usize) -> Result<Batch, Invalid> {
+pub fn batch(
+    first: u64,
+    seeds: u64,
+    nodes: usize,
+    mix: Mix,
+    mutant: Option<Mutant>,
+    threads: usize,
+) -> Result<Batch, Invalid> {
     Scenario::of(first, nodes)?;
     let next = AtomicU64::new(first);
     let end = first.saturating_add(seeds);
@@ -105,7 +110,7 @@ pub fn batch(first: u64, seeds: u64, nodes: usize, mutant: Option<Mutant>, threa
                         break;
                     }
                     let Ok(scenario) = Scenario::of(seed, nodes) else { break };
-                    mine.add(seed, &run_one(&scenario.without(mutant)));
+                    mine.add(seed, &run_one(&scenario.with(mix).without(mutant)));
                 }
                 whole.lock().unwrap_or_else(std::sync::PoisonError::into_inner).merge(mine);
             });

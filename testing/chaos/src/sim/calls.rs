@@ -150,7 +150,7 @@ impl World<'_> {
         let ask = match request {
             NodeRequest::Claim => {
                 link.claiming.insert(node);
-                Ask::Claim { proposal: link.proposal }
+                Ask::Claim { proposal: link.proposal, mode: self.clients[client].memory.mode }
             }
             NodeRequest::Raise(to) => {
                 link.raises = true;
@@ -179,7 +179,7 @@ impl World<'_> {
         self.queue.put(self.now, Event::AtClient(Box::new(Answer { node, asked, reply: Reply::Node(reply) })));
     }
 
-    fn request(&self, client: usize, call: u64, holder: u128, ask: Ask) -> Request {
+    pub(super) fn request(&self, client: usize, call: u64, holder: u128, ask: Ask) -> Request {
         Request { client, life: self.clients[client].life, call, key: self.clients[client].key, holder, ask }
     }
 
@@ -225,6 +225,9 @@ impl World<'_> {
         if id == Request::PROBE {
             return self.probed(client, node, true);
         }
+        if let Reply::Downgrade(answer) = reply {
+            return self.downgrade_answered(client, id, answer);
+        }
         let calls = &mut self.clients[client].memory.calls;
         let Some(mut running) = calls.get_mut(&id).and_then(Option::take) else { return };
         let reply = match reply {
@@ -234,6 +237,7 @@ impl World<'_> {
                 self.confirm(node, asked, &running.link);
                 None
             }
+            Reply::Downgrade(_) => unreachable!("it was handled above"),
         };
         self.clients[client].memory.calls.insert(id, Some(running));
         if let Some(reply) = reply {
@@ -243,8 +247,10 @@ impl World<'_> {
 
     /// A claim that ran twice does not know its time left and its fence, so it asks for them.
     fn confirm(&mut self, node: usize, asked: Request, link: &Link) {
-        if let (Ask::Claim { proposal } | Ask::Confirm { proposal }, true) = (asked.ask, link.claiming.contains(node)) {
-            self.send(node, Request { ask: Ask::Confirm { proposal }, ..asked });
+        if let (Ask::Claim { proposal, mode } | Ask::Confirm { proposal, mode }, true) =
+            (asked.ask, link.claiming.contains(node))
+        {
+            self.send(node, Request { ask: Ask::Confirm { proposal, mode }, ..asked });
         }
     }
 

@@ -2,7 +2,7 @@ use super::clock::SimClock;
 use super::running::Running;
 use fencelock_core::engine::{Grant, HoldId, KeyEngine, ReleaseQueue, Rng, WaiterId};
 use fencelock_core::quorum::NodeHealth;
-use fencelock_core::{FencingToken, HolderId, Invalid, Moment, NodeSet};
+use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
 use std::collections::BTreeMap;
 
 /// One process that wants one key, over and over: the engine of production, and what drives it.
@@ -33,6 +33,8 @@ pub(super) struct Memory {
     /// The calls that are not over, by number; `None` while it is told something.
     pub(super) calls: BTreeMap<u64, Option<Box<Running>>>,
     pub(super) task: Option<WaiterId>,
+    /// What the task asks for.
+    pub(super) mode: Mode,
     /// The latest timer of the task. An earlier one is of no use any more.
     pub(super) sleep: u64,
     /// When the last claim was sent, by the true time.
@@ -60,6 +62,19 @@ pub(super) struct Held {
     pub(super) timer: Moment,
     pub(super) renews: bool,
     pub(super) renewing: bool,
+    /// The downgrade whose reply it waits for.
+    pub(super) downgrade: Option<PendingDowngrade>,
+}
+
+/// A downgrade that was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PendingDowngrade {
+    /// The number of the last request.
+    pub(super) request: u64,
+    /// When that was sent.
+    pub(super) sent: Moment,
+    /// When the first was sent, in true time.
+    pub(super) invoked: u64,
 }
 
 /// What a client waits for, in one life.
@@ -79,6 +94,12 @@ pub(super) enum Timer {
     Releases,
     /// A probe that was not answered.
     Probe { node: usize },
+    /// A writer wants to read from now on.
+    Downgrade(HoldId),
+    /// A downgrade that was not answered.
+    DowngradeLimit(u64),
+    /// A downgrade is to be sent again.
+    DowngradeAgain(HoldId),
     /// The work is done.
     Done(HoldId),
 }

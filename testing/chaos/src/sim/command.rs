@@ -1,4 +1,4 @@
-use super::{Batch, Mutant, Scenario, Trace, batch, simulate};
+use super::{Batch, Mix, Mutant, Scenario, Trace, batch, simulate};
 use crate::Failure;
 use crate::checker::check;
 use crate::recorder::now;
@@ -19,6 +19,9 @@ pub struct Arguments {
     /// How many nodes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
+    /// What the clients ask for: exclusive, readers or permits. Readers and permits need one node.
+    #[arg(long, default_value_t = Mix::Exclusive)]
+    mix: Mix,
     /// The protection to leave out.
     #[arg(long)]
     mutant: Option<Mutant>,
@@ -38,19 +41,20 @@ pub fn command(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let begun = now();
-    let Arguments { seed, seeds, nodes, mutant, .. } = *arguments;
-    let batch = batch(seed, seeds, nodes.into(), mutant, threads)?;
+    let Arguments { seed, seeds, nodes, mix, mutant, .. } = *arguments;
+    let batch = batch(seed, seeds, nodes.into(), mix, mutant, threads)?;
     tell(&batch, Duration::from_micros(now().saturating_sub(begun)).as_secs_f64());
     for finding in batch.found.iter().take(20) {
-        println!("seed {}: {}\n    {}", finding.seed, finding.words, replay(finding.seed, nodes.into(), mutant));
+        println!("seed {}: {}\n    {}", finding.seed, finding.words, replay(finding.seed, nodes.into(), mix, mutant));
     }
     Ok(if batch.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The command that tells the story of a seed.
-pub(crate) fn replay(seed: u64, nodes: usize, mutant: Option<Mutant>) -> String {
+pub(crate) fn replay(seed: u64, nodes: usize, mix: Mix, mutant: Option<Mutant>) -> String {
+    let mix = if mix == Mix::Exclusive { String::new() } else { format!(" --mix {mix}") };
     let mutant = mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant}"));
-    format!("./scripts/chaos simulate --nodes {nodes} --seed {seed}{mutant} --trace")
+    format!("./scripts/chaos simulate --nodes {nodes} --seed {seed}{mix}{mutant} --trace")
 }
 
 fn tell(batch: &Batch, seconds: f64) {
@@ -64,7 +68,7 @@ fn tell(batch: &Batch, seconds: f64) {
 }
 
 fn one(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let scenario = Scenario::of(arguments.seed, arguments.nodes.into())?.without(arguments.mutant);
+    let scenario = Scenario::of(arguments.seed, arguments.nodes.into())?.with(arguments.mix).without(arguments.mutant);
     println!("{scenario:?}");
     let run = simulate(&scenario, if arguments.trace { Trace::On } else { Trace::Off });
     for line in &run.trace {

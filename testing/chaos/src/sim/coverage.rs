@@ -47,10 +47,24 @@ pub enum Coverage {
     Jump,
     /// A node was cut off.
     Cut,
+    /// A client was granted the key beside another holder.
+    Together,
+    /// A claim of permits found too few of them free.
+    TooFewPermits,
+    /// A writer became a reader.
+    Downgraded,
+    /// A downgrade was sent again, because its reply did not arrive.
+    DowngradedAgain,
+    /// A writer lost its hold while it waited for the reply to its downgrade.
+    DowngradeLost,
 }
 
 impl Coverage {
-    /// All of them.
+    /// All that need a reader, a downgrade or permits.
+    pub const OF_MODES: [Self; 5] =
+        [Self::Together, Self::TooFewPermits, Self::Downgraded, Self::DowngradedAgain, Self::DowngradeLost];
+
+    /// All others.
     pub const ALL: [Self; 22] = [
         Self::EqualGrants,
         Self::Raise,
@@ -79,7 +93,7 @@ impl Coverage {
 
 /// How often each was seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CoverageCounts([u64; Coverage::ALL.len()]);
+pub struct CoverageCounts([u64; Coverage::ALL.len() + Coverage::OF_MODES.len()]);
 
 impl CoverageCounts {
     pub(super) const fn saw(&mut self, coverage: Coverage) {
@@ -107,6 +121,8 @@ impl fmt::Display for CoverageCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<String> =
             Coverage::ALL.iter().map(|coverage| format!("{coverage:?} {}", self.of(*coverage))).collect();
-        f.write_str(&all.join(", "))
+        f.write_str(&all.join(", "))?;
+        let of_modes = Coverage::OF_MODES.iter().filter(|coverage| self.of(**coverage) > 0);
+        of_modes.into_iter().try_for_each(|coverage| write!(f, ", {coverage:?} {}", self.of(*coverage)))
     }
 }

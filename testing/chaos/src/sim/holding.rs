@@ -9,7 +9,7 @@ use crate::history::{Line, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{Duty, End, Ended, Grant, HoldId, Leaving, Status};
 use fencelock_core::quorum::RenewCall;
-use fencelock_core::{HolderId, LossReason, Moment, Renew, Renewal, Unknown};
+use fencelock_core::{HolderId, LossReason, Mode, Moment, Renew, Renewal, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ impl World<'_> {
     /// Most work is short. Some lasts for several leases, and some for longer than its lease, which it does not renew.
     pub(super) fn work(&mut self, client: usize, renews: bool) {
         let Some(Held { grant, fence, .. }) = self.clients[client].memory.hold else { return };
+        let mode = grant.tenure.mode;
         let ttl_us = self.scenario.ttl.as_millis() * 1000;
         let lasts = if !renews {
             ttl_us + self.rng.upto(50_000)
@@ -30,14 +31,22 @@ impl World<'_> {
             self.rng.upto(4000)
         };
         self.after(lasts, client, Timer::Done(grant.hold));
+        if self.shares.downgrades(mode, self.scenario.mutant, &mut self.rng) {
+            let pause = self.rng.upto(lasts);
+            self.after(pause, client, Timer::Downgrade(grant.hold));
+        }
+        // The tokens of permits protect nothing.
+        if matches!(mode, Mode::Permits { .. }) {
+            return;
+        }
         for _ in 0..self.rng.upto(3) {
             // Sometimes after the end.
             let pause = self.rng.upto(lasts + lasts / 8);
-            self.write_after(pause, client, fence);
+            self.access_after(pause, client, fence);
         }
     }
 
-    fn held(&self, client: usize, id: HoldId) -> Option<&Held> {
+    pub(super) fn held(&self, client: usize, id: HoldId) -> Option<&Held> {
         self.clients[client].memory.hold.as_ref().filter(|held| held.grant.hold == id)
     }
 
@@ -147,7 +156,9 @@ impl World<'_> {
         }
         let at = self.clients[client].clock.when(until, self.now);
         self.tell(|| format!("c{client} holds on until {at} us"));
-        if let Some(mut line) = self.line_of_hold(client, Op::Renew, invoked) {
+        // Until the downgrade is answered, the hold that is renewed has no token yet.
+        let downgrades = self.held(client, id).is_some_and(|held| held.downgrade.is_some());
+        if let Some(mut line) = self.line_of_hold(client, Op::Renew, invoked).filter(|_| !downgrades) {
             line.valid_until_us = Some(at);
             self.lines.push(line);
         }

@@ -1,5 +1,5 @@
 use fencelock_core::quorum::NodeReply;
-use fencelock_core::{FencingToken, Owner};
+use fencelock_core::{Downgrade, FencingToken, Mode, Owner, Unknown};
 
 /// What a client asks a node.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +23,12 @@ impl Request {
 pub(super) enum Ask {
     Claim {
         proposal: u64,
+        mode: Mode,
     },
     /// The holder found that it had the lock already: it asks for full time and for its fence.
     Confirm {
         proposal: u64,
+        mode: Mode,
     },
     Raise {
         to: FencingToken,
@@ -34,6 +36,7 @@ pub(super) enum Ask {
     Renew,
     Release,
     Watch,
+    Downgrade,
 }
 
 /// What a node says.
@@ -49,6 +52,7 @@ pub(super) enum Reply {
     /// To a claim of one who has the lock already.
     Yours,
     Node(NodeReply),
+    Downgrade(Result<Downgrade, Unknown>),
 }
 
 /// The owner of every claim of the simulation.

@@ -6,6 +6,8 @@
 //! sleep and die; nodes forget; clocks are off, run apart, and jump. The history of every seed goes through the same
 //! [checker](crate::checker) as that of a run with real servers.
 //!
+//! In a world with readers or permits, which has one node, clients also claim in these modes and downgrade.
+//!
 //! One thread, one queue of events, no clock, no random number but the seed's: a seed gives the same history byte for
 //! byte, so whatever is found once is found again.
 
@@ -17,8 +19,11 @@ mod client;
 mod clock;
 mod command;
 mod coverage;
+mod downgrading;
 mod holding;
 mod message;
+mod mix;
+mod mode_mutants;
 mod mutant;
 mod node;
 mod queue;
@@ -29,6 +34,7 @@ mod world;
 pub use batch::{Batch, BrokenSeed, batch};
 pub use command::{Arguments, command};
 pub use coverage::{Coverage, CoverageCounts};
+pub use mix::Mix;
 pub use mutant::Mutant;
 pub use scenario::Scenario;
 

@@ -34,11 +34,23 @@ pub enum Mutant {
     UncondRaise,
     /// A node acks a raise below its fence.
     RaiseNoLe,
+    /// A node does not count the permits in use.
+    UncountedPermits,
+    /// A release of permits that are already free frees some again.
+    FreesTwice,
+    /// The key of several holders ends with the lease of the first.
+    EndsWithItsFirst,
+    /// A node lets readers in beside a writer.
+    ReadsBesideWriters,
+    /// A writer that downgrades counts as one until the reply.
+    DowngradesWithReply,
+    /// The resource has one number for readers and writers.
+    OneNumberGate,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 20] = [
         Self::NoRound2,
         Self::CounterOnly,
         Self::ClientClockOnly,
@@ -53,6 +65,12 @@ impl Mutant {
         Self::LateExtendRevives,
         Self::UncondRaise,
         Self::RaiseNoLe,
+        Self::UncountedPermits,
+        Self::FreesTwice,
+        Self::EndsWithItsFirst,
+        Self::ReadsBesideWriters,
+        Self::DowngradesWithReply,
+        Self::OneNumberGate,
     ];
 }
 

@@ -1,9 +1,9 @@
-use super::Mutant;
 use super::clock::SimClock;
 use super::message::{Ask, Reply, Request, owner};
 use super::scenario::Scenario;
+use super::{Mutant, mode_mutants};
 use fencelock_conformance::model::{
-    self, Acquire, Claim, Delivery, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,
+    self, Acquire, Claim, Delivery, Downgrade, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,
 };
 use fencelock_core::quorum::NodeReply;
 use fencelock_core::{
@@ -79,8 +79,12 @@ impl Node {
     /// Runs a script, at this true time.
     pub(super) fn serve(&mut self, at: u64, request: &Request) -> Reply {
         self.model.server.now_us = self.clock.micros(at);
-        let needs_memory = matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. });
+        let needs_memory =
+            matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. } | Ask::Downgrade);
         if needs_memory && self.is_in_quarantine() {
+            if matches!(request.ask, Ask::Downgrade) {
+                return Reply::Downgrade(Err(unknown(Fault::Quarantined)));
+            }
             return Reply::Node(match request.ask {
                 Ask::Raise { .. } => NodeReply::Raise(Ok(Raise::Refused)),
                 _ => NodeReply::Claim(Err(unknown(Fault::Quarantined))),
@@ -89,17 +93,20 @@ impl Node {
         let Request { holder, .. } = *request;
         let ttl_ms = self.ttl_ms;
         Reply::Node(match request.ask {
-            Ask::Claim { proposal } => return self.claim(request, &Claim::try_for(holder, ttl_ms, proposal)),
-            Ask::Confirm { proposal } => {
-                let claim = Claim { intent: Intent::Poll, ..Claim::try_for(holder, ttl_ms, proposal) };
+            Ask::Claim { proposal, mode } => {
+                return self.claim(request, &Claim { mode, ..Claim::try_for(holder, ttl_ms, proposal) });
+            }
+            Ask::Confirm { proposal, mode } => {
+                let claim = Claim { intent: Intent::Poll, mode, ..Claim::try_for(holder, ttl_ms, proposal) };
                 return self.claim(request, &claim);
             }
+            Ask::Downgrade => return Reply::Downgrade(self.downgrade(request)),
             Ask::Raise { to } => self.raise(request, to),
             Ask::Renew => {
                 let (server, key) = self.model.key(&request.key);
                 NodeReply::Renew(vec![Ok(match key.renew(server, holder, ttl_ms, ttl_ms) {
-                    // A quorum has exclusive locks.
-                    Err(_) | Ok(Renew::Shared(_)) => unreachable!("no lock is shared"),
+                    Err(_) => return Reply::Node(NodeReply::Renew(vec![Err(unknown(Fault::Other))])),
+                    Ok(Renew::Shared(_)) => core::Renew::TakenBy(occupant(None, &self.owner).into()),
                     Ok(Renew::Renewed { .. }) => core::Renew::Renewed { waiters: 0 },
                     Ok(Renew::Absent) => core::Renew::Absent,
                     Ok(Renew::Taken(by)) => core::Renew::TakenBy(occupant(by.holder(), &self.owner).into()),
@@ -112,7 +119,10 @@ impl Node {
 
     fn claim(&mut self, request: &Request, claim: &Claim) -> Reply {
         let (server, key) = self.model.key(&request.key);
-        Reply::Node(NodeReply::Claim(match key.acquire(server, claim, &Gate::Open, &mut no_receiver) {
+        let before = mode_mutants::before_claim(self.mutant, server, key, claim);
+        let answer = key.acquire(server, claim, &Gate::Open, &mut no_receiver);
+        mode_mutants::after_claim(self.mutant, server, key, before);
+        Reply::Node(NodeReply::Claim(match answer {
             Ok(Acquire::Granted { fence, .. }) => {
                 let tokens = |fence: FencingToken| core::Acquire::Granted { tokens: fence.into() };
                 FencingToken::new(fence).map(tokens).map_err(|_| unknown(Fault::Other))
@@ -161,13 +171,34 @@ impl Node {
             return NodeReply::Release(Ok(core::Release::Released));
         }
         let proposal = server.now_us;
+        mode_mutants::before_release(self.mutant, key, request.holder);
         NodeReply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut no_receiver) {
             Ok(Release::Released(_)) => Ok(core::Release::Released),
             Ok(Release::Absent(_)) => Ok(core::Release::Absent),
-            Ok(Release::Shared(..)) => unreachable!("no lock is shared"),
+            Ok(Release::Shared(..)) => Ok(core::Release::TakenBy(occupant(None, &self.owner).into())),
             Ok(Release::Taken(by)) => Ok(core::Release::TakenBy(occupant(by.holder(), &self.owner).into())),
             Err(ScriptError::NoMoreFences | ScriptError::Full | ScriptError::Time) => Err(unknown(Fault::Other)),
         })
+    }
+
+    fn downgrade(&mut self, request: &Request) -> Result<core::Downgrade, Unknown> {
+        let (server, key) = self.model.key(&request.key);
+        let claim = Claim { intent: Intent::Poll, ..Claim::try_for(request.holder, self.ttl_ms, server.now_us) };
+        match key.downgrade(server, &claim, &Gate::Open, &mut no_receiver) {
+            Ok(Downgrade::Downgraded { fence, .. }) => {
+                let downgraded = |token| core::Downgrade::Downgraded { token };
+                FencingToken::new(fence).map(downgraded).map_err(|_| unknown(Fault::Other))
+            }
+            Ok(Downgrade::Absent) => Ok(core::Downgrade::Absent),
+            Ok(Downgrade::Taken(by)) => Ok(core::Downgrade::TakenBy(occupant(by.holder(), &self.owner).into())),
+            Ok(Downgrade::Shared(_)) => Ok(core::Downgrade::TakenBy(occupant(None, &self.owner).into())),
+            Ok(Downgrade::NoClock | Downgrade::Refused(_)) | Err(_) => Err(unknown(Fault::Other)),
+        }
+    }
+
+    /// How many clients hold a key together.
+    pub(super) fn company(&mut self, key: usize) -> usize {
+        self.model.key(&key).1.holds.ends_ms.len()
     }
 
     /// A marker of another run, or none, says that this node may have forgotten: from now on it grants nothing for a time.
@@ -219,12 +250,15 @@ impl Node {
         self.on_disk.restart_empty();
     }
 
-    /// Whose lock is there, and for how long yet by the node's clock.
-    pub(super) fn look(&mut self, at: u64, key: usize) -> Option<(u128, Duration)> {
+    /// Who holds the lock, and for how long yet by the node's clock.
+    pub(super) fn look(&mut self, at: u64, key: usize) -> Vec<(u128, Duration)> {
         self.model.server.now_us = self.clock.micros(at);
         let (server, key) = self.model.key(&key);
-        let seen = key.inspect(server)?;
-        Some((seen.by.holder().unwrap_or(0), Duration::from_millis(seen.ttl_ms.unwrap_or(u64::MAX / 2000))))
+        let Some(seen) = key.inspect(server) else { return Vec::new() };
+        if let Some(listed) = seen.listed {
+            return listed.holds.iter().map(|hold| (hold.holder, Duration::from_millis(hold.rest_ms))).collect();
+        }
+        vec![(seen.by.holder().unwrap_or(0), Duration::from_millis(seen.ttl_ms.unwrap_or(u64::MAX / 2000)))]
     }
 
     /// Whether it is whole: it serves, and grants.

@@ -1,4 +1,4 @@
-use super::Mutant;
+use super::{Mix, Mutant};
 use fastrand::Rng;
 use fencelock_core::{Drift, Invalid, Quorum, Ttl, quarantine};
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub struct Scenario {
     pub overrun_ppm: u64,
     /// How long clients wait for any node at least.
     pub node_timeout: Duration,
+    /// What the clients ask for.
+    pub mix: Mix,
     /// The protection that is left out.
     pub mutant: Option<Mutant>,
 }
@@ -89,8 +91,19 @@ impl Scenario {
             jump_us,
             overrun_ppm: 100_000,
             node_timeout: Duration::from_millis([5, 20, 100][rng.usize(..3)]),
+            mix: Mix::Exclusive,
             mutant: None,
         })
+    }
+
+    /// The same world with clients that ask for other modes. Readers and permits need more clients to meet.
+    #[must_use]
+    pub const fn with(mut self, mix: Mix) -> Self {
+        self.mix = mix;
+        if !matches!(mix, Mix::Exclusive) {
+            self.clients += 3;
+        }
+        self
     }
 
     /// The same world without a protection.

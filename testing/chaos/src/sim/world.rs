@@ -1,17 +1,18 @@
 use super::client::{Client, Memory as ClientMemory, Timer};
 use super::clock::SimClock;
 use super::coverage::{Coverage, CoverageCounts};
-use super::message::{Answer, Request, owner};
+use super::message::{Answer, Ask, Reply, Request, owner};
+use super::mix::Shares;
 use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;
-use super::{Simulated, Trace};
+use super::{Mutant, Simulated, Trace};
 use crate::history::{History, Line, Op, Outcome};
 use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock_core::engine::Config;
-use fencelock_core::quorum::Settings;
-use fencelock_core::{Capabilities, FenceGate, FencingToken, Key, Owner, Quorum};
+use fencelock_core::quorum::{NodeReply, Settings};
+use fencelock_core::{Acquire, Capabilities, FenceGate, FencingToken, Key, Mode, Owner, Quorum};
 use std::sync::Arc;
 
 /// Wall clocks begin here, in microseconds since 1970.
@@ -23,6 +24,7 @@ const LAST_LOOK_US: u64 = 1_000_001;
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
+    pub(super) shares: Shares,
     /// What the calls of all clients know.
     pub(super) settings: Arc<Settings>,
     /// What the engines of all clients know.
@@ -52,12 +54,12 @@ pub(super) enum Event {
     AtClient(Box<Answer>),
     /// A client's time has come.
     Timer { client: usize, life: u32, timer: Timer },
-    /// A client sends a write, whether it holds or not.
-    Write(Box<Write>),
+    /// A client sends a write or a read to the resource, whether it holds or not.
+    Access(Box<Access>),
     /// It arrives.
-    AtResource(Box<Write>),
+    AtResource(Box<Access>),
     /// Its answer arrives: its place in the order of the resource, or the token that was greater.
-    Written(Box<Write>, Result<u64, FencingToken>),
+    Accessed(Box<Access>, Result<u64, FencingToken>),
     /// The next fault.
     Breakage,
     /// A node comes back.
@@ -71,7 +73,9 @@ pub(super) enum Event {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Write {
+pub(super) struct Access {
+    /// A reader reads, a writer writes.
+    mode: Mode,
     client: usize,
     life: u32,
     holder: u128,
@@ -106,6 +110,7 @@ impl<'a> World<'a> {
             .collect();
         Self {
             scenario,
+            shares: Shares::of(scenario.mix, scenario.seed),
             settings: Arc::new(settings(scenario, size)),
             config: config(scenario),
             keys: (0..scenario.keys).filter_map(|number| Key::new(format!("k{number}")).ok()).collect(),
@@ -166,9 +171,9 @@ impl<'a> World<'a> {
                     self.ring(client, timer);
                 }
             }
-            Event::Write(write) => self.send_write(*write),
-            Event::AtResource(write) => self.admit(write),
-            Event::Written(write, answer) => self.note_write(*write, answer),
+            Event::Access(access) => self.send_access(*access),
+            Event::AtResource(access) => self.admit(access),
+            Event::Accessed(access, answer) => self.note_access(*access, answer),
             Event::Breakage => self.break_something(),
             Event::Restart { node, memory } => self.restart(node, memory),
             Event::Heal => self.heal(),
@@ -182,7 +187,7 @@ impl<'a> World<'a> {
             Event::AtNode { node, .. } => self.nodes[*node].paused_until,
             Event::AtClient(answer) => self.clients[answer.asked.client].paused_until,
             Event::Timer { client, .. } => self.clients[*client].paused_until,
-            Event::Write(write) => self.clients[write.client].paused_until,
+            Event::Access(access) => self.clients[access.client].paused_until,
             _ => 0,
         };
         (until > self.now).then_some(until)
@@ -197,6 +202,9 @@ impl<'a> World<'a> {
             Timer::Call(call) => self.call_timer(client, call),
             Timer::Releases => self.send_releases(client),
             Timer::Probe { node } => self.probed(client, node, false),
+            Timer::Downgrade(hold) => self.downgrade(client, hold),
+            Timer::DowngradeLimit(request) => self.downgrade_late(client, request),
+            Timer::DowngradeAgain(hold) => self.send_downgrade(client, hold),
             Timer::Done(hold) => self.done(client, hold),
         }
     }
@@ -246,6 +254,7 @@ impl<'a> World<'a> {
         let reply = server.serve(now, request);
         self.tell(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.ask));
         self.notice(&reply);
+        self.notice_company(node, request, &reply);
         if !self.happens(self.scenario.loss_ppm) {
             let at = now + self.latency();
             self.queue.put(at, Event::AtClient(Box::new(Answer { node, asked: *request, reply })));
@@ -257,22 +266,44 @@ impl<'a> World<'a> {
         Line::new(name, self.keys[*key].as_str(), op, invoked, self.now)
     }
 
-    /// Sends a write after this time without checking that the lock is still held.
-    pub(super) fn write_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
-        let Client { life, memory, .. } = &self.clients[client];
-        let (life, holder) = (*life, memory.hold.as_ref().map_or(0, |held| held.holder));
-        self.queue.put(self.now + pause_us, Event::Write(Box::new(Write { client, life, holder, fence, invoked: 0 })));
-    }
-
-    fn send_write(&mut self, write: Write) {
-        if self.clients[write.client].life == write.life && !self.stopped {
-            let at = self.now + self.latency();
-            self.queue.put(at, Event::AtResource(Box::new(Write { invoked: self.now, ..write })));
+    /// Whether clients hold a key together, or would have liked to.
+    fn notice_company(&mut self, node: usize, request: &Request, reply: &Reply) {
+        match (reply, request.ask) {
+            (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _) => {
+                if self.nodes[node].company(request.key) > 1 {
+                    self.covered.saw(Coverage::Together);
+                }
+            }
+            (Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))), Ask::Claim { mode: Mode::Permits { .. }, .. })
+                if self.nodes[node].company(request.key) > 0 =>
+            {
+                self.covered.saw(Coverage::TooFewPermits);
+            }
+            _ => {}
         }
     }
 
-    fn admit(&mut self, write: Box<Write>) {
-        let answer = match self.gates[self.clients[write.client].key].admit_write(write.fence) {
+    /// Sends an access after this time without checking that the lock is still held.
+    pub(super) fn access_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
+        let Client { life, memory, .. } = &self.clients[client];
+        let Some(held) = &memory.hold else { return };
+        let (life, holder, mode) = (*life, held.holder, held.grant.tenure.mode);
+        let access = Access { mode, client, life, holder, fence, invoked: 0 };
+        self.queue.put(self.now + pause_us, Event::Access(Box::new(access)));
+    }
+
+    fn send_access(&mut self, access: Access) {
+        if self.clients[access.client].life == access.life && !self.stopped {
+            let at = self.now + self.latency();
+            self.queue.put(at, Event::AtResource(Box::new(Access { invoked: self.now, ..access })));
+        }
+    }
+
+    fn admit(&mut self, access: Box<Access>) {
+        let gate = &mut self.gates[self.clients[access.client].key];
+        let reads = access.mode == Mode::Shared && self.scenario.mutant != Some(Mutant::OneNumberGate);
+        let admitted = if reads { gate.admit_read(access.fence) } else { gate.admit_write(access.fence) };
+        let answer = match admitted {
             Ok(()) => {
                 self.written += 1;
                 Ok(self.written)
@@ -280,13 +311,14 @@ impl<'a> World<'a> {
             Err(superseded) => Err(superseded.greatest),
         };
         let at = self.now + self.latency();
-        self.queue.put(at, Event::Written(write, answer));
+        self.queue.put(at, Event::Accessed(access, answer));
     }
 
-    fn note_write(&mut self, write: Write, answer: Result<u64, FencingToken>) {
-        self.tell(|| format!("c{} wrote with {}: {answer:?}", write.client, write.fence));
-        let line = self.line(write.client, Op::Write, write.invoked);
-        let mut line = line.hold(&holder_name(write.holder), Some(write.fence.get()));
+    fn note_access(&mut self, access: Access, answer: Result<u64, FencingToken>) {
+        let (verb, op) = if access.mode == Mode::Shared { ("read", Op::Read) } else { ("wrote", Op::Write) };
+        self.tell(|| format!("c{} {verb} with {}: {answer:?}", access.client, access.fence));
+        let line = self.line(access.client, op, access.invoked);
+        let mut line = line.hold(&holder_name(access.holder), Some(access.fence.get()));
         match answer {
             Ok(seq) => line.seq = Some(seq),
             Err(greatest) => {
@@ -315,11 +347,15 @@ impl<'a> World<'a> {
         for node in 0..self.nodes.len() {
             for key in 0..self.scenario.keys {
                 let mut line = Line::new("", self.keys[key].as_str(), Op::Look, self.now, self.now);
-                if let Some((holder, left)) = self.nodes[node].look(self.now, key) {
+                let holders = self.nodes[node].look(self.now, key);
+                if holders.is_empty() {
+                    self.lines.push(line.clone());
+                }
+                for (holder, left) in holders {
                     line.holder = Some(format!("{} on n{node}", holder_name(holder)));
                     line.valid_until_us = Some(self.now + u64::try_from(left.as_micros()).unwrap_or(u64::MAX / 2));
+                    self.lines.push(line.clone());
                 }
-                self.lines.push(line);
             }
         }
     }
@@ -343,5 +379,6 @@ fn settings(scenario: &Scenario, size: Quorum) -> Settings {
 fn config(scenario: &Scenario) -> Config {
     let mut capabilities = Capabilities::default();
     (capabilities.expires, capabilities.cross_process, capabilities.fresh_holders) = (true, true, true);
+    (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
     Config { place: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None }
 }

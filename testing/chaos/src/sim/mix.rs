@@ -1,0 +1,86 @@
+use super::Mutant;
+use crate::rng_ext::RngExt as _;
+use fastrand::Rng;
+use fencelock_core::Mode;
+use std::fmt;
+use std::str::FromStr;
+
+/// What the clients of a world ask for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mix {
+    /// Exclusive locks.
+    #[default]
+    Exclusive,
+    /// Shared locks, with some writers. Some of them downgrade.
+    Readers,
+    /// Permits of a semaphore, with different weights, and a few exclusive locks beside them.
+    Permits,
+}
+
+impl Mix {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Exclusive, Self::Readers, Self::Permits];
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Readers => "readers",
+            Self::Permits => "permits",
+        })
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mix| mix.to_string() == name);
+        found.ok_or_else(|| format!("unknown mix {name:?}; there are exclusive, readers and permits"))
+    }
+}
+
+/// The mix of one world, in numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shares {
+    mix: Mix,
+    /// Claims that are exclusive, in parts per million.
+    writers_ppm: u64,
+    /// Writers that downgrade, in parts per million.
+    downgrades_ppm: u64,
+    /// The permits of the semaphore.
+    limit: u32,
+}
+
+impl Shares {
+    pub(super) fn of(mix: Mix, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x5a_u64.rotate_left(32));
+        let writers_ppm = [10_000, 300_000][rng.usize(..2)];
+        let (writers_ppm, downgrades_ppm) = match mix {
+            Mix::Exclusive => (1_000_000, 0),
+            Mix::Readers => (writers_ppm, 400_000),
+            Mix::Permits => (20_000, 0),
+        };
+        Self { mix, writers_ppm, downgrades_ppm, limit: 2 + rng.u32(..4) }
+    }
+
+    /// Draws no random number in a world with exclusive locks only.
+    pub(super) fn choose(&self, rng: &mut Rng) -> Mode {
+        if self.mix == Mix::Exclusive || rng.chance(self.writers_ppm) {
+            return Mode::Exclusive;
+        }
+        if self.mix == Mix::Readers {
+            return Mode::Shared;
+        }
+        let heavy = rng.chance(300_000);
+        let weight = if heavy { 1 + rng.u32(..self.limit) } else { 1 };
+        Mode::permits(weight, self.limit).unwrap_or_default()
+    }
+
+    /// Whether a holder in this mode becomes a reader.
+    pub(super) fn downgrades(&self, mode: Mode, mutant: Option<Mutant>, rng: &mut Rng) -> bool {
+        let often = mutant == Some(Mutant::DowngradesWithReply);
+        mode == Mode::Exclusive && self.downgrades_ppm > 0 && (often || rng.chance(self.downgrades_ppm))
+    }
+}
