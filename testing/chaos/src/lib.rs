@@ -29,6 +29,7 @@ mod standby;
 mod topology;
 mod worker;
 mod workers;
+mod workload;
 
 pub use fault::Fault;
 pub use plan::{Plan, Step};

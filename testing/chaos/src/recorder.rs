@@ -32,11 +32,18 @@ pub(crate) struct Recorder {
     seen: Mutex<HashSet<String>>,
     /// The last holder of each key.
     holders: Mutex<HashMap<String, String>>,
+    /// The number of tasks of this process that hold each key now.
+    present: Mutex<HashMap<String, usize>>,
 }
 
 impl Recorder {
     pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
-        Ok(Self { file: Mutex::new(File::create(path)?), seen: Mutex::default(), holders: Mutex::default() })
+        Ok(Self {
+            file: Mutex::new(File::create(path)?),
+            seen: Mutex::default(),
+            holders: Mutex::default(),
+            present: Mutex::default(),
+        })
     }
 
     pub(crate) fn note(&self, line: &Line) {
@@ -54,6 +61,26 @@ impl Recorder {
     pub(crate) fn is_again(&self, key: &str, holder: &str) -> bool {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
+    }
+
+    /// A task of this process holds a key from now on.
+    pub(crate) fn enter(&self, key: &str) {
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = present.entry(key.to_owned()).or_default();
+        *tasks += 1;
+        let together = *tasks > 1;
+        drop(present);
+        if together {
+            self.seen("holders of a key together");
+        }
+    }
+
+    /// The task does not hold it any more.
+    pub(crate) fn leave(&self, key: &str) {
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tasks) = present.get_mut(key) {
+            *tasks -= 1;
+        }
     }
 
     /// Whether this process has observed the event.

@@ -11,7 +11,14 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 /// Writes to this key are not checked, which shows the purpose of the check.
 pub(crate) const UNGUARDED: &str = "control-unguarded";
 
-/// The result of a write.
+/// What a client does at the resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    Read,
+}
+
+/// The result of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     /// Accepted, with its number in the order of all writes.
@@ -27,9 +34,13 @@ struct Store {
 }
 
 impl Store {
-    fn write(&mut self, key: &str, token: FencingToken) -> Written {
+    fn access(&mut self, key: &str, access: Access, token: FencingToken) -> Written {
         let gate = self.gates.entry(key.to_owned()).or_default();
-        if let Err(superseded) = gate.admit_write(token)
+        let admitted = match access {
+            Access::Write => gate.admit_write(token),
+            Access::Read => gate.admit_read(token),
+        };
+        if let Err(superseded) = admitted
             && key != UNGUARDED
         {
             return Written::Refused(superseded.greatest.get());
@@ -59,8 +70,12 @@ fn serve_one(stream: &TcpStream, store: &Mutex<Store>) -> Result<(), Failure> {
     let mut to = stream;
     for line in BufReader::new(stream).lines() {
         let line = line?;
-        let (token, key) = line.split_once(' ').ok_or("a token and a key")?;
-        let written = store.lock().unwrap_or_else(PoisonError::into_inner).write(key, token.parse()?);
+        let mut words = line.splitn(3, ' ');
+        let (Some(access), Some(token), Some(key)) = (words.next(), words.next(), words.next()) else {
+            return Err("an access, a token and a key".into());
+        };
+        let access = if access == "read" { Access::Read } else { Access::Write };
+        let written = store.lock().unwrap_or_else(PoisonError::into_inner).access(key, access, token.parse()?);
         let (word, number) = match written {
             Written::Taken(seq) => ("taken", seq),
             Written::Refused(greatest) => ("refused", greatest),
@@ -84,7 +99,12 @@ impl Writer {
     }
 
     pub(crate) async fn write(&mut self, key: &str, token: FencingToken) -> Result<Written, Failure> {
-        self.stream.write_all(format!("{token} {key}\n").as_bytes()).await?;
+        self.access(key, Access::Write, token).await
+    }
+
+    pub(crate) async fn access(&mut self, key: &str, access: Access, token: FencingToken) -> Result<Written, Failure> {
+        let verb = if access == Access::Read { "read" } else { "write" };
+        self.stream.write_all(format!("{verb} {token} {key}\n").as_bytes()).await?;
         let mut line = String::new();
         self.stream.read_line(&mut line).await?;
         match line.trim_end().split_once(' ') {
@@ -111,6 +131,14 @@ mod tests {
     #[tokio::test]
     async fn a_smaller_token_is_rejected_over_the_network() {
         assert_eq!(write_twice("k").await, [Written::Taken(1), Written::Refused(9)]);
+    }
+
+    #[tokio::test]
+    async fn readers_are_checked_against_writers_only() {
+        let mut writer = Writer::connect(serve().unwrap()).await.unwrap();
+        assert_eq!(writer.access("k", Access::Read, token(9)).await.unwrap(), Written::Taken(1));
+        assert_eq!(writer.access("k", Access::Read, token(7)).await.unwrap(), Written::Taken(2));
+        assert_eq!(writer.write("k", token(8)).await.unwrap(), Written::Refused(9));
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use crate::resource;
 use crate::topology::Topology;
 use crate::worker::WorkerJob;
 use crate::workers::Workers;
+use crate::workload;
 use fastrand::Rng;
 use fencelock::backends::init;
 use fencelock::blocking::Client;
@@ -34,7 +35,7 @@ pub struct Settings {
     pub workers: usize,
     /// The number of tasks in each.
     pub tasks: usize,
-    /// The number of shared keys.
+    /// The number of keys. On a single server, two of them are for readers and for permits.
     pub keys: usize,
     /// The TTL of the locks.
     pub ttl: Duration,
@@ -109,7 +110,7 @@ fn perform(
     histories: &Path,
     recorder: Arc<Recorder>,
 ) -> Result<(), Failure> {
-    let keys: Vec<String> = (0..settings.keys).map(|number| format!("key-{number}")).collect();
+    let keys = workload::keys(settings.keys, settings.topology);
     let url = nodes.url(&settings.topology.options(settings.ttl));
     let ttl_ms = u64::try_from(settings.ttl.as_millis())?;
     let job = WorkerJob {
@@ -120,6 +121,7 @@ fn perform(
         ttl_ms,
         seed: settings.seed,
         shares: true,
+        writers_percent: 30,
         resource,
         history: PathBuf::new(),
     };
@@ -160,6 +162,8 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
         "a doctor that warned of eviction",
     ]);
     let always = always.chain(["a lease passed on within a process"]);
+    let of_modes = ["holders of a key together", "a downgrade"].into_iter();
+    let always = always.chain(of_modes.filter(|_| settings.topology.has_modes()));
     let always = always.chain(settings.topology.has_quarantine().then_some("quarantine hit"));
     // With a single server, every client observes the quarantine.
     let is_observed = settings.topology == Topology::Replica;

@@ -35,6 +35,11 @@ impl Topology {
         matches!(self, Self::Quorum(_))
     }
 
+    /// Whether its servers have shared locks and permits.
+    pub const fn has_modes(self) -> bool {
+        !self.is_quorum()
+    }
+
     /// Whether a master can be replaced.
     pub const fn has_replica(self) -> bool {
         matches!(self, Self::Replica | Self::BareReplica)

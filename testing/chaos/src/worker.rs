@@ -32,6 +32,8 @@ pub(crate) struct WorkerJob {
     pub(crate) seed: u64,
     /// Whether its tasks share leases.
     pub(crate) shares: bool,
+    /// How many of its claims of a key for readers are exclusive.
+    pub(crate) writers_percent: u8,
     pub(crate) resource: u16,
     pub(crate) history: PathBuf,
 }

@@ -38,13 +38,16 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Every second worker shares leases among its tasks.
+    /// Every second worker shares leases among its tasks, and every third has few writers.
     fn start(&mut self, place: usize) -> Result<Worker, Failure> {
         let number = self.spawned;
         self.spawned += 1;
         let mut job = self.template.clone();
         job.name = format!("w{number}");
         job.shares = place.is_multiple_of(2);
+        if place % 3 == 2 {
+            job.writers_percent = 1;
+        }
         job.seed = job.seed.wrapping_add(number);
         job.history = self.dir.join(format!("{}.jsonl", job.name));
         let mut command = Command::new(&self.program);

@@ -13,8 +13,8 @@
 //! | C9 | the expected events have occurred | `sometimes.rs` |
 //!
 //! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
-//! of another limit, or if they are too many together. Readers need no order among each other, and on a quorum two of them may
-//! have one token.
+//! of another limit, or if they are too many together. Readers need no order among each other, and some may have one token: two of a
+//! quorum, or two tasks of one client.
 //!
 //! A check does not consider faults. The results does so afterwards: a fault may excuse a violation if the
 //! hold was alive when the fault occurred; a control requires a violation.

@@ -1,4 +1,4 @@
-//! C1: no two grants of a key have the same token, except two readers of a quorum, which need no order.
+//! C1: no two grants of a key have the same token, except readers, which need no order: two of a quorum, or two tasks of one client.
 
 use super::view::KeyView;
 use super::violation::{Check, Violation};
@@ -10,7 +10,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     grants.sort_unstable_by_key(|(fence, number, _)| (*fence, *number));
     for pair in grants.windows(2) {
         let [(fence, first, one), (other, second, two)] = pair else { continue };
-        // Also for one holder: tasks that have a lease together, or pass it on, have a token each.
+        // Also for one holder: tasks that pass a lease on have a token each.
         if fence == other && !are_two_readers(one, two) {
             found.push(Violation {
                 check: Check::C1,
@@ -24,5 +24,5 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
 }
 
 fn are_two_readers(one: &Line, two: &Line) -> bool {
-    [one, two].iter().all(|line| line.mode == HoldMode::Shared) && one.holder != two.holder
+    [one, two].iter().all(|line| line.mode == HoldMode::Shared)
 }

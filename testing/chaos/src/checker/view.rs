@@ -114,28 +114,34 @@ impl<'a> View<'a> {
     }
 }
 
-/// The index of the hold of each line. Tasks of one process may pass a lease on, each with its own token, so a
-/// holder has one hold for each token.
-struct Places<'a>(HashMap<&'a str, BTreeMap<Option<u64>, usize>>);
+/// The index of the hold of each line. Tasks of one process may pass a lease on, each with its own token. Readers may have one
+/// together, and a token too, and a task may join it again.
+struct Places<'a>(HashMap<&'a str, BTreeMap<Option<u64>, Vec<usize>>>);
 
 impl<'a> Places<'a> {
     fn of(holds: &[Hold<'a>]) -> Self {
-        let mut places: HashMap<_, BTreeMap<_, _>> = HashMap::new();
+        let mut places: HashMap<_, BTreeMap<_, Vec<_>>> = HashMap::new();
         for (place, hold) in holds.iter().enumerate() {
             if let Some(holder) = hold.acquire.holder.as_deref() {
-                places.entry(holder).or_default().insert(hold.acquire.fence, place);
+                places.entry(holder).or_default().entry(hold.acquire.fence).or_default().push(place);
             }
         }
         Self(places)
     }
 
-    /// A line without a token refers to the last hold of its holder.
-    fn get(&self, line: &Line) -> Option<usize> {
+    /// A line without a token refers to the last hold of its holder; one of several holds with a token is the last that this
+    /// task had begun by then.
+    fn get(&self, holds: &[Hold<'a>], line: &Line) -> Option<usize> {
         let of_holder = self.0.get(line.holder.as_deref()?)?;
-        match line.fence {
-            Some(_) => of_holder.get(&line.fence).copied(),
-            None => of_holder.values().next_back().copied(),
-        }
+        let same = match line.fence {
+            Some(_) => of_holder.get(&line.fence)?,
+            None => of_holder.values().next_back()?,
+        };
+        let begun = |place: &&usize| {
+            let hold = &holds[**place];
+            hold.acquire.client == line.client && hold.start() <= line.return_us
+        };
+        same.iter().rev().find(begun).or(same.last()).copied()
     }
 }
 
@@ -150,11 +156,12 @@ impl<'a> KeyView<'a> {
         view.holds.sort_by_key(|hold| (hold.start(), hold.acquire.invoke_us));
         let places = Places::of(&view.holds);
         for at in lines {
-            view.add(*at, places.get(at.line));
+            let hold = places.get(&view.holds, at.line);
+            view.add(*at, hold);
         }
         // At the end, because a renewal may be recorded after the release that ended the hold.
         for at in lines {
-            if let Some(place) = places.get(at.line) {
+            if let Some(place) = places.get(&view.holds, at.line) {
                 view.holds[place].end(at);
             }
         }

@@ -19,19 +19,25 @@ pub(super) struct Span<'a> {
     pub(super) until: u64,
 }
 
+/// Tasks that share a lease, and a writer that downgrades, have one holder.
+type Tenure<'a> = (&'a str, &'a str, Option<u64>);
+
+fn tenure(line: &Line) -> Tenure<'_> {
+    (&line.client, line.holder.as_deref().unwrap_or_default(), line.fence)
+}
+
 impl<'a> Timeline<'a> {
     pub(super) fn of(history: &'a History) -> Self {
         let mut timeline = Self { begin: u64::MAX, ..Self::default() };
-        // By holder and token: tasks that share a lease, and a writer that downgrades, have one holder.
-        let mut ends: BTreeMap<(&str, Option<u64>), u64> = BTreeMap::new();
-        let mut renewed: BTreeMap<(&str, Option<u64>), u64> = BTreeMap::new();
+        let mut ends: BTreeMap<Tenure<'_>, u64> = BTreeMap::new();
+        let mut renewed: BTreeMap<Tenure<'_>, u64> = BTreeMap::new();
         let is_played = |line: &&Line| !line.key.contains("control");
         for line in history.lines.iter().filter(is_played) {
             if !matches!(line.op, Op::Control | Op::Expect | Op::Seen) {
                 timeline.begin = timeline.begin.min(line.return_us);
                 timeline.end = timeline.end.max(line.return_us);
             }
-            let holder = (line.holder.as_deref().unwrap_or_default(), line.fence);
+            let holder = tenure(line);
             match line.op {
                 Op::Fault => timeline.faults.push(line),
                 Op::Write | Op::Read => timeline.writes.push(line),
@@ -52,7 +58,7 @@ impl<'a> Timeline<'a> {
         }
         let grants = history.lines.iter().filter(is_played).filter(|line| line.is_grant());
         for acquire in grants {
-            let holder = (acquire.holder.as_deref().unwrap_or_default(), acquire.fence);
+            let holder = tenure(acquire);
             let lease = acquire.valid_until_us.unwrap_or(u64::MAX).max(renewed.get(&holder).copied().unwrap_or(0));
             let until = ends.get(&holder).map_or(lease, |end| lease.min(*end)).max(acquire.return_us);
             timeline.holds.entry(&acquire.key).or_default().push(Span { acquire, until });

@@ -269,10 +269,10 @@ impl<'a> World<'a> {
     /// Whether clients hold a key together, or would have liked to.
     fn notice_company(&mut self, node: usize, request: &Request, reply: &Reply) {
         match (reply, request.ask) {
-            (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _) => {
-                if self.nodes[node].company(request.key) > 1 {
-                    self.covered.saw(Coverage::Together);
-                }
+            (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _)
+                if self.nodes[node].company(request.key) > 1 =>
+            {
+                self.covered.saw(Coverage::Together);
             }
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))), Ask::Claim { mode: Mode::Permits { .. }, .. })
                 if self.nodes[node].company(request.key) > 0 =>

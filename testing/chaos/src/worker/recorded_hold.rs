@@ -1,8 +1,8 @@
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, assumed_lease, micros, now};
-use crate::resource::{Writer, Written};
-use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Released};
+use crate::resource::{Access, Writer, Written};
+use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Mode, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ pub(crate) struct RecordedHold {
     pub(crate) id: HolderId,
     pub(crate) holder: String,
     pub(crate) fence: FencingToken,
+    pub(crate) mode: Mode,
     pub(crate) until_us: u64,
     pub(crate) ttl: Duration,
     pub(crate) recorder: Arc<Recorder>,
@@ -23,6 +24,14 @@ impl RecordedHold {
     /// Records the acquisition. The end of the lease is computed from a time *before* the request: a
     /// process that is paused in between must not assume a longer lease than the library does.
     pub(crate) fn take(guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
+        let hold = Self::begin(Op::Acquire, guard, client, invoke_us, ttl, recorder);
+        if hold.mode == Mode::Exclusive && recorder.is_again(&hold.key, &hold.holder) {
+            recorder.seen("a lease passed on within a process");
+        }
+        hold
+    }
+
+    fn begin(op: Op, guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
         let at = now();
         let until_us = at.saturating_add(micros(guard.remaining()));
         let hold = Self {
@@ -31,18 +40,37 @@ impl RecordedHold {
             id: guard.holder(),
             holder: guard.holder().to_string(),
             fence: guard.fencing_token(),
+            mode: guard.mode(),
             until_us,
             ttl,
             recorder: Arc::clone(recorder),
         };
-        let mut line = hold.line(Op::Acquire, invoke_us, at);
+        let mut line = hold.line(op, invoke_us, at).mode(hold.mode);
         line.valid_until_us = Some(until_us);
         line.ttl_us = Some(micros(ttl));
         recorder.note(&line);
-        if recorder.is_again(&hold.key, &hold.holder) {
-            recorder.seen("a lease passed on within a process");
-        }
         hold
+    }
+
+    /// Becomes a reader, from the request on. `None` if the lock was lost.
+    pub(crate) async fn downgrade(self, guard: Guard) -> Option<(Guard, Self)> {
+        let invoke_us = self.begin_release();
+        match guard.downgrade().await {
+            Ok(guard) => {
+                let Self { client, ttl, recorder, .. } = &self;
+                let hold = Self::begin(Op::Downgrade, &guard, client, invoke_us, *ttl, recorder);
+                recorder.seen("a downgrade");
+                Some((guard, hold))
+            }
+            Err(error) => {
+                let line = self.line(Op::Downgrade, invoke_us, now()).mode(Mode::Shared);
+                self.recorder.note(&line.result(Outcome::Info).what(format!("{error:#}")));
+                if let Error::Lost { reason, .. } = &error {
+                    self.lost(reason);
+                }
+                None
+            }
+        }
     }
 
     fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> Line {
@@ -78,16 +106,22 @@ impl RecordedHold {
         self.recorder.note(&line);
     }
 
-    /// Writes to the resource, whether or not the lock is held: the resource decides.
-    pub(crate) async fn write(&self, writer: &mut Writer) -> Result<(), Failure> {
+    /// Writes to the resource, or reads from it, whether or not the lock is held: the resource decides. Permits protect no
+    /// resource by their tokens.
+    pub(crate) async fn access(&self, writer: &mut Writer) -> Result<(), Failure> {
+        let (access, op) = match self.mode {
+            Mode::Exclusive => (Access::Write, Op::Write),
+            Mode::Shared => (Access::Read, Op::Read),
+            _ => return Ok(()),
+        };
         let invoke_us = now();
-        let written = writer.write(&self.key, self.fence).await;
-        let mut line = self.line(Op::Write, invoke_us, now());
+        let written = writer.access(&self.key, access, self.fence).await;
+        let mut line = self.line(op, invoke_us, now());
         match written {
             Ok(Written::Taken(seq)) => line.seq = Some(seq),
             Ok(Written::Refused(greatest)) => {
                 line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
-                self.recorder.seen("a write was refused");
+                self.recorder.seen(if access == Access::Read { "a read was refused" } else { "a write was refused" });
             }
             Err(error) => {
                 self.recorder.note(&line.result(Outcome::Info));

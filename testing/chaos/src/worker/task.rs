@@ -5,8 +5,9 @@ use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
+use crate::workload::{self, Request};
 use fastrand::Rng;
-use fencelock::{Client, Error, Guard};
+use fencelock::{Client, Error, Guard, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -35,6 +36,8 @@ enum Usage {
     ByHand,
     /// Drops the guard.
     Careless,
+    /// Becomes a reader.
+    Downgrade,
 }
 
 impl Task {
@@ -47,7 +50,9 @@ impl Task {
         while !*stopped.borrow() {
             let key = self.choose();
             if let Some((guard, hold)) = self.acquire(&key, stopped.clone()).await {
+                self.recorder.enter(&key);
                 self.hold(guard, hold, &mut writer).await?;
+                self.recorder.leave(&key);
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
         }
@@ -68,7 +73,7 @@ impl Task {
     async fn acquire(&mut self, key: &str, mut stopped: watch::Receiver<bool>) -> Option<(Guard, RecordedHold)> {
         // A lease is shared only among attempts with the same label.
         let label = if self.job.shares { &self.job.name } else { &self.name };
-        let lock = self.client.lock(key).ttl(self.ttl()).label(label);
+        let mode = workload::choose(key, self.job.writers_percent, &mut self.rng);
         let rng = self.rng.usize(..100);
         let (wait, patience) = match rng {
             0..15 => (Duration::ZERO, Duration::MAX),
@@ -77,13 +82,14 @@ impl Task {
             25..30 => (Duration::from_secs(30), self.rng.millis(1, 100)),
             _ => (self.rng.millis(2000, 8000), Duration::MAX),
         };
+        let request = Request { key, mode, ttl: self.ttl(), wait, label };
         let invoke_us = now();
         let answer = tokio::select! {
-            answer = lock.wait(wait).acquire() => Some(answer),
+            answer = workload::acquire(&self.client, request) => Some(answer),
             () = tokio::time::sleep(patience) => None,
             _ = stopped.wait_for(|stopped| *stopped) => None,
         };
-        let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now());
+        let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
         let line = match answer {
             Some(Ok(guard)) => {
                 let hold = RecordedHold::take(&guard, &self.name, invoke_us, self.ttl(), &self.recorder);
@@ -112,19 +118,28 @@ impl Task {
             2..6 => Usage::Long,
             6..12 => Usage::ByHand,
             12..22 => Usage::Careless,
+            22..80 if hold.mode == Mode::Exclusive && workload::has_downgrades(&hold.key) => Usage::Downgrade,
             _ => Usage::Short,
         };
-        hold.write(writer).await?;
+        hold.access(writer).await?;
         match manner {
             Usage::Overrun => return self.overrun(guard, hold, writer).await,
             Usage::Long => return self.hold_long(guard, hold, writer).await,
+            Usage::Downgrade => {
+                let Some((guard, hold)) = hold.downgrade(guard).await else { return Ok(()) };
+                hold.access(writer).await?;
+                tokio::time::sleep(self.rng.millis(1, 25)).await;
+                hold.access(writer).await?;
+                hold.release(guard).await;
+                return Ok(());
+            }
             Usage::ByHand => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
                 hold.renew(&self.client).await;
             }
             Usage::Short | Usage::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
-        hold.write(writer).await?;
+        hold.access(writer).await?;
         if matches!(manner, Usage::Careless) {
             hold.drop(guard);
         } else {
@@ -139,7 +154,7 @@ impl Task {
         let left = Duration::from_micros(hold.until_us.saturating_sub(now()));
         tokio::time::sleep(left + self.rng.millis(20, 400)).await;
         self.recorder.seen("a hold past its lease");
-        hold.write(writer).await
+        hold.access(writer).await
     }
 
     async fn hold_long(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
@@ -150,12 +165,12 @@ impl Task {
                 why = guard.lost() => {
                     hold.lost(&why);
                     // The task does not know that its lease has ended: the resource rejects the write.
-                    return hold.write(writer).await;
+                    return hold.access(writer).await;
                 }
                 () = tokio::time::sleep(Duration::from_millis(20)) => hold.look(&guard),
             }
         }
-        hold.write(writer).await?;
+        hold.access(writer).await?;
         hold.release(guard).await;
         Ok(())
     }
