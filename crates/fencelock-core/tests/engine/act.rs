@@ -5,10 +5,10 @@ use crate::client::TIMEOUT;
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
 use crate::network::{Call, Load};
-use crate::user::{Ended, Guard, GuardRelease, Wait};
+use crate::user::{DowngradeWait, Ended, Guard, GuardRelease, Wait};
 use crate::world::World;
-use fencelock_core::Moment;
 use fencelock_core::engine::{End, Leaving, PendingRelease, Status};
+use fencelock_core::{Mode, Moment};
 
 /// One thing that happens. Packets are named by their place, users and clients by their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub(crate) enum Act {
     Release(usize),
     GiveUpRelease(usize),
     Look(usize),
+    /// A writer wants to read from now on.
+    Downgrade(usize),
+    GiveUpDowngrade(usize),
     Detach(usize),
     Resume(usize),
     Deliver(usize),
@@ -81,7 +84,9 @@ impl World {
 
     fn acts_of_user(&self, index: usize, acts: &mut Vec<Act>) {
         let (user, plan) = (&self.users[index], &self.scenario.users[index]);
-        let (waits, holds) = (user.task.is_some(), user.guard.is_some());
+        let (waits, downgrades) = (user.task.is_some(), user.downgrading.is_some());
+        // The guard belongs to the future of its downgrade.
+        let holds = user.guard.is_some() && !downgrades;
         let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
         match plan.resumes {
             None => may(!user.asked, Act::Ask(index)),
@@ -93,6 +98,9 @@ impl World {
         may(plan.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
         may(plan.detaches && holds && user.lost.is_none(), Act::Detach(index));
         may(user.looks > 0 && holds, Act::Look(index));
+        let writes = user.guard.as_ref().is_some_and(|guard| guard.grant.tenure.mode == Mode::Exclusive);
+        may(plan.downgrades && holds && writes, Act::Downgrade(index));
+        may(plan.gives_up_downgrade && downgrades, Act::GiveUpDowngrade(index));
     }
 
     fn acts_on_packet(&self, index: usize, acts: &mut Vec<Act>) {
@@ -164,13 +172,15 @@ impl World {
                 checks::look(self, user)?;
             }
             Act::Detach(user) => self.detach(user),
+            Act::Downgrade(user) => self.downgrade(user),
+            Act::GiveUpDowngrade(user) => self.give_up_downgrade(user),
             Act::Deliver(index) => self.deliver(index),
             Act::Lose(_) | Act::Break(_) | Act::Duplicate(_) | Act::Stop(_) => self.trouble(act),
             Act::Delete => {
                 self.left.deletes -= 1;
                 let last = self.server.key.fence.map_or(0, |fence| fence.token);
-                let holder = self.server.delete();
-                self.ledger.deleted.extend(holder.map(|holder| (holder, last)));
+                let holders = self.server.delete(self.now);
+                self.ledger.deleted.extend(holders.into_iter().map(|holder| (holder, last)));
             }
             Act::ForeignSet => {
                 self.left.foreign -= 1;
@@ -246,7 +256,11 @@ impl World {
     /// If it is over already, what is left of it is released in the background.
     pub(crate) fn let_go_in_background(&mut self, client: usize, guard: &Guard) {
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
-        if self.call(client, |engine, cx| engine.release(hold, tenure, true, cx)) == Leaving::Over {
+        let leaving = self.call(client, |engine, cx| engine.release(hold, tenure, true, cx));
+        if self.mutant == Some(Mutant::ReleasesForAll) && leaving == Leaving::PassedOn {
+            self.send(client, Call::Release(guard.holder));
+        }
+        if leaving == Leaving::Over {
             let (key, holder, until) = (crate::network::key().clone(), guard.holder, self.now + guard.ttl);
             let release = PendingRelease { key, holder, until, stray_until: guard.stray_until, is_hold: true };
             self.clients[client].take_release(release, self.now);
@@ -319,7 +333,10 @@ impl World {
                 }
                 Wait::Poll | Wait::Sleep(_) => false,
             });
-            task || user.releasing.as_ref().is_some_and(|releasing| releasing.op == op)
+            let downgrade = user.downgrading.as_ref().is_some_and(
+                |downgrading| matches!(downgrading.wait, DowngradeWait::Answer { op: this, .. } if this == op),
+            );
+            task || downgrade || user.releasing.as_ref().is_some_and(|releasing| releasing.op == op)
         };
         let mut users = (0..self.users.len()).filter(|user| self.scenario.users[*user].client == client);
         this.renewals.iter().any(|renewing| renewing.op == op)

@@ -8,7 +8,7 @@ use crate::task::certain;
 use crate::user::{Ended, Guard, User};
 use crate::world::World;
 use fencelock_core::engine::{Grant, Source, Status};
-use fencelock_core::{HolderId, LossReason, Moment};
+use fencelock_core::{HolderId, LossReason, Mode, Moment};
 use std::time::Duration;
 
 /// Timers of a driver are a millisecond wide.
@@ -52,26 +52,36 @@ fn announced(world: &mut World) -> Result<(), String> {
     Err("a client keeps a lease that nobody has, and does not learn that another client waits".into())
 }
 
-/// At most one guard is valid, and its client has the key for at least as long as it relies on it.
+/// All valid guards may hold the key together, and each client has it for at least as long as it relies on it.
 fn exclusion(world: &mut World) -> Result<(), String> {
-    let mut valid = 0;
+    let mut valid = Vec::new();
     for number in 0..world.users.len() {
         let Some((holder, until)) = validity(world, number) else { continue };
         if world.was_deleted(holder) {
             continue;
         }
-        valid += 1;
+        let reads = world.users[number].guard.as_ref().map_or(Mode::Exclusive, |guard| guard.grant.tenure.mode);
+        valid.push(if world.writes_on(number) { Mode::Exclusive } else { reads });
         if !world.server.has_until(holder, world.now, until) {
             return Err(format!("user {number} believes until {until:?}, and the key is not its own for so long"));
         }
     }
-    if valid > 1 {
-        return Err(format!("{valid} guards are valid at once"));
+    if !fit_together(&valid) {
+        return Err(format!("{} guards are valid at once: {valid:?}", valid.len()));
     }
+    world.cover_if(valid.len() > 1, Coverage::Together);
     if world.server.foreign_until.is_some_and(|until| world.now < until) && !world.server.is_foreign(world.now) {
         return Err("another program holds, and the key is not its own".into());
     }
     Ok(())
+}
+
+fn fit_together(modes: &[Mode]) -> bool {
+    let [first, others @ ..] = modes else { return true };
+    let weight = |mode: &Mode| if let Mode::Permits { weight, .. } = mode { *weight } else { 0 };
+    let used: u32 = modes.iter().map(weight).sum();
+    let room = if let Mode::Permits { limit, .. } = first { used <= *limit } else { true };
+    room && others.iter().all(|other| first.same_class(*other))
 }
 
 /// The hold that a user relies on, and until when.
@@ -135,9 +145,8 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
 fn handed_on(world: &mut World) -> Result<(), String> {
     let undelivered = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.undelivered);
     let undelivered: Vec<_> = undelivered.copied().collect();
-    let Some(holder) = world.server.holder(world.now).filter(|holder| undelivered.contains(holder)) else {
-        return Ok(());
-    };
+    let mut held = world.server.holders(world.now).into_iter();
+    let Some(holder) = held.find(|holder| undelivered.contains(holder)) else { return Ok(()) };
     let releases = world.packets.iter().any(|packet| packet.releases(holder));
     let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.holder == holder));
     if releases || answered || world.has(holder).is_some() || world.ledger.troubled {
@@ -157,12 +166,17 @@ impl World {
     /// A user begins to hold.
     pub(crate) fn check_grant(&mut self, user: usize, grant: &Grant, holder: HolderId) {
         let (fence, last) = (grant.tenure.fence.get(), self.ledger.last_fence);
+        // Those that hold the key together need no order.
+        let last = if grant.tenure.mode == Mode::Exclusive { last } else { self.ledger.last_writer };
         let grows = fence > last || fence == last && grant.source == Source::Resumed;
         // The message of a hand-off whose key another program has deleted comes at any time.
         if !grows && !self.was_deleted(holder) {
             self.break_down(format!("user {user} began with token {fence} after {last}"));
         }
-        self.ledger.last_fence = fence.max(last);
+        self.ledger.last_fence = fence.max(self.ledger.last_fence);
+        if grant.tenure.mode == Mode::Exclusive {
+            self.ledger.last_writer = fence.max(self.ledger.last_writer);
+        }
         let kind = !self.ledger.troubled && !self.ledger.time_passed;
         let before = self.users[..user].iter().position(|user| user.asked && user.task.is_some());
         if let Some(before) = before.filter(|_| self.scenario.in_order && kind) {

@@ -61,6 +61,18 @@ pub(crate) enum Coverage {
     Duplicated,
     /// A request arrived after its sender had given it up.
     Straggler,
+    /// A user was granted the key beside another holder.
+    Together,
+    /// Several users were told of the loss of the hold that they shared.
+    LostTogether,
+    /// A writer became a reader.
+    Downgraded,
+    /// A downgrade was sent again.
+    DowngradedAgain,
+    /// The wait for the reply to a downgrade was given up.
+    DowngradeGivenUp,
+    /// A writer lost its hold while it waited for the reply to its downgrade.
+    DowngradeLost,
 }
 
 /// A set of them.

@@ -52,6 +52,14 @@ pub(crate) enum Mutant {
     AnnouncesNothing,
     /// It sets a key anew to renew it.
     RenewRecreates,
+    /// It does not count the permits in use.
+    CountsNoPermits,
+    /// Only one of the tasks that read together is told of the loss of their hold.
+    TellsOneReader,
+    /// A writer that downgrades writes until the reply.
+    WritesUntilTheReply,
+    /// The first reader that is done releases the hold of all.
+    ReleasesForAll,
 }
 
 impl Mutant {
@@ -67,7 +75,7 @@ impl Mutant {
 }
 
 /// Runs a scenario with the mutant until it is found, first in all orders and then in random ones.
-fn found(mutant: Mutant, scenario: &Scenario) -> String {
+pub(crate) fn found(mutant: Mutant, scenario: &Scenario) -> String {
     let small = explore::search(scenario, Some(mutant), 60_000).err();
     let failure = small.or_else(|| explore::random(&sizes::large(scenario), Some(mutant), 20_000).err());
     let failure = failure.unwrap_or_else(|| panic!("{mutant:?} was not found by {}", scenario.name));

@@ -1,7 +1,7 @@
 //! What is on its way between clients and the server.
 
 use fencelock_core::{
-    Acquire, Claim, Fault, HolderId, Holding, Key, Moment, Release, Renew, Renewal, TokenBlock, Unknown,
+    Acquire, Claim, Downgrade, Fault, HolderId, Holding, Key, Moment, Release, Renew, Renewal, TokenBlock, Unknown,
 };
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -53,6 +53,7 @@ pub(crate) enum Call {
     Inspect,
     Renew(Renewal),
     Release(HolderId),
+    Downgrade(Renewal),
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -61,6 +62,7 @@ pub(crate) enum Reply {
     Inspect(Option<Holding>),
     Renew(Renew),
     Release(Release),
+    Downgrade(Downgrade),
 }
 
 impl Packet {

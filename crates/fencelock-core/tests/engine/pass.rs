@@ -7,7 +7,7 @@ use crate::coverage::Coverage;
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Packet, Reply, unknown};
 use crate::task::certain;
-use crate::user::{Ended, Wait};
+use crate::user::{DowngradeWait, Ended, Wait};
 use crate::world::World;
 use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, Step};
 use fencelock_core::{LossReason, Moment, Renew, Renewal, RenewalPlan, Unknown};
@@ -126,6 +126,10 @@ impl World {
             }
             if self.users[user].releasing.as_ref().is_some_and(|releasing| releasing.op == op) {
                 return self.guard_released(user, answer);
+            }
+            let downgrade = self.users[user].downgrading.as_ref().map(|downgrading| downgrading.wait);
+            if matches!(downgrade, Some(DowngradeWait::Answer { op: this, .. }) if this == op) {
+                return self.downgrade_answered(user, answer);
             }
         }
         let this = &mut self.clients[client];
@@ -334,6 +338,9 @@ impl World {
             let op = releasing.op;
             self.give_up_request(client, op);
             self.answer(client, op, now, Err(unknown()));
+            return true;
+        }
+        if self.downgrade_due(user) {
             return true;
         }
         if let Some(guard) = self.users[user].guard.as_ref().filter(|guard| guard.watch <= now) {

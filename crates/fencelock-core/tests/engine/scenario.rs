@@ -1,8 +1,28 @@
 //! What may happen in a scenario.
 
 use crate::coverage::Coverage;
+use fencelock_core::Mode;
 use fencelock_core::engine::{LeaseSharing, Retry, SharingLimits};
 use std::time::Duration;
+
+/// What a user asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Writer,
+    Reader,
+    /// So many of two permits.
+    Permits(u32),
+}
+
+impl Kind {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Writer => Mode::Exclusive,
+            Self::Reader => Mode::Shared,
+            Self::Permits(weight) => Mode::permits(weight, 2).unwrap(),
+        }
+    }
+}
 
 /// What a user may do, each at any moment at which it makes sense.
 #[allow(
@@ -11,8 +31,13 @@ use std::time::Duration;
 )]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Whose client it uses.
+    /// Whose client it uses. A client has one engine for the readers of a key and one for all others: they are two clients here.
     pub(crate) client: u8,
+    pub(crate) kind: Kind,
+    /// It may become a reader.
+    pub(crate) downgrades: bool,
+    /// It may give up while it waits for the reply to its downgrade.
+    pub(crate) gives_up_downgrade: bool,
     /// It asked before the schedule begins, and was answered.
     pub(crate) ready: bool,
     /// It may give up while it waits.
@@ -104,6 +129,9 @@ pub(crate) const NO_BUDGET: Budget = Budget {
 
 pub(crate) const USER: Plan = Plan {
     client: 0,
+    kind: Kind::Writer,
+    downgrades: false,
+    gives_up_downgrade: false,
     ready: false,
     cancels: false,
     drops: false,

@@ -4,8 +4,8 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Reply, key};
 use fencelock_conformance::model::{self, Delivery, Gate, HandOff, KeyModel, Name, Value};
 use fencelock_core::{
-    Acquire, Claim, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment, Occupant,
-    Occupied, Owner, Release, Renew, Renewal, TokenBlock,
+    Acquire, Claim, Downgrade, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment,
+    Occupant, Occupied, Owner, Release, Renew, Renewal, TokenBlock,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -59,11 +59,29 @@ impl Server {
         EPOCH + now.as_micros() + now.as_micros() * self.ppm / 1_000_000
     }
 
-    /// Whose lock it is.
+    /// Whose lock it is, if one holder has it alone.
     pub(crate) fn holder(&mut self, now: Moment) -> Option<HolderId> {
         let server = self.at(now);
         self.key.expire(&server);
         self.key.lock.as_ref()?.value.holder().map(id)
+    }
+
+    /// All whose lock it is.
+    pub(crate) fn holders(&mut self, now: Moment) -> Vec<HolderId> {
+        if self.holds_count(now) == 0 {
+            return self.holder(now).into_iter().collect();
+        }
+        let now_ms = self.micros(now) / 1000;
+        let live = self.key.holds.ends_ms.iter().filter(|(_, end_ms)| **end_ms >= now_ms);
+        live.map(|(holder, _)| id(*holder)).collect()
+    }
+
+    /// How many hold the key together. They count only while its value says so.
+    pub(crate) fn holds_count(&mut self, now: Moment) -> usize {
+        let server = self.at(now);
+        self.key.expire(&server);
+        let shared = self.key.lock.as_ref().is_some_and(|lock| matches!(lock.value, Value::Shared { .. }));
+        if shared { self.key.holds.ends_ms.len() } else { 0 }
     }
 
     /// When the lock has ended, if it does so by itself.
@@ -79,8 +97,11 @@ impl Server {
         let server = self.at(now);
         self.key.expire(&server);
         let end_ms = if until == Moment::NEVER { u64::MAX } else { self.micros(until) / 1000 };
+        let hold = self.key.holds.ends_ms.get(&number(holder));
         self.key.lock.as_ref().is_some_and(|lock| {
-            lock.value.holder().map(id) == Some(holder) && lock.expires_ms.is_none_or(|expires| end_ms <= expires)
+            let alone = lock.value.holder().map(id) == Some(holder);
+            let among = matches!(lock.value, Value::Shared { .. }) && hold.is_some_and(|hold| end_ms <= *hold);
+            (alone || among) && lock.expires_ms.is_none_or(|expires| end_ms <= expires)
         })
     }
 
@@ -107,9 +128,10 @@ impl Server {
     }
 
     /// Another program deletes the key.
-    pub(crate) fn delete(&mut self) -> Option<HolderId> {
-        self.foreign_until = None;
-        self.key.lock.take().and_then(|lock| lock.value.holder()).map(id)
+    pub(crate) fn delete(&mut self, now: Moment) -> Vec<HolderId> {
+        let holders = self.holders(now);
+        (self.foreign_until, self.key.lock) = (None, None);
+        holders
     }
 
     /// Another program takes the key with `SET NX PX`.
@@ -148,6 +170,7 @@ impl Server {
                 }
                 Some(Reply::Renew(renewed))
             }
+            Call::Downgrade(renewal) => Some(Reply::Downgrade(self.downgrade(now, renewal, &mut messages))),
             Call::Release(holder) => {
                 let released = self.release(now, *holder, mutant, &mut messages);
                 changed = !self.queues && released == Release::Released;
@@ -192,7 +215,12 @@ impl Server {
         };
         let publish = &mut |hand_off| hear(messages, hand_off);
         self.key.expire(&server);
-        let (line, was_free) = (self.key.queue.clone(), self.key.lock.is_none());
+        let held = self.holders(now).contains(&claim.holder.id);
+        let (line, was_open) =
+            (self.key.queue.clone(), !held && (self.key.lock.is_none() || self.holds_count(now) > 0));
+        if mutant == Some(Mutant::CountsNoPermits) {
+            self.key.held.used.iter_mut().for_each(|used| *used = 0);
+        }
         if mutant == Some(Mutant::EnqueueBarges) && asked.intent == model::Intent::Enqueue && self.key.lock.is_none() {
             self.key.queue = model::WaiterQueue::default();
         }
@@ -203,7 +231,7 @@ impl Server {
         let answer = match answered.expect("a healthy server") {
             model::Acquire::Yours => return None,
             model::Acquire::Granted { fence, count, .. } => {
-                self.overtaken |= was_free && overtakes(&line, &self.key.queue, asked.holder);
+                self.overtaken |= was_open && overtakes(&line, &self.key.queue, asked.holder);
                 Acquire::Granted { tokens: tokens(fence, count) }
             }
             model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
@@ -245,6 +273,24 @@ impl Server {
             model::Renew::Absent => Renew::Absent,
             model::Renew::Taken(value) => Renew::TakenBy(occupant(&value).into()),
             model::Renew::Shared(listed) => Renew::TakenBy(occupant(&listed.value).into()),
+        }
+    }
+
+    fn downgrade(&mut self, now: Moment, renewal: &Renewal, messages: &mut Vec<HandOff>) -> Downgrade {
+        let server = self.at(now);
+        let claim = model::Claim {
+            proposed: false,
+            ..model::Claim::try_for(number(renewal.holder), renewal.ttl.as_millis(), server.now_us)
+        };
+        let publish = &mut |hand_off| hear(messages, hand_off);
+        match self.key.downgrade(&server, &claim, &Gate::Open, publish).expect("a healthy server") {
+            model::Downgrade::Downgraded { fence, .. } => {
+                Downgrade::Downgraded { token: FencingToken::new(fence).unwrap() }
+            }
+            model::Downgrade::Absent => Downgrade::Absent,
+            model::Downgrade::Taken(value) => Downgrade::TakenBy(occupant(&value).into()),
+            model::Downgrade::Shared(listed) => Downgrade::TakenBy(occupant(&listed.value).into()),
+            other => unreachable!("{other:?} of a healthy server"),
         }
     }
 

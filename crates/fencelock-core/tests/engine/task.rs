@@ -9,9 +9,7 @@ use crate::world::World;
 use fencelock_core::engine::{
     AcquireRequest, Grant, IdleLease, LeaseSharing, RefusalReason, Source, Status, Step, WaiterId,
 };
-use fencelock_core::{
-    Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Mode, Moment, Owner, Ttl, Unknown,
-};
+use fencelock_core::{Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, Ttl, Unknown};
 use std::time::Duration;
 
 /// An answer that is under way when the wait ends is waited for as long.
@@ -21,7 +19,7 @@ impl World {
     pub(crate) fn request(&self, user: usize) -> AcquireRequest {
         let plan = &self.scenario.users[user];
         AcquireRequest {
-            mode: Mode::Exclusive,
+            mode: plan.kind.mode(),
             owner: Owner::from_text("user"),
             ttl: Ttl::new(plan.ttl.unwrap_or(self.scenario.ttl)).unwrap(),
             wait: plan.wait,

@@ -1,7 +1,7 @@
 //! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
 use fencelock_core::engine::{End, Grant, PendingRelease, RefusalReason, WaiterId};
-use fencelock_core::{Claim, HolderId, LossReason, Moment, Release};
+use fencelock_core::{Claim, HolderId, LossReason, Moment, Release, Renewal};
 use std::time::Duration;
 
 #[allow(clippy::struct_excessive_bools, reason = "what has happened to it, each by itself")]
@@ -13,6 +13,8 @@ pub(crate) struct User {
     pub(crate) woken: bool,
     pub(crate) guard: Option<Guard>,
     pub(crate) releasing: Option<GuardRelease>,
+    /// The downgrade of its guard.
+    pub(crate) downgrading: Option<GuardDowngrade>,
     /// The last hold, also after its end.
     pub(crate) holder: Option<HolderId>,
     pub(crate) let_go: bool,
@@ -64,6 +66,22 @@ pub(crate) struct Guard {
     pub(crate) watch: Moment,
 }
 
+/// A guard that becomes that of a reader.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct GuardDowngrade {
+    pub(crate) renewal: Renewal,
+    pub(crate) sent: Moment,
+    pub(crate) wait: DowngradeWait,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum DowngradeWait {
+    /// For the answer to a request.
+    Answer { op: u16, limit: Moment },
+    /// Until it sends another one.
+    Again(Moment),
+}
+
 /// A guard that is being released.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct GuardRelease {
@@ -104,6 +122,7 @@ impl User {
             woken: false,
             guard: None,
             releasing: None,
+            downgrading: None,
             holder: None,
             let_go: false,
             lost: None,
@@ -141,6 +160,10 @@ impl User {
         });
         let watch = self.guard.as_ref().filter(|_| self.lost.is_none()).map(|guard| guard.watch);
         let release = self.releasing.as_ref().map(|releasing| releasing.limit);
-        [task, watch, release].into_iter().flatten().filter(|moment| *moment != Moment::NEVER).min()
+        let downgrade = self.downgrading.as_ref().map(|downgrading| match downgrading.wait {
+            DowngradeWait::Answer { limit, .. } => limit,
+            DowngradeWait::Again(at) => at,
+        });
+        [task, watch, release, downgrade].into_iter().flatten().filter(|moment| *moment != Moment::NEVER).min()
     }
 }

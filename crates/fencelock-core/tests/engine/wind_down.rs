@@ -31,7 +31,7 @@ fn run(world: &mut World) -> Result<(), String> {
     until(world, "users whose key was deleted are told", ttl, |world| {
         let mut users = world.users.iter();
         // A request that came twice may have taken the key again.
-        let told = |holder| !world.was_deleted(holder) || world.server.clone().holder(world.now) == Some(holder);
+        let told = |holder| !world.was_deleted(holder) || world.server.clone().holders(world.now).contains(&holder);
         users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || told(guard.holder)))
     })?;
     until(world, "every user is served", within, |world| world.users.iter().all(crate::user::User::is_through))?;
@@ -70,7 +70,7 @@ fn until(world: &mut World, what: &str, within: Duration, so: impl Fn(&World) ->
         world.settle()?;
         // Each holds for a moment and then releases.
         for user in 0..world.users.len() {
-            if !deletions && world.users[user].guard.is_some() {
+            if !deletions && world.users[user].guard.is_some() && world.users[user].downgrading.is_none() {
                 world.act(Act::Drop(user))?;
                 world.settle()?;
             }

@@ -7,10 +7,10 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Load, Packet, key};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{Server, id, tokens};
-use crate::user::User;
+use crate::user::{Guard, User};
 use fencelock_conformance::model::{HandOff, Name};
-use fencelock_core::engine::{Action, Actions, Config, Context, End, Ended, HoldId, LeaseSharing};
-use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Moment};
+use fencelock_core::engine::{Action, Actions, Config, Context, End, Ended, LeaseSharing};
+use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Mode, Moment};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub(crate) struct Ledger {
     pub(crate) claimed_at_cancel: Vec<HolderId>,
     /// The greatest token that a guard began with.
     pub(crate) last_fence: u64,
+    /// The greatest of those of writers.
+    pub(crate) last_writer: u64,
     /// Packets were lost or came twice, or clients were stopped.
     pub(crate) troubled: bool,
     pub(crate) cancelled: bool,
@@ -75,6 +77,7 @@ impl World {
         (capabilities.expires, capabilities.portable, capabilities.cross_process) = (true, true, true);
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
         capabilities.announces_waiters = scenario.announces_waiters;
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         let (place, sharing) = (String::new(), scenario.sharing);
         let config = Config { place, capabilities, drift: Drift::default(), sharing };
         let clients = (0..scenario.clients()).map(|number| Client::new(u8::try_from(number).unwrap())).collect();
@@ -184,22 +187,19 @@ impl World {
     /// A hold is over. If it was lost, its user is notified.
     fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
-        if let Some(user) = self.user_of(client, ended.hold)
-            && self.users[user].guard.as_ref().is_some_and(|guard| guard.grant.tenure == ended.tenure)
-        {
-            self.cover(match reason {
+        let of_all = ended.tenure.mode == Mode::Shared && self.mutant != Some(Mutant::TellsOneReader);
+        let has_lost = |guard: &Guard| guard.grant.hold == ended.hold && (of_all || guard.grant.tenure == ended.tenure);
+        let told = (0..self.users.len()).filter(|user| self.client_of(*user) == client);
+        let told: Vec<_> = told.filter(|user| self.users[*user].guard.as_ref().is_some_and(has_lost)).collect();
+        self.cover_if(told.len() > 1, Coverage::LostTogether);
+        for user in told {
+            self.cover(match &reason {
                 LossReason::Expired => Coverage::Expired,
                 LossReason::MaxHold => Coverage::MaxHold,
                 _ => Coverage::Deleted,
             });
-            self.users[user].lost = Some((reason, self.now));
+            self.users[user].lost = Some((reason.clone(), self.now));
         }
-    }
-
-    /// The user that has this hold.
-    pub(crate) fn user_of(&self, client: usize, hold: HoldId) -> Option<usize> {
-        let has = |user: usize| self.users[user].guard.as_ref().is_some_and(|guard| guard.grant.hold == hold);
-        (0..self.users.len()).find(|user| self.client_of(*user) == client && has(*user))
     }
 
     /// Puts a request on the network.
