@@ -17,6 +17,17 @@ pub(crate) fn value(value: Value) -> String {
         Value::One => "1".to_owned(),
         Value::Id(client) => name(client),
         Value::Time(tick) => format!("t{tick}"),
+        Value::Count(left) => left.to_string(),
+        Value::Ends(ends) => {
+            let holders = (0..).zip(ends).filter(|(_, end)| *end > 0);
+            holders.map(|(client, end)| format!("{} t{end}", name(client))).collect::<Vec<_>>().join(" ")
+        }
+        Value::ReadWrite(lock) => {
+            let writer = lock.writer.map(|writer| format!("{} x{}", name(writer), lock.writes));
+            let readers = (0..).zip(lock.readers).filter(|(_, reads)| *reads);
+            let readers = readers.map(|(client, _)| format!("{} r", name(client)));
+            writer.into_iter().chain(readers).collect::<Vec<_>>().join(" ")
+        }
     }
 }
 
@@ -28,6 +39,8 @@ pub(crate) fn command(command: &Command, home: Home) -> String {
         Word::Lock => "lock".to_owned(),
         Word::Value(it) => value(*it),
         Word::Ttl => TTL.to_string(),
+        Word::LongTtl => (2 * TTL).to_string(),
+        Word::Limit(limit) => limit.to_string(),
         Word::Script(script) => script.name().to_owned(),
     };
     let words: Vec<_> = command.words.iter().map(word).collect();
@@ -60,6 +73,7 @@ pub(crate) fn operation(op: Op, step: &Step, lang: Lang) -> &'static str {
         (Op::Unlock, _) => lang.pick("releases the lock", "释放锁"),
         (Op::Enter, true) => lang.pick("reads the stock, at work", "读库存，开始执行业务"),
         (Op::Enter, false) => lang.pick("reads: refused", "读库存：被拒绝"),
+        (Op::Read, _) => lang.pick("ends its reading", "读完"),
         (Op::IsHeld, true) => lang.pick("checks: lock is held", "检查：锁还在"),
         (Op::IsHeld, false) => lang.pick("checks: lock is lost", "检查：锁已丢失"),
         (Op::Write, true) => lang.pick("writes the stock", "写库存"),
@@ -159,7 +173,38 @@ fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
             "gets back a different deadline: it did not acquire the lock, but has overwritten it.",
             "得到的旧值和先前看到的不一致：抢锁失败，却已经改写了锁的值。",
         ),
+        _ if op.is_of_modes() => of_modes(op, step, lang),
         _ => of_rest(op, step, lang),
+    }
+}
+
+fn of_modes(op: Op, step: &Step, lang: Lang) -> &'static str {
+    match (op, step.yes) {
+        (Op::TakeByClock, true) => lang.pick(
+            "removes the permits that have ended by its own clock, and takes one.",
+            "按自己的时钟清除到期的许可，拿到一个许可。",
+        ),
+        (Op::TakeCount | Op::TakeByServer, true) => lang.pick("takes a permit.", "拿到一个许可。"),
+        (Op::TakeCountAt(_), true) => lang.pick("takes a permit of this server.", "在这个节点上拿到一个许可。"),
+        (Op::TakeCount | Op::TakeByServer | Op::TakeByClock, false) => {
+            lang.pick("finds no free permit.", "没有空闲的许可。")
+        }
+        (Op::TakeCountAt(_), false) => lang.pick("finds no free permit on this server.", "这个节点上没有空闲的许可。"),
+        (Op::GivePermit, false) => lang.pick("finds that its permit has ended.", "发现自己的许可已经到期。"),
+        (Op::GiveCount | Op::GiveCountAt(_) | Op::GivePermit, _) => lang.pick("returns the permit.", "归还许可。"),
+        (Op::WriteLock, true) => lang.pick("acquires the lock to write.", "拿到写锁。"),
+        (Op::ReadLock, true) => {
+            lang.pick("acquires the lock to read, for twice as long.", "拿到读锁，过期时间长一倍。")
+        }
+        (Op::WriteLock | Op::ReadLock, false) => {
+            lang.pick("finds that another client holds the lock.", "发现锁被别人占用。")
+        }
+        (Op::EndWrite | Op::EndWriteKeepTtl | Op::WriteUnlock, true) => {
+            lang.pick("ends one of its writes.", "释放一次写锁。")
+        }
+        (Op::ReadUnlock, true) => lang.pick("ends its hold.", "释放读锁。"),
+        (Op::Read, _) => lang.pick("has finished reading.", "读完了。"),
+        _ => lang.pick("finds that it does not hold the lock any more.", "发现自己已经不再持有锁。"),
     }
 }
 
@@ -207,7 +252,10 @@ pub(crate) fn servers(model: &Model<'_>, state: &State, lang: Lang) -> String {
         }
     };
     let short = |at: usize| {
-        state.keys[at].map_or("-".to_owned(), |key| format!("{}({})", value(key.value), key.ttl.unwrap_or_default()))
+        state.keys[at].map_or("-".to_owned(), |key| {
+            let ttl = key.ttl.map_or(String::new(), |ttl| format!("({ttl})"));
+            value(key.value) + &ttl
+        })
     };
     let replica = lang.pick("replica", "从库");
     match model.scheme.home {

@@ -147,10 +147,9 @@ impl Picture<'_> {
 
     /// The violation, below all lanes. Returns the lower end of the picture.
     fn verdict(&self, svg: &mut Svg, y: f64) -> f64 {
-        let lang = self.trace.lang();
         let right = self.redis + NOTES;
         svg.rect((20.0, y), (right - 40.0, 32.0), "rx=\"5\" fill=\"#fbe9e7\" stroke=\"#b3261e\"");
-        let breach = format!("\u{2717} {}", self.trace.property.breach(lang));
+        let breach = format!("\u{2717} {}", self.trace.breach);
         svg.text((right / 2.0, y + 21.0), "mid bad", &breach);
         let mut below = y + 54.0;
         for line in wrapped(self.trace.advice, 30 + 38 * usize::from(self.trace.clients)) {

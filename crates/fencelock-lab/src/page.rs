@@ -50,7 +50,7 @@ impl Page {
             for (number, row) in (1..).zip(&trace.rows) {
                 let _ = writeln!(self.text, "{number}. {}", row.sentence);
             }
-            let (steps, breach) = (trace.rows.len(), trace.property.breach(lang));
+            let (steps, breach) = (trace.rows.len(), trace.breach);
             let _ = match lang {
                 Lang::En => write!(self.text, "\nSo after step {steps} {breach}.\n"),
                 Lang::Zh => write!(self.text, "\n到第 {steps} 步：{breach}。\n"),
@@ -79,6 +79,9 @@ word in front of it is the fault that is needed. \"breaks\" means that no fault 
 - *no dead lock*: once all clients have been gone for one lifetime of the lock, the next client acquires it at once
 - *no late write*: no write is accepted after a later holder has started
 
+For a semaphore, *one holder* means that no more clients work than there are permits, and a write is late if the lease of its
+permit has ended. For a lock with readers, a reader counts like a writer.
+
 Without faults, clients finish in time. *crash*: one client dies. *lost release*: its connection breaks before it releases the
 lock. *clocks*: the clocks of the clients differ by a tick. *overrun*: the work takes longer than the lock lasts, while the
 process keeps running. *pause*: the whole process is paused, including its watchdog. *failover*: a replica that has not copied
@@ -102,6 +105,8 @@ are one step.
 - *不误删别人的锁*：谁都不能删除、覆盖或缩短别人仍然有效的锁
 - *不会死锁*：所有人都离开满一个过期时间之后，新来的客户端应当立刻拿到锁
 - *锁过期后不会再写入*：后来者开始执行之后，过期持有者的写入不再被接受
+
+对于信号量，*互斥*是指同时执行的客户端不多于许可数；许可的租约到期之后的写入才算过期的写入。对于读写锁，读者和写者同样对待。
 
 没有故障时，客户端总能在过期之前做完。*崩溃*：有一个客户端退出。*释放失败*：释放锁之前断了连接。*时钟不一致*：相差一拍。*执行超时*：业务比锁的过期时间还长，但进程照常运行。*进程停顿*：整个进程停住，看门狗也跟着停。*主从切换*：没同步完的从库被提升为主库。*节点重启*：有一个节点的数据全部丢失。“成立”的性质，对该方案的每种故障以及全部故障同时发生都搜索过。
 

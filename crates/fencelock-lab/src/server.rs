@@ -7,6 +7,9 @@ use std::time::Duration;
 /// The timeout of a server on the same machine or network.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The content of a key in the words of the model.
+const DESCRIBE: &str = include_str!("lua/describe.lua");
+
 /// A connection.
 pub(crate) struct ServerConnection(Connection);
 
@@ -58,6 +61,11 @@ impl ServerConnection {
     /// The value of a key, and its remaining milliseconds.
     pub(crate) fn value_and_ttl(&mut self, key: &str) -> RedisResult<(Option<String>, i64)> {
         redis::pipe().atomic().get(key).pttl(key).query(&mut self.0)
+    }
+
+    /// The content of a key of any type, and its remaining milliseconds.
+    pub(crate) fn content_and_ttl(&mut self, key: &str) -> RedisResult<(Option<String>, i64)> {
+        redis::pipe().atomic().cmd("EVAL").arg(DESCRIBE).arg(1).arg(key).pttl(key).query(&mut self.0)
     }
 
     pub(crate) fn remove(&mut self, keys: &[String]) {

@@ -65,6 +65,8 @@ pub struct Trace {
     pub title: &'static str,
     /// What to do instead.
     pub advice: &'static str,
+    /// What happens when the property is violated.
+    pub breach: &'static str,
     lang: Lang,
 }
 
@@ -83,7 +85,8 @@ impl Trace {
         }
         let clients = way.iter().filter_map(|action| action.client()).max().map_or(1, |last| last + 1);
         let (title, advice) = (results.scheme.title.get(lang), results.scheme.advice.get(lang));
-        Some(Self { scheme: results.scheme.id, property, faults, clients, rows, title, advice, lang })
+        let (scheme, breach) = (results.scheme.id, results.scheme.breach(property, lang));
+        Some(Self { scheme, property, faults, clients, rows, title, advice, breach, lang })
     }
 
     /// The language of the text.
@@ -112,10 +115,8 @@ impl Trace {
         for (number, row) in (1..).zip(&self.rows) {
             let _ = writeln!(text, "{number:>3}. {}", row.sentence);
         }
-        let sections = [
-            (pick("What went wrong", "出了什么问题"), self.property.breach(self.lang)),
-            (pick("What to do", "应该怎么做"), self.advice),
-        ];
+        let sections =
+            [(pick("What went wrong", "出了什么问题"), self.breach), (pick("What to do", "应该怎么做"), self.advice)];
         for (heading, body) in sections {
             let stop = if body.ends_with(['.', '。']) { "" } else { pick(".", "。") };
             let body = format!("{heading}{}{body}{stop}", pick(": ", "："));
@@ -183,16 +184,19 @@ impl Trace {
             "scheme": self.scheme,
             "property": self.property.name(),
             "fault": (self.faults != Faults::NONE).then(|| self.faults.name()),
-            "breach": self.property.breach(self.lang),
+            "breach": self.breach,
             "advice": self.advice,
             "steps": steps.collect::<Vec<_>>(),
         })
     }
 }
 
-/// The owner of the lock: on three servers, the client with two of them.
+/// The owner of the lock: on three servers, the client with two of them. A semaphore has none.
 fn owner(model: &Model<'_>, state: &State) -> Option<u8> {
     let of = |at: usize| state.keys[at].map(|entry| entry.owner);
+    if !model.scheme.is_lock() {
+        return None;
+    }
     if model.scheme.home != Home::Three {
         return of(0);
     }

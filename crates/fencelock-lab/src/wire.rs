@@ -12,6 +12,7 @@ pub(crate) struct Wire {
     pub(crate) lock: String,
     pub(crate) fence: String,
     pub(crate) ttl: Duration,
+    pub(crate) long_ttl: Duration,
 }
 
 impl Wire {
@@ -26,6 +27,8 @@ impl Wire {
                 Word::Lock => words.push(self.lock.clone()),
                 Word::Value(value) => words.push(encode(*value)),
                 Word::Ttl => words.push(self.ttl.as_millis().to_string()),
+                Word::LongTtl => words.push(self.long_ttl.as_millis().to_string()),
+                Word::Limit(limit) => words.push(limit.to_string()),
                 Word::Script(script) => {
                     let fence = (*script == Script::Claim).then(|| self.fence.clone());
                     words.push(script.source().to_owned());

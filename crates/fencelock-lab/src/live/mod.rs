@@ -146,9 +146,9 @@ impl LockMethodKind {
     }
 }
 
-/// Excludes locks of one process, and schemes that only differ during a failover.
+/// Excludes locks of one process, schemes that only differ during a failover, and what is no lock.
 fn is_for_one_server(scheme: &Scheme) -> bool {
-    matches!(scheme.home, Home::Redis | Home::Three)
+    matches!(scheme.home, Home::Redis | Home::Three) && scheme.is_lock()
 }
 
 /// The schemes that a workload can run, from no lock to fencelock.

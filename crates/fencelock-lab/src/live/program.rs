@@ -107,13 +107,15 @@ impl Program {
     fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<Answer, NotRun> {
         // One server represents three, with a key for each.
         let lock = format!("{}lock{}:{account}", self.prefix, command.node + 1);
-        let wire = Wire { lock, fence: format!("{}fence:{account}", self.prefix), ttl: self.ttl };
+        let fence = format!("{}fence:{account}", self.prefix);
+        let wire = Wire { lock, fence, ttl: self.ttl, long_ttl: self.ttl * 2 };
         let tick = millis(self.ttl) / u64::from(TTL);
         let words = wire.words(command, |value| match value {
             Value::Nil => String::new(),
             Value::One => "1".to_owned(),
             Value::Id(_) => memory.id.clone(),
             Value::Time(ticks) => (clock() + tick * u64::from(ticks)).to_string(),
+            Value::Count(_) | Value::Ends(_) | Value::ReadWrite(_) => unreachable!("only of semaphores and readers"),
         });
         Ok(self.send_with_expiry(&words, &wire.lock)?)
     }

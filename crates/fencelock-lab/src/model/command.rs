@@ -1,6 +1,7 @@
 //! The command of a line as words, to be shown or sent to a real server.
 
 use super::Model;
+use super::permits::node_of;
 use super::state::{Action, State, TTL, Value};
 use crate::scheme::{Content, Op};
 
@@ -10,6 +11,14 @@ pub(crate) enum Script {
     CompareDelete,
     CompareExpire,
     Claim,
+    TakeCount,
+    TakeByClock,
+    TakeByServer,
+    WriteLock,
+    ReadLock,
+    EndWrite,
+    EndWriteKeepTtl,
+    ReadUnlock,
 }
 
 /// A word of a command.
@@ -21,6 +30,10 @@ pub(crate) enum Word {
     Value(Value),
     /// The TTL of a lock.
     Ttl,
+    /// Twice that.
+    LongTtl,
+    /// The permits of a semaphore.
+    Limit(u8),
     Script(Script),
 }
 
@@ -42,13 +55,33 @@ impl Model<'_> {
             return None;
         }
         let at = usize::from(client);
-        self.op(before, at).command(|content| match content {
+        let op = self.op(before, at);
+        let limit = Word::Limit(self.scheme.permits);
+        match op {
+            Op::TakeCount => return Some(Command { words: take_count(limit), node: 0 }),
+            Op::TakeCountAt(nth) => return Some(Command { words: take_count(limit), node: node_of(at, nth) as u8 }),
+            Op::GiveCountAt(nth) => return Some(Command { node: node_of(at, nth) as u8, ..increment() }),
+            _ => {}
+        }
+        let mut command = op.command(|content| match content {
             Content::One => Value::One,
             Content::Id => Value::Id(client),
             Content::Now => Value::Time(self.clock(before, at)),
             Content::Deadline => Value::Time(self.clock(before, at) + TTL),
-        })
+        })?;
+        if matches!(op, Op::TakeByClock | Op::TakeByServer) {
+            command.words.push(limit);
+        }
+        Some(command)
     }
+}
+
+fn take_count(limit: Word) -> Vec<Word> {
+    vec![Word::Plain("EVAL"), Word::Script(Script::TakeCount), limit]
+}
+
+fn increment() -> Command {
+    Command { words: vec![Word::Plain("INCR"), Word::Lock], node: 0 }
 }
 
 impl Command {
@@ -78,6 +111,18 @@ impl Op {
             Self::MultiDel => plain(&[name("MULTI"), name("DEL"), lock, name("EXEC")]),
             Self::CompareDel => Some(script(Script::CompareDelete, id(), 0)),
             Self::DelNode(node) => Some(script(Script::CompareDelete, id(), node)),
+            Self::GiveCount => Some(increment()),
+            Self::TakeByClock => {
+                let [now, deadline] = [Content::Now, Content::Deadline].map(|time| Word::Value(content(time)));
+                plain(&[name("EVAL"), Word::Script(Script::TakeByClock), Word::Value(id()), now, deadline])
+            }
+            Self::TakeByServer => Some(script(Script::TakeByServer, id(), 0)),
+            Self::GivePermit => plain(&[name("ZREM"), lock, Word::Value(id())]),
+            Self::WriteLock => Some(script(Script::WriteLock, id(), 0)),
+            Self::ReadLock => Some(script(Script::ReadLock, id(), 0)),
+            Self::EndWrite | Self::WriteUnlock => Some(script(Script::EndWrite, id(), 0)),
+            Self::EndWriteKeepTtl => Some(script(Script::EndWriteKeepTtl, id(), 0)),
+            Self::ReadUnlock => Some(script(Script::ReadUnlock, id(), 0)),
             _ => None,
         }
     }
@@ -90,7 +135,11 @@ fn set_nx_ex(value: Value, node: u8) -> Command {
 
 fn script(script: Script, value: Value, node: u8) -> Command {
     let mut words = vec![Word::Plain("EVAL"), Word::Script(script), Word::Value(value)];
-    words.extend((script != Script::CompareDelete).then_some(Word::Ttl));
+    words.extend(match script {
+        Script::CompareDelete | Script::ReadUnlock => None,
+        Script::ReadLock => Some(Word::LongTtl),
+        _ => Some(Word::Ttl),
+    });
     Command { words, node }
 }
 
@@ -101,6 +150,14 @@ impl Script {
             Self::CompareDelete => "compare-and-delete",
             Self::CompareExpire => "compare-and-expire",
             Self::Claim => "claim",
+            Self::TakeCount => "take-from-counter",
+            Self::TakeByClock => "take-by-client-clock",
+            Self::TakeByServer => "take-by-server-clock",
+            Self::WriteLock => "write-lock",
+            Self::ReadLock => "read-lock",
+            Self::EndWrite => "write-unlock",
+            Self::EndWriteKeepTtl => "write-unlock-keep-ttl",
+            Self::ReadUnlock => "read-unlock",
         }
     }
 
@@ -109,6 +166,14 @@ impl Script {
             Self::CompareDelete => include_str!("../lua/compare_delete.lua"),
             Self::CompareExpire => include_str!("../lua/compare_expire.lua"),
             Self::Claim => include_str!("../lua/claim.lua"),
+            Self::TakeCount => include_str!("../lua/take_count.lua"),
+            Self::TakeByClock => include_str!("../lua/take_by_clock.lua"),
+            Self::TakeByServer => include_str!("../lua/take_by_server.lua"),
+            Self::WriteLock => include_str!("../lua/write_lock.lua"),
+            Self::ReadLock => include_str!("../lua/read_lock.lua"),
+            Self::EndWrite => include_str!("../lua/end_write.lua"),
+            Self::EndWriteKeepTtl => include_str!("../lua/end_write_keep_ttl.lua"),
+            Self::ReadUnlock => include_str!("../lua/read_unlock.lua"),
         }
     }
 }

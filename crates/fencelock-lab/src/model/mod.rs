@@ -1,12 +1,15 @@
 //! The model: a Redis server with time, its clients, and the possible actions.
 
 pub(crate) mod command;
+mod permits;
+mod read_write;
 pub(crate) mod state;
 mod steps;
 
 use crate::fault::{Fault, Faults};
 use crate::property::Property;
 use crate::scheme::{Home, Op, Scheme};
+use read_write::READ_TTL;
 use state::{Action, Entry, LAST_TICK, Life, Reply, State, Step, TTL};
 
 /// A scheme, and the faults that may happen.
@@ -24,6 +27,12 @@ impl Model<'_> {
     /// Whether a replica takes part. A replica that is never promoted makes no difference.
     pub(crate) fn is_replicated(&self) -> bool {
         self.scheme.home == Home::Replicated && self.faults.has(Fault::Failover)
+    }
+
+    /// How long a hold lasts without its client.
+    pub(crate) fn lifetime(&self) -> u8 {
+        let has_readers = self.scheme.lines.iter().any(|line| line.op == Op::ReadLock);
+        if has_readers { READ_TTL } else { TTL }
     }
 
     /// The time of a client's clock.
@@ -44,7 +53,7 @@ impl Model<'_> {
             match state.clients[client].life {
                 Life::Idle if may_begin => {
                     into.push(Action::Step(number));
-                    may_begin = self.faults.has(Fault::Clocks);
+                    may_begin = self.faults.has(Fault::Clocks) || !self.scheme.has_equal_clients();
                 }
                 Life::Running => self.actions_of(state, number, into),
                 _ => {}
@@ -110,7 +119,7 @@ impl Model<'_> {
             Action::Lose(client) => self.run(&mut step, usize::from(client), true),
             Action::Renew(client) => renew(&mut step, client),
             Action::Crash(client) => self.crash(&mut step.after, client),
-            Action::Tick => tick(&mut step.after),
+            Action::Tick => tick(&mut step.after, self.lifetime()),
             Action::Replicate => step.after.keys[1] = step.after.keys[0],
             Action::Failover => {
                 step.after.failed_over = true;
@@ -122,7 +131,7 @@ impl Model<'_> {
             }
         }
         let inside = |client: &&state::Client| client.life == Life::Running && client.inside;
-        if step.after.clients.iter().filter(inside).count() > 1 {
+        if step.after.clients.iter().filter(inside).count() > usize::from(self.scheme.permits) {
             step.broken |= Property::Exclusion.bit();
         }
         step
@@ -157,7 +166,7 @@ fn renew(step: &mut Step, client: u8) {
     }
 }
 
-fn tick(state: &mut State) {
+fn tick(state: &mut State, lifetime: u8) {
     state.now += 1;
     for key in &mut state.keys {
         if let Some(entry) = key
@@ -175,5 +184,5 @@ fn tick(state: &mut State) {
         }
     }
     let busy = state.clients.iter().any(|client| client.life == Life::Running);
-    state.quiet = if busy { 0 } else { TTL.min(state.quiet + 1) };
+    state.quiet = if busy { 0 } else { lifetime.min(state.quiet + 1) };
 }

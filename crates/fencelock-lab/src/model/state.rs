@@ -21,6 +21,20 @@ pub(crate) enum Value {
     Id(u8),
     /// A time in ticks.
     Time(u8),
+    /// A number of free permits.
+    Count(u8),
+    /// When the permit of each client ends, in ticks; 0 for none.
+    Ends([u8; CLIENTS]),
+    /// The holders of a lock for readers and writers.
+    ReadWrite(ReadWrite),
+}
+
+/// The holders of a lock for readers and writers. A writer may have acquired it several times, and read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct ReadWrite {
+    pub(crate) writer: Option<u8>,
+    pub(crate) writes: u8,
+    pub(crate) readers: [bool; CLIENTS],
 }
 
 /// A key on a server.
@@ -67,6 +81,12 @@ pub(crate) struct Client {
     pub(crate) knows_loss: bool,
 }
 
+impl ReadWrite {
+    pub(crate) fn is_empty(self) -> bool {
+        self.writer.is_none() && !self.readers.contains(&true)
+    }
+}
+
 /// The state of the whole system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct State {
@@ -78,7 +98,7 @@ pub(crate) struct State {
     pub(crate) grants: u8,
     /// The greatest grant that has started its work.
     pub(crate) newest: u8,
-    /// Ticks since the last client finished, at most the TTL.
+    /// Ticks since the last client finished, at most the longest lifetime of a hold.
     pub(crate) quiet: u8,
     pub(crate) failed_over: bool,
     pub(crate) restarted: bool,

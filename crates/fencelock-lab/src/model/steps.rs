@@ -1,6 +1,8 @@
 //! The effect of each line of a scheme.
 
 use super::Model;
+use super::permits::{give_count, give_permit, node_of};
+use super::read_write::{end_write, read_lock, read_unlock};
 use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, Step, TRIES, TTL, Value};
 use crate::property::Property;
 use crate::scheme::{Content, Op};
@@ -8,13 +10,17 @@ use crate::scheme::{Content, Op};
 impl Model<'_> {
     /// Runs the next line of a client; with `lost`, over a broken connection.
     pub(super) fn run(&self, step: &mut Step, at: usize, lost: bool) {
-        begin(&mut step.after, at);
+        begin(&mut step.after, at, self.scheme.others_start);
         let line = self.scheme.lines[usize::from(step.after.clients[at].line)];
         if lost {
             step.after.clients[at].cut = true;
             step.reply = Reply::Failed;
         } else {
             step.yes = self.carry_out(step, at, line.op);
+            let works_next = self.scheme.lines[usize::from(line.yes)].op == Op::Enter;
+            if step.yes && matches!(line.op, Op::TakeCountAt(_)) && works_next {
+                self.take(&mut step.after, at);
+            }
         }
         if line.op.is_release() || line.op == Op::Unlock {
             self.stop_holding(step, at, if step.yes { line.yes } else { line.no });
@@ -52,6 +58,22 @@ impl Model<'_> {
             Op::Del | Op::MultiDel | Op::ExpireNow | Op::Unlock => delete(step, at, 0),
             Op::CompareDel => compare_delete(step, at, 0),
             Op::DelNode(node) => compare_delete(step, at, usize::from(node)),
+            Op::TakeCount => self.take_count(step, at),
+            Op::GiveCount => give_count(step, 0),
+            Op::TakeCountAt(nth) => self.count_down(step, at, node_of(at, nth)),
+            Op::GiveCountAt(nth) => give_count(step, node_of(at, nth)),
+            Op::TakeByClock => self.take_permit(step, at, self.clock(&step.after, at)),
+            Op::TakeByServer => self.take_permit(step, at, step.after.now),
+            Op::GivePermit => give_permit(step, at),
+            Op::WriteLock => self.write_lock(step, at),
+            Op::ReadLock => read_lock(step, at),
+            Op::EndWrite | Op::WriteUnlock => end_write(step, at, false),
+            Op::EndWriteKeepTtl => end_write(step, at, true),
+            Op::ReadUnlock => read_unlock(step, at),
+            Op::Read => {
+                step.after.clients[at].inside = false;
+                true
+            }
             Op::Enter => self.enter(step, at),
             Op::IsHeld => is_held(step, at),
             Op::Write => self.write(step, at),
@@ -82,7 +104,7 @@ impl Model<'_> {
     }
 
     /// From here on, the client assumes that it holds the lock.
-    fn take(&self, state: &mut State, at: usize) {
+    pub(super) fn take(&self, state: &mut State, at: usize) {
         state.grants += 1;
         state.quiet = 0;
         let lease = if self.scheme.has_lease { TTL } else { FOR_EVER };
@@ -135,7 +157,9 @@ impl Model<'_> {
     fn write(&self, step: &mut Step, at: usize) -> bool {
         let this = &mut step.after.clients[at];
         this.inside = false;
-        let late = this.grant < step.after.newest;
+        // Holders of permits may work at the same time, so a later one makes only a write after the end of the lease late.
+        let ended = self.scheme.permits == 1 || this.lease == 0;
+        let late = ended && this.grant < step.after.newest;
         if late && !self.scheme.is_fenced {
             step.broken |= Property::NoLateWrite.bit();
         }
@@ -147,7 +171,7 @@ impl Model<'_> {
         let op = self.scheme.lines[usize::from(next)].op;
         let this = &mut step.after.clients[at];
         this.line = next;
-        if matches!(op, Op::Busy | Op::Retry) && step.after.quiet >= TTL {
+        if matches!(op, Op::Busy | Op::Retry) && step.after.quiet >= self.lifetime() {
             step.broken |= Property::NoDeadLock.bit();
         }
         if matches!(op, Op::Busy | Op::Done) {
@@ -181,12 +205,15 @@ fn again(step: &mut Step, at: usize) -> bool {
 }
 
 /// A second client between two steps does not prove a dead lock.
-fn begin(state: &mut State, at: usize) {
+fn begin(state: &mut State, at: usize, others_start: u8) {
     if state.clients[at].life == Life::Idle {
         if (0..state.clients.len()).any(|other| state.running(other)) {
             state.quiet = 0;
         }
         state.clients[at].life = Life::Running;
+        if at > 0 {
+            state.clients[at].line = others_start;
+        }
     }
 }
 
@@ -234,7 +261,7 @@ fn compare_delete(step: &mut Step, at: usize, node: usize) -> bool {
 }
 
 /// Records a change of the lock of `owner`. It is a violation if the owner is alive and its lease is valid.
-fn touch(step: &mut Step, at: usize, owner: u8) {
+pub(super) fn touch(step: &mut Step, at: usize, owner: u8) {
     let owner = usize::from(owner);
     let Client { holds, lease, .. } = step.after.clients[owner];
     if owner != at && step.after.running(owner) && holds && lease > 0 {

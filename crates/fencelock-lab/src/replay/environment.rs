@@ -1,9 +1,10 @@
 //! The servers, the keys and the clock of one replay.
 
 use super::ReplayTarget;
+use crate::describe;
 use crate::model::Model;
 use crate::model::command::Command;
-use crate::model::state::{Action, Reply, State, Step, TTL, Value};
+use crate::model::state::{Action, ReadWrite, Reply, State, Step, TTL, Value};
 use crate::not_replayed::NotReplayed;
 use crate::scheme::Op;
 use crate::server::ServerConnection;
@@ -126,8 +127,9 @@ impl ReplayEnvironment {
 
     fn words(&self, command: &Command) -> Vec<String> {
         // Half a tick less, so that the expiry is far from both neighbouring ticks.
-        let ttl = (self.tick * u32::from(TTL)).saturating_sub(self.tick / 2);
-        let wire = Wire { lock: self.lock(command.node), fence: format!("{}fence", self.prefix), ttl };
+        let ttl = |ticks: u8| (self.tick * u32::from(ticks)).saturating_sub(self.tick / 2);
+        let (lock, fence) = (self.lock(command.node), format!("{}fence", self.prefix));
+        let wire = Wire { lock, fence, ttl: ttl(TTL), long_ttl: ttl(2 * TTL) };
         wire.words(command, encoded)
     }
 
@@ -140,7 +142,7 @@ impl ReplayEnvironment {
         step: &Step,
     ) -> Result<Result<String, Difference>, NotReplayed> {
         let op = model.op(before, usize::from(client));
-        if !matches!(op, Op::Enter | Op::Write) {
+        if !matches!(op, Op::Enter | Op::Write | Op::Read) {
             return Ok(Ok(String::new()));
         }
         let key = format!("{}{}", self.prefix, if model.scheme.is_fenced { "guarded" } else { "stock" });
@@ -150,7 +152,7 @@ impl ReplayEnvironment {
                 let token = self.tokens[usize::from(client)].to_string();
                 ["EVAL", GUARDED, "1", &key, &token, write].map(str::to_owned).into()
             }
-            (false, Op::Enter) => ["GET", &key].map(str::to_owned).into(),
+            (false, Op::Enter | Op::Read) => ["GET", &key].map(str::to_owned).into(),
             (false, _) => ["SET", &key, write].map(str::to_owned).into(),
         };
         let answer = self.master.ask(&words)?;
@@ -161,16 +163,17 @@ impl ReplayEnvironment {
 
     fn compare(&mut self, model: &Model<'_>, step: &Step) -> Result<Option<Difference>, NotReplayed> {
         let nodes = if model.scheme.home == crate::scheme::Home::Three { 3 } else { 1 };
-        let longest = (self.tick * u32::from(TTL)).as_millis() as i64;
+        let tick = self.tick;
+        let longest = |ticks: u8| (tick * u32::from(ticks)).as_millis() as i64;
         for node in 0..nodes {
             let key = self.lock(node);
-            let (value, left) = self.server().value_and_ttl(&key)?;
+            let (value, left) = self.server().content_and_ttl(&key)?;
             let entry = step.after.keys[usize::from(node)];
             let same_value = value == entry.map(|entry| encoded(entry.value));
             let same_life = match entry.map(|entry| entry.ttl) {
                 None => left == -2,
                 Some(None) => left == -1,
-                Some(Some(_)) => (0..=longest).contains(&left),
+                Some(Some(ttl)) => (0..=longest(ttl)).contains(&left),
             };
             if !(same_value && same_life) {
                 return Ok(Some((format!("{entry:?}"), format!("{value:?} with {left} ms left"))));
@@ -275,7 +278,23 @@ fn encoded(value: Value) -> String {
         Value::One => "1".to_owned(),
         Value::Id(client) => format!("P{}", client + 1),
         Value::Time(tick) => tick.to_string(),
+        Value::Count(left) => left.to_string(),
+        Value::Ends(ends) => {
+            let holders = (0..).zip(ends).filter(|(_, end)| *end > 0).map(|(client, _)| describe::name(client));
+            holders.collect::<Vec<_>>().join(",")
+        }
+        Value::ReadWrite(lock) => fields(&lock),
     }
+}
+
+/// The fields of the hash, in order.
+fn fields(lock: &ReadWrite) -> String {
+    let mut fields = vec![format!("mode={}", if lock.writer.is_some() { "write" } else { "read" })];
+    fields.extend(lock.writer.map(|writer| format!("{}:write={}", describe::name(writer), lock.writes)));
+    let readers = (0..).zip(lock.readers).filter(|(_, reads)| *reads);
+    fields.extend(readers.map(|(client, _)| format!("{}=1", describe::name(client))));
+    fields.sort();
+    fields.join(",")
 }
 
 fn is_same(expected: Reply, answer: &Answer) -> bool {

@@ -2,6 +2,8 @@
 
 mod early;
 mod own;
+mod permits;
+mod read_write;
 mod second;
 mod third;
 
@@ -14,6 +16,8 @@ pub fn catalog() -> Vec<Scheme> {
     let mut all = early::schemes();
     all.extend(second::schemes());
     all.extend(third::schemes());
+    all.extend(permits::schemes());
+    all.extend(read_write::schemes());
     all.extend(own::schemes());
     all
 }
@@ -43,6 +47,8 @@ fn on_redis(id: &'static str, title: Text, advice: Text, lines: Vec<Line>) -> Sc
         has_lease: true,
         is_renewed: false,
         is_fenced: false,
+        permits: 1,
+        others_start: 0,
         clients: 3,
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun],
         exhibit: None,

@@ -65,12 +65,11 @@ fn as_text(trace: &Trace, replayed: &Replayed) -> String {
     }
     let tick = replayed.tick.as_millis();
     let cells = match lang {
-        Lang::En => format!(
-            "\nEvery reply of the server matches the model (a tick was {tick} ms): {}.\n",
-            trace.property.breach(lang)
-        ),
+        Lang::En => {
+            format!("\nEvery reply of the server matches the model (a tick was {tick} ms): {}.\n", trace.breach)
+        }
         Lang::Zh => {
-            format!("\n真实服务器的每一步应答都和模型一致（一拍为 {tick} 毫秒）：{}。\n", trace.property.breach(lang))
+            format!("\n真实服务器的每一步应答都和模型一致（一拍为 {tick} 毫秒）：{}。\n", trace.breach)
         }
     };
     text + &cells

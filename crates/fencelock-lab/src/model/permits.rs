@@ -1,0 +1,80 @@
+//! Semaphores: a counter of free permits, or a sorted set of permits with their ends.
+
+use super::Model;
+use super::state::{CLIENTS, Entry, Reply, Step, TTL, Value};
+use super::steps::touch;
+
+/// The server that a client asks as its `nth`.
+pub(crate) const fn node_of(client: usize, nth: u8) -> usize {
+    (client + nth as usize) % CLIENTS
+}
+
+impl Model<'_> {
+    /// Takes a permit from the counter of a server.
+    pub(super) fn count_down(&self, step: &mut Step, at: usize, node: usize) -> bool {
+        let left = match step.after.keys[node].map(|entry| entry.value) {
+            Some(Value::Count(left)) => left,
+            _ => self.scheme.permits,
+        };
+        step.reply = Reply::Int((left > 0).into());
+        if left > 0 {
+            step.after.keys[node] = Some(Entry { value: Value::Count(left - 1), ttl: None, owner: at as u8 });
+        }
+        left > 0
+    }
+
+    pub(super) fn take_count(&self, step: &mut Step, at: usize) -> bool {
+        let taken = self.count_down(step, at, 0);
+        if taken {
+            self.take(&mut step.after, at);
+        }
+        taken
+    }
+
+    /// Removes what has ended by this clock, and takes a permit.
+    pub(super) fn take_permit(&self, step: &mut Step, at: usize, now: u8) -> bool {
+        let mut ends = ends(step);
+        for (holder, end) in ends.iter_mut().enumerate() {
+            if *end > 0 && *end <= now {
+                *end = 0;
+                touch(step, at, holder as u8);
+            }
+        }
+        let taken = ends.iter().filter(|end| **end > 0).count() < usize::from(self.scheme.permits);
+        if taken {
+            ends[at] = now + TTL;
+            self.take(&mut step.after, at);
+        }
+        put(step, ends);
+        step.reply = Reply::Int(taken.into());
+        taken
+    }
+}
+
+pub(super) fn give_count(step: &mut Step, node: usize) -> bool {
+    let Some(Entry { value: Value::Count(left), .. }) = &mut step.after.keys[node] else { return false };
+    *left += 1;
+    step.reply = Reply::Int(*left as i8);
+    true
+}
+
+pub(super) fn give_permit(step: &mut Step, at: usize) -> bool {
+    let mut ends = ends(step);
+    let was_there = std::mem::take(&mut ends[at]) > 0;
+    put(step, ends);
+    step.reply = Reply::Int(was_there.into());
+    was_there
+}
+
+const fn ends(step: &Step) -> [u8; CLIENTS] {
+    match step.after.keys[0] {
+        Some(Entry { value: Value::Ends(ends), .. }) => ends,
+        _ => [0; CLIENTS],
+    }
+}
+
+/// Redis has no empty sorted set.
+fn put(step: &mut Step, ends: [u8; CLIENTS]) {
+    let first = ends.iter().position(|end| *end > 0);
+    step.after.keys[0] = first.map(|owner| Entry { value: Value::Ends(ends), ttl: None, owner: owner as u8 });
+}
