@@ -35,11 +35,13 @@ fn check(json: &Value, line: &str) {
     assert!(json["grants_per_s"].as_f64().unwrap() > 0.0 && json["wasted_wakeups_per_grant"].is_number(), "{json}");
 }
 
-const LOADS: [&str; 4] = [
+const LOADS: [&str; 6] = [
     "--workload uncontended",
     "--workload hot-key --batch 8,2ms --idle-timeout 1ms",
     "--workload many-keys --keys 20 --no-sharing",
     "--workload flash-sale --stock 50 --seconds 60",
+    "--shared --writers 10",
+    "--permits 3 --weight 2",
 ];
 
 #[test]
@@ -68,6 +70,22 @@ fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
     for node in nodes {
         // The word of a node on which set it belongs to is no lock's.
         assert_eq!(node.command(&["KEYS", "*"]), Reply::Array(vec![Reply::Text("fencelock:node".to_owned())]));
+    }
+}
+
+#[test]
+fn a_mode_that_the_backend_lacks_or_that_makes_no_sense_is_refused_before_the_load() {
+    let place = Place::files();
+    for (line, part) in [
+        ("--workload flash-sale --shared", "a flash sale needs an exclusive lock"),
+        ("--shared --permits 2", "cannot be used with"),
+        ("--writers 1", "--shared"),
+        ("--shared --writers 101", "not a percentage"),
+        ("--permits 0", "--permits"),
+    ] {
+        let output = Test::new(&place, &format!("bench {line}")).output();
+        assert_eq!(output.status, 64, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(part), "{line}: {}", output.stderr);
     }
 }
 

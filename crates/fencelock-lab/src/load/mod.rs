@@ -42,7 +42,7 @@ pub use error::NotMeasured;
 pub use measure::measure;
 pub use plan::Plan;
 pub use preflight::preflight;
-pub use protocol::{Sharing, Workload};
+pub use protocol::{LoadMode, Sharing, Workload};
 pub use report::{Fairness, LoadReport, Sale, Wait, jain};
 pub use run::Progress;
 pub use serve::serve;

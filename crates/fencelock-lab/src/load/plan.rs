@@ -1,5 +1,5 @@
 use crate::load::error::NotMeasured;
-use crate::load::protocol::{LoadJob, Sharing, Workload};
+use crate::load::protocol::{LoadJob, LoadMode, Sharing, Workload};
 use fencelock::Key;
 use fencelock::backends::scheme_of;
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub struct Plan {
     pub key: String,
     /// How the tasks of one process share leases.
     pub sharing: Sharing,
+    /// What the tasks ask for.
+    pub mode: LoadMode,
 }
 
 impl Plan {
@@ -46,6 +48,7 @@ impl Plan {
             stock: 10_000,
             key: "fencelock-bench".to_owned(),
             sharing: Sharing::default(),
+            mode: LoadMode::Exclusive,
         }
     }
 
@@ -61,6 +64,11 @@ impl Plan {
                 "{} exists only within one process, so {} processes cannot share its locks: use one process, or file:DIR",
                 self.url, self.processes
             )));
+        }
+        if self.mode != LoadMode::Exclusive && self.workload == Workload::FlashSale {
+            return Err(NotMeasured::Plan(
+                "a flash sale needs an exclusive lock: readers would sell one item twice".to_owned(),
+            ));
         }
         if self.processes == 0 || self.tasks == 0 || self.keys == 0 || self.span.is_zero() {
             return Err(NotMeasured::Plan(
@@ -85,6 +93,7 @@ impl Plan {
             ttl_ms: millis(self.ttl),
             shop: shop.map(str::to_owned),
             sharing: self.sharing.clone(),
+            mode: self.mode,
         };
         (0..self.processes).map(job).collect()
     }

@@ -2,6 +2,7 @@
 
 use crate::load::command_counter::SERVER_TIMEOUT;
 use crate::load::plan::Plan;
+use crate::load::protocol::LoadMode;
 use fencelock::backends::servers;
 use fencelock::{Error, Key};
 use std::time::Duration;
@@ -24,7 +25,13 @@ pub async fn preflight(plan: &Plan) -> Result<String, Error> {
         return Ok(name);
     }
     let key = Key::new(format!("{}:trial-{}", plan.key, std::process::id()))?;
-    let taken = client.lock(key.as_str()).wait(WAIT).await;
+    // In the mode of the load, so that a backend refuses it before the measurement.
+    let lock = client.lock(key.as_str()).wait(WAIT);
+    let taken = match plan.mode {
+        LoadMode::Exclusive => lock.await,
+        LoadMode::Shared { .. } => lock.shared().await,
+        LoadMode::Permits { limit, weight } => client.semaphore(key.as_str(), limit).wait(WAIT).acquire(weight).await,
+    };
     let released = match taken {
         Ok(guard) => guard.release().await.map(drop),
         Err(error) => Err(error),

@@ -54,6 +54,27 @@ pub enum Workload {
     FlashSale,
 }
 
+/// What the tasks ask for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadMode {
+    /// Exclusive locks.
+    #[default]
+    Exclusive,
+    /// Shared locks, and some exclusive ones.
+    Shared {
+        /// How many of a million claims are exclusive, chosen by each task with a fixed seed.
+        writers_ppm: u32,
+    },
+    /// Permits of semaphores.
+    Permits {
+        /// The permits of each semaphore.
+        limit: u32,
+        /// The permits of each claim.
+        weight: u32,
+    },
+}
+
 /// The job of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadJob {
@@ -77,6 +98,9 @@ pub struct LoadJob {
     pub span_ms: u64,
     /// The TTL of each lock, in milliseconds.
     pub ttl_ms: u64,
+    /// What the tasks ask for; exclusive locks by default.
+    #[serde(default)]
+    pub mode: LoadMode,
     /// The directory with the files `stock` and `sold` of a flash sale; without it, the stock is on the Redis server of
     /// `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,6 +244,8 @@ mod tests {
         let mut job = LoadJob::parse(JOB).unwrap();
         assert_eq!((job.workload, job.span(), job.ttl_ms), (Workload::ManyKeys, Duration::from_secs(3), 30_000));
         assert_eq!((job.shop.as_ref(), &job.sharing), (None, &Sharing::default()));
+        assert_eq!(job.mode, LoadMode::Exclusive);
+        job.mode = LoadMode::Shared { writers_ppm: 10_000 };
         for workload in [Workload::Uncontended, Workload::HotKey, Workload::ManyKeys, Workload::FlashSale] {
             job.workload = workload;
             job.shop = Some("/tmp/x".to_owned());

@@ -1,7 +1,7 @@
 //! The result of a load.
 
 use crate::load::plan::{Plan, millis};
-use crate::load::protocol::{Log, Workload};
+use crate::load::protocol::{LoadMode, Log, Workload};
 use crate::load::shop::LedgerEntries;
 use crate::load::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
@@ -12,6 +12,8 @@ use serde::Serialize;
 pub struct LoadReport {
     /// The workload.
     pub workload: Workload,
+    /// What the tasks asked for.
+    pub mode: LoadMode,
     /// The number of worker processes.
     pub processes: u32,
     /// The number of tasks of each process.
@@ -125,6 +127,7 @@ impl LoadReport {
         });
         Self {
             workload: plan.workload,
+            mode: plan.mode,
             processes: plan.processes,
             tasks: plan.tasks,
             keys: match plan.workload {

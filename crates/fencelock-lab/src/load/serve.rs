@@ -2,13 +2,13 @@
 
 use crate::load::error::NotMeasured;
 use crate::load::plan::{millis, one_of_many, own};
-use crate::load::protocol::{LoadJob, Log, WorkerMessage, Workload};
+use crate::load::protocol::{LoadJob, LoadMode, Log, WorkerMessage, Workload};
 use crate::load::shop::Shop;
 use crate::load::tally::Tally;
 use crate::load::wakeups::WakeUps;
 use crate::workers::{Harness, OnEof};
 use fencelock::backends::BootClock;
-use fencelock::{Client, Clock, Released};
+use fencelock::{Client, Clock, Error, Guard, Released};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -130,10 +130,9 @@ impl Task {
                 &own
             };
             let asked = BootClock.now();
-            let lock = self.client.lock(key).ttl(job.ttl()).acquire();
             let guard = tokio::select! {
                 biased;
-                guard = lock => guard,
+                guard = acquire(&self.client, &job, key, &mut rng) => guard,
                 () = &mut over => return,
             };
             let done = match guard {
@@ -156,7 +155,7 @@ impl Task {
     }
 
     /// Does the work of the workload, and releases the lock; `false` if no work is left.
-    async fn hold(&mut self, guard: fencelock::Guard) -> Result<bool, NotMeasured> {
+    async fn hold(&mut self, guard: Guard) -> Result<bool, NotMeasured> {
         if !self.client.capabilities().cross_process && self.job.workload != Workload::Uncontended {
             // In memory no operation waits, so no other task would run while this task holds the lock.
             tokio::task::yield_now().await;
@@ -169,5 +168,15 @@ impl Task {
             Released::Released => goes_on,
             Released::AlreadyLost { why } => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
         }
+    }
+}
+
+/// A random number only where it matters: the keys of a run do not depend on the mode.
+async fn acquire(client: &Client, job: &LoadJob, key: &str, rng: &mut fastrand::Rng) -> Result<Guard, Error> {
+    let lock = client.lock(key).ttl(job.ttl());
+    match job.mode {
+        LoadMode::Shared { writers_ppm } if rng.u32(0..1_000_000) >= writers_ppm => lock.shared().acquire().await,
+        LoadMode::Exclusive | LoadMode::Shared { .. } => lock.acquire().await,
+        LoadMode::Permits { limit, weight } => client.semaphore(key, limit).ttl(job.ttl()).acquire(weight).await,
     }
 }

@@ -1,6 +1,6 @@
 //! The report as text, within 80 columns.
 
-use crate::load::protocol::Workload;
+use crate::load::protocol::{LoadMode, Workload};
 use crate::load::report::{LoadReport, Sale};
 use std::fmt::{self, Write};
 
@@ -57,10 +57,16 @@ fn headline(report: &LoadReport) -> String {
         Workload::ManyKeys => format!("{} keys, chosen at random", grouped(report.keys.into())),
         Workload::FlashSale => "A flash sale".to_owned(),
     };
+    let mode = match report.mode {
+        LoadMode::Exclusive => String::new(),
+        LoadMode::Shared { writers_ppm: 0 } => ", shared".to_owned(),
+        LoadMode::Shared { writers_ppm } => format!(", shared, {} % writers", f64::from(writers_ppm) / 1e4),
+        LoadMode::Permits { limit, weight } => format!(", {weight} of {limit} permits"),
+    };
     let LoadReport { processes, tasks, .. } = report;
     let process = if *processes == 1 { "process" } else { "processes" };
     let task = if *tasks == 1 { "task" } else { "tasks" };
-    format!("{what}: {processes} {process} of {tasks} {task}, {}", span(report.span_ms * 1000))
+    format!("{what}{mode}: {processes} {process} of {tasks} {task}, {}", span(report.span_ms * 1000))
 }
 
 fn sale_result(sale: &Sale) -> String {

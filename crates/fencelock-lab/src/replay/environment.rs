@@ -283,12 +283,12 @@ fn encoded(value: Value) -> String {
             let holders = (0..).zip(ends).filter(|(_, end)| *end > 0).map(|(client, _)| describe::name(client));
             holders.collect::<Vec<_>>().join(",")
         }
-        Value::ReadWrite(lock) => fields(&lock),
+        Value::ReadWrite(lock) => fields(lock),
     }
 }
 
 /// The fields of the hash, in order.
-fn fields(lock: &ReadWrite) -> String {
+fn fields(lock: ReadWrite) -> String {
     let mut fields = vec![format!("mode={}", if lock.writer.is_some() { "write" } else { "read" })];
     fields.extend(lock.writer.map(|writer| format!("{}:write={}", describe::name(writer), lock.writes)));
     let readers = (0..).zip(lock.readers).filter(|(_, reads)| *reads);

@@ -3,7 +3,7 @@
 use crate::span;
 use clap::{Args, Subcommand, ValueEnum};
 use fencelock::backends::scheme_of;
-use fencelock_lab::load::{Plan, Sharing, Workload};
+use fencelock_lab::load::{LoadMode, Plan, Sharing, Workload};
 use std::time::Duration;
 
 /// Measure throughput and fairness of a backend under load.
@@ -39,6 +39,18 @@ pub(crate) struct Bench {
     /// Warm-up before the measurement; a flash sale has none.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "500ms")]
     pub(crate) warm_up: Duration,
+    /// Acquire shared locks.
+    #[arg(short, long, help_heading = "Modes", conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// With --shared: the percentage of claims that are exclusive, such as 1 or 0.5.
+    #[arg(long, value_name = "PERCENT", value_parser = millionths, help_heading = "Modes", requires = "shared")]
+    pub(crate) writers: Option<u32>,
+    /// Acquire permits of a semaphore with N permits.
+    #[arg(long, value_name = "N", help_heading = "Modes", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) permits: Option<u32>,
+    /// With --permits: the permits of each claim [default: 1]
+    #[arg(long, value_name = "W", help_heading = "Modes", requires = "permits", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) weight: Option<u32>,
     /// Prefix of all keys.
     #[arg(long, value_name = "PREFIX", default_value = "fencelock-bench")]
     pub(crate) key: String,
@@ -60,10 +72,12 @@ Examples:
   fencelock bench --url redis://HOST --processes 4                  one hot key on Redis
   fencelock bench --workload uncontended --tasks 1 --url redis://HOST
   fencelock bench --workload flash-sale --stock 100000 --seconds 30 --url redis://HOST
+  fencelock bench --shared --writers 1 --url redis://HOST           readers, and one writer in a hundred
+  fencelock bench --permits 8 --url redis://HOST                    a semaphore
   fencelock bench --json --url redlock://HOST,HOST,HOST             JSON output
 
 Fields of the JSON:
-  workload, processes, tasks, keys           parameters of the run
+  workload, mode, processes, tasks, keys     parameters of the run
   warm_up_ms, span_ms                        durations
   grants, grants_per_s                       acquired locks
   wait_us: p50, p90, p99, p99.9, max         wait times, microseconds
@@ -124,6 +138,7 @@ impl Bench {
             span: self.seconds,
             stock: self.stock,
             key: self.key.clone(),
+            mode: self.mode(),
             sharing: Sharing {
                 off: self.no_sharing,
                 batch: self.batch.map(|(grants, span)| (grants, crate::json::millis(span))),
@@ -134,6 +149,25 @@ impl Bench {
             ..usual
         }
     }
+}
+
+impl Bench {
+    fn mode(&self) -> LoadMode {
+        match self.permits {
+            Some(limit) => LoadMode::Permits { limit, weight: self.weight.unwrap_or(1) },
+            None if self.shared => LoadMode::Shared { writers_ppm: self.writers.unwrap_or(0) },
+            None => LoadMode::Exclusive,
+        }
+    }
+}
+
+/// A percentage in millionths.
+fn millionths(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
+    let percent = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = percent.ok_or_else(|| format!("{text:?} is not a percentage; write a number from 0 to 100"))?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a million")]
+    Ok((percent * 1e4).round() as u32)
 }
 
 fn batch(text: &str) -> Result<(u32, Duration), String> {
