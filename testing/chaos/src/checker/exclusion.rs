@@ -34,7 +34,8 @@ fn two_in_conflict(key: &str, active: &[&Hold<'_>], hold: &Hold<'_>) -> Option<V
         check: Check::C3,
         key: key.to_owned(),
         lines: vec![before.number, before.ended_by, hold.number],
-        span_us: (before.asked(), hold.start()),
+        // The reply of the one that lost the key may have come last.
+        span_us: (before.asked().min(hold.asked()), hold.start()),
         text: format!(
             "{} and {} both assumed for {both} us that they hold the key{modes}",
             before.acquire.client, hold.acquire.client

@@ -14,7 +14,8 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
         for (fence, hold) in same {
             let first = earliest.conflicting(hold.mode()).min_by_key(|(_, before)| before.acquire.return_us);
             if let Some((greater, before)) = first
-                && hold.acquire.invoke_us > before.acquire.return_us
+                // The token of a lease that is passed on was drawn for the lease.
+                && hold.acquire.invoke_us.min(hold.asked()) > before.acquire.return_us
             {
                 found.push(Violation {
                     check: Check::C2,

@@ -121,6 +121,21 @@ fn clients_that_renew_keep_every_promise() {
     }
 }
 
+/// Three clients, and any one request twice. Millions of states.
+#[test]
+#[ignore = "takes minutes and gigabytes"]
+fn three_clients_with_a_request_that_arrives_twice_keep_every_promise() {
+    let three = [
+        ("a writer and two readers, a duplicate", [WRITER, READER, READER]),
+        ("two writers and a reader, a duplicate", [WRITER, WRITER, READER]),
+        ("a writer that downgrades, and two readers, a duplicate", [Kind::Downgrader, READER, READER]),
+        ("three permits of two, a duplicate", [PERMIT, PERMIT, PERMIT]),
+    ];
+    for (name, kinds) in three {
+        holds(name, &Setting { duplicates: 1, ..setting(&kinds) });
+    }
+}
+
 #[test]
 fn a_rule_that_is_dropped_leads_to_damage() {
     let readers = setting(&[WRITER, READER, READER]);
