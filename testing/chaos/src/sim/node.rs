@@ -98,7 +98,7 @@ impl Node {
             Ask::Renew => {
                 let (server, key) = self.model.key(&request.key);
                 NodeReply::Renew(vec![Ok(match key.renew(server, holder, ttl_ms, ttl_ms) {
-                    // A quorum has exclusive locks.
+                    // Simulated clients take exclusive locks.
                     Err(_) | Ok(Renew::Shared(_)) => unreachable!("no lock is shared"),
                     Ok(Renew::Renewed { .. }) => core::Renew::Renewed { waiters: 0 },
                     Ok(Renew::Absent) => core::Renew::Absent,
