@@ -39,15 +39,23 @@ fn tokens_are_unique_and_ordered_on_one_two_and_five_nodes() {
 }
 
 #[test]
-#[ignore = "25 million states: two minutes and 2 GB"]
-fn tokens_are_unique_and_ordered_between_two_readers_and_a_writer() {
+fn tokens_are_unique_and_ordered_among_three() {
     holds::<3>(TOKENS, TWO_READERS, TOGETHER);
+    holds::<3>(TOKENS, TWO_WRITERS, USUAL);
 }
 
 #[test]
-#[ignore = "some million states: a minute and 2 GB"]
-fn tokens_are_unique_and_ordered_between_a_reader_and_two_writers() {
-    holds::<3>(TOKENS, TWO_WRITERS, USUAL);
+#[ignore = "some million states: minutes and some GB"]
+fn tokens_are_unique_and_ordered_among_three_who_propose_at_odds() {
+    holds::<3>(TOKENS, Scope { proposals: &[0, 2], ..TWO_READERS }, TOGETHER);
+    holds::<3>(TOKENS, Scope { proposals: &[0, 2], ..TWO_WRITERS }, USUAL);
+}
+
+#[test]
+#[ignore = "some million states: minutes and some GB"]
+fn tokens_are_unique_and_ordered_among_three_where_a_claim_runs_twice() {
+    holds::<3>(TOKENS, Scope { spare_runs: 1, ..TWO_READERS }, TOGETHER | landmark::GRANTED_TWICE);
+    holds::<3>(TOKENS, Scope { spare_runs: 1, ..TWO_WRITERS }, USUAL | landmark::GRANTED_TWICE);
 }
 
 #[test]
