@@ -336,7 +336,7 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
         }
         18 => {
             // Without a draw of its own, so that the seeds still lead to the situations that they are known for.
-            let proposed = holder % 2 == 0;
+            let proposed = holder & 1 == 0;
             Command::Downgrade { holder, ttl_ms: rng.pick(&TTLS), proposal: proposal(rng), proposed }
         }
         19 if rng.percent(30) => Command::EvictHolds { other: rng.percent(20), proposal: proposal(rng) },
