@@ -33,7 +33,7 @@ impl Place {
     pub(crate) fn clear(&self, key: &str) {
         if let Self::Servers(servers) = self {
             for server in servers {
-                drop(server.command(&["DEL", key]));
+                server.command(&["DEL", key]);
             }
         }
     }
