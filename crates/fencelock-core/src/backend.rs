@@ -101,9 +101,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// claims at the head of the queue are granted with it. The holder must treat its hold as shared from the moment at which it
     /// sends the request, and use the old token for nothing after that.
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
-        let refused = Unknown::new(self.name(), Fault::ModeUnsupported(Mode::Shared), advice).unsent();
-        Box::pin(std::future::ready(Err(refused)))
+        Box::pin(std::future::ready(Err(no_downgrade(self.name(), renewal))))
     }
 
     /// Reads the completion of a key, and the time of the place.
@@ -154,6 +152,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Checks what the guarantees of the backend depend on.
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
+}
+
+/// The refusal of a downgrade at a place without shared locks.
+pub fn no_downgrade(place: String, renewal: &Renewal) -> Unknown {
+    let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
+    Unknown::new(place, Fault::ModeUnsupported(Mode::Shared), advice).unsent()
 }
 
 fn no_completions<'a, T: Send + 'a>(place: String, key: &Key) -> Answer<'a, T> {

@@ -70,7 +70,12 @@ impl Claim {
         if self.mode == Mode::Exclusive || place.capabilities().modes.has(self.mode) {
             return Ok(());
         }
-        let advice = "ask for an exclusive lock, or use a place whose capabilities name this mode";
+        let advice = match self.mode {
+            Mode::Permits { .. } => {
+                "use slots, which every place has, ask for an exclusive lock, or use a place whose capabilities name this mode"
+            }
+            _ => "ask for an exclusive lock, or use a place whose capabilities name this mode",
+        };
         Err(Unknown::new(place.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
     }
 

@@ -81,7 +81,7 @@ mod side_key;
 mod span;
 mod time;
 
-pub use backend::{Answer, Backend, BoxFuture, Capabilities};
+pub use backend::{Answer, Backend, BoxFuture, Capabilities, no_downgrade};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;

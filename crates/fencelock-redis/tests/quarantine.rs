@@ -3,7 +3,7 @@
 
 use fencelock::backends::{Change, ConnectError, Quorum, Redis, connect, init};
 use fencelock_core::{
-    Acquire, Backend, Claim, Fault, FencingToken, Intent, Level, QuorumNode, Raise, Release, Renew, Renewal, Ttl,
+    Acquire, Backend, Claim, Fault, FencingToken, Intent, Level, Mode, QuorumNode, Raise, Release, Renew, Renewal, Ttl,
     Unknown,
 };
 use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
@@ -24,9 +24,13 @@ fn claim(key: &str) -> Claim {
 
 /// Tries until it has the lock on a majority: a machine under load may miss the time limits of nodes.
 async fn hold(place: &dyn Backend, key: &str) -> Claim {
+    hold_as(Mode::Exclusive, place, key).await
+}
+
+async fn hold_as(mode: Mode, place: &dyn Backend, key: &str) -> Claim {
     let begun = Instant::now();
     loop {
-        let next = claim(key);
+        let next = claim(key).with_mode(mode);
         match place.acquire(&next).await {
             Ok(Acquire::Granted { .. }) => return next,
             other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
@@ -300,23 +304,27 @@ async fn init_writes_nothing_unless_all_servers_answer() {
     assert_eq!(servers[0].command(&["DBSIZE"]), Reply::Int(0));
 }
 
-/// `a` gets the lock on the first two nodes of three, and the second forgets it. Then `b` tries for `patience`.
+/// `a` gets the lock in this mode on the first two nodes of three, and the second forgets it. Then the writer `b` tries for
+/// `patience`.
 async fn forget_a_vote(
+    mode: Mode,
     servers: &mut [RedisServer],
     place: &dyn Backend,
     patience: Duration,
 ) -> (Claim, Result<Acquire, Unknown>) {
     servers[2].command(&["SET", "k", "another program"]);
-    let held = hold(place, "k").await;
+    let held = hold_as(mode, place, "k").await;
     servers[2].command(&["DEL", "k"]);
     servers[1].restart_empty().unwrap();
     // Two nodes decide, so the claim may reach the third only now. Here it does not.
-    let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1";
-    let value = held.holder.wire();
+    let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] or redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then \
+        redis.call('DEL', KEYS[1], KEYS[2]) end return 1";
+    let (value, id) = (held.holder.wire(), held.holder.id.to_string());
     // The quorum may leave the node out for a moment after its restart.
     let begun = Instant::now();
     loop {
-        assert_eq!(servers[2].command(&["EVAL", unreached, "1", "k", &value]), Reply::Int(1));
+        let words = ["EVAL", unreached, "2", "k", "fencelock:{k}:held", &value, &id];
+        assert_eq!(servers[2].command(&words), Reply::Int(1));
         let last = answer(place, "k").await;
         if matches!(last, Ok(Acquire::Granted { .. })) || begun.elapsed() > patience {
             return (held, last);
@@ -325,18 +333,17 @@ async fn forget_a_vote(
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lost_its_vote_admits_no_second_holder() {
+async fn a_lost_vote_admits_no_second_holder(mode: Mode) {
     let Some(mut servers) = servers_or_skip(3) else { return };
     let url = redlock_url(&servers, "");
     init(&url, true).await.unwrap();
     let quorum = connect(&url).await.unwrap();
-    let (held, second) = forget_a_vote(&mut servers, &*quorum, Duration::from_secs(2)).await;
+    let (held, second) = forget_a_vote(mode, &mut servers, &*quorum, Duration::from_secs(2)).await;
     assert!(!matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
     assert_ne!(marker(&servers[1], "until"), "", "it met a client, and was kept out");
     let _ = quorum.release(&held.key, &held.holder.id).await;
     for _ in 0..50 {
-        let next = hold(&*quorum, "j").await;
+        let next = hold_as(mode, &*quorum, "j").await;
         let _ = quorum.release(&next.key, &next.holder.id).await;
     }
     assert_eq!(servers[1].command(&["EXISTS", "fencelock:{j}:fence"]), Reply::Int(0), "by the other two alone");
@@ -347,19 +354,40 @@ async fn a_node_that_lost_its_vote_admits_no_second_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_quarantine_the_same_story_has_two_holders() {
+async fn a_node_that_lost_its_vote_admits_no_second_holder() {
+    a_lost_vote_admits_no_second_holder(Mode::Exclusive).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lost_a_reader_admits_no_writer() {
+    a_lost_vote_admits_no_second_holder(Mode::Shared).await;
+}
+
+async fn two_hold_without_a_quarantine(mode: Mode) {
     let Some(mut servers) = servers_or_skip(3) else { return };
     let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
     for server in &servers {
         nodes.push(Arc::new(Redis::open(&server.url()).await.unwrap()));
     }
     let quorum = Quorum::trusting_empty(nodes).unwrap().node_timeout(Duration::from_secs(5)).unwrap();
-    let (held, second) = forget_a_vote(&mut servers, &quorum, Duration::from_secs(20)).await;
+    let (held, second) = forget_a_vote(mode, &mut servers, &quorum, Duration::from_secs(20)).await;
     assert!(matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
-    assert!(
-        servers[0].command(&["GET", "k"]).text().unwrap().starts_with(&held.holder.id.to_string()),
-        "the first too"
-    );
+    let id = held.holder.id.to_string();
+    let first = match mode {
+        Mode::Shared => servers[0].command(&["HEXISTS", "fencelock:{k}:held", &id]) == Reply::Int(1),
+        _ => servers[0].command(&["GET", "k"]).text().unwrap().starts_with(&id),
+    };
+    assert!(first, "the first too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_quarantine_the_same_story_has_two_holders() {
+    two_hold_without_a_quarantine(Mode::Exclusive).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_quarantine_the_same_story_has_a_reader_and_a_writer() {
+    two_hold_without_a_quarantine(Mode::Shared).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

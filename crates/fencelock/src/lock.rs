@@ -52,7 +52,8 @@ impl Lock {
     /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
     ///
     /// Waiters are served in the order of arrival, where the backend has a queue: readers that wait one behind another get the
-    /// lock together, and no reader overtakes a writer, so a stream of readers keeps no writer waiting. A shared lock cannot
+    /// lock together, and no reader overtakes a writer, so a stream of readers keeps no writer waiting. On a quorum there is no
+    /// queue, and readers that always overlap keep a writer waiting. A shared lock cannot
     /// become an exclusive one, because two readers that want that would wait for each other: release it, acquire an exclusive
     /// one, and check again what was read. The other way there is [`Guard::downgrade`].
     ///

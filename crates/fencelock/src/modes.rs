@@ -8,7 +8,7 @@ pub(crate) fn check(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<
         return Ok(());
     }
     let (what, advice) = match mode {
-        Mode::Permits { .. } => ("semaphores", "use a place that has them"),
+        Mode::Permits { .. } => ("semaphores", "use slots, which every place has, or a place that has semaphores"),
         _ => ("shared locks", "acquire an exclusive lock, or use a place that has them"),
     };
     Err(Invalid::new(format!("{place} has no {what}, so {key} cannot be acquired as {mode}: {advice}")))

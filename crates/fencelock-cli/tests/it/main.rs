@@ -22,6 +22,7 @@ mod outage;
 mod pages;
 mod place;
 mod quarantine;
+mod readers;
 mod reference;
 mod running;
 mod secrets;

@@ -1,12 +1,12 @@
 use super::{Raise, Settings};
-use crate::{Acquire, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
+use crate::{Acquire, Downgrade, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
 use std::time::Duration;
 
 /// A request is abandoned this long after it counts as unanswered: no answer will come.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`] and
-/// [`super::RenewCall`].
+/// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`],
+/// [`super::RenewCall`] and [`super::DowngradeCall`].
 ///
 /// A driver reports what happened, and carries out the actions that the call adds to `out`, in order, until the call
 /// [is over](Call::is_over). That is later than its [result](CallAction::Done): requests and releases continue in the
@@ -48,6 +48,8 @@ pub enum NodeRequest {
     Raise(FencingToken),
     /// The batch of renewals.
     Renew,
+    /// The downgrade, proposing the same token to every node.
+    Downgrade,
     /// A release of what the holder of the call has.
     Release,
     /// A report when no claim of this holder is in flight to the node.
@@ -65,6 +67,8 @@ pub enum NodeReply {
     Raise(Result<Raise, Unknown>),
     /// To [`NodeRequest::Renew`], in the order of the batch.
     Renew(Vec<Result<Renew, Unknown>>),
+    /// To [`NodeRequest::Downgrade`].
+    Downgrade(Result<Downgrade, Unknown>),
     /// To [`NodeRequest::Release`].
     Release(Result<Release, Unknown>),
     /// To [`NodeRequest::ClaimEnd`].

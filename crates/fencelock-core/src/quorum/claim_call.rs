@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long to wait for equal grants after a majority of different ones: equal grants save a round trip.
-const GRACE: Duration = Duration::from_millis(1);
+pub(super) const GRACE: Duration = Duration::from_millis(1);
 /// How long a lost round waits for its releases, so that a caller that gets "busy" leaves no lock behind.
 const CLEANUP_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -333,7 +333,7 @@ impl Call for ClaimCall {
                 stop(CallTimer::Node(node), out);
                 self.nodes[node].step = Step::Over;
             }
-            NodeReply::Watch | NodeReply::Renew(_) | NodeReply::ClaimEnd => {}
+            NodeReply::Watch | NodeReply::Renew(_) | NodeReply::Downgrade(_) | NodeReply::ClaimEnd => {}
         }
     }
 

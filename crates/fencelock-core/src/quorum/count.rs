@@ -1,5 +1,5 @@
-use super::{Outcome, Quorum, Standing, Tally};
-use crate::{Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
+use super::{Outcome, Quorum, Settings, Standing, Tally};
+use crate::{Downgrade, Fault, Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
 
 /// The answers of all nodes about one hold: their [`Tally`], and what it says to the caller.
 #[derive(Debug, Clone, Hash)]
@@ -18,6 +18,14 @@ impl Count {
     pub(super) fn on_renewal(&mut self, node: usize, answer: Result<Renew, Unknown>) {
         let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
         if let Ok(Renew::TakenBy(by)) = answer {
+            self.taken_by.get_or_insert(by);
+        }
+        self.on_standing(node, standing);
+    }
+
+    pub(super) fn on_downgrade(&mut self, node: usize, answer: Result<Downgrade, Unknown>) {
+        let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
+        if let Ok(Downgrade::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
         self.on_standing(node, standing);
@@ -57,9 +65,27 @@ impl Count {
         }
     }
 
+    /// The result of a downgrade whose round was not won.
+    pub(super) fn downgraded(&self, settings: &Settings) -> Result<Downgrade, Unknown> {
+        match self.outcome {
+            Outcome::Absent => Ok(Downgrade::Absent),
+            Outcome::Taken => Ok(Downgrade::TakenBy(self.taken_by())),
+            Outcome::Ours | Outcome::Unknown | Outcome::Pending if self.causes.iter().any(Option::is_some) => {
+                Err(settings.unknown(self.faults()))
+            }
+            Outcome::Ours | Outcome::Unknown | Outcome::Pending => {
+                let text = "a majority shares the lock, but did not agree on its token";
+                Err(Unknown::new(settings.place.clone(), Fault::Busy, text))
+            }
+        }
+    }
+
     fn unknown(&self) -> Unknown {
-        let causes: Vec<NodeFault> = self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
-        Unknown::of_nodes(causes)
+        Unknown::of_nodes(self.faults())
+    }
+
+    fn faults(&self) -> Vec<NodeFault> {
+        self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect()
     }
 
     fn taken_by(&self) -> Holders {

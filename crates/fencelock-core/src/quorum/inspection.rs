@@ -1,23 +1,33 @@
 use super::Quorum;
 
-/// The holder that one node reports. `H` is the type of a holder.
+/// What one node reports about a key. `H` is the type of a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen<H> {
-    /// This holder.
-    Held(H),
+    /// It is held.
+    Held {
+        /// The holders, each of them once: more than one of a shared lock.
+        holders: Vec<H>,
+        /// The number of holders that the node counts and does not list.
+        unnamed: u32,
+    },
     /// The key is free.
     Free,
     /// No answer, or one that says nothing.
     Unknown,
 }
 
-/// The holder that all nodes together report.
+/// What all nodes together report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InspectionResult<H> {
     /// Wait for more answers.
     Pending,
-    /// A majority reports this holder.
-    Held(H),
+    /// A majority reports each of these holders.
+    Held {
+        /// The holders.
+        holders: Vec<H>,
+        /// The number of holders that a majority counts, and that are not among them.
+        unnamed: u32,
+    },
     /// No holder can have a majority, and a majority of the nodes may be free: a claim may win.
     Free,
     /// No holder can have a majority, and too many nodes are taken for a claim to get one: by conflicting attempts, or by
@@ -28,6 +38,8 @@ pub enum InspectionResult<H> {
 }
 
 /// Inspects one key on all nodes. The answers are from different moments, so they are for display, not for decisions.
+///
+/// A node lists some of very many readers. One that counts readers which it does not list counts as listing each of them.
 #[derive(Debug, Clone)]
 pub struct Inspection<H> {
     quorum: Quorum,
@@ -50,30 +62,57 @@ impl<H: Clone + Eq> Inspection<H> {
 
     fn decide(&self) -> InspectionResult<H> {
         let majority = self.quorum.majority();
-        let holders = || {
-            self.seen.iter().filter_map(|seen| match seen {
-                Some(Seen::Held(holder)) => Some(holder),
-                _ => None,
-            })
-        };
-        let nodes_of = |holder: &H| holders().filter(|other| *other == holder).count();
-        let most = holders().map(nodes_of).max().unwrap_or(0);
-        if let Some(holder) = holders().find(|holder| nodes_of(holder) >= majority) {
-            return InspectionResult::Held(holder.clone());
-        }
-        let taken = holders().count();
         let pending = self.seen.iter().filter(|seen| seen.is_none()).count();
         let unknown = self.seen.iter().filter(|seen| **seen == Some(Seen::Unknown)).count();
+        let reported = self.reported();
+        // Of a shared lock, the nodes that have yet to answer may make the difference for another reader.
+        let is_open = |nodes: usize| nodes < majority && nodes + pending >= majority;
+        if is_open(0) || reported.iter().any(|(_, nodes)| is_open(*nodes)) {
+            return InspectionResult::Pending;
+        }
+        let most = reported.iter().map(|(_, nodes)| *nodes).max().unwrap_or(0);
+        if most >= majority {
+            let held = reported.into_iter().filter(|(_, nodes)| *nodes >= majority);
+            return self.held(held.map(|(holder, _)| holder.clone()).collect());
+        }
+        let taken = self.lists().count();
         let no_majority = most + pending + unknown < majority;
         if no_majority && taken > self.quorum.spare() {
             InspectionResult::Contested
         } else if no_majority && (pending == 0 || taken + pending <= self.quorum.spare()) {
             InspectionResult::Free
-        } else if most + pending < majority && most + unknown >= majority {
+        } else if most + unknown >= majority {
             InspectionResult::Unknown
         } else {
             InspectionResult::Pending
         }
+    }
+
+    fn held(&self, holders: Vec<H>) -> InspectionResult<H> {
+        let length = |holders: &[H]| u32::try_from(holders.len()).unwrap_or(u32::MAX);
+        let counts = self.lists().map(|(holders, unnamed)| length(holders).saturating_add(unnamed));
+        let count = self.quorum.reached(counts).unwrap_or(0);
+        InspectionResult::Held { unnamed: count.saturating_sub(length(&holders)), holders }
+    }
+
+    /// Each holder that a node lists, and the number of nodes that report it.
+    fn reported(&self) -> Vec<(&H, usize)> {
+        let mut reported: Vec<(&H, usize)> = Vec::new();
+        for holder in self.lists().flat_map(|(holders, _)| holders) {
+            if reported.iter().all(|(other, _)| *other != holder) {
+                let nodes = self.lists().filter(|(holders, unnamed)| *unnamed > 0 || holders.contains(holder));
+                reported.push((holder, nodes.count()));
+            }
+        }
+        reported
+    }
+
+    /// The answers of the nodes on which the key is held.
+    fn lists(&self) -> impl Iterator<Item = (&[H], u32)> {
+        self.seen.iter().filter_map(|seen| match seen {
+            Some(Seen::Held { holders, unnamed }) => Some((holders.as_slice(), *unnamed)),
+            _ => None,
+        })
     }
 }
 
@@ -81,31 +120,50 @@ impl<H: Clone + Eq> Inspection<H> {
 mod tests {
     use super::*;
 
+    fn inspection(nodes: usize, seen: Vec<Seen<char>>) -> InspectionResult<char> {
+        let mut inspection = Inspection::new(Quorum::new(nodes).unwrap());
+        seen.into_iter().enumerate().fold(InspectionResult::Pending, |_, (node, seen)| inspection.vote(node, seen))
+    }
+
     /// `A.-` are the answers of nodes 1 to 3: held by A, free, none.
     fn sight(nodes: usize, answers: &str) -> InspectionResult<char> {
-        let mut inspection = Inspection::new(Quorum::new(nodes).unwrap());
         let seen = |symbol| match symbol {
             '.' => Seen::Free,
             '-' => Seen::Unknown,
-            holder => Seen::Held(holder),
+            holder => Seen::Held { holders: vec![holder], unnamed: 0 },
         };
-        answers
-            .chars()
-            .enumerate()
-            .fold(InspectionResult::Pending, |_, (node, symbol)| inspection.vote(node, seen(symbol)))
+        inspection(nodes, answers.chars().map(seen).collect())
+    }
+
+    /// `AB B -` are the answers of nodes 1 to 3: held by A and B, by B, none. `A+9` lists A and counts nine others.
+    fn readers(nodes: usize, answers: &str) -> InspectionResult<char> {
+        let seen = |word: &str| match (word, word.split_once('+')) {
+            (".", _) => Seen::Free,
+            ("-", _) => Seen::Unknown,
+            (_, Some((listed, unnamed))) => {
+                Seen::Held { holders: listed.chars().collect(), unnamed: unnamed.parse().unwrap() }
+            }
+            (listed, None) => Seen::Held { holders: listed.chars().collect(), unnamed: 0 },
+        };
+        inspection(nodes, answers.split_whitespace().map(seen).collect())
+    }
+
+    fn held(holders: &str, unnamed: u32) -> InspectionResult<char> {
+        InspectionResult::Held { holders: holders.chars().collect(), unnamed }
     }
 
     #[test]
     fn the_table_reads_as_the_rule() {
         let table = [
-            (1, "A", InspectionResult::Held('A')),
+            (1, "A", held("A", 0)),
             (1, ".", InspectionResult::Free),
             (1, "-", InspectionResult::Unknown),
+            (2, ".", InspectionResult::Pending),
             (2, "AB", InspectionResult::Contested),
             (2, "A.", InspectionResult::Contested),
             (3, "A", InspectionResult::Pending),
-            (3, "AA", InspectionResult::Held('A')),
-            (3, "A.A", InspectionResult::Held('A')),
+            (3, "AA", held("A", 0)),
+            (3, "A.A", held("A", 0)),
             (3, ".", InspectionResult::Pending),
             (3, "..", InspectionResult::Free),
             (3, "..A", InspectionResult::Free),
@@ -114,8 +172,10 @@ mod tests {
             (3, "A.-", InspectionResult::Unknown),
             (3, "..-", InspectionResult::Free),
             (3, "--", InspectionResult::Unknown),
-            (5, "AAB-A", InspectionResult::Held('A')),
+            (5, "AAB-A", held("A", 0)),
             (5, "AAB.-", InspectionResult::Unknown),
+            (5, "AB..", InspectionResult::Pending),
+            (5, "--..", InspectionResult::Pending),
         ];
         for (nodes, answers, expected) in table {
             assert_eq!(sight(nodes, answers), expected, "n={nodes} {answers}");
@@ -123,9 +183,44 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_counts_if_a_majority_lists_it() {
+        let table = [
+            (1, "AB", held("AB", 0)),
+            (3, "AB AB", held("AB", 0)),
+            (3, "AB BA .", held("AB", 0)),
+            (3, "AB A", InspectionResult::Pending),
+            (3, "AB A .", held("A", 0)),
+            (3, "AB A B", held("AB", 0)),
+            (3, "AB A -", held("A", 0)),
+            (3, "A B C", InspectionResult::Contested),
+            (3, "A B -", InspectionResult::Unknown),
+            (3, "A . .", InspectionResult::Free),
+            (3, "AB CD AC", held("AC", 0)),
+            (5, "AB AB A . .", held("A", 0)),
+        ];
+        for (nodes, answers, expected) in table {
+            assert_eq!(readers(nodes, answers), expected, "n={nodes} {answers}");
+        }
+    }
+
+    #[test]
+    fn readers_that_a_node_only_counts_may_be_any() {
+        let table = [
+            (3, "AB+8 CD+8", held("ABCD", 6)),
+            (3, "AB+8 AB+9 AB+7", held("AB", 8)),
+            (3, "AB+8 . .", InspectionResult::Free),
+            (3, "AB+8 A A", held("A", 0)),
+        ];
+        for (nodes, answers, expected) in table {
+            assert_eq!(readers(nodes, answers), expected, "n={nodes} {answers}");
+        }
+    }
+
+    #[test]
     fn a_node_that_answers_twice_counts_once() {
         let mut inspection = Inspection::new(Quorum::new(3).unwrap());
-        inspection.vote(0, Seen::Held('A'));
-        assert_eq!(inspection.vote(0, Seen::Held('A')), InspectionResult::Pending);
+        let seen = || Seen::Held { holders: vec!['A'], unnamed: 0 };
+        inspection.vote(0, seen());
+        assert_eq!(inspection.vote(0, seen()), InspectionResult::Pending);
     }
 }

@@ -1,5 +1,5 @@
 use super::Raise;
-use crate::{Answer, Backend, Completion, FencingToken, Health, HolderId, Key, once};
+use crate::{Answer, Backend, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal, once};
 use std::sync::Arc;
 
 /// A place that can be a node of a quorum: several of them agree on one fencing token.
@@ -7,9 +7,16 @@ use std::sync::Arc;
 /// A single place does not need this. The conformance suite checks [`QuorumNode::raise`] on each place that
 /// implements it.
 pub trait QuorumNode: Backend {
-    /// Makes the fence of a hold this one token, if the hold belongs to this holder and its fence is not greater:
-    /// [`crate::raise_fence`].
+    /// Makes this one token the fence of the hold of this holder, if its own grant is not greater, and raises the fence of the key
+    /// to it: [`crate::raise_fence`]. The other holders of a shared lock keep their tokens.
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
+
+    /// [`Backend::downgrade`] with a proposal for the new token, as [`crate::Claim::proposal`]. By default the node goes by its own
+    /// clock: then the nodes agree with one more round trip.
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
+        let _ = proposal;
+        self.downgrade(renewal)
+    }
 
     /// Stores a completion that was read on another node, unless a stored one supersedes it. It needs no hold: the run that it
     /// belongs to held the key when it was written there.

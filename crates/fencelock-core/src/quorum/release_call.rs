@@ -148,7 +148,11 @@ impl Call for ReleaseCall {
         match reply {
             NodeReply::Release(answer) => self.on_release(node, answer, out),
             NodeReply::ClaimEnd => self.on_claim_end(node, out),
-            NodeReply::Claim(_) | NodeReply::Raise(_) | NodeReply::Renew(_) | NodeReply::Watch => {}
+            NodeReply::Claim(_)
+            | NodeReply::Raise(_)
+            | NodeReply::Renew(_)
+            | NodeReply::Downgrade(_)
+            | NodeReply::Watch => {}
         }
     }
 

@@ -1,10 +1,10 @@
 use super::{NodeSet, Quorum};
-use crate::{Release, Renew};
+use crate::{Downgrade, Release, Renew};
 
-/// The answer of one node to a renewal or a release.
+/// The answer of one node to a renewal, a downgrade or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// The holder had the key: the lease is renewed, or the key is now free.
+    /// The holder had the key: the lease is renewed, the hold is shared, or it is released.
     Ours,
     /// The key was free already.
     Absent,
@@ -20,6 +20,16 @@ impl From<&Renew> for Standing {
             Renew::Renewed { .. } => Self::Ours,
             Renew::Absent => Self::Absent,
             Renew::TakenBy(_) => Self::Taken,
+        }
+    }
+}
+
+impl From<&Downgrade> for Standing {
+    fn from(answer: &Downgrade) -> Self {
+        match answer {
+            Downgrade::Downgraded { .. } => Self::Ours,
+            Downgrade::Absent => Self::Absent,
+            Downgrade::TakenBy(_) => Self::Taken,
         }
     }
 }

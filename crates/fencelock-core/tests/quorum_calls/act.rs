@@ -83,9 +83,9 @@ impl World {
                 node.lock = Lock::Ours;
                 NodeReply::Claim(Ok(Acquire::Granted { tokens: FencingToken::new(node.fence).unwrap().into() }))
             }
-            NodeRequest::Raise(to) => match raise_fence(Some(&node.lock), &Lock::Ours, node.fence, to) {
+            NodeRequest::Raise(to) => match raise_fence(node.granted(), node.fence, to) {
                 Some(raised) => {
-                    node.fence = raised.get();
+                    node.fence = raised;
                     NodeReply::Raise(Ok(Raise::Acked))
                 }
                 None => NodeReply::Raise(Ok(Raise::Refused)),
@@ -99,7 +99,7 @@ impl World {
                 Lock::Other => Release::TakenBy(Occupant::Foreign(Foreign::other("another")).into()),
             })),
             NodeRequest::ClaimEnd => NodeReply::ClaimEnd,
-            NodeRequest::Watch | NodeRequest::Renew => NodeReply::Watch,
+            NodeRequest::Watch | NodeRequest::Renew | NodeRequest::Downgrade => NodeReply::Watch,
         }
     }
 

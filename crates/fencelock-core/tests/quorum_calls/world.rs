@@ -45,6 +45,13 @@ pub(crate) struct Node {
     pub(crate) fence: u64,
 }
 
+impl Node {
+    /// The fence of its grant to this claim, which nobody else has raised.
+    pub(crate) fn granted(&self) -> Option<u64> {
+        (self.lock == Lock::Ours).then_some(self.fence)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Which {
     Claim,

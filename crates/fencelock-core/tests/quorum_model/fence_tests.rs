@@ -6,6 +6,7 @@ use crate::search::{Explored, Named, search};
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
 const SMALL: Scope = Scope {
     attempts: 2,
+    readers: 0,
     proposals: &[0, 2],
     block: 1,
     spare_runs: 0,
@@ -16,7 +17,7 @@ const SMALL: Scope = Scope {
 };
 
 /// Above what any search here needs.
-const LIMIT: usize = 60_000_000;
+pub(crate) const LIMIT: usize = 60_000_000;
 
 const TOKENS: u8 = breach::ORDER | breach::UNIQUE;
 

@@ -3,7 +3,16 @@
 use crate::hold::{Flaw, Holds, Scope, State, landmark};
 use crate::search::{Named, search};
 
-const SMALL: Scope = Scope { attempts: 2, runs: 2, renews: false, heals: false, crashes: 0, restores: false };
+const SMALL: Scope = Scope {
+    attempts: 2,
+    readers: 0,
+    downgrades: false,
+    runs: 2,
+    renews: false,
+    heals: false,
+    crashes: 0,
+    restores: false,
+};
 
 /// Above what any search here needs.
 const LIMIT: usize = 20_000_000;
@@ -66,6 +75,54 @@ fn a_renewed_hold_has_no_break_beside_nodes_that_fell_back_to_older_locks() {
 #[test]
 fn a_renewed_hold_has_no_break_where_claims_run_twice() {
     holds(Scope { renews: true, ..SMALL }, RENEWED);
+}
+
+const TOGETHER: u32 = landmark::TOGETHER | landmark::HELD_AFTER_LAPSE;
+
+#[test]
+fn readers_hold_together_and_exclude_writers() {
+    holds(Scope { readers: 1, ..SMALL }, landmark::HELD_AFTER_LAPSE);
+    holds(Scope { attempts: 3, readers: 2, runs: 1, ..SMALL }, TOGETHER);
+    holds(Scope { attempts: 3, readers: 1, runs: 1, ..SMALL }, landmark::HELD_AFTER_LAPSE);
+}
+
+#[test]
+fn readers_exclude_writers_beside_nodes_that_forgot() {
+    let scope = Scope { readers: 1, renews: true, runs: 1, crashes: 1, restores: true, ..SMALL };
+    holds(scope, RENEWED | landmark::GRANTED_AFTER_LOSS | landmark::RENEWED_IN_QUARANTINE);
+}
+
+#[test]
+#[ignore = "some million states: half a minute and a GB"]
+fn readers_hold_together_and_exclude_writers_where_claims_run_twice() {
+    holds(Scope { attempts: 3, readers: 2, ..SMALL }, TOGETHER);
+    holds(Scope { attempts: 3, readers: 1, ..SMALL }, landmark::HELD_AFTER_LAPSE);
+}
+
+#[test]
+fn a_writer_that_downgrades_reads_beside_others_and_excludes_writers() {
+    holds(Scope { readers: 1, downgrades: true, ..SMALL }, TOGETHER | landmark::BESIDE_DOWNGRADED);
+    holds(Scope { readers: 1, runs: 1, renews: true, downgrades: true, ..SMALL }, TOGETHER | RENEWED);
+    let scope = Scope { attempts: 3, readers: 1, runs: 1, downgrades: true, ..SMALL };
+    holds(scope, TOGETHER | landmark::BESIDE_DOWNGRADED);
+}
+
+#[test]
+fn a_writer_that_downgrades_excludes_writers_beside_nodes_that_forgot() {
+    let scope = Scope { readers: 1, runs: 1, crashes: 2, restores: true, downgrades: true, ..SMALL };
+    holds(scope, TOGETHER | landmark::BESIDE_DOWNGRADED | landmark::GRANTED_AFTER_LOSS);
+}
+
+/// A reader is let in while the answer is on its way.
+#[test]
+fn a_writer_that_writes_until_its_downgrade_is_answered_breaks_exclusion() {
+    let scope = Scope { readers: 1, runs: 1, downgrades: true, ..SMALL };
+    breaks(Flaw::WritesUntilAnswered, scope, Holds::shared, 10);
+}
+
+#[test]
+fn a_node_that_lets_readers_in_beside_a_writer_breaks_exclusion() {
+    breaks(Flaw::ReadersBesideWriter, Scope { readers: 1, runs: 1, ..SMALL }, Holds::shared, 8);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::fence_tests::{breaks, holds};
 
 const SMALL: Scope = Scope {
     attempts: 2,
+    readers: 0,
     proposals: &[0],
     block: 1,
     spare_runs: 0,

@@ -1,13 +1,11 @@
-//! Renewals, releases, evictions and inspections: all nodes at once, counted until it is decided.
+//! Renewals, releases and inspections: all nodes at once, counted until it is decided.
 
 use super::Quorum;
 use super::driver::Requests;
-use super::inspection::{NodeInspections, faults};
+use super::inspection::NodeInspections;
 use super::node::Node;
 use fencelock_core::quorum::{NodeReply, NodeRequest, PATIENCE, ReleaseCall, RenewCall};
-use fencelock_core::{
-    BoxFuture, Eviction, HolderId, Holding, Key, Outcome, Release, Renew, Renewal, Standing, Tally, Unknown,
-};
+use fencelock_core::{BoxFuture, HolderId, Key, Release, Renew, Renewal, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,37 +53,6 @@ impl Quorum {
             self.changed(key);
         }
         release
-    }
-
-    pub(super) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let mut answers = self.ask_all(&seen.key, patience, |node| {
-            let seen = seen.clone();
-            async move { node.evict(&seen).await }
-        });
-        let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
-        let mut outcome = Outcome::Pending;
-        // Every node is waited for: what is seen after an eviction should be what it left.
-        while let Some((node, answer)) = answers.recv().await {
-            let standing = match answer {
-                Ok(Eviction::Evicted) => Standing::Ours,
-                Ok(Eviction::Changed(None)) => Standing::Absent,
-                Ok(Eviction::Changed(Some(_))) => Standing::Taken,
-                Ok(refused) => return Ok(refused),
-                Err(unknown) => {
-                    causes.extend(faults(&unknown));
-                    Standing::Unknown
-                }
-            };
-            outcome = tally.vote(node, standing);
-        }
-        match outcome {
-            Outcome::Ours => Ok(Eviction::Evicted),
-            Outcome::Absent | Outcome::Taken => {
-                let now = self.inspect_all(&seen.key).await.holding(&seen.key)?;
-                Ok(Eviction::Changed(now.map(Box::new)))
-            }
-            Outcome::Unknown | Outcome::Pending => Err(Unknown::of_nodes(causes)),
-        }
     }
 
     /// Looks at one key until a majority agrees.

@@ -1,7 +1,7 @@
 //! Combines the replies of the nodes about the holder of a key.
 
 use fencelock_core::{
-    Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, InspectionResult, Key, NodeFault, Occupant,
+    Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, InspectionResult, Key, Mode, NodeFault, Occupant,
     Quorum as Size, Seen, Unknown,
 };
 
@@ -35,9 +35,9 @@ impl NodeInspections {
     pub(super) fn is_clear(&self) -> bool {
         match self.sight() {
             InspectionResult::Pending => false,
-            InspectionResult::Held(occupant) => {
-                matches!(occupant, Occupant::Foreign(_)) || self.fence_of(&occupant).is_some()
-            }
+            InspectionResult::Held { holders, .. } => holders
+                .iter()
+                .all(|occupant| matches!(occupant, Occupant::Foreign(_)) || self.fence_of(occupant).is_some()),
             InspectionResult::Free | InspectionResult::Contested | InspectionResult::Unknown => true,
         }
     }
@@ -48,7 +48,7 @@ impl NodeInspections {
         for (node, answer) in self.answers.iter().enumerate() {
             sight = match answer {
                 None => continue,
-                Some(Ok(Some(holding))) => inspection.vote(node, Seen::Held(holding.first().occupant.clone())),
+                Some(Ok(Some(holding))) => inspection.vote(node, held(holding)),
                 Some(Ok(None)) => inspection.vote(node, Seen::Free),
                 Some(Err(_)) => inspection.vote(node, Seen::Unknown),
             };
@@ -56,16 +56,24 @@ impl NodeInspections {
         sight
     }
 
-    /// The holder of the key, by majority. Conflicting attempts without a majority do not hold it.
+    /// The holders of the key, each by majority. Conflicting attempts without a majority do not hold it.
     pub(super) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         match self.sight() {
-            InspectionResult::Held(occupant) => Ok(Some(self.holding_of(key, occupant))),
+            InspectionResult::Held { holders, unnamed } => {
+                let mut infos = holders.into_iter().map(|occupant| self.info_of(occupant));
+                let first = infos.next().map(|first| Holding::new(key.clone(), first));
+                Ok(first.map(|first| {
+                    let mut holding = infos.fold(first, Holding::with_holder);
+                    holding.holders = holding.holders.and_unnamed(unnamed);
+                    holding
+                }))
+            }
             InspectionResult::Free | InspectionResult::Contested => Ok(None),
             InspectionResult::Unknown | InspectionResult::Pending => Err(self.causes()),
         }
     }
 
-    fn holding_of(&self, key: &Key, occupant: Occupant) -> Holding {
+    fn info_of(&self, occupant: Occupant) -> HolderInfo {
         let ends = |expiry| match expiry {
             Expiry::In(left) => left,
             Expiry::Never => std::time::Duration::MAX,
@@ -74,13 +82,22 @@ impl NodeInspections {
         let expiry = left.filter(|left| *left != std::time::Duration::MAX).map_or(Expiry::Never, Expiry::In);
         let fence = self.fence_of(&occupant);
         let held_for = self.holds_of(&occupant).filter_map(|hold| hold.held_for).max();
-        Holding::new(key.clone(), HolderInfo::new(occupant, expiry).with_fence(fence).with_held_for(held_for))
+        let mode = self.mode_of(&occupant);
+        HolderInfo::new(occupant, expiry).with_mode(mode).with_fence(fence).with_held_for(held_for)
+    }
+
+    /// The mode that most nodes report. A node that was not there when a writer became a reader still has it as a writer.
+    fn mode_of(&self, occupant: &Occupant) -> Mode {
+        let modes: Vec<_> = self.holds_of(occupant).map(|hold| hold.mode).collect();
+        let reports = |mode: &&Mode| modes.iter().filter(|other| other == mode).count();
+        modes.iter().max_by_key(reports).copied().unwrap_or_default()
     }
 
     /// The token of a hold that a majority reports, if known: `Ok(None)` if there is no such hold.
     pub(super) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
-        let of_holder = self.holdings().find(|holding| holding.has(holder));
-        let fence = of_holder.and_then(|holding| self.fence_of(&holding.first().occupant));
+        let holds = || self.holdings().flat_map(|holding| holding.holders.iter());
+        let of_holder = holds().find(|hold| hold.holder_id() == Some(holder));
+        let fence = of_holder.and_then(|hold| self.fence_of(&hold.occupant));
         let silent = self.answers.iter().filter(|answer| !matches!(answer, Some(Ok(_)))).count();
         let most = self.holdings().filter(|holding| holding.has(holder)).count();
         if fence.is_none() && silent > 0 && most + silent >= self.size.majority() {
@@ -111,6 +128,12 @@ impl NodeInspections {
             self.answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err()).flat_map(faults).collect(),
         )
     }
+}
+
+fn held(holding: &Holding) -> Seen<Occupant> {
+    let holders: Vec<_> = holding.holders.iter().map(|hold| hold.occupant.clone()).collect();
+    let listed = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+    Seen::Held { unnamed: holding.holders.count().saturating_sub(listed), holders }
 }
 
 pub(super) fn faults(unknown: &Unknown) -> Vec<NodeFault> {

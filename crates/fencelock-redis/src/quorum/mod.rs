@@ -13,6 +13,9 @@
 //! counts it as a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker
 //! also says which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
 //!
+//! **Shared locks**: the nodes grant them beside each other, and none beside an exclusive one, so readers and writers exclude
+//! each other by majority. Permits are refused: [`Quorum::modes`](Backend::capabilities).
+//!
 //! # What it does not promise
 //! - **Nodes of other kinds** are taken at their word: [`Quorum::trusting_empty`].
 //! - **First come, first served**: there is no queue. The nodes that were busy wake the waiters, and the first
@@ -23,11 +26,14 @@ mod compare;
 mod completions;
 mod count;
 mod diagnose;
+mod downgrade;
 mod driver;
+mod evict;
 mod findings;
 mod inspection;
 mod list;
 mod node;
+mod poll;
 mod report;
 mod scheme;
 mod startup_check;
@@ -36,8 +42,8 @@ mod url;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
-    Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion,
+    CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
+    Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
@@ -185,17 +191,12 @@ impl Quorum {
         inbox
     }
 
-    /// A holder that goes on: the hold is renewed first, so that what is seen then is its own for a whole TTL.
-    async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        let (key, holder) = (claim.key.clone(), claim.holder.id);
-        let renewal = Renewal::new(key.clone(), holder, claim.ttl);
-        match self.renew_all(&[renewal]).await.pop() {
-            Some(Ok(Renew::Renewed { .. })) => {}
-            Some(Err(unknown)) => return Err(unknown),
-            _ => return Ok(Acquire::Gone),
-        }
-        let look = self.inspect_all(&key).await;
-        Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
+    /// Shared locks, if all nodes have them. Never permits: a majority for each of them does not limit the number of holders. With
+    /// three nodes and two permits, each node counts two of three holders.
+    fn modes(&self) -> Modes {
+        let mut modes = Modes::default();
+        modes.shared = self.nodes.iter().all(|node| node.backend.capabilities().modes.shared);
+        modes
     }
 }
 
@@ -205,7 +206,7 @@ impl Backend for Quorum {
         facts.expires = self.settings.expires;
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
-        facts.completions = self.has_completions();
+        (facts.modes, facts.completions) = (self.modes(), self.has_completions());
         facts.longest_ttl = self.longest_ttl();
         facts
     }
@@ -260,6 +261,16 @@ impl Backend for Quorum {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(self.release_all(key, *holder))
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async move {
+            if self.modes().shared {
+                self.downgrade_all(renewal).await
+            } else {
+                Err(no_downgrade(self.name(), renewal))
+            }
+        })
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {

@@ -1,7 +1,7 @@
 //! With `acks`, a grant counts when replicas have confirmed it.
 
 use super::reply::{self, Remaining};
-use super::script;
+use super::script::{self, Requested};
 use super::session::Session;
 use super::{Redis, Refusal};
 use fencelock_core::{Acquire, Claim, Downgrade, Fault, Renew, Renewal, Unknown};
@@ -43,13 +43,13 @@ impl Redis {
     }
 
     /// Turns an exclusive hold into a shared one.
-    pub(super) async fn share(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
-        let (node, wire, now) = (self.link.node(), self.link.target.wire(&renewal.key), self.clock.wall_micros());
+    pub(super) async fn share(&self, renewal: &Renewal, token: Requested) -> Result<Downgrade, Unknown> {
+        let (node, wire) = (self.link.node(), self.link.target.wire(&renewal.key));
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(node, renewal.ttl)?;
         }
         let session = self.session().await?;
-        let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), now, self.epoch_check(&session));
+        let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
         let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
         Refusal::check(node, self.quarantine(), &answer)?;
         let (answer, left) = reply::read_downgrade(node, answer)?;

@@ -59,7 +59,7 @@ use quarantine::{EpochCheck, MarkerState, Quarantine, Refusal};
 use redis::{RedisError, RedisResult, Value};
 use reply::{Claimed, Remaining, StoredLock};
 pub use scheme::RedisScheme;
-use script::Call;
+use script::{Call, Requested};
 pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
 use session::Session;
@@ -352,7 +352,7 @@ impl Backend for Redis {
     }
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(self.share(renewal))
+        Box::pin(self.share(renewal, Requested::Own(self.clock.wall_micros())))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

@@ -1,7 +1,8 @@
 //! One server as a node of a quorum.
 
-use super::{Redis, health, reply, script};
-use fencelock_core::{Answer, Completion, FencingToken, Health, HolderId, Key, QuorumNode, Raise};
+use super::script::{self, Requested};
+use super::{Redis, health, reply};
+use fencelock_core::{Answer, Completion, Downgrade, FencingToken, Health, HolderId, Key, QuorumNode, Raise, Renewal};
 use std::sync::Arc;
 
 impl QuorumNode for Redis {
@@ -11,6 +12,10 @@ impl QuorumNode for Redis {
                 self.call(|epoch_check| script::raise(&self.link.target.wire(key), holder, to, epoch_check)).await?;
             reply::read_raise(self.link.node(), answer)
         })
+    }
+
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
+        Box::pin(self.share(renewal, Requested::Proposed(proposal)))
     }
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {

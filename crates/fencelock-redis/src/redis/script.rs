@@ -88,7 +88,7 @@ pub(crate) static RELEASE: LazyLock<Lua> =
 pub(crate) static RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
 pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/downgrade.lua")));
-pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL], include_str!("lua/raise.lua")));
+pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL, SHARED], include_str!("lua/raise.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/evict.lua")));
@@ -240,10 +240,13 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
         .arg(millis(CLAIM_TTL))
         .arg(channel)
         .arg(claim.block.get());
-    let call = match claim.mode {
-        Mode::Permits { weight, limit, .. } => call.arg(format!("s {weight} {limit}")),
-        Mode::Shared => call.arg("r 1 0"),
-        _ => call.arg(if claim.proposal.is_some() { "proposed" } else { "own" }),
+    let call = match (claim.mode, claim.proposal) {
+        // A quorum has no permits.
+        (Mode::Permits { weight, limit, .. }, _) => call.arg(format!("s {weight} {limit}")),
+        (Mode::Shared, None) => call.arg("r 1 0"),
+        (Mode::Shared, Some(_)) => call.arg("proposed r 1 0"),
+        (_, None) => call.arg("own"),
+        (_, Some(_)) => call.arg("proposed"),
     };
     call.epoch_check(epoch_check)
 }
@@ -263,19 +266,33 @@ pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, known: Duratio
     Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(known)
 }
 
+/// The token that a downgrade asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Requested {
+    /// That of a server which decides alone; with the time of the client, in case the server's own is not available.
+    Own(u64),
+    /// The one that a quorum proposes to its nodes.
+    Proposed(u64),
+}
+
 /// Its reply is parsed by [`super::reply::read_downgrade`].
 pub(crate) fn downgrade(
     wire: &str,
     holder: &HolderId,
     ttl: Duration,
-    wall_micros: u64,
+    token: Requested,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
+    let (micros, whose) = match token {
+        Requested::Own(wall_micros) => (wall_micros, "own"),
+        Requested::Proposed(proposal) => (proposal, "proposed"),
+    };
     Call::checked(&DOWNGRADE, wire, epoch_check)
         .arg(&holder.hex())
         .arg(millis(ttl))
-        .arg(wall_micros)
+        .arg(micros)
         .arg(millis(CLAIM_TTL))
+        .arg(whose)
         .epoch_check(epoch_check)
 }
 

@@ -16,6 +16,8 @@ impl Backend for DeadNode {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.evicts) = (true, true, true);
+        // A quorum has the modes that all of its nodes have.
+        capabilities.modes.shared = true;
         capabilities
     }
 

@@ -1,8 +1,8 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion, CompletionRead,
-    Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Listener, Moment, QuorumNode, Raise, Release,
-    Renew, Renewal, Unknown, WriteCompletion,
+    Downgrade, Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Listener, Moment, QuorumNode, Raise,
+    Release, Renew, Renewal, Unknown, WriteCompletion,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -111,6 +111,10 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.release(key, holder).await })
     }
 
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async { self.travel().await?.downgrade(renewal).await })
+    }
+
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async { self.travel().await?.read_completion(key).await })
     }
@@ -148,6 +152,10 @@ impl Backend for Node {
 impl QuorumNode for Node {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
+    }
+
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
+        Box::pin(async move { self.travel().await?.downgrade_proposed(renewal, proposal).await })
     }
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {

@@ -84,6 +84,11 @@ impl Before {
         words(self.eval(include_str!("v0/renew.lua"), &[&id, "30000", "0"])).0
     }
 
+    pub(crate) fn raise(&mut self, to: u64) -> Reply {
+        let id = self.id.clone();
+        self.pass(include_str!("v0/raise.lua"), &[&id, &to.to_string()])
+    }
+
     pub(crate) fn evict(&mut self, seen: &str) -> Reply {
         let time = self.micros();
         self.pass(include_str!("v0/evict.lua"), &[seen, "ours", &time, "3000"])

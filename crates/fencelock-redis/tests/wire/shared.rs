@@ -4,7 +4,8 @@ use crate::before::{ALIVE, Before, KEY, LINE, WAITERS};
 use crate::current::{Current, id, key};
 use crate::mixed::{stand_still, value, waits};
 use fencelock_core::{Acquire, Event, Intent, Mode, Occupant, Release, Renew};
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
+use std::time::Duration;
 
 const HOLDS: &str = "fencelock:{k}:holds";
 
@@ -107,4 +108,37 @@ async fn a_plain_client_cannot_take_what_readers_hold_and_an_eviction_by_version
     assert_eq!(before.release(), "released");
     first.granted(Intent::Try).await;
     assert_eq!(server.command(&["ZCARD", HOLDS]), Reply::Int(1), "nothing is left of the old holds");
+}
+
+#[tokio::test]
+async fn on_a_quorum_version_0_waits_for_readers_and_cannot_raise_their_holds() {
+    let Some(servers) = servers_or_skip(3) else { return };
+    let url = redlock_url(&servers, "trust_empty=true");
+    let (first, second) = (at_quorum(&url, 1).await, at_quorum(&url, 2).await);
+    let mut before: Vec<_> = servers.iter().map(|server| Before::new(server, 9)).collect();
+    let token = first.granted(Intent::Try).await.max(second.granted(Intent::Try).await);
+    for node in &mut before {
+        assert_eq!((node.acquire("try").0.as_str(), node.raise(token + 1)), ("busy", Reply::Int(0)));
+        assert_eq!((node.renew().as_str(), node.release().as_str()), ("taken", "taken"));
+    }
+    assert_eq!(first.release().await, Release::Released);
+    assert_eq!(second.release().await, Release::Released);
+    // Two nodes decide, and the third one may be late.
+    while servers.iter().any(|server| server.command(&["EXISTS", KEY]) != Reply::Int(0)) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for node in &mut before {
+        assert!(node.granted("try") > token);
+        assert_eq!(node.raise(token + 1_000_000_000), Reply::Int(1));
+    }
+    let late = at_quorum(&url, 3).await;
+    assert!(matches!(late.acquire(Intent::Try).await, Acquire::Busy(_)));
+    for node in &mut before {
+        assert_eq!(node.release(), "released");
+    }
+    assert!(late.granted(Intent::Try).await > token + 1_000_000_000);
+}
+
+async fn at_quorum(url: &str, number: u128) -> Current {
+    Current::at(url, number).await.in_mode(Mode::Shared)
 }

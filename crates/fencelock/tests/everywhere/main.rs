@@ -7,6 +7,7 @@ mod fairness;
 mod once;
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
 mod places;
+mod readers;
 mod several_keys;
 mod slots;
 
@@ -52,6 +53,10 @@ everywhere! {
     crate::fairness::another_client_comes_after_a_batch_of_grants => another_client_comes_after_a_batch_of_grants,
     crate::fairness::another_client_comes_after_a_batch_of_time => another_client_comes_after_a_batch_of_time,
     crate::fairness::a_client_that_polls_gets_the_key => a_client_that_polls_gets_the_key,
+    crate::readers::readers_hold_together_and_writers_alone => readers_hold_together_and_writers_alone,
+    crate::readers::a_downgraded_writer_lets_readers_in_and_no_writer => a_downgraded_writer_lets_readers_in_and_no_writer,
+    crate::readers::a_reader_that_is_evicted_is_notified_and_the_other_reads_on => a_reader_that_is_evicted_is_notified_and_the_other_reads_on,
+    crate::readers::a_reader_goes_on_in_another_client => a_reader_goes_on_in_another_client,
     crate::several_keys::clients_with_opposite_orders_never_deadlock => clients_with_opposite_orders_never_deadlock,
     crate::several_keys::a_busy_key_leaves_the_others_free => a_busy_key_leaves_the_others_free,
     crate::several_keys::sixteen_keys_are_locked_together => sixteen_keys_are_locked_together,

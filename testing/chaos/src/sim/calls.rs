@@ -160,6 +160,7 @@ impl World<'_> {
             NodeRequest::Renew => Ask::Renew,
             NodeRequest::Release => Ask::Release,
             NodeRequest::Watch => Ask::Watch,
+            NodeRequest::Downgrade => unreachable!("simulated clients take exclusive locks and keep them so"),
             NodeRequest::ClaimEnd => {
                 link.waiting.insert(node);
                 return;

@@ -121,9 +121,9 @@ pub enum Availability {
 /// The reply of `raise`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Raise {
-    /// The fence was raised to this value.
+    /// The hold has this fence, and that of the key is not below it.
     Acked,
-    /// The holder does not hold the lock, or the fence is greater.
+    /// The holder does not hold the lock, or was granted it with a greater fence.
     Refused,
 }
 

@@ -4,7 +4,6 @@ use super::marker::Gate;
 use super::queue::{Delivery, HandOff, Name};
 use super::server::Server;
 use super::shared::NewHold;
-use super::tokens::Tokens;
 use super::value::Value;
 use super::waiting::Offer;
 use fencelock_core::Mode;
@@ -155,8 +154,7 @@ impl KeyModel {
             let claim = Claim { owner: None, mode: Mode::Shared, ..claim.clone() };
             self.token_of(server, &claim, &mut wrote)?
         } else {
-            let tokens = Tokens { client_us: claim.proposal, proposed: false, wanted: 1 };
-            let (token, _) = self.draw(server, &tokens, &mut wrote)?;
+            let (token, _) = self.draw(server, &claim.tokens(1), &mut wrote)?;
             let Value::Ours { holder, owner } = value else { unreachable!("it was compared") };
             self.lock = None;
             let (owner, mode, lease_ms) = (owner.unwrap_or_default(), Mode::Shared, claim.ttl_ms.max(left_ms));

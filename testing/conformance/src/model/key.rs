@@ -183,15 +183,32 @@ pub struct KeyModel {
 
 /// The scripts.
 impl KeyModel {
-    /// `raise.lua`: raises the fence of a held lock to this value, unless it is greater.
+    /// `raise.lua`: raises the fence of a hold to this token, unless it was granted with a greater one. The fence of the key is at
+    /// least this token then.
     pub fn raise(&mut self, server: &Server, holder: u128, to: u64, gate: &Gate) -> Result<Raise, ScriptError> {
         self.expire(server);
+        if gate.refusal()?.is_some() {
+            return Ok(Raise::Refused);
+        }
         let fence = self.fence.map_or(0, |fence| fence.token);
-        if gate.refusal()?.is_some() || self.lock_of(holder).is_none() || fence > to {
+        let granted = if self.lock_of(holder).is_some() {
+            Some(fence)
+        } else if self.shared().is_some() && server.time_refused {
+            return Err(ScriptError::Time);
+        } else {
+            let is_held = self.shared().is_some() && self.rest(server, holder).is_some();
+            self.held.entries.get(&holder).filter(|_| is_held).map(|entry| entry.token)
+        };
+        if granted.is_none_or(|granted| granted > to) {
             return Ok(Raise::Refused);
         }
         take_memory(server, &mut Wrote::Nothing)?;
-        self.set_fence(server, to);
+        self.set_fence(server, fence.max(to));
+        if self.shared().is_some()
+            && let Some(entry) = self.held.entries.get_mut(&holder)
+        {
+            entry.token = to;
+        }
         Ok(Raise::Acked)
     }
 

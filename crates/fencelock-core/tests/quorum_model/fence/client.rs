@@ -71,8 +71,9 @@ impl<const N: usize> Fences<N> {
             Action::Begin(who, proposal) => {
                 let won = state.attempts.iter().filter(|attempt| attempt.stage == Stage::Won);
                 let floor = won.map(|attempt| attempt.token).max().unwrap_or(0);
+                let reads = state.attempts[usize::from(who)].reads;
                 state.attempts[usize::from(who)] =
-                    Attempt { stage: Stage::Asking, proposal, floor, ..Attempt::default() };
+                    Attempt { reads, stage: Stage::Asking, proposal, floor, ..Attempt::default() };
             }
             Action::Decide(who, choice) => self.decide(state, who, choice),
             Action::HearLate(who, node) => {
@@ -170,9 +171,13 @@ impl<const N: usize> Fences<N> {
 fn win<const N: usize>(state: &mut State<N>, who: u8, last: u8, more: u8) {
     let (first, floor) = (last - more, state.attempts[usize::from(who)].floor);
     let mut broken = if first <= floor { breach::ORDER } else { 0 };
-    for other in state.attempts.iter().filter(|other| other.stage == Stage::Won) {
-        broken |= if other.token >= first && other.token - other.more <= last { breach::UNIQUE } else { 0 };
-        broken |= if other.token > first { breach::COMPLETION } else { 0 };
+    for (number, other) in state.attempts.iter().enumerate().filter(|(_, other)| other.stage == Stage::Won) {
+        let same = other.token >= first && other.token - other.more <= last;
+        if state.exclude(who.into(), number) {
+            broken |= if same { breach::UNIQUE } else { 0 } | if other.token > first { breach::COMPLETION } else { 0 };
+        } else {
+            broken |= if same { breach::SAME_AS_A_READER } else { 0 };
+        }
     }
     let attempt = &mut state.attempts[usize::from(who)];
     (attempt.stage, attempt.token, attempt.more) = (Stage::Won, last, more);
@@ -184,7 +189,7 @@ fn win<const N: usize>(state: &mut State<N>, who: u8, last: u8, more: u8) {
 fn close<const N: usize>(state: &mut State<N>, who: u8) {
     for node in &mut state.nodes {
         let link = &mut node.links[usize::from(who)];
-        *link = Link { runs: link.runs, asked: link.asked, ..Link::default() };
+        *link = Link { runs: link.runs, asked: link.asked, held: link.held, ..Link::default() };
     }
 }
 

@@ -1,7 +1,9 @@
 //! Fencing tokens on N nodes: what exists, which steps are possible, and what must never be.
 //!
-//! A claim runs on a node late, never or twice, and so does a raise; every answer may be lost. A lock may vanish at any
+//! A claim runs on a node late, never or twice, and so does a raise; every answer may be lost. A hold may vanish at any
 //! moment, whether it expired, was released, or a clock jumped. There is no time unless [`Scope::time`] brings it.
+//!
+//! Some attempts read, the others write. A node holds any number of readers or one writer, and keeps the fence of each grant.
 //!
 //! What a client makes of the answers is decided by [`Round`], what a node makes of a claim or a raise by [`next_proposed_block`]
 //! and [`raise_fence`]: the code that runs in production.
@@ -20,6 +22,8 @@ pub(crate) const ATTEMPTS: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) attempts: u8,
+    /// How many of them read. The others write.
+    pub(crate) readers: u8,
     /// What a client may propose; without clocks, anything.
     pub(crate) proposals: &'static [u8],
     /// The number of tokens that a claim requests. A node may grant fewer.
@@ -58,6 +62,8 @@ pub(crate) enum Flaw {
     AcksBelowItsFence,
     /// The same, and only nodes that granted are asked.
     AcksBelowItsFenceIfGranted,
+    /// A node acks a raise unless its fence is beyond, whoever has raised it: the rule of exclusive locks.
+    RefusesBelowTheFence,
     /// After a raise the client uses as many tokens as it wanted.
     BlockAfterRaise,
     /// Of equal grants with blocks of different sizes, the client uses the greatest.
@@ -84,14 +90,17 @@ pub(crate) enum Stage {
 pub(crate) mod breach {
     /// One of its tokens is not above those of one that had won before it began.
     pub(crate) const ORDER: u8 = 1;
-    /// One of its tokens is another's.
+    /// One of its tokens is that of another with which it never holds together.
     pub(crate) const UNIQUE: u8 = 2;
-    /// One of its tokens is below one of an attempt that won before it.
+    /// One of its tokens is below one of such an attempt that won before it.
     pub(crate) const COMPLETION: u8 = 4;
+    /// One of its tokens is another reader's. That is allowed.
+    pub(crate) const SAME_AS_A_READER: u8 = 8;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Attempt {
+    pub(crate) reads: bool,
     pub(crate) stage: Stage,
     pub(crate) proposal: u8,
     /// The greatest token won before it began.
@@ -138,21 +147,21 @@ pub(crate) struct Link {
     pub(crate) asked: bool,
     /// It was acked, the answer is under way; or the claim was granted with the very fence that the others are raised to.
     pub(crate) acked: bool,
+    /// The fence of the hold on this node: what was granted, or what it was raised to; 0 if there is none.
+    pub(crate) held: u8,
 }
 
 impl Hash for Link {
-    /// One word instead of five: hashing is most of a search.
+    /// One word instead of six: hashing is most of a search.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [first, second] = self.grants;
-        let bytes = [self.runs, first.0, second.0, self.asked.into(), self.acked.into(), 0, 0, 0];
+        let bytes = [self.runs, first.0, second.0, self.asked.into(), self.acked.into(), self.held, 0, 0];
         state.write_u64(u64::from_le_bytes(bytes));
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Node {
-    /// 0 is free, else one more than the attempt's number.
-    pub(crate) lock: u8,
     pub(crate) fence: u8,
     /// The end of its quarantine.
     pub(crate) until: u8,
@@ -184,7 +193,8 @@ pub(crate) enum Action<const N: usize> {
     Finish(u8),
     TtlPasses(u8),
     GiveUp(u8),
-    Vanish(u8),
+    /// The hold of an attempt on a node vanishes.
+    Vanish(u8, u8),
     /// A node falls back to this fence.
     Forget(u8, u8),
     Tick,
@@ -204,6 +214,8 @@ pub(crate) mod landmark {
     pub(crate) const LATE_VOTE: u32 = 1 << 5;
     /// An attempt won more than one token.
     pub(crate) const WON_SEVERAL: u32 = 1 << 6;
+    /// A node granted to a reader beside another one.
+    pub(crate) const BESIDE: u32 = 1 << 7;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -219,6 +231,32 @@ impl<const N: usize> State<N> {
 
     pub(crate) fn link(&self, who: u8, node: u8) -> &Link {
         &self.nodes[usize::from(node)].links[usize::from(who)]
+    }
+
+    /// Whether these two never hold together.
+    pub(crate) fn exclude(&self, one: usize, other: usize) -> bool {
+        one != other && !(self.attempts[one].reads && self.attempts[other].reads)
+    }
+
+    /// Whether this attempt would have the node, beside those that are there.
+    pub(crate) fn has_room(&self, who: u8, node: u8) -> bool {
+        let others = self.nodes[usize::from(node)].links.iter().enumerate();
+        !others.clone().any(|(other, link)| link.held > 0 && self.exclude(who.into(), other))
+    }
+
+    /// The attempts that hold on this node.
+    pub(crate) fn holders(&self, node: u8) -> impl Iterator<Item = u8> {
+        (0..).zip(&self.nodes[usize::from(node)].links).filter(|(_, link)| link.held > 0).map(|(who, _)| who)
+    }
+
+    /// A raise of a reader would be refused although its own grant is not beyond, because another reader has raised the fence.
+    pub(crate) fn refuses_for_a_reader(&self) -> bool {
+        let raising = |who: usize| self.attempts[who].stage == Stage::Raising && self.attempts[who].reads;
+        let refused = |node: &Node, who: usize| {
+            let (link, token) = (node.links[who], self.attempts[who].token);
+            link.asked && !link.acked && link.held > 0 && link.held <= token && node.fence > token
+        };
+        self.nodes.iter().any(|node| (0..ATTEMPTS).any(|who| raising(who) && refused(node, who)))
     }
 }
 
@@ -237,9 +275,6 @@ impl<const N: usize> Fences<N> {
             new.attempts[to] = state.attempts[from];
             for (new, old) in new.nodes.iter_mut().zip(&state.nodes) {
                 new.links[to] = old.links[from];
-                if usize::from(old.lock) == from + 1 {
-                    new.lock = u8::try_from(to + 1).expect("a few attempts");
-                }
             }
         }
         new.nodes.sort_unstable();
@@ -252,8 +287,9 @@ impl<const N: usize> Model for Fences<N> {
     type Action = Action<N>;
 
     fn initial(&self) -> State<N> {
+        let reads = |who: usize| who < usize::from(self.scope.readers);
         State {
-            attempts: [Attempt::default(); ATTEMPTS],
+            attempts: std::array::from_fn(|who| Attempt { reads: reads(who), ..Attempt::default() }),
             nodes: [Node::default(); N],
             time: 0,
             crashes: self.scope.crashes,
@@ -276,7 +312,7 @@ impl<const N: usize> Model for Fences<N> {
         match action {
             Action::Run(who, node, proposal, block) => self.run(&mut next, who, node, proposal, block),
             Action::RunRaise(who, node) => self.run_raise(&mut next, who, node),
-            Action::Vanish(node) => next.nodes[usize::from(node)].lock = 0,
+            Action::Vanish(who, node) => next.nodes[usize::from(node)].links[usize::from(who)].held = 0,
             Action::Forget(node, fence) => self.forget(&mut next, node, fence),
             Action::Tick => next.tick(),
             _ => self.client_step(&mut next, action),
@@ -306,9 +342,11 @@ impl<const N: usize> Model for Fences<N> {
             Action::HearLate(..) => reached | landmark::LATE_VOTE,
             Action::Run(who, node, ..) => {
                 let over = matches!(before.attempts[usize::from(who)].stage, Stage::Won | Stage::GivenUp);
-                let twice = before.link(who, node).runs > 0 && before.nodes[usize::from(node)].lock == 0;
-                let orphan = if over { landmark::ORPHAN } else { 0 };
-                reached | orphan | if twice { landmark::GRANTED_TWICE } else { 0 }
+                let granted = before.link(who, node).held == 0;
+                let twice = before.link(who, node).runs > 0 && granted;
+                let beside = granted && before.holders(node).next().is_some();
+                reached |= if over { landmark::ORPHAN } else { 0 } | if beside { landmark::BESIDE } else { 0 };
+                reached | if twice { landmark::GRANTED_TWICE } else { 0 }
             }
             _ => reached,
         }

@@ -34,11 +34,11 @@ impl<const N: usize> Fences<N> {
                     self.run_actions(state, who, number, into);
                 }
             }
-            if node.lock != 0 {
-                let owner = state.attempts[usize::from(node.lock - 1)];
+            for who in state.holders(number) {
+                let owner = state.attempts[usize::from(who)];
                 let over = matches!(owner.stage, Stage::Won | Stage::GivenUp);
                 if !self.scope.leases || over || owner.late {
-                    into.push(Action::Vanish(number));
+                    into.push(Action::Vanish(who, number));
                 }
             }
             if state.crashes > 0 && node.until <= state.time && node.fence > 0 {
@@ -54,7 +54,7 @@ impl<const N: usize> Fences<N> {
         let (node, link) = (&state.nodes[usize::from(number)], state.link(who, number));
         let may_run = attempt.stage != Stage::Idle && (link.runs == 0 || link.runs == 1 && state.spare_runs > 0);
         let rested = !node.ran || self.has(Flaw::TwoGrantsATick);
-        if may_run && node.lock == 0 && rested {
+        if may_run && link.held == 0 && state.has_room(who, number) && rested {
             for block in 1..=self.scope.block {
                 match self.scope.time {
                     Some(time) if !self.has(Flaw::ClientClock) => {
@@ -64,13 +64,14 @@ impl<const N: usize> Fences<N> {
                 }
             }
         }
-        let known = link.grants.iter().any(|granted| granted.fence() == node.fence);
+        let known = link.grants.iter().any(|granted| granted.fence() == link.held);
         let news = attempt.stage == Stage::Asking && !known;
-        if may_run && node.lock == who + 1 && news {
+        if may_run && link.held != 0 && news {
             into.push(Action::Run(who, number, attempt.proposal, 1));
         }
         let acks = link.asked && self.raised(state, who, number).is_some();
-        if acks && (node.fence < attempt.token || attempt.stage == Stage::Raising && !link.acked) {
+        let changes = node.fence < attempt.token || link.held < attempt.token && link.held != 0;
+        if acks && (changes || attempt.stage == Stage::Raising && !link.acked) {
             into.push(Action::RunRaise(who, number));
         }
     }
@@ -78,21 +79,22 @@ impl<const N: usize> Fences<N> {
     /// A claim: a grant, or the last token again if the node is the attempt's already.
     pub(crate) fn run(&self, state: &mut State<N>, who: u8, number: u8, proposal: u8, block: u8) {
         let asking = state.attempts[usize::from(who)].stage == Stage::Asking;
+        let has_room = state.has_room(who, number);
         let node = &mut state.nodes[usize::from(number)];
         let link = &mut node.links[usize::from(who)];
         state.spare_runs -= u8::from(link.runs > 0);
         link.runs += 1;
         let mut more = 0;
-        if node.lock == 0 {
+        if link.held == 0 && has_room {
             let wanted = NonZeroU32::new(block.into()).expect("one at least");
             let tokens = next_proposed_block(node.fence.into(), proposal.into(), None, wanted).expect("small numbers");
-            node.lock = who + 1;
             node.fence = small(tokens.last());
+            link.held = node.fence;
             more = node.fence - small(tokens.first());
             node.ran = self.scope.time.is_some();
         }
         if asking {
-            link.grants[usize::from(link.grants[0].is_some())] = Granted::new(node.fence, more);
+            link.grants[usize::from(link.grants[0].is_some())] = Granted::new(link.held, more);
         }
     }
 
@@ -100,29 +102,36 @@ impl<const N: usize> Fences<N> {
     fn raised(&self, state: &State<N>, who: u8, number: u8) -> Option<u8> {
         let node = &state.nodes[usize::from(number)];
         let to = state.attempts[usize::from(who)].token;
-        let lock = (node.lock != 0).then_some(node.lock);
+        let granted = Some(node.links[usize::from(who)].held).filter(|&held| held != 0);
         match self.flaw {
             Some(Flaw::AcksForAnybody) => Some(node.fence.max(to)),
-            Some(Flaw::AcksBelowItsFence | Flaw::AcksBelowItsFenceIfGranted) => {
-                (lock == Some(who + 1)).then_some(node.fence.max(to))
+            Some(Flaw::AcksBelowItsFence | Flaw::AcksBelowItsFenceIfGranted) => granted.map(|_| node.fence.max(to)),
+            Some(Flaw::RefusesBelowTheFence) => granted.filter(|_| node.fence <= to).map(|_| to),
+            _ => {
+                let raised = raise_fence(granted.map(u64::from), node.fence.into(), token(to));
+                raised.map(|fence| u8::try_from(fence).expect("a fence of the model is small"))
             }
-            _ => raise_fence(lock.as_ref(), &(who + 1), node.fence.into(), token(to)).map(small),
         }
     }
 
     pub(crate) fn run_raise(&self, state: &mut State<N>, who: u8, number: u8) {
         let raised = self.raised(state, who, number).expect("only acks are steps");
-        let waiting = state.attempts[usize::from(who)].stage == Stage::Raising;
+        let (waiting, to) = {
+            let attempt = state.attempts[usize::from(who)];
+            (attempt.stage == Stage::Raising, attempt.token)
+        };
         let node = &mut state.nodes[usize::from(number)];
         node.fence = raised;
         node.ran = self.scope.time.is_some();
-        node.links[usize::from(who)].acked = waiting;
+        let link = &mut node.links[usize::from(who)];
+        (link.acked, link.held) = (waiting, if link.held == 0 { 0 } else { link.held.max(to) });
     }
 
     pub(crate) fn forget(&self, state: &mut State<N>, number: u8, fence: u8) {
         let out = self.scope.time.map_or(0, |time| time.quarantine);
         let node = &mut state.nodes[usize::from(number)];
-        (node.lock, node.fence) = (0, fence);
+        node.links.iter_mut().for_each(|link| link.held = 0);
+        node.fence = fence;
         node.until = if out == 0 { 0 } else { state.time + out };
         state.crashes -= 1;
     }

@@ -21,18 +21,23 @@ pub(crate) fn describe<const N: usize>(
     let attempt = |who: u8| after.attempts[usize::from(who)];
     let fence = |node: u8| after.nodes[usize::from(node)].fence;
     match action {
+        Action::Begin(who, proposal) if attempt(who).reads => {
+            format!("{} sends its claims to read, proposing {proposal}", name(who))
+        }
         Action::Begin(who, proposal) if model.scope.time.is_none() || model.has(Flaw::ClientClock) => {
             format!("{} sends its claims, proposing {proposal}", name(who))
         }
         Action::Begin(who, _) => format!("{} sends its claims", name(who)),
-        Action::Run(who, node, ..) if before.nodes[usize::from(node)].lock == 0 => {
+        Action::Run(who, node, ..) if before.link(who, node).held == 0 => {
             let again = if before.link(who, node).runs > 0 { ", running its claim again" } else { "" };
             let grants = after.link(who, node).grants;
             let more = grants.iter().find(|granted| granted.fence() == fence(node)).map_or(0, |granted| granted.more());
             let below = if more > 0 { format!(" and {more} below") } else { String::new() };
             format!("node {} grants {} fence {}{below}{again}", node + 1, name(who), fence(node))
         }
-        Action::Run(who, node, ..) => format!("node {} answers {} again: fence {}", node + 1, name(who), fence(node)),
+        Action::Run(who, node, ..) => {
+            format!("node {} answers {} again: fence {}", node + 1, name(who), after.link(who, node).held)
+        }
         Action::Decide(who, choice) => {
             let heard: Vec<_> = choice
                 .iter()
@@ -52,9 +57,7 @@ pub(crate) fn describe<const N: usize>(
         Action::Finish(who) => format!("{} has a majority of acks and wins with {}", name(who), tokens(attempt(who))),
         Action::TtlPasses(who) => format!("{}'s TTL passes", name(who)),
         Action::GiveUp(who) => format!("{} gives up", name(who)),
-        Action::Vanish(node) => {
-            format!("{}'s lock on node {} vanishes", name(before.nodes[usize::from(node)].lock - 1), node + 1)
-        }
+        Action::Vanish(who, node) => format!("{}'s hold on node {} vanishes", name(who), node + 1),
         Action::Forget(node, fence) if model.scope.time.is_some_and(|time| time.quarantine > 0) => {
             let until = after.nodes[usize::from(node)].until;
             format!("node {} forgets, back to fence {fence}, and stays out until tick {until}", node + 1)

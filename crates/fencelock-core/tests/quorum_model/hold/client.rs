@@ -48,6 +48,9 @@ impl Holds {
             }
             Stage::Holding => {
                 into.push(Action::Leave(who));
+                if self.scope.downgrades && !attempt.reads && !attempt.downgrading {
+                    into.push(Action::Downgrade(who));
+                }
                 if self.scope.renews && !attempt.renewing {
                     into.push(Action::Renew(who));
                 }
@@ -65,15 +68,20 @@ impl Holds {
         for (number, node) in (0..).zip(&state.nodes) {
             let link = &node.links[usize::from(who)];
             let heard = attempt.stage == Stage::Asking && self.owns(node, who) && !link.ok;
-            if attempt.stage != Stage::Idle && !node.out && link.runs < self.scope.runs && (node.lock == 0 || heard) {
+            let granted = self.has_room(state, who, node);
+            if attempt.stage != Stage::Idle && !node.out && link.runs < self.scope.runs && (granted || heard) {
                 into.push(Action::Run(who, number));
             }
-            if attempt.stage == Stage::Over && node.lock != 0 && (self.owns(node, who) || self.has(Flaw::PlainDelete)) {
+            let frees = self.owns(node, who) || self.has(Flaw::PlainDelete) && node.holders().next().is_some();
+            if attempt.stage == Stage::Over && frees {
                 into.push(Action::RunRelease(who, number));
             }
-            let renewable = node.lock == who + 1 || self.scope.heals && node.lock == 0 && !node.out;
+            let renewable = link.held > 0 || self.scope.heals && granted && !node.out;
             if attempt.renewing && !link.renewed && renewable {
                 into.push(Action::RunRenewal(who, number));
+            }
+            if attempt.downgrading && link.alone {
+                into.push(Action::RunDowngrade(who, number));
             }
         }
     }

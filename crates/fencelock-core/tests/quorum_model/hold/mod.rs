@@ -4,6 +4,8 @@
 //! passed since they were sent; it is set at any moment. The client believes only before that, a node may let a lock expire
 //! only after it: that is what "clocks run at the same rate within the drift" means, and no more than that is assumed.
 //!
+//! Some attempts read, the others write, and a writer may become a reader. A node holds any number of readers or one writer.
+//!
 //! A majority of grants is a `Round`'s verdict, a majority of renewals a `Tally`'s, and validity is a `Lease`'s: the code
 //! that runs in production.
 
@@ -18,9 +20,14 @@ pub(crate) const ATTEMPTS: usize = 3;
 pub(crate) const NODES: usize = 3;
 
 /// How much may happen.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) attempts: u8,
+    /// How many of them read. The others write.
+    pub(crate) readers: u8,
+    /// A writer that holds may downgrade.
+    pub(crate) downgrades: bool,
     /// How often a claim may run on a node: 2 is a duplicate.
     pub(crate) runs: u8,
     /// Each holder may renew once.
@@ -48,6 +55,10 @@ pub(crate) enum Flaw {
     PlainDelete,
     /// A renewal that is answered after the lease has lapsed brings it back.
     RevivesLapsed,
+    /// A writer that has sent a downgrade writes until it is answered.
+    WritesUntilAnswered,
+    /// A node lets readers in beside a writer.
+    ReadersBesideWriter,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -60,19 +71,26 @@ pub(crate) enum Stage {
     Over,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Attempt {
+    /// Its claims are shared.
+    pub(crate) claims_to_read: bool,
+    /// It only reads: from the beginning, or since it has sent a downgrade.
+    pub(crate) reads: bool,
+    pub(crate) downgrading: bool,
     pub(crate) stage: Stage,
     /// The claims are past their TTL; the renewal is.
     pub(crate) late: [bool; 2],
     pub(crate) renewing: bool,
     /// Its lease counts from the renewal.
     pub(crate) renewed: bool,
-    /// Another attempt has held since it began to hold.
+    /// Another attempt that excludes it has held since it began to hold.
     pub(crate) overtaken: bool,
 }
 
 /// Between one node and one attempt.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) runs: u8,
@@ -84,22 +102,22 @@ pub(crate) struct Link {
     pub(crate) renewed: bool,
     /// When the node forgot, this lease was out: 1 by a claim, 2 by the renewal.
     pub(crate) owed: u8,
+    /// Its hold on the node: 1 if the TTL counts from the claim, 2 if from the renewal; 0 is none.
+    pub(crate) held: u8,
+    /// That hold is exclusive.
+    pub(crate) alone: bool,
 }
 
 impl Hash for Link {
-    /// One word instead of five: hashing is most of a search.
+    /// One word instead of seven: hashing is most of a search.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let bytes = [self.runs, self.granted.into(), self.ok.into(), self.renewed.into(), self.owed, 0, 0, 0];
-        state.write_u64(u64::from_le_bytes(bytes));
+        let [granted, ok, renewed, alone] = [self.granted, self.ok, self.renewed, self.alone].map(u8::from);
+        state.write_u64(u64::from_le_bytes([self.runs, granted, ok, renewed, self.owed, self.held, alone, 0]));
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Node {
-    /// 0 is free, else one more than the attempt's number.
-    pub(crate) lock: u8,
-    /// The lock's TTL counts from the renewal.
-    pub(crate) renewed: bool,
     /// In quarantine.
     pub(crate) out: bool,
     pub(crate) links: [Link; ATTEMPTS],
@@ -122,9 +140,13 @@ pub(crate) enum Action {
     RunRelease(u8, u8),
     ClaimPasses(u8),
     RenewalPasses(u8),
-    Expire(u8),
-    /// A node forgets. Afterwards its lock is free (0) or has an owner (an attempt's number plus one), renewed or not.
-    Forget(u8, u8, bool),
+    /// The hold of an attempt on a node expires.
+    Expire(u8, u8),
+    /// A node forgets. Afterwards it is free, or has the hold of an attempt, which its claim or its renewal left.
+    Forget(u8, Option<(u8, u8)>),
+    /// A writer becomes a reader, and asks the nodes to let others in.
+    Downgrade(u8),
+    RunDowngrade(u8, u8),
     Readmit(u8),
     Renew(u8),
     RunRenewal(u8, u8),
@@ -142,6 +164,10 @@ pub(crate) mod landmark {
     pub(crate) const GRANTED_AFTER_LOSS: u32 = 1 << 3;
     /// A node in quarantine renewed a lock that it came back with.
     pub(crate) const RENEWED_IN_QUARANTINE: u32 = 1 << 4;
+    /// Two readers rely on their holds.
+    pub(crate) const TOGETHER: u32 = 1 << 5;
+    /// A reader and a writer that has downgraded rely on their holds.
+    pub(crate) const BESIDE_DOWNGRADED: u32 = 1 << 6;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +187,14 @@ impl Holds {
     }
 
     fn owns(self, node: &Node, who: u8) -> bool {
-        node.lock != 0 && self.holder(node.lock - 1) == self.holder(who)
+        node.holders().any(|holder| self.holder(holder) == self.holder(who))
+    }
+
+    /// Whether a claim of this attempt gets the node, beside those that are there.
+    fn has_room(self, state: &State, who: u8, node: &Node) -> bool {
+        let reads = state.attempts[usize::from(who)].claims_to_read;
+        let joins = |other: u8| !node.links[usize::from(other)].alone || self.has(Flaw::ReadersBesideWriter);
+        !self.owns(node, who) && node.holders().all(|other| reads && joins(other))
     }
 
     pub(crate) fn is_valid(self, attempt: Attempt) -> bool {
@@ -169,14 +202,22 @@ impl Holds {
         attempt.stage == Stage::Holding && (self.has(Flaw::IgnoresValidity) || !lapsed)
     }
 
-    /// Two attempts rely on a hold at the same time.
+    /// Two attempts that exclude each other rely on a hold at the same time.
     pub(crate) fn shared(self, state: &State) -> bool {
-        state.attempts.iter().filter(|attempt| self.is_valid(**attempt)).count() > 1
+        let valid = || state.attempts.iter().filter(|attempt| self.is_valid(**attempt));
+        valid().count() > 1 && valid().any(|attempt| !attempt.reads)
     }
 
     /// An attempt relies on its hold although another has held meanwhile.
     pub(crate) fn interrupted(self, state: &State) -> bool {
         state.attempts.iter().any(|attempt| self.is_valid(*attempt) && attempt.overtaken)
+    }
+}
+
+impl Node {
+    /// The attempts that hold on it.
+    fn holders(&self) -> impl Iterator<Item = u8> {
+        (0..).zip(&self.links).filter(|(_, link)| link.held > 0).map(|(who, _)| who)
     }
 }
 
@@ -191,9 +232,6 @@ fn renamed(state: &State, order: &[usize; 3]) -> State {
         new.attempts[to] = state.attempts[from];
         for (new, old) in new.nodes.iter_mut().zip(&state.nodes) {
             new.links[to] = old.links[from];
-            if usize::from(old.lock) == from + 1 {
-                new.lock = u8::try_from(to + 1).expect("a few attempts");
-            }
         }
     }
     new.nodes.sort_unstable();
@@ -205,7 +243,12 @@ impl Model for Holds {
     type Action = Action;
 
     fn initial(&self) -> State {
-        State { attempts: [Attempt::default(); ATTEMPTS], nodes: [Node::default(); NODES], crashes: self.scope.crashes }
+        let attempt = |who: usize| {
+            let reads = who < usize::from(self.scope.readers);
+            Attempt { claims_to_read: reads, reads, ..Attempt::default() }
+        };
+        let attempts = std::array::from_fn(attempt);
+        State { attempts, nodes: [Node::default(); NODES], crashes: self.scope.crashes }
     }
 
     fn actions(&self, state: &State, into: &mut Vec<Action>) {
@@ -217,9 +260,11 @@ impl Model for Holds {
         let mut next = *state;
         match action {
             Action::Begin(who) => next.attempts[usize::from(who)].stage = Stage::Asking,
-            Action::Run(who, node) => node::run(&mut next, who, node),
+            Action::Run(who, node) => self.run(&mut next, who, node),
             Action::Hold(who) => {
-                let others = next.attempts.iter_mut().filter(|other| other.stage == Stage::Holding);
+                let reads = next.attempts[usize::from(who)].reads;
+                let excluded = |other: &&mut Attempt| other.stage == Stage::Holding && !(reads && other.reads);
+                let others = next.attempts.iter_mut().filter(excluded);
                 others.for_each(|other| other.overtaken = true);
                 next.attempts[usize::from(who)].stage = Stage::Holding;
                 close(&mut next, who);
@@ -229,17 +274,26 @@ impl Model for Holds {
                 (attempt.stage, attempt.overtaken) = (Stage::Over, false);
                 close(&mut next, who);
             }
-            Action::RunRelease(_, node) | Action::Expire(node) => {
-                let node = &mut next.nodes[usize::from(node)];
-                (node.lock, node.renewed) = (0, false);
+            Action::RunRelease(who, number) => {
+                for other in 0..self.scope.attempts {
+                    if self.holder(other) == self.holder(who) || self.has(Flaw::PlainDelete) {
+                        next.end(other, number);
+                    }
+                }
             }
+            Action::Expire(who, number) => next.end(who, number),
             Action::ClaimPasses(who) => next.attempts[usize::from(who)].late[0] = true,
             // The renewal was sent later than the claims.
             Action::RenewalPasses(who) => next.attempts[usize::from(who)].late = [true; 2],
-            Action::Forget(node, lock, renewed) => next.forget(node, lock, renewed),
+            Action::Forget(node, restored) => next.forget(node, restored),
             Action::Readmit(node) => next.readmit(node),
             Action::Renew(who) => next.attempts[usize::from(who)].renewing = true,
             Action::RunRenewal(who, node) => node::run_renewal(&mut next, who, node),
+            Action::Downgrade(who) => {
+                let attempt = &mut next.attempts[usize::from(who)];
+                (attempt.downgrading, attempt.reads) = (true, !self.has(Flaw::WritesUntilAnswered));
+            }
+            Action::RunDowngrade(who, node) => next.nodes[usize::from(node)].links[usize::from(who)].alone = false,
             Action::Renewed(who) => next.attempts[usize::from(who)].renewed = true,
         }
         next
@@ -255,6 +309,10 @@ impl Model for Holds {
     fn landmarks(&self, before: &State, action: Action, after: &State) -> u32 {
         let holding = |attempt: &&Attempt| attempt.stage == Stage::Holding;
         match action {
+            Action::Hold(_) if after.attempts.iter().filter(|attempt| self.is_valid(**attempt)).count() > 1 => {
+                let downgraded = after.attempts.iter().any(|attempt| self.is_valid(*attempt) && attempt.downgrading);
+                landmark::TOGETHER | if downgraded { landmark::BESIDE_DOWNGRADED } else { 0 }
+            }
             Action::Hold(_) if after.attempts.iter().filter(holding).count() > 1 => landmark::HELD_AFTER_LAPSE,
             Action::Renewed(_) => landmark::RENEWED,
             Action::ClaimPasses(who) | Action::RenewalPasses(who) => {
@@ -263,10 +321,10 @@ impl Model for Holds {
                 if too_late { landmark::RENEWED_TOO_LATE } else { 0 }
             }
             Action::RunRenewal(_, node) if before.nodes[usize::from(node)].out => landmark::RENEWED_IN_QUARANTINE,
-            Action::Run(_, node) => {
-                let links = &before.nodes[usize::from(node)].links;
-                let back = before.crashes < self.scope.crashes && links.iter().any(|link| link.granted);
-                if back && before.nodes[usize::from(node)].lock == 0 { landmark::GRANTED_AFTER_LOSS } else { 0 }
+            Action::Run(_, number) => {
+                let node = &before.nodes[usize::from(number)];
+                let back = before.crashes < self.scope.crashes && node.links.iter().any(|link| link.granted);
+                if back && node.holders().next().is_none() { landmark::GRANTED_AFTER_LOSS } else { 0 }
             }
             _ => 0,
         }

@@ -3,8 +3,8 @@
 -- ARGV  1 intent: "try", "enqueue" or "poll"      2 holder id      3 value to write: "<holder id> <owner>"
 --       4 ttl, ms      5 client's time, us      6 life of a waiter between two polls, ms      7 lease of a hand-off, ms
 --       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted
---       10 of an exclusive claim "proposed" if 5 is the fence that a quorum proposes to its nodes, else "own"; of any other
---       claim "r 1 0" (shared) or "s <weight> <limit>" (permits)      11 run id      12 quorum
+--       10 "own" of an exclusive claim, "r 1 0" of a shared one, "s <weight> <limit>" of permits; if 5 is the fence that a quorum
+--       proposes to its nodes, "proposed" of an exclusive claim, "proposed r 1 0" of a shared one      11 run id      12 quorum
 -- Reply {"granted", last token, how many}
 --       {"yours"}                               the holder already has the lock; a poll confirms it and renews the full TTL
 --       {"queued", ahead, last fence, server's time in us or -1, pttl, value, type}
@@ -31,11 +31,12 @@ local refused = refusal(ARGV[11], ARGV[12])
 if refused then return refused end
 
 local intent, id, value_of_mine, ttl, client_time = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local proposed = ARGV[10] == 'proposed'
+local proposed, mode = string.match(ARGV[10], '^(proposed) ?(.*)')
+mode = mode or ARGV[10]
 local value, kind = occupant()
 local shared = shared_lock(value, kind)
 local mine = {mode = 'x'}
-if ARGV[10] ~= 'own' and not proposed then mine = grants().mode_of('\t1 ' .. ARGV[10]) end
+if mode ~= 'own' and mode ~= '' then mine = grants().mode_of('\t1 ' .. mode) end
 mine.id, mine.value = id, value_of_mine
 local unread, now, now_ms, exact
 

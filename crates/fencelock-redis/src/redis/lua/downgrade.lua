@@ -1,11 +1,12 @@
 -- Turns an exclusive hold into the first hold of a shared lock, with a token of its own, and grants the lock to shared waiters that
 -- are first in the queue. A repeated call gives the same token.
 --
--- ARGV  1 holder id      2 ttl, ms      3 client's time, us      4 lease of a hand-off, ms      5 run id      6 quorum
+-- ARGV  1 holder id      2 ttl, ms      3 client's time, us      4 lease of a hand-off, ms
+--       5 "proposed" if 3 is the token that a quorum proposes to its nodes, else "own"      6 run id      7 quorum
 -- Reply {"downgraded", token, 1 if more waiters are left than one call passes over, else 0} | {"absent"} | {"taken", value, type}
 --       {"noclock"} if TIME is denied, and the refusal of a claim
 
-local refused = refusal(ARGV[5], ARGV[6])
+local refused = refusal(ARGV[6], ARGV[7])
 if refused then return refused end
 local value, kind = occupant()
 if not value then return {'absent'} end
@@ -26,8 +27,8 @@ if shared then
   if rest < ttl then holds().prolong(id, ttl, now) end
   last = grants().token(claim, ARGV[3])
 else
-  last = next_block(ARGV[3], 1, false)
+  last = next_block(ARGV[3], 1, ARGV[5] == 'proposed')
   shared = grants().add(nil, claim, last, math.max(ttl, redis.call('PTTL', KEYS[1])), now)
 end
-local turn = advance(nil, ARGV[3], ARGV[4], ARGV[5], shared)
+local turn = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)
 return {'downgraded', last, turn == 'more' and 1 or 0}

@@ -1,11 +1,22 @@
--- Raises the fence of a held lock, so that the nodes of a quorum agree on one token.
+-- Raises the fence of a hold, so that the nodes of a quorum agree on one token. Of a lock that several clients hold together, it
+-- replaces the token of this hold only, and the fence may be beyond it already: the other readers keep their tokens.
 --
--- ARGV  1 holder id      2 fence, us      3 run id      4 quorum
--- Reply 1 if the holder has the lock and the fence was raised, 0 if another client has it or the fence was greater
+-- ARGV  1 holder id      2 token, us      3 run id      4 quorum
+-- Reply 1 if the hold has this token and the fence is not below it, 0 if the holder has no hold or it was granted beyond the token
 
 if refusal(ARGV[3], ARGV[4]) then return 0 end
-local value = occupant()
-if not is_holder(value, ARGV[1]) then return 0 end
-if fence() > tonumber(ARGV[2]) then return 0 end
-redis.call('SET', KEYS[2], ARGV[2], 'PX', FENCE_TTL)
+local value, kind = occupant()
+local shared, granted, weight, owner = shared_lock(value, kind)
+if is_holder(value, ARGV[1]) then
+  granted = fence()          -- of an exclusive lock, the last grant is that of the holder
+elseif shared then
+  local time = redis.call('TIME')
+  if holds().rest(ARGV[1], time[1] * 1000 + math.floor(time[2] / 1000)) then
+    local entry = tolerant('HGET', KEYS[7], ARGV[1]) or ''
+    weight, granted, owner = string.match(entry, '^([1-9]%d*) ([1-9]%d*) (.*)')
+  end
+end
+if not granted or tonumber(granted) > tonumber(ARGV[2]) then return 0 end
+redis.call('SET', KEYS[2], string.format('%.0f', math.max(fence(), tonumber(ARGV[2]))), 'PX', FENCE_TTL)
+if weight then redis.call('HSET', KEYS[7], ARGV[1], weight .. ' ' .. ARGV[2] .. ' ' .. owner) end
 return 1

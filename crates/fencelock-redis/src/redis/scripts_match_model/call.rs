@@ -7,7 +7,7 @@ use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::reply::Evicting;
-use crate::redis::script::{self, Call};
+use crate::redis::script::{self, Call, Requested};
 use fencelock_conformance::model::{
     self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
     UnknownVersion, Value,
@@ -165,8 +165,8 @@ impl Command {
             owner: Some((*owner).into()),
             channel: *channel,
             wanted: (*wanted).into(),
-            // A quorum has exclusive locks only.
-            proposed: *proposed && *mode == Mode::Exclusive,
+            // A quorum has no permits.
+            proposed: *proposed && matches!(mode, Mode::Exclusive | Mode::Shared),
             mode: *mode,
             ..model::Claim::try_for(*holder, *ttl_ms, proposal)
         }
@@ -259,11 +259,12 @@ impl Both<'_> {
                     Expected::or_refused(answer, evicted),
                 )
             }
-            Command::Downgrade { holder, ttl_ms, proposal } => {
-                let proposal = proposal.near(server, key);
-                let claim = model::Claim { hand_off_ms, ..model::Claim::try_for(*holder, *ttl_ms, proposal) };
+            Command::Downgrade { holder, ttl_ms, proposal, proposed } => {
+                let (proposed, proposal) = (*proposed, proposal.near(server, key));
+                let claim = model::Claim { hand_off_ms, proposed, ..model::Claim::try_for(*holder, *ttl_ms, proposal) };
                 let answer = key.downgrade(server, &claim, &gate, publish);
-                let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), proposal, epoch_check);
+                let token = if proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) };
+                let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), token, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
             }
             Command::DeleteMarker => delete_marker(name, marker),

@@ -124,12 +124,15 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "a raise asks not who has the lock",
-        Mutant { from: "if not is_holder(value, ARGV[1]) then return 0 end", to: "" },
+        Mutant { from: "if is_holder(value, ARGV[1]) then\n  granted", to: "if value and not shared then\n  granted" },
     ),
-    ("a raise lowers", Mutant { from: "if fence() > tonumber(ARGV[2]) then return 0 end", to: "" }),
+    (
+        "a raise is acked below the own grant",
+        Mutant { from: "if not granted or tonumber(granted) > tonumber(ARGV[2]) then", to: "if not granted then" },
+    ),
     (
         "a raise refuses an equal fence",
-        Mutant { from: "fence() > tonumber(ARGV[2])", to: "fence() >= tonumber(ARGV[2])" },
+        Mutant { from: "tonumber(granted) > tonumber(ARGV[2])", to: "tonumber(granted) >= tonumber(ARGV[2])" },
     ),
     (
         "a release frees the lock of any holder",

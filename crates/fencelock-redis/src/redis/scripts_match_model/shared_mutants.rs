@@ -149,7 +149,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: " or tonumber(weight) > tonumber(limit)", to: "" },
     ),
     ("a semaphore has any number of permits", Mutant { from: " or tonumber(limit) > 1000000", to: "" }),
-    ("an entry names no mode", Mutant { from: "'\\t1' or '\\t1 ' .. ARGV[10]", to: "'\\t1' or '\\t1'" }),
+    ("an entry names no mode", Mutant { from: "'\\t1' or '\\t1 ' .. mode", to: "'\\t1' or '\\t1'" }),
     (
         "a shared lock is granted by the client's time",
         Mutant { from: "if claim == EXCLUSIVE and exact and suffix", to: "if claim == EXCLUSIVE and suffix" },
@@ -185,7 +185,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     (
         "a downgrade keeps the token",
         Mutant {
-            from: "last = next_block(ARGV[3], 1, false)\n  shared",
+            from: "last = next_block(ARGV[3], 1, ARGV[5] == 'proposed')\n  shared",
             to: "last = string.format('%.0f', fence())\n  shared",
         },
     ),
@@ -196,7 +196,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ("a downgrade shortens the lease", Mutant { from: "math.max(ttl, redis.call('PTTL', KEYS[1]))", to: "ttl" }),
     (
         "a downgrade leaves shared waiters standing",
-        Mutant { from: "local turn = advance(nil, ARGV[3], ARGV[4], ARGV[5], shared)", to: "local turn" },
+        Mutant { from: "local turn = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)", to: "local turn" },
     ),
     (
         "a holder of permits downgrades",
@@ -207,6 +207,30 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             from: "if refused then return refused end\nlocal value, kind = occupant()",
             to: "local value, kind = occupant()",
+        },
+    ),
+    ("a downgrade takes no proposal", Mutant { from: "ARGV[5] == 'proposed')", to: "false)" }),
+    (
+        "a shared claim takes no proposal",
+        Mutant { from: "string.match(ARGV[10], '^(proposed) ?(.*)')", to: "nil, ARGV[10]" },
+    ),
+    (
+        "a raise of a reader lowers the fence",
+        Mutant { from: "math.max(fence(), tonumber(ARGV[2]))", to: "tonumber(ARGV[2])" },
+    ),
+    (
+        "a raise of a reader is refused for the sake of another",
+        Mutant { from: "if not granted or tonumber", to: "granted = granted and fence()\nif not granted or tonumber" },
+    ),
+    (
+        "a raise leaves a reader its token",
+        Mutant { from: "if weight then redis.call('HSET'", to: "if false then redis.call('HSET'" },
+    ),
+    (
+        "a raise revives a hold that has ended",
+        Mutant {
+            from: "if holds().rest(ARGV[1], time[1] * 1000 + math.floor(time[2] / 1000)) then",
+            to: "if tolerant('ZSCORE', KEYS[6], ARGV[1]) then",
         },
     ),
     (

@@ -72,6 +72,7 @@ pub(super) enum Command {
         holder: u128,
         ttl_ms: u64,
         proposal: Token,
+        proposed: bool,
     },
     /// Of two of several holds, or of others that are no more.
     EvictHolds {
@@ -333,7 +334,11 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
             let seen = if rng.percent(70) { None } else { Some(value(rng)) };
             Command::Evict { seen, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) }
         }
-        18 => Command::Downgrade { holder, ttl_ms: rng.pick(&TTLS), proposal: proposal(rng) },
+        18 => {
+            // Without a draw of its own, so that the seeds still lead to the situations that they are known for.
+            let proposed = holder & 1 == 0;
+            Command::Downgrade { holder, ttl_ms: rng.pick(&TTLS), proposal: proposal(rng), proposed }
+        }
         19 if rng.percent(30) => Command::EvictHolds { other: rng.percent(20), proposal: proposal(rng) },
         17 | 19 => Command::Inspect,
         _ => Command::Foreign(foreign(rng)),

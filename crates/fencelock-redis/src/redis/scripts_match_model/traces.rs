@@ -26,6 +26,10 @@ fn release(holder: usize) -> Step {
     step(Command::Release { holder: HOLDERS[holder], proposal: Token::NearNow(0) })
 }
 
+fn raise(holder: usize, by: i64) -> Step {
+    step(Command::Raise { holder: HOLDERS[holder], to: Token::NearFence(by) })
+}
+
 fn joins(holder: usize, fields: &str) -> Step {
     let value = Value::Ours { holder: HOLDERS[holder], owner: Some("host:1".into()) };
     let version = Some(fields.into());
@@ -54,7 +58,17 @@ pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
         claim(Try, 2, Mode::Shared, 30_000),
         after(11_000, claim(Try, 3, Mode::Shared, 30_000)),
     ];
+    // The second reader has the fence, and the first one a grant below it.
+    let raised = [
+        claim(Try, 0, Mode::Shared, 10),
+        claim(Try, 1, Mode::Shared, 30_000),
+        raise(0, -1),
+        raise(0, -2),
+        raise(1, 5),
+        after(11_000, raise(0, 5)),
+    ];
     vec![
+        (CAP, raised.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &conflict].concat()),
         (1, ended.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &[without_time]].concat()),

@@ -141,7 +141,7 @@ impl Backend for Memory {
     }
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, step)) })
+        Box::pin(async { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, None, step)) })
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
@@ -194,6 +194,10 @@ impl Backend for Memory {
 impl QuorumNode for Memory {
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
+    }
+
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
+        Box::pin(async move { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, Some(proposal), step)) })
     }
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {

@@ -1,7 +1,7 @@
 use super::row::{Held, Row};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Event, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Invalid, Key,
-    Mode, Moment, Raise, Release, Renew, Renewal, TokenBlock, Unknown, next_block, raise_fence,
+    Mode, Moment, Raise, Release, Renew, Renewal, TokenBlock, Unknown, next_block, next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -186,7 +186,13 @@ impl Slot {
     }
 
     /// Turns an exclusive hold into a shared one. A repeated request finds it shared and returns the same token.
-    pub(super) fn downgrade(&mut self, renewal: &Renewal, mut step: Step<'_>) -> Result<Downgrade, Unknown> {
+    /// `proposal` is that of a quorum.
+    pub(super) fn downgrade(
+        &mut self,
+        renewal: &Renewal,
+        proposal: Option<u64>,
+        mut step: Step<'_>,
+    ) -> Result<Downgrade, Unknown> {
         let Some(held) = self.row.get_mut(&renewal.holder) else {
             return Ok(self.row.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
         };
@@ -195,7 +201,10 @@ impl Slot {
             return Err(Unknown::new(step.place, Fault::ModeConflict(held.mode), advice).unsent());
         }
         if held.mode == Mode::Exclusive {
-            let tokens = next_block(self.fence, step.wall, NonZeroU32::MIN);
+            let tokens = match proposal {
+                Some(proposal) => next_proposed_block(self.fence, proposal, Some(step.wall), NonZeroU32::MIN),
+                None => next_block(self.fence, step.wall, NonZeroU32::MIN),
+            };
             let token = tokens.map_err(|invalid| step.refused(&invalid))?.last();
             self.fence = token.get();
             (held.mode, held.fence) = (Mode::Shared, token);
@@ -219,12 +228,9 @@ impl Slot {
     }
 
     pub(super) fn raise(&mut self, holder: &HolderId, to: FencingToken) -> Raise {
-        let first = self.row.first();
-        let Some(fence) = raise_fence(first.as_ref(), holder, self.fence, to) else { return Raise::Refused };
-        self.fence = fence.get();
-        if let Some(held) = self.row.get_mut(holder) {
-            held.fence = fence;
-        }
+        let Some(held) = self.row.get_mut(holder) else { return Raise::Refused };
+        let Some(fence) = raise_fence(Some(held.fence.get()), self.fence, to) else { return Raise::Refused };
+        (self.fence, held.fence) = (fence, to);
         Raise::Acked
     }
 

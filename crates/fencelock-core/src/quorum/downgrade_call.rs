@@ -1,0 +1,186 @@
+use super::call::{no_answer, send, stop};
+use super::claim_call::GRACE;
+use super::count::Count;
+use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Raise, Round, Settings};
+use super::{Verdict, Vote};
+use crate::{Downgrade, FencingToken, Moment, Unknown};
+use std::sync::Arc;
+
+/// One downgrade on all nodes: a [`Round`] over the tokens that the nodes give to the shared hold.
+///
+/// - It is decided by a majority of the nodes, like a renewal: in between, no other claim can have won.
+/// - Each node turns its own exclusive hold into a shared one, or keeps it, so no node is free for a moment. A node that does
+///   not take part keeps the hold exclusive until it is released, and lets no reader in until then.
+/// - It can be repeated: a node that has the hold as shared gives the same token again. So a call that fails releases nothing.
+#[derive(Debug, Clone, Hash)]
+pub struct DowngradeCall {
+    settings: Arc<Settings>,
+    round: Round,
+    count: Count,
+    plan: Vec<NodePlan>,
+    /// The nodes whose answers to the downgrade, and to the raise, have yet to come.
+    asked: NodeSet,
+    raising: NodeSet,
+    grace: bool,
+    done: bool,
+}
+
+impl DowngradeCall {
+    /// A call that is started right after `now`.
+    pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, now: Moment) -> Self {
+        Self {
+            round: Round::new(settings.size, now),
+            count: Count::new(settings.size),
+            settings,
+            plan,
+            asked: NodeSet::new(),
+            raising: NodeSet::new(),
+            grace: false,
+            done: false,
+        }
+    }
+
+    fn on_downgrade(&mut self, node: usize, answer: Result<Downgrade, Unknown>, out: &mut Actions) {
+        if !self.asked.contains(node) {
+            return;
+        }
+        self.asked.remove(node);
+        stop(CallTimer::Node(node), out);
+        out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
+        self.count(node, answer, out);
+    }
+
+    fn count(&mut self, node: usize, answer: Result<Downgrade, Unknown>, out: &mut Actions) {
+        let vote = match &answer {
+            Ok(Downgrade::Downgraded { token }) => Vote::Granted((*token).into()),
+            Ok(Downgrade::Absent | Downgrade::TakenBy(_)) => Vote::Busy { last_fence: 0 },
+            Err(cause) if cause.is_refusal() => Vote::Refused,
+            Err(_) => Vote::Unknown,
+        };
+        self.count.on_downgrade(node, answer);
+        let verdict = self.round.vote(node, vote);
+        self.decide(verdict, out);
+    }
+
+    fn decide(&mut self, verdict: Verdict, out: &mut Actions) {
+        if self.done {
+            return;
+        }
+        let split = verdict == Verdict::Pending && self.round.is_split();
+        if split != self.grace {
+            self.grace = split;
+            out.push(CallAction::SetTimer { timer: CallTimer::Call, after: split.then_some(GRACE) });
+        }
+        match verdict {
+            Verdict::Raise { to, nodes } => self.raise(to, nodes, out),
+            Verdict::Won(tokens) => self.report(Ok(Downgrade::Downgraded { token: tokens.last() }), out),
+            // The nodes that have not answered decide between a loss and an answer that says nothing.
+            Verdict::Lost(_) if self.is_lost() || self.asked.is_empty() => {
+                self.report(self.count.downgraded(&self.settings), out);
+            }
+            Verdict::Lost(_) | Verdict::Pending => {}
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.count.outcome, Outcome::Absent | Outcome::Taken)
+    }
+
+    fn raise(&mut self, to: FencingToken, nodes: NodeSet, out: &mut Actions) {
+        let asked: NodeSet = nodes.iter().filter(|&node| self.plan[node].left_out.is_none()).collect();
+        for node in asked.iter() {
+            self.raising.insert(node);
+            send(node, NodeRequest::Raise(to), self.plan[node].limit, out);
+        }
+        let mut verdict = Verdict::Pending;
+        for node in nodes.without(asked).iter() {
+            verdict = self.round.raised(node, Raise::Refused);
+        }
+        self.decide(verdict, out);
+    }
+
+    fn on_raise(&mut self, node: usize, answer: Result<Raise, Unknown>, out: &mut Actions) {
+        if !self.raising.contains(node) {
+            return;
+        }
+        self.raising.remove(node);
+        stop(CallTimer::Raise(node), out);
+        out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
+        let verdict = self.round.raised(node, answer.unwrap_or(Raise::Refused));
+        self.decide(verdict, out);
+    }
+
+    fn report(&mut self, result: Result<Downgrade, Unknown>, out: &mut Actions) {
+        if !self.done {
+            self.done = true;
+            stop(CallTimer::Call, out);
+            out.push(CallAction::Done(result));
+        }
+    }
+}
+
+type Actions = Vec<CallAction<Result<Downgrade, Unknown>>>;
+
+impl Call for DowngradeCall {
+    type Output = Result<Downgrade, Unknown>;
+
+    fn start(&mut self, _: Moment, out: &mut Actions) {
+        for node in 0..self.plan.len() {
+            if self.plan[node].left_out.is_none() {
+                self.asked.insert(node);
+                send(node, NodeRequest::Downgrade, self.plan[node].limit, out);
+            }
+        }
+        for node in 0..self.plan.len() {
+            if let Some(cause) = self.plan[node].left_out.clone() {
+                self.count(node, Err(cause), out);
+            }
+        }
+    }
+
+    fn on_reply(&mut self, node: usize, reply: NodeReply, _: Moment, out: &mut Actions) {
+        match reply {
+            NodeReply::Downgrade(answer) => self.on_downgrade(node, answer, out),
+            NodeReply::Raise(answer) => self.on_raise(node, answer, out),
+            NodeReply::Claim(_)
+            | NodeReply::Renew(_)
+            | NodeReply::Release(_)
+            | NodeReply::ClaimEnd
+            | NodeReply::Watch => {}
+        }
+    }
+
+    fn on_timer(&mut self, timer: CallTimer, _: Moment, out: &mut Actions) {
+        let silent = |node: usize| no_answer(&self.settings, node, self.plan[node].limit);
+        match timer {
+            CallTimer::Call => {
+                let verdict = self.round.grace_over();
+                self.decide(verdict, out);
+            }
+            CallTimer::Node(node) if self.asked.contains(node) => {
+                let cause = silent(node);
+                out.push(CallAction::Cancel(timer));
+                self.on_downgrade(node, Err(cause), out);
+            }
+            CallTimer::Raise(node) if self.raising.contains(node) => {
+                let cause = silent(node);
+                out.push(CallAction::Cancel(timer));
+                self.on_raise(node, Err(cause), out);
+            }
+            CallTimer::Node(_) | CallTimer::Raise(_) => {}
+        }
+    }
+
+    fn on_dropped(&mut self, _: Moment, out: &mut Actions) {
+        self.done = true;
+        stop(CallTimer::Call, out);
+    }
+
+    fn is_over(&self) -> bool {
+        self.done && self.asked.is_empty() && self.raising.is_empty()
+    }
+
+    fn last_fence(&self) -> u64 {
+        self.round.last_fence()
+    }
+}

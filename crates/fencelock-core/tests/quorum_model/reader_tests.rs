@@ -1,0 +1,115 @@
+//! Readers and writers on a quorum: tokens of attempts that exclude each other are unique and ordered, and each protection is
+//! needed for it.
+
+use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
+use crate::fence_tests::{LIMIT, breaks, holds};
+use crate::search::{Named, search};
+
+/// A writer and a reader on nodes that forget nothing; a client proposes what it likes.
+const SMALL: Scope = Scope {
+    attempts: 2,
+    readers: 1,
+    proposals: &[0, 2],
+    block: 1,
+    spare_runs: 0,
+    leases: false,
+    crashes: 0,
+    partial: false,
+    time: None,
+};
+const TWO_READERS: Scope = Scope { attempts: 3, readers: 2, proposals: &[2], ..SMALL };
+const TWO_WRITERS: Scope = Scope { attempts: 3, readers: 1, proposals: &[2], ..SMALL };
+
+const TOKENS: u8 = breach::ORDER | breach::UNIQUE;
+const USUAL: u32 = landmark::ALL_WON | landmark::WON_BY_RAISE | landmark::ORPHAN | landmark::LATE_VOTE;
+const TOGETHER: u32 = USUAL | landmark::BESIDE;
+
+/// Even a reader that begins after another has won has a greater token.
+#[test]
+fn tokens_are_unique_and_ordered_between_a_reader_and_a_writer() {
+    holds::<3>(TOKENS, Scope { spare_runs: 2, ..SMALL }, USUAL | landmark::GRANTED_TWICE);
+}
+
+#[test]
+fn tokens_are_unique_and_ordered_on_one_two_and_five_nodes() {
+    let alone = landmark::ALL_WON | landmark::BESIDE;
+    holds::<1>(TOKENS, Scope { spare_runs: 2, ..TWO_READERS }, alone);
+    holds::<2>(TOKENS, TWO_READERS, alone | landmark::WON_BY_RAISE);
+    holds::<5>(TOKENS, Scope { proposals: &[2], ..SMALL }, USUAL);
+}
+
+#[test]
+fn tokens_are_unique_and_ordered_among_three() {
+    holds::<3>(TOKENS, TWO_READERS, TOGETHER);
+    holds::<3>(TOKENS, TWO_WRITERS, USUAL);
+}
+
+#[test]
+#[ignore = "some million states: minutes and some GB"]
+fn tokens_are_unique_and_ordered_among_three_who_propose_at_odds() {
+    holds::<3>(TOKENS, Scope { proposals: &[0, 2], ..TWO_READERS }, TOGETHER);
+    holds::<3>(TOKENS, Scope { proposals: &[0, 2], ..TWO_WRITERS }, USUAL);
+}
+
+#[test]
+#[ignore = "some million states: minutes and some GB"]
+fn tokens_are_unique_and_ordered_among_three_where_a_claim_runs_twice() {
+    holds::<3>(TOKENS, Scope { spare_runs: 1, ..TWO_READERS }, TOGETHER | landmark::GRANTED_TWICE);
+    holds::<3>(TOKENS, Scope { spare_runs: 1, ..TWO_WRITERS }, USUAL | landmark::GRANTED_TWICE);
+}
+
+#[test]
+fn every_token_of_a_block_of_readers_is_unique_and_ordered() {
+    holds::<3>(TOKENS, Scope { block: 2, ..SMALL }, USUAL | landmark::WON_SEVERAL);
+}
+
+#[test]
+fn tokens_of_readers_and_writers_survive_the_loss_of_a_node() {
+    let time = crate::fence::Time { error: 0, quarantine: 1, horizon: 2 };
+    let scope = Scope { crashes: 1, proposals: &[0], time: Some(time), ..SMALL };
+    holds::<3>(TOKENS, scope, landmark::ALL_WON | landmark::WON_AFTER_LOSS);
+}
+
+/// Allowed: they claim at the same time, and each node has granted to both.
+#[test]
+fn two_readers_may_win_one_token() {
+    breaks::<3>(breach::SAME_AS_A_READER, None, Scope { attempts: 2, readers: 2, ..SMALL }, 12);
+}
+
+#[test]
+fn without_a_raise_a_reader_and_a_writer_have_one_token() {
+    breaks::<3>(breach::UNIQUE, Some(Flaw::NoRaise), SMALL, 10);
+}
+
+#[test]
+fn a_raise_for_any_client_gives_a_reader_and_a_writer_one_token() {
+    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksForAnybody), SMALL, 14);
+}
+
+/// It holds there, but by a later grant than the one that its client has heard of.
+#[test]
+fn a_raise_acked_by_any_node_that_holds_gives_a_reader_and_a_writer_one_token() {
+    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFence), SMALL, 17);
+}
+
+/// The rule of exclusive locks is safe for readers too, but they stop each other.
+#[test]
+fn a_raise_refused_below_the_fence_stops_a_reader_because_of_another() {
+    let model = |flaw| Fences::<3> { scope: Scope { attempts: 2, readers: 2, ..SMALL }, flaw };
+    let refused = |model| search(&model, LIMIT, State::refuses_for_a_reader).trace;
+    let trace = refused(model(Some(Flaw::RefusesBelowTheFence))).expect("a refused raise");
+    assert_eq!(trace.len(), 12, "the shortest way is not the known one");
+    let safe = Fences::<3> { scope: SMALL, flaw: Some(Flaw::RefusesBelowTheFence) };
+    assert!(search(&safe, LIMIT, |state| state.broken() & TOKENS != 0).trace.is_none());
+}
+
+/// The searches take states for one that differ in names only. With names they find the same, and no sooner.
+#[test]
+fn leaving_out_names_changes_no_verdict_about_readers() {
+    let with_names = |flaw: Option<Flaw>, promise: u8| {
+        let model = Named(Fences::<3> { scope: Scope { proposals: &[2], ..SMALL }, flaw });
+        search(&model, LIMIT, |state| state.broken() & promise != 0).trace.map(|trace| trace.len())
+    };
+    assert_eq!(with_names(None, TOKENS), None);
+    assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
+}

@@ -1,0 +1,58 @@
+//! Evictions: all nodes at once, counted like releases.
+
+use super::Quorum;
+use super::count::patience;
+use super::inspection::faults;
+use fencelock_core::{Eviction, HolderInfo, Holding, Mode, Outcome, QuorumNode, Standing, Tally, Unknown};
+use std::sync::Arc;
+
+impl Quorum {
+    pub(super) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        let mut answers = self.ask_all(&seen.key, patience, |node| {
+            let seen = seen.clone();
+            async move { evict(&node, &seen).await }
+        });
+        let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
+        let mut outcome = Outcome::Pending;
+        // Every node is waited for: what is seen after an eviction should be what it left.
+        while let Some((node, answer)) = answers.recv().await {
+            let standing = match answer {
+                Ok(Eviction::Evicted) => Standing::Ours,
+                Ok(Eviction::Changed(None)) => Standing::Absent,
+                Ok(Eviction::Changed(Some(_))) => Standing::Taken,
+                Ok(refused) => return Ok(refused),
+                Err(unknown) => {
+                    causes.extend(faults(&unknown));
+                    Standing::Unknown
+                }
+            };
+            outcome = tally.vote(node, standing);
+        }
+        match outcome {
+            Outcome::Ours => Ok(Eviction::Evicted),
+            Outcome::Absent | Outcome::Taken => {
+                let now = self.inspect_all(&seen.key).await.holding(&seen.key)?;
+                Ok(Eviction::Changed(now.map(Box::new)))
+            }
+            Outcome::Unknown | Outcome::Pending => Err(Unknown::of_nodes(causes)),
+        }
+    }
+}
+
+/// Evicts on one node what `seen` lists. A reader may have another token on this node than a majority reports, and the node may
+/// list other readers than the others do, so it evicts what it has itself of these holders.
+async fn evict(node: &Arc<dyn QuorumNode>, seen: &Holding) -> Result<Eviction, Unknown> {
+    if seen.first().mode == Mode::Exclusive {
+        return node.evict(seen).await;
+    }
+    let Some(here) = node.inspect(&seen.key).await? else { return Ok(Eviction::Changed(None)) };
+    let all = seen.holders.count() as usize > seen.holders.iter().count();
+    let is_meant = |hold: &&HolderInfo| all || hold.holder_id().is_some_and(|id| seen.has(id));
+    let mut meant = here.holders.iter().filter(is_meant).cloned();
+    let listed = meant.next().map(|first| meant.fold(Holding::new(here.key.clone(), first), Holding::with_holder));
+    match listed {
+        None => Ok(Eviction::Changed(Some(Box::new(here)))),
+        Some(_) if all => node.evict(&here).await,
+        Some(listed) => node.evict(&listed).await,
+    }
+}

@@ -1,0 +1,134 @@
+//! Shared locks: readers together, writers alone.
+
+use crate::facts::{GENEROUS, client, sure};
+use crate::places::Place;
+use fencelock::{Client, Error, FencingToken, Guard, LossReason, Mode, Released};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+async fn two(place: &Place, sharing: bool) -> [Client; 2] {
+    [client(place, sharing).await, client(place, sharing).await]
+}
+
+async fn reads(client: &Client) -> Guard {
+    timeout(GENEROUS, client.lock("k").shared().acquire()).await.expect("in time").unwrap()
+}
+
+async fn writes(client: &Client) -> Guard {
+    timeout(GENEROUS, client.lock("k").acquire()).await.expect("in time").unwrap()
+}
+
+/// The writers and readers that are inside, and the tokens of the writers.
+#[derive(Default)]
+struct Inside {
+    writers: AtomicUsize,
+    readers: AtomicUsize,
+    together: AtomicUsize,
+    tokens: Mutex<Vec<FencingToken>>,
+}
+
+impl Inside {
+    async fn write(&self, guard: Guard) {
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "two writers");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer beside a reader");
+        self.tokens.lock().unwrap().push(guard.fencing_token());
+        tokio::task::yield_now().await;
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader beside a writer");
+        self.writers.fetch_sub(1, Ordering::SeqCst);
+        guard.release().await.unwrap();
+    }
+
+    async fn read(&self, guard: Guard) {
+        let readers = self.readers.fetch_add(1, Ordering::SeqCst);
+        self.together.fetch_max(readers + 1, Ordering::SeqCst);
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader beside a writer");
+        sleep(Duration::from_millis(2)).await;
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn readers_hold_together_and_writers_alone(place: &Place, sharing: bool) {
+    let clients = two(place, sharing).await;
+    let inside = Arc::<Inside>::default();
+    // These two hold at the same time for certain.
+    let both = [reads(&clients[0]).await, reads(&clients[1]).await];
+    assert!(both.iter().all(|guard| guard.is_held() && guard.mode() == Mode::Shared));
+    for guard in both {
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+    }
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let (client, inside) = (clients[number % 2].clone(), Arc::clone(&inside));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                if number < 6 {
+                    inside.read(reads(&client).await).await;
+                } else {
+                    inside.write(writes(&client).await).await;
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        timeout(GENEROUS, task).await.expect("served").unwrap();
+    }
+    let tokens = std::mem::take(&mut *inside.tokens.lock().unwrap());
+    assert!(tokens.len() == 10 && tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");
+    assert!(inside.together.load(Ordering::SeqCst) > 1, "readers never met");
+    for client in clients {
+        client.close(GENEROUS).await.unwrap();
+    }
+}
+
+pub(crate) async fn a_downgraded_writer_lets_readers_in_and_no_writer(place: &Place, sharing: bool) {
+    let [client, other] = two(place, sharing).await;
+    let writer = writes(&client).await;
+    let exclusive = writer.fencing_token();
+    let waiting = tokio::spawn(other.lock("k").shared().acquire());
+    let reader = writer.downgrade().await.unwrap();
+    assert!(reader.fencing_token() > exclusive && reader.mode() == Mode::Shared);
+    let joined = timeout(GENEROUS, waiting).await.expect("let in").unwrap().unwrap();
+    assert!(joined.is_held() && reader.is_held());
+    assert!(sure(|| other.lock("k").try_acquire()).await.is_none());
+    joined.release().await.unwrap();
+    reader.release().await.unwrap();
+    assert!(writes(&other).await.fencing_token() > exclusive);
+}
+
+pub(crate) async fn a_reader_that_is_evicted_is_notified_and_the_other_reads_on(place: &Place, sharing: bool) {
+    let [client, other] = two(place, sharing).await;
+    if !client.capabilities().evicts {
+        return;
+    }
+    let ttl = Duration::from_secs(10);
+    let mine = client.lock("k").shared().ttl(ttl).await.unwrap();
+    let theirs = other.lock("k").shared().ttl(ttl).await.unwrap();
+    let seen = sure(|| other.inspect("k")).await.expect("held");
+    assert_eq!(seen.holders.count(), 2, "{seen:?}");
+    let hold = seen.holders.iter().find(|hold| hold.holder_id() == Some(mine.holder())).expect("listed");
+    let only = fencelock::Holding::new(seen.key.clone(), hold.clone());
+    sure(|| other.evict(&only)).await;
+    let why = timeout(GENEROUS, mine.lost()).await.expect("notified");
+    assert!(matches!(why, LossReason::TakenBy(_) | LossReason::Deleted | LossReason::Expired), "{why}");
+    assert!(theirs.is_held());
+    assert_eq!(theirs.release().await.unwrap(), Released::Released);
+}
+
+pub(crate) async fn a_reader_goes_on_in_another_client(place: &Place, sharing: bool) {
+    let [client, other] = two(place, sharing).await;
+    if !client.capabilities().portable {
+        return;
+    }
+    let guard = reads(&client).await;
+    let (token, also) = (guard.fencing_token(), reads(&other).await);
+    let holder = guard.into_holder();
+    assert!(matches!(other.lock("k").resume(holder).await, Err(Error::Config(_))), "not as a writer");
+    let resumed = other.lock("k").shared().resume(holder).await.unwrap();
+    assert!(resumed.fencing_token() >= token && resumed.is_held());
+    assert_eq!(resumed.release().await.unwrap(), Released::Released);
+    also.release().await.unwrap();
+    drop(writes(&client).await);
+}
