@@ -23,6 +23,7 @@ mod pages;
 mod place;
 mod quarantine;
 mod reference;
+mod resizing;
 mod running;
 mod secrets;
 mod several_keys;

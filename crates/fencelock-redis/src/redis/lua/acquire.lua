@@ -37,6 +37,7 @@ local shared = shared_lock(value, kind)
 local mine = {mode = 'x'}
 if ARGV[10] ~= 'own' and not proposed then mine = grants().mode_of('\t1 ' .. ARGV[10]) end
 mine.id, mine.value = id, value_of_mine
+if mine.mode == 's' then grants().by_entry(mine) end
 local unread, now, now_ms, exact
 
 if is_holder(value, id) then

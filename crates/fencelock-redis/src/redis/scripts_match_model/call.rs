@@ -9,8 +9,8 @@ use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::reply::Evicting;
 use crate::redis::script::{self, Call};
 use fencelock_conformance::model::{
-    self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
-    UnknownVersion, Value,
+    self, Acquire, Availability, Continued, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker,
+    QueueScan, Server, UnknownVersion, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
 use fencelock_testkit::Reply;
@@ -111,6 +111,21 @@ fn downgraded(answer: model::Downgrade) -> Reply {
         model::Downgrade::Shared(listed) => Reply::Array(shared(&listed)),
         model::Downgrade::NoClock => Reply::Array(vec![text("noclock")]),
         model::Downgrade::Refused(refusal) => Reply::Array(quarantined_client::refused(&refusal)),
+    }
+}
+
+fn resized(answer: model::Resize) -> Reply {
+    match answer {
+        model::Resize::Resized { before, used, held, ticket, scan } => {
+            let more = int(u64::from(scan.more));
+            let words = [text("resized"), int(before.into()), int(used), int(held), more, text(&ticket)];
+            Reply::Array(words.into_iter().chain(unread(scan.unread)).collect())
+        }
+        model::Resize::Absent => Reply::Array(vec![text("absent")]),
+        model::Resize::Taken(by) => taken(&by),
+        model::Resize::Shared(listed) => Reply::Array(shared(&listed)),
+        model::Resize::NoClock => Reply::Array(vec![text("noclock")]),
+        model::Resize::Refused(refusal) => Reply::Array(quarantined_client::refused(&refusal)),
     }
 }
 
@@ -266,6 +281,12 @@ impl Both<'_> {
                 let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
             }
+            Command::Resize { limit, continued, proposal } => {
+                let proposal = proposal.near(server, key);
+                let answer = key.resize(server, *limit, *continued, proposal, hand_off_ms, &gate, publish);
+                let call = resize(name, *limit, *continued, proposal, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, resized))
+            }
             Command::DeleteMarker => delete_marker(name, marker),
             Command::MarkerVersion(version) => marker_version(name, marker, *version),
             Command::Visit(_) => unreachable!("only quarantined clients visit"),
@@ -321,6 +342,12 @@ fn held(key: &KeyModel, other: bool) -> Vec<(u128, u64)> {
 fn evict_holds(name: &str, seen: &[(u128, u64)], proposal: u64, epoch_check: EpochCheck<'_>) -> Call {
     let words: Vec<_> = seen.iter().map(|(id, token)| format!("{id:032x} {token}")).collect();
     script::evict(name, words.join(" ").as_bytes(), Evicting::Holds, proposal, epoch_check)
+}
+
+fn resize(name: &str, limit: u32, done: Option<Continued>, proposal: u64, epoch_check: EpochCheck<'_>) -> Call {
+    let done = done.map(|Continued { before, ticket }| (before, ticket.to_string()));
+    let done = done.as_ref().map(|(before, ticket)| (*before, ticket.as_str()));
+    script::resize(name, limit, done, proposal, epoch_check)
 }
 
 fn delete_marker(name: &str, marker: &mut Marker) -> (Sent, Expected) {
