@@ -129,6 +129,10 @@ fn resized(answer: model::Resize) -> Reply {
     }
 }
 
+fn acked(answer: model::Raise) -> Reply {
+    int(u64::from(answer == model::Raise::Acked))
+}
+
 fn evicting(seen: model::HoldKind) -> Evicting {
     match seen {
         model::HoldKind::Ours => Evicting::Ours,
@@ -223,10 +227,9 @@ impl Both<'_> {
         }
         let Self { name, server, key, marker, quarantined_client, mutant } = self;
         let changes = Changes { mutant, cap: server.cap };
-        let required = quarantined_client.map(|client| (client, client.quarantine(name)));
-        let required = required.as_ref();
-        let epoch_check = required.map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
-        let gate = required.map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
+        let asks = &quarantined_client.map(|client| (client, client.quarantine(name)));
+        let epoch_check = asks.as_ref().map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
+        let gate = asks.as_ref().map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
@@ -238,7 +241,6 @@ impl Both<'_> {
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
                 let answer = key.raise(server, *holder, to.get(), &gate);
-                let acked = |answer| int(u64::from(answer == model::Raise::Acked));
                 let call = script::raise(name, &id(*holder), to, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, acked))
             }
@@ -255,13 +257,11 @@ impl Both<'_> {
                 (Sent::script(call, changes), Expected::or_refused(answer, released))
             }
             Command::Inspect => {
-                let answer = key.look(server, &gate);
-                (Sent::script(script::inspect(name, epoch_check), changes), Expected::or_refused(answer, inspected))
+                let (answer, call) = (key.look(server, &gate), script::inspect(name, epoch_check));
+                (Sent::script(call, changes), Expected::or_refused(answer, inspected))
             }
             Command::Evict { seen, kind, proposal } => {
-                let there = key.lock.as_ref().map(|lock| lock.value.clone());
-                let seen = seen.clone().or(there).unwrap_or(Value::Foreign("".into()));
-                let proposal = proposal.near(server, key);
+                let (seen, proposal) = (value(key, seen.as_ref()), proposal.near(server, key));
                 let answer = key.evict(server, (&seen, *kind), proposal, hand_off_ms, &gate, publish);
                 let call = script::evict(name, seen.to_string().as_bytes(), evicting(*kind), proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, evicted))
@@ -269,16 +269,14 @@ impl Both<'_> {
             Command::EvictHolds { other, proposal } => {
                 let (seen, proposal) = (held(key, *other), proposal.near(server, key));
                 let answer = key.evict_holds(server, &seen, proposal, hand_off_ms, &gate, publish);
-                (
-                    Sent::script(evict_holds(name, &seen, proposal, epoch_check), changes),
-                    Expected::or_refused(answer, evicted),
-                )
+                let call = evict_holds(name, &seen, proposal, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
             Command::Downgrade { holder, ttl_ms, proposal } => {
-                let proposal = proposal.near(server, key);
+                let (ttl, proposal) = (Duration::from_millis(*ttl_ms), proposal.near(server, key));
                 let claim = model::Claim { hand_off_ms, ..model::Claim::try_for(*holder, *ttl_ms, proposal) };
                 let answer = key.downgrade(server, &claim, &gate, publish);
-                let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), proposal, epoch_check);
+                let call = script::downgrade(name, &id(*holder), ttl, proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
             }
             Command::Resize { limit, continued, proposal } => {
@@ -332,6 +330,12 @@ impl Both<'_> {
             }
         }
     }
+}
+
+/// What an eviction expects: this, or what is there.
+fn value(key: &KeyModel, seen: Option<&Value>) -> Value {
+    let there = key.lock.as_ref().map(|lock| &lock.value);
+    seen.or(there).cloned().unwrap_or(Value::Foreign("".into()))
 }
 
 /// Two of the holds that are there, or the same with another token.
