@@ -59,6 +59,7 @@ pub(crate) enum Command {
     List(List),
     Wait(Wait),
     Break(Break),
+    Resize(Resize),
     Once(Once),
     Init(Init),
     /// Check the configuration and health of the backend.
@@ -328,6 +329,23 @@ pub(crate) struct Break {
     /// Also delete a string without a TTL, which may be data.
     #[arg(long)]
     pub(crate) foreign_without_ttl: bool,
+}
+
+/// Change the number of permits of a semaphore in use.
+///
+/// All holders keep their permits. With more permits, commands that wait for some start at once, as far as there is room. With
+/// fewer, no command starts until so many permits are returned that the sum fits. After the change, `run --permits` with the old
+/// number is refused. Commands that already wait go on waiting; in lock files, which have no queue, they are refused as well.
+///
+/// `status` shows the number without a change. A semaphore that is not in use has none: the next command sets it.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = exit::OTHERS)]
+pub(crate) struct Resize {
+    /// Name of the semaphore.
+    pub(crate) key: String,
+    /// The new number of permits.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(fencelock::Mode::MOST_PERMITS)))]
+    pub(crate) permits: u32,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use crate::{
     Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction, Fault, Finding, HolderId,
-    Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Unknown, WriteCompletion, once,
+    Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown, WriteCompletion, once, resize,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -102,6 +102,15 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// sends the request, and use the old token for nothing after that.
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(std::future::ready(Err(no_downgrade(self.name(), renewal))))
+    }
+
+    /// Changes the limit of a semaphore that is in use, in one step. All holders stay, also if they use more permits than the new
+    /// limit: then nothing is granted until enough are returned. Where waiters form a queue, they wait for permits of the resized
+    /// semaphore from then on, and those that now have room are granted theirs; a waiter that wants more permits than the new limit
+    /// leaves the queue. A new claim with the old limit is refused like any other limit. Nothing but a semaphore that is
+    /// in use is changed.
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(std::future::ready(Err(resize::unsupported(&self.name(), key, limit))))
     }
 
     /// Reads the completion of a key, and the time of the place.

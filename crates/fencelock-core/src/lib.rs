@@ -73,6 +73,7 @@ pub mod once;
 pub mod quorum;
 mod registered_node;
 mod renewal;
+mod resize;
 mod retry;
 mod scheme;
 #[cfg(feature = "serde")]
@@ -112,6 +113,7 @@ pub use quorum::{
 };
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
+pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
 pub use scheme::{BenchSite, Connecting, Scheme, UrlForm};
 pub use side_key::{SideKeys, key_of_side_key, side_key};

@@ -44,6 +44,41 @@ impl Mode {
         Ok(Self::Permits { weight, limit })
     }
 
+    /// The same permits of a semaphore that was resized to `limit`. They may be more than the limit then. Other modes are unchanged.
+    #[must_use]
+    pub const fn resized(self, limit: u32) -> Self {
+        match self {
+            Self::Permits { weight, .. } => Self::Permits { weight, limit },
+            mode => mode,
+        }
+    }
+
+    /// The limit of a semaphore.
+    pub const fn limit(self) -> Option<u32> {
+        match self {
+            Self::Permits { limit, .. } => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// The number of permits of a semaphore; 0 in other modes.
+    pub const fn weight(self) -> u32 {
+        match self {
+            Self::Permits { weight, .. } => weight,
+            _ => 0,
+        }
+    }
+
+    /// The mode of a waiter after its semaphore was resized from `before` to `limit` permits: as many permits of the resized one.
+    /// `None` if it wants more than there are now, so that it never has room. A waiter of anything else is unchanged.
+    pub fn taken_over(self, before: u32, limit: u32) -> Option<Self> {
+        match self {
+            Self::Permits { limit: wanted, .. } if wanted != before => Some(self),
+            Self::Permits { weight, .. } => Self::permits(weight, limit).ok(),
+            mode => Some(mode),
+        }
+    }
+
     /// Whether holders in these two modes may ever hold a key at the same time, if there is room: shared with shared, and
     /// permits with permits of the same limit.
     pub const fn same_class(self, other: Self) -> bool {
@@ -127,6 +162,18 @@ mod tests {
         );
         assert!(two.conflicts(three) && two.conflicts(Mode::Shared) && Mode::Shared.conflicts(two));
         assert!(!two.conflicts(Mode::Exclusive) && !Mode::Exclusive.conflicts(Mode::Shared) && !two.conflicts(two));
+    }
+
+    #[test]
+    fn a_waiter_is_taken_over_if_it_can_ever_have_room() {
+        let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
+        assert_eq!(permits(3, 5).taken_over(5, 9), Some(permits(3, 9)));
+        assert_eq!(permits(3, 5).taken_over(5, 3), Some(permits(3, 3)));
+        assert_eq!(permits(4, 5).taken_over(5, 3), None);
+        for other in [Mode::Exclusive, Mode::Shared, permits(4, 4), permits(1, 4)] {
+            assert_eq!(other.taken_over(5, 3), Some(other));
+        }
+        assert_eq!(permits(4, 5).resized(3), Mode::Permits { weight: 4, limit: 3 }, "a holder stays");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use fencelock::backends::connect;
 use fencelock_core::{
     Acquire, Backend, Claim, Downgrade, Event, Eviction, Fault, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
-    Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Owner, Release, Renew, Renewal, Resize, Resized, Ttl, Unknown,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::{Arc, Mutex};
@@ -333,4 +333,54 @@ async fn a_reader_among_many_costs_the_server_a_bounded_number_of_commands() {
     let counted = info.text().unwrap().lines().filter(|line| !line.contains("config") && !line.contains("info"));
     let commands: u64 = counted.filter(|line| line.starts_with("cmdstat_")).filter_map(calls).sum();
     assert!(commands <= 30, "{commands}: {info:?}");
+}
+
+#[tokio::test]
+async fn a_queue_longer_than_one_script_examines_is_resized() {
+    const MANY: u128 = 100;
+    let Some((server, place)) = start().await else { return };
+    takes(&*place, 1, permits(2, 2)).await;
+    for number in 0..MANY {
+        waits(&*place, 100 + number, permits(1, 2)).await;
+    }
+    let resized = place.resize(&key(), 42).await.unwrap();
+    assert_eq!(resized, Resize::Resized(Resized::new(2, 42, 42, 41)));
+    let Reply::Array(entries) = server.command(&["HVALS", "fencelock:{k}:waiters"]) else { panic!("no entries") };
+    assert_eq!(entries.len(), 60);
+    assert!(entries.iter().all(|entry| entry.text().unwrap().ends_with("\t1 s 1 42")), "{entries:?}");
+    assert_eq!(place.resize(&key(), 1).await.unwrap(), Resize::Resized(Resized::new(42, 1, 42, 41)));
+    let waiter = claim(199, permits(1, 2), Intent::Poll);
+    assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 59, .. }));
+}
+
+#[tokio::test]
+async fn permits_that_another_program_deleted_stay_in_use_when_the_semaphore_grows() {
+    let Some((server, place)) = start().await else { return };
+    takes(&*place, 1, permits(1, 2)).await;
+    server.command(&["DEL", HELD]);
+    assert_eq!(place.resize(&key(), 5).await.unwrap(), Resize::Resized(Resized::new(2, 5, 5, 1)));
+    assert!(is_busy(&*place, 2, permits(1, 5)).await);
+}
+
+#[tokio::test]
+async fn a_value_of_another_program_is_not_resized() {
+    let Some((server, place)) = start().await else { return };
+    for value in ["5f3b12ab", "fencelock:1:s:0:7", "fencelock:2:s:2:7"] {
+        server.command(&["SET", "k", value]);
+        let answer = place.resize(&key(), 5).await.unwrap();
+        assert!(matches!(answer, Resize::OtherMode { mode: Mode::Exclusive, .. }), "{answer:?}");
+        assert_eq!(server.command(&["GET", "k"]).text(), Some(value));
+    }
+    server.command(&["DEL", "k"]);
+    server.command(&["SET", "k", "fencelock:1:s:2:7"]);
+    assert_eq!(place.resize(&key(), 5).await.unwrap(), Resize::Free, "it has no holds");
+}
+
+#[tokio::test]
+async fn a_quorum_refuses_to_resize_by_name() {
+    let Some((server, _)) = start().await else { return };
+    let url = format!("{}?trust_empty=true", server.url().replace("redis://", "redlock://"));
+    let quorum = connect(&url).await.unwrap();
+    let refused = quorum.resize(&key(), 5).await.unwrap_err();
+    assert!(refused.unsupported_mode().is_some() && refused.is_unsent(), "{refused}");
 }

@@ -82,7 +82,7 @@ pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
     HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment, NodeFault, Observation,
-    Occupant, Owner, Span, Superseded, Ttl, Unknown,
+    Occupant, Owner, Resized, Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};

@@ -1,11 +1,11 @@
 use crate::driver::{self, ClientInner};
-use crate::error::Error;
+use crate::error::{Error, unreachable_once};
 use crate::guard::{Guard, Held, Released};
 use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{HolderId, Invalid, Key, Mode, Ttl, Unknown};
+use fencelock_core::{HolderId, Invalid, Key, Mode, Resize, Resized, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -244,6 +244,17 @@ impl Lock {
         };
         let key = guard.key().clone();
         settle(key, ended, guard.release().await)
+    }
+
+    /// Changes the limit of the semaphore of this key.
+    pub(crate) async fn resize(&self, limit: u32) -> Result<Resized, Error> {
+        let key = self.check()?.key;
+        let answer = self.client.backend.resize(&key, limit).await;
+        match answer.map_err(|cause| unreachable_once(Some(&key), cause))? {
+            Resize::Resized(resized) => Ok(resized),
+            Resize::Free => Err(modes::not_in_use(&key).into()),
+            Resize::OtherMode { mode, holders } => Err(modes::no_semaphore(&key, mode, &holders).into()),
+        }
     }
 
     /// Checks the settings.

@@ -1,6 +1,6 @@
 //! The refusals of a mode, for people.
 
-use fencelock_core::{Invalid, Key, Mode, Modes};
+use fencelock_core::{Holders, Invalid, Key, Mode, Modes};
 
 /// Checks that the place has the mode, before anything is sent.
 pub(crate) fn check(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
@@ -28,4 +28,14 @@ pub(crate) fn other_hold(key: &Key, held: Mode) -> Invalid {
 /// Only an exclusive lock can become a shared one.
 pub(crate) fn not_exclusive(key: &Key, mode: Mode) -> Invalid {
     Invalid::new(format!("{key} is held as {mode}: only an exclusive lock can be downgraded"))
+}
+
+/// There is no semaphore whose limit could be changed.
+pub(crate) fn not_in_use(key: &Key) -> Invalid {
+    Invalid::new(format!("{key} is not in use, so there is no limit to change: the next claim sets it"))
+}
+
+/// Only semaphores have a limit.
+pub(crate) fn no_semaphore(key: &Key, mode: Mode, holders: &Holders) -> Invalid {
+    Invalid::new(format!("{key} is held as {mode} by {holders}: only a semaphore that is in use can be resized"))
 }

@@ -3,7 +3,7 @@ use crate::guard::{Guard, Held};
 use crate::lock::Lock;
 use crate::request::Waiting;
 use crate::run::RunError;
-use fencelock_core::{HolderId, Invalid, Mode, Unknown};
+use fencelock_core::{HolderId, Invalid, Mode, Resized, Unknown};
 use std::future::Future;
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use std::time::Duration;
 /// arrival, where the backend has a queue: a small request does not overtake a large one.
 ///
 /// All clients must use the same limit. One that uses another is refused with [`Error::Config`] while permits are in use or
-/// waited for, as is one that wants the key [shared](Lock::shared). An exclusive lock on the key waits until all permits are free.
+/// waited for, as is one that wants the key [shared](Lock::shared). [`Semaphore::resize`] changes the limit of a semaphore in
+/// use. An exclusive lock on the key waits until all permits are free.
 ///
 /// The fencing token of a guard tells later grants from earlier ones, but a resource cannot reject old holders by it: several
 /// holders are right at the same time.
@@ -119,6 +120,35 @@ impl Semaphore {
         B: Future<Output = Result<T, E>>,
     {
         self.permits(weight).map_err(Error::from)?.run(body).await
+    }
+
+    /// Changes the limit of the semaphore, which is in use with another one, to that of this value. All holders keep their permits.
+    ///
+    /// With a larger limit, waiters that have room now are granted their permits at once. With a smaller one, no permit is granted
+    /// until so many are returned that the sum fits. New claims with the old limit are refused with [`Error::Config`]. Claims that wait
+    /// already wait for permits of the resized semaphore, unless they want more than there are now: then they are refused at their next
+    /// poll. In lock files, which have no queue, all waiters with the old limit are refused.
+    ///
+    /// ```
+    /// # async fn demo() -> Result<(), fencelock::Error> {
+    /// # let client = fencelock::Client::connect("memory:").await?;
+    /// let upload = client.semaphore("uploads", 3).acquire(1).await?;
+    /// let resized = client.semaphore("uploads", 5).resize().await?;
+    /// assert_eq!((resized.before, resized.limit, resized.used), (3, 5, 1));
+    /// # drop(upload);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key or limit, for a key that is not in use or is no semaphore, and for a backend without
+    /// semaphores; [`Error::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the limit may or may not be changed; calling it again is harmless.
+    pub async fn resize(&self) -> Result<Resized, Error> {
+        self.permits(1)?.resize(self.limit).await
     }
 
     fn permits(&self, weight: u32) -> Result<Lock, Invalid> {

@@ -5,7 +5,7 @@ mod file_kit;
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{
     Acquire, Backend, Claim, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent, Key, Mode, Occupant,
-    Release, Renew,
+    Release, Renew, Resize, Resized,
 };
 use file_kit::process::{self, Process};
 use file_kit::*;
@@ -330,4 +330,35 @@ fn claims_at_the_same_time_get_tokens_of_their_own_and_no_more_permits_than_ther
     tokens.sort();
     tokens.dedup();
     assert!(granted > 0 && tokens.len() == granted, "{granted} grants, {} tokens", tokens.len());
+}
+
+#[test]
+fn the_limit_is_changed_for_all_processes_and_ends_with_the_last_holder() {
+    let scratch = Scratch::new();
+    let (locks, others) = (scratch.locks(), scratch.locks());
+    let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
+    let (held, _) = take_in_mode(&locks, "k", permits(3, 3));
+    let Resize::Resized(resized) = now(others.resize(&held.key, 2)).unwrap() else { panic!("not resized") };
+    assert_eq!(resized, Resized::new(3, 2, 3, 1));
+    for locks in [&locks, &others, &scratch.locks()] {
+        let refused = now(locks.acquire(&claim("k", Intent::Enqueue).with_mode(permits(1, 3)))).unwrap_err();
+        assert!(refused.conflicting_mode().is_some_and(|mode| mode.same_class(permits(1, 2))), "{refused}");
+        let full = now(locks.acquire(&claim("k", Intent::Try).with_mode(permits(1, 2)))).unwrap();
+        assert!(matches!(full, Acquire::Busy(_)), "{full:?}");
+    }
+    assert_eq!(now(locks.release(&held.key, &held.holder.id)).unwrap(), Release::Released);
+    assert_eq!(now(others.resize(&held.key, 5)).unwrap(), Resize::Free);
+    take_in_mode(&others, "k", permits(1, 3));
+    assert_eq!(seen(&locks, "k").first().mode, permits(1, 3), "the next claim sets the limit");
+}
+
+#[test]
+fn the_limit_of_a_damaged_lock_file_is_not_changed() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take_in_mode(&locks, "k", Mode::permits(1, 3).unwrap());
+    fs::write(scratch.path().join("k.lock"), "{\"slots\":1, damaged\n").unwrap();
+    let refused = now(locks.resize(&held.key, 5)).unwrap_err();
+    assert!(refused.to_string().contains("its record is damaged"), "{refused}");
+    assert_eq!(seen(&locks, "k").first().mode, held.mode);
 }

@@ -13,6 +13,7 @@ pub(crate) mod once;
 mod pages;
 mod release;
 mod renew;
+mod resize;
 mod run;
 mod slots;
 mod status;
@@ -35,6 +36,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::List(wanted) => list::list(wanted, context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
+        Command::Resize(resize) => resize::resize(resize, context).await,
         Command::Once(wanted) => once::once(wanted, context).await,
         Command::Init(init) => init::init(init, context).await,
         Command::Doctor => doctor::doctor(context).await,

@@ -133,6 +133,10 @@ fn every_answer_is_as_documented() {
     answer(&place, "acquire k", 0);
     let broken = answer(&place, "break --yes k", 0);
     assert_eq!((&broken["broken"], &broken["held"]), (&true.into(), &true.into()));
+    answer(&place, "acquire --permits 2 pool", 0);
+    let resized = answer(&place, "resize --permits 3 pool", 0);
+    assert_eq!((&resized["resized"], &resized["limit_before"]), (&true.into(), &2.into()));
+    assert_eq!(answer(&place, "resize --permits 3 pool", 0)["resized"], false);
     answer(&place, "doctor", 0);
     let quiet = answer(&place, "doctor -q", 0);
     assert_eq!(quiet["findings"], Value::Array(Vec::new()), "nothing is wrong there");

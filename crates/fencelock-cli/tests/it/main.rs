@@ -24,6 +24,7 @@ mod place;
 mod quarantine;
 mod readers;
 mod reference;
+mod resizing;
 mod running;
 mod secrets;
 mod several_keys;

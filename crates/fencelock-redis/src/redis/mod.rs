@@ -31,6 +31,7 @@ mod quarantine;
 mod quorum_node;
 mod renewing;
 mod reply;
+mod resize;
 mod scan;
 mod scheme;
 mod script;
@@ -51,7 +52,7 @@ use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
     CompletionRead, ConnectError, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key,
-    Listener, Occupant, Release, Renew, Renewal, Unknown, WriteCompletion,
+    Listener, Occupant, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use link::Link;
 pub(crate) use node_setup::{members, register};
@@ -353,6 +354,10 @@ impl Backend for Redis {
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(self.share(renewal, Requested::Own(self.clock.wall_micros())))
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(self.set_limit(key, limit))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

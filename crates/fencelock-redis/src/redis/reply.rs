@@ -4,7 +4,7 @@ use super::shared;
 use super::wire::later_value;
 use fencelock_core::{
     Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holders, Holding, Key, Mode, Occupant,
-    Occupied, Raise, Release, Renew, TokenBlock, Unknown,
+    Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -276,6 +276,29 @@ pub(crate) fn read_downgrade(node: &str, value: Value) -> Result<(Downgrade, Rem
         "downgraded" => (Downgrade::Downgraded { token: reply.fence()? }, reply.left()?),
         "absent" => (Downgrade::Absent, Remaining::None),
         "taken" => (Downgrade::TakenBy(reply.holders()?), Remaining::None),
+        "noclock" => return Err(no_clock(node)),
+        other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
+    })
+}
+
+/// A change of the limit of a semaphore, and the ticket for a call that continues it.
+pub(crate) fn read_resize(node: &str, value: Value, limit: u32) -> Result<(Resize, Option<String>), Unknown> {
+    let mut reply = Reply::new(node, value)?;
+    Ok(match reply.text()?.as_str() {
+        "resized" => {
+            let (before, used) = (reply.count()?, u64::try_from(reply.number()?).unwrap_or(0));
+            let (held, left, ticket) = (reply.count()?, reply.left()?, reply.text()?);
+            let resized = Resize::Resized(Resized::new(before, limit, used, held));
+            (resized, (left == Remaining::More).then_some(ticket))
+        }
+        "absent" => (Resize::Free, None),
+        "taken" => {
+            let (value, kind) = (reply.bytes()?, reply.text()?);
+            let mode = std::str::from_utf8(shared::value(&value)).ok().and_then(shared::mode_of);
+            let holders = shared_holders(&value, &kind, 0).map(shared::occupants);
+            let holders = holders.unwrap_or_else(|| occupant(&value, &kind).into());
+            (Resize::OtherMode { mode: mode.unwrap_or_default(), holders }, None)
+        }
         "noclock" => return Err(no_clock(node)),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })

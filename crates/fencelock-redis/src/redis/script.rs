@@ -89,6 +89,7 @@ pub(crate) static RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
 pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/downgrade.lua")));
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL, SHARED], include_str!("lua/raise.lua")));
+pub(crate) static RESIZE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/resize.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")));
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/evict.lua")));
@@ -294,6 +295,25 @@ pub(crate) fn downgrade(
         .arg(millis(CLAIM_TTL))
         .arg(whose)
         .epoch_check(epoch_check)
+}
+
+/// Its reply is parsed by [`super::reply::read_resize`]. `done` is the limit before an earlier call of the same change, and the ticket
+/// that it returned.
+pub(crate) fn resize(
+    wire: &str,
+    limit: u32,
+    done: Option<(u32, &str)>,
+    wall_micros: u64,
+    epoch_check: EpochCheck<'_>,
+) -> Call {
+    let call = Call::checked(&RESIZE, wire, epoch_check).arg(limit);
+    match done {
+        Some((before, ticket)) => call.arg(before).arg(ticket),
+        None => call.arg("-").arg("0"),
+    }
+    .arg(wall_micros)
+    .arg(millis(CLAIM_TTL))
+    .epoch_check(epoch_check)
 }
 
 pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {

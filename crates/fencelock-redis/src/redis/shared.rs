@@ -43,7 +43,11 @@ fn holder(line: &str, mode: Mode, wall_micros: u64) -> Option<HolderInfo> {
     let token: Option<FencingToken> = words.next().and_then(|token| token.parse().ok());
     let owner = Owner::from_text(words.next().unwrap_or_default());
     let mode = match mode {
-        Mode::Permits { limit, .. } => weight.and_then(|weight| Mode::permits(weight, limit).ok()).unwrap_or(mode),
+        // A hold from before a change of the limit may have more permits than there are.
+        Mode::Permits { limit, .. } => {
+            let held = weight.and_then(|weight| Mode::permits(weight, Mode::MOST_PERMITS).ok());
+            held.unwrap_or(mode).resized(limit)
+        }
         mode => mode,
     };
     let held_for = token.map(|token| Duration::from_micros(wall_micros.saturating_sub(token.get())));

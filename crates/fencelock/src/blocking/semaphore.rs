@@ -1,6 +1,6 @@
 use super::{Engine, Guard, Held};
 use crate::lock::settle;
-use crate::{Error, HolderId, RunError, Unknown, Waiting};
+use crate::{Error, HolderId, Resized, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +79,15 @@ impl Semaphore {
         let semaphore = self.inner.clone();
         let guard = self.engine.get(async move { semaphore.try_acquire(weight).await })?;
         Ok(guard.map(|guard| Guard::new(guard, Arc::clone(&self.engine))))
+    }
+
+    /// Changes the limit of the semaphore, which is in use with another one, to that of this value.
+    ///
+    /// # Errors
+    /// Those of [`crate::Semaphore::resize`].
+    pub fn resize(&self) -> Result<Resized, Error> {
+        let semaphore = self.inner.clone();
+        self.engine.get(async move { semaphore.resize().await })
     }
 
     /// Continues a hold of `weight` permits that [`Guard::into_holder`] released from its guard, in this or another process.

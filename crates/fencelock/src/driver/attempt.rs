@@ -75,7 +75,10 @@ async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: Holder
     // tells.
     let held = seen.filter(|seen| seen.has(holder) || seen.holders.count() > 1);
     match held.map(|seen| seen.first().mode) {
-        Some(held) if held != mode && !held.same_class(mode) => Err(modes::other_hold(key, held).into()),
+        // The limit does not matter: the semaphore may have been resized.
+        Some(held) if held != mode && (held.limit().is_none() || mode.limit().is_none()) => {
+            Err(modes::other_hold(key, held).into())
+        }
         _ => Ok(()),
     }
 }

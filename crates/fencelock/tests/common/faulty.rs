@@ -2,7 +2,7 @@ use fencelock::backends::TokioClock;
 use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
 use fencelock_core::{
     Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Intent, Listener,
-    Release, Renew, Renewal, WriteCompletion,
+    Release, Renew, Renewal, Resize, WriteCompletion,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -204,6 +204,10 @@ impl Backend for Faulty {
                 .await
                 .and_then(|answer| answer)
         })
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        self.inner.resize(key, limit)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

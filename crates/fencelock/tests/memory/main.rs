@@ -24,6 +24,7 @@ mod reading;
 mod reaping;
 mod refusing;
 mod releasing;
+mod resizing;
 mod reusing;
 mod running;
 mod semaphore;

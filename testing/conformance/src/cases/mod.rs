@@ -20,6 +20,7 @@ mod queue;
 mod raising;
 mod release;
 mod renewal;
+mod resizing;
 mod row;
 mod shared;
 
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Vec<Case> {
         permits::cases(),
         row::cases(),
         mode_conflicts::cases(),
+        resizing::cases(),
         downgrade::cases(),
         crowd::cases(),
         release::cases(),

@@ -24,6 +24,7 @@ impl KeyModel {
         if let Some(refusal) = gate.refusal()? {
             return Ok(Acquire::Refused(refusal.clone()));
         }
+        let claim = &self.by_entry(claim);
         let mut wrote = Wrote::Nothing;
         if self.lock_of(claim.holder).is_some() {
             return self.repeated(server, claim, &mut wrote);

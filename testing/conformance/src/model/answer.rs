@@ -178,6 +178,34 @@ pub enum Downgrade {
     Refused(Refusal),
 }
 
+/// The reply of `resize`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Resize {
+    /// The semaphore has the new limit.
+    Resized {
+        /// The limit before the first call.
+        before: u32,
+        /// The permits in use.
+        used: u64,
+        /// The number of holders.
+        held: u64,
+        /// The ticket of the last waiter that was examined.
+        ticket: u64,
+        /// Whether a repeated call has work left.
+        scan: QueueScan,
+    },
+    /// No permit is in use.
+    Absent,
+    /// Another client holds the lock.
+    Taken(Value),
+    /// Several clients hold the lock together, but not as the semaphore that was to be resized.
+    Shared(Listed),
+    /// Scripts may not call `TIME`.
+    NoClock,
+    /// The server must not grant.
+    Refused(Refusal),
+}
+
 /// The reply of `inspect` for a held lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Inspect {

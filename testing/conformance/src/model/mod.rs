@@ -21,6 +21,7 @@ mod key;
 mod marker;
 mod message;
 mod queue;
+mod resizing;
 mod server;
 mod shared;
 mod tokens;
@@ -29,13 +30,14 @@ mod waiting;
 
 pub use answer::{
     Acquire, Availability, Downgrade, Evict, Inspect, Listed, ListedHold, Occupied, QueueScan, Raise, Release, Renew,
-    ScriptError,
+    Resize, ScriptError,
 };
 pub use foreign::{Done, OnlyIfFree};
 pub use key::{Claim, Fence, HoldKind, Intent, KeyModel, Lock};
 pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, Refusal, UnknownVersion};
 pub use message::Message;
 pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
+pub use resizing::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use shared::{HeldEntries, HeldEntry, Holds};
 pub use value::{Kind, Value};

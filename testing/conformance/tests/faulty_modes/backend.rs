@@ -1,7 +1,7 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Downgrade, Eviction, FencingToken, Finding, HolderId,
-    HolderInfo, Holding, Intent, Key, Listener, Mode, Release, Renew, Renewal, Ttl, Unknown,
+    HolderInfo, Holding, Intent, Key, Listener, Mode, Release, Renew, Renewal, Resize, Resized, Ttl, Unknown,
 };
 use std::sync::Arc;
 
@@ -28,6 +28,9 @@ pub(crate) enum Defect {
     DowngradeDrawsAgain,
     DowngradeOfAnybodys,
     DowngradeTakes,
+    ResizeDoesNothing,
+    ResizeEndsTheRow,
+    ResizeOfAnyMode,
 }
 
 /// A backend with all modes that is right but for one thing.
@@ -219,6 +222,29 @@ impl Backend for FaultyModes {
                 }
                 other => other,
             })
+        })
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move {
+            let before = self.memory.inspect(key).await?;
+            let count = before.as_ref().map_or(0, |seen| seen.holders.count());
+            let present = before.as_ref().map(|seen| seen.first().mode);
+            match (self.defect, present.and_then(Mode::limit)) {
+                (Defect::ResizeDoesNothing, Some(before)) => {
+                    Resize::check("faulty", limit)?;
+                    return Ok(Resize::Resized(Resized::new(before, limit, count.into(), count)));
+                }
+                (Defect::ResizeOfAnyMode, None) if present.is_some() => {
+                    return Ok(Resize::Resized(Resized::new(limit, limit, 1, count)));
+                }
+                _ => {}
+            }
+            let answer = self.memory.resize(key, limit).await?;
+            if let (Defect::ResizeEndsTheRow, Some(seen)) = (self.defect, before) {
+                self.memory.evict(&seen).await?;
+            }
+            Ok(answer)
         })
     }
 

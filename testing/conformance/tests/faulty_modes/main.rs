@@ -162,3 +162,18 @@ fn a_downgrade_with_a_wrong_token_is_caught() {
     caught(Defect::DowngradeKeepsTheToken, &["a_downgraded_writer_is_a_reader_with_a_new_token"]);
     caught(Defect::DowngradeDrawsAgain, &["a_repeated_downgrade_returns_the_same_token"]);
 }
+
+#[test]
+fn a_resize_that_is_something_else_is_caught() {
+    caught(
+        Defect::ResizeDoesNothing,
+        &[
+            "a_larger_limit_admits_more_holders",
+            "a_smaller_limit_admits_nobody_until_the_sum_fits",
+            "a_larger_limit_lets_waiters_in_at_once",
+            "a_waiter_that_wants_more_than_there_is_after_a_resize_is_refused",
+        ],
+    );
+    caught(Defect::ResizeEndsTheRow, &["holders_stay_when_their_semaphore_is_resized"]);
+    caught(Defect::ResizeOfAnyMode, &["an_exclusive_lock_is_not_resized", "a_shared_lock_is_not_resized"]);
+}

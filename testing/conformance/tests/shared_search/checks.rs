@@ -33,6 +33,31 @@ pub(crate) fn exclusion(world: &World) -> Result<(), String> {
     Ok(())
 }
 
+/// The permits of clients that have a hold, or believe to have one: a waiter that was granted some learns it by its next poll.
+pub(crate) fn used(world: &World) -> u32 {
+    let now_ms = world.now_us / 1000;
+    let holds = if world.limit().is_some() { holders(&world.key) } else { Vec::new() };
+    let is_live = |holder: &u128| holds.contains(holder) && world.key.holds.ends_ms[holder] >= now_ms;
+    let clients =
+        (1..).zip(&world.clients).filter(|(holder, client)| is_live(holder) || client.belief(now_ms).is_some());
+    clients.map(|(_, client)| client.kind.mode().weight()).sum()
+}
+
+/// A semaphore that may be resized: more permits than the limit are in use only if it was larger, and then none is added.
+pub(crate) fn limit(world: &World, used_before: u32) -> Result<(), String> {
+    let (used, limit) = (used(world), world.limit().unwrap_or(0));
+    if used > limit && used > used_before {
+        return Err(format!("exclusion: {used} of {limit} permits, after {used_before}"));
+    }
+    let now_ms = world.now_us / 1000;
+    let beliefs = world.clients.iter().filter_map(|client| client.belief(now_ms));
+    let alone = beliefs.filter(|belief| belief.mode == Mode::Exclusive).count();
+    if alone > 1 || alone == 1 && used > 0 {
+        return Err(format!("exclusion: {alone} alone, and {used} permits"));
+    }
+    Ok(())
+}
+
 fn holders(key: &KeyModel) -> Vec<u128> {
     match key.lock.as_ref().map(|lock| &lock.value) {
         Some(Value::Ours { holder, .. }) => vec![*holder],

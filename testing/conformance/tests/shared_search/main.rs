@@ -7,6 +7,7 @@
 
 mod checks;
 mod client;
+mod resizing;
 mod world;
 
 use client::{Client, Kind, PERMIT};
@@ -78,6 +79,7 @@ fn setting(kinds: &[Kind]) -> Setting {
         plain: false,
         duplicates: 0,
         renewals: 0,
+        resizes: 0,
         rule: Rule::Production,
     }
 }
@@ -85,7 +87,12 @@ fn setting(kinds: &[Kind]) -> Setting {
 fn all() -> Vec<(&'static str, Setting)> {
     let permit = |weight, limit| Kind::Permits { weight, limit };
     let plain = |setting: Setting, duplicates| Setting { plain: true, duplicates, ..setting };
+    let resized = |kinds: &[Kind], resizes| Setting { resizes, ..setting(kinds) };
     vec![
+        ("three permits of a semaphore that is resized twice", resized(&[PERMIT, PERMIT, PERMIT], 2)),
+        ("permits of weight two and one, resized", resized(&[permit(2, 2), PERMIT, PERMIT], 1)),
+        ("clients that disagree, and a semaphore that is resized", resized(&[PERMIT, PERMIT, permit(1, 3)], 1)),
+        ("a writer and two permits of a semaphore that is resized", resized(&[WRITER, PERMIT, PERMIT], 1)),
         ("a writer and two readers", setting(&[WRITER, READER, READER])),
         ("two writers and a reader", setting(&[WRITER, WRITER, READER])),
         ("two readers, a plain client, a duplicate", plain(setting(&[READER, READER]), 1)),
@@ -148,5 +155,11 @@ fn a_rule_that_is_dropped_leads_to_damage() {
     breaks(Rule::IgnoresLimits, &setting(&[PERMIT, PERMIT, Kind::Permits { weight: 1, limit: 3 }]), "exclusion");
     breaks(Rule::CancelsWithoutAdvance, &setting(&[READER, WRITER, READER]), "first waiter");
     breaks(Rule::RenewsEndedHolds, &Setting { renewals: 1, ..setting(&[READER, WRITER]) }, "exclusion");
+    let resized = Setting { resizes: 1, ..setting(&[PERMIT, PERMIT, PERMIT]) };
+    breaks(Rule::ResizeForgetsThePermitsInUse, &resized, "exclusion");
+    breaks(Rule::ResizeLeavesWaiters, &resized, "a waiter is refused");
+    breaks(Rule::PollsByTheLimitBefore, &resized, "a waiter is refused");
+    let weights = Setting { resizes: 1, ..setting(&[Kind::Permits { weight: 2, limit: 2 }, PERMIT, PERMIT]) };
+    breaks(Rule::ResizeKeepsEveryWaiter, &weights, "a waiter is refused");
     breaks(Rule::DropsUnknownEntries, &setting(&[Kind::Before, READER, Kind::Before]), "order");
 }

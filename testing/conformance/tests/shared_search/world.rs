@@ -3,13 +3,15 @@
 use crate::checks;
 use crate::client::{Client, Kind, Phase, Sent, TTL_MS};
 use fencelock_conformance::model::{
-    Acquire, Delivery, Downgrade, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server, Value,
-    WaiterQueue,
+    Acquire, Delivery, Downgrade, Entry, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server,
+    Value, WaiterQueue,
 };
 use fencelock_core::Mode;
 
 const START_US: u64 = 1_780_000_000_000_000;
-const HAND_OFF_MS: u64 = 8;
+pub(crate) const HAND_OFF_MS: u64 = 8;
+/// The limits to which a semaphore with two permits is resized.
+const LIMITS: [u32; 2] = [1, 3];
 
 /// A rule of the scripts or their clients, dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,10 @@ pub(crate) enum Rule {
     CancelsWithoutAdvance,
     RenewsEndedHolds,
     DropsUnknownEntries,
+    ResizeForgetsThePermitsInUse,
+    ResizeLeavesWaiters,
+    PollsByTheLimitBefore,
+    ResizeKeepsEveryWaiter,
 }
 
 #[derive(Debug, Clone)]
@@ -33,6 +39,8 @@ pub(crate) struct Setting {
     /// How many requests may arrive twice.
     pub(crate) duplicates: u8,
     pub(crate) renewals: u8,
+    /// How often the limit of the semaphore may be changed.
+    pub(crate) resizes: u8,
     pub(crate) rule: Rule,
 }
 
@@ -51,6 +59,8 @@ pub(crate) enum Act {
     Duplicate(usize),
     PlainSet,
     PlainDelete,
+    /// Changes the limit of the semaphore.
+    Resize(u32),
     /// To just after the next end.
     Wait,
 }
@@ -66,7 +76,7 @@ impl Act {
             | Self::Downgraded(i)
             | Self::Stop(i)
             | Self::Duplicate(i) => Some(i),
-            Self::PlainSet | Self::PlainDelete | Self::Wait => None,
+            Self::PlainSet | Self::PlainDelete | Self::Resize(_) | Self::Wait => None,
         }
     }
 }
@@ -74,20 +84,21 @@ impl Act {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) now_us: u64,
-    key: KeyModel,
+    pub(crate) key: KeyModel,
     pub(crate) clients: Vec<Client>,
     pub(crate) plain_until_ms: Option<u64>,
     plain_used: bool,
     duplicates: u8,
+    pub(crate) resizes: u8,
     /// The greatest token granted.
     token: u64,
 }
 
-fn received(_: HandOff) -> Delivery {
+pub(crate) fn received(_: HandOff) -> Delivery {
     Delivery::Received
 }
 
-const fn holder(client: usize) -> u128 {
+pub(crate) const fn holder(client: usize) -> u128 {
     client as u128 + 1
 }
 
@@ -98,7 +109,8 @@ impl World {
             client.renewals = setting.renewals;
         }
         let (key, duplicates) = (KeyModel::default(), setting.duplicates);
-        Self { now_us: START_US, key, clients, plain_until_ms: None, plain_used: false, duplicates, token: 0 }
+        let resizes = setting.resizes;
+        Self { now_us: START_US, key, clients, plain_until_ms: None, plain_used: false, duplicates, resizes, token: 0 }
     }
 
     const fn now_ms(&self) -> u64 {
@@ -138,6 +150,9 @@ impl World {
             acts.extend((!self.plain_used).then_some(Act::PlainSet));
             acts.extend(self.plain_until_ms.map(|_| Act::PlainDelete));
         }
+        if self.resizes > 0 && self.limit().is_some() {
+            acts.extend(LIMITS.map(Act::Resize));
+        }
         acts.extend(self.next_end_ms().map(|_| Act::Wait));
         acts
     }
@@ -160,7 +175,7 @@ impl World {
     pub(crate) fn act(&mut self, act: Act, setting: &Setting) -> Result<(), String> {
         let server = Server::at(self.now_us);
         self.key.expire(&server);
-        let before = self.key.clone();
+        let (before, used_before) = (self.key.clone(), checks::used(self));
         match act {
             Act::Wait => {
                 self.now_us = (self.next_end_ms().unwrap() + 1) * 1000;
@@ -177,6 +192,7 @@ impl World {
                 self.plain_until_ms = None;
                 self.key.foreign_compare_and_delete(&server, &Value::Foreign("plain".into()));
             }
+            Act::Resize(limit) => self.resize(limit, &server, setting.rule)?,
             Act::Stop(i) => self.clients[i].stopped = true,
             Act::Downgraded(i) => {
                 if let Phase::Holding(belief) = &mut self.clients[i].phase {
@@ -185,10 +201,10 @@ impl World {
             }
             Act::Downgrade(i) => self.downgrade(i, &server, setting.rule)?,
             Act::Renew(i) => self.renew(i, &server, setting.rule),
-            Act::Enqueue(i) => self.ask(i, Intent::Enqueue, &server, setting.rule)?,
+            Act::Enqueue(i) => self.ask(i, Intent::Enqueue, &server, setting)?,
             Act::Poll(i) => {
                 self.clients[i].polls -= 1;
-                self.ask(i, Intent::Poll, &server, setting.rule)?;
+                self.ask(i, Intent::Poll, &server, setting)?;
             }
             Act::Release(i) => {
                 self.clients[i].phase = Phase::Over;
@@ -209,7 +225,7 @@ impl World {
             self.forget_prolonging(&before);
         }
         checks::order(&before, &self.key, server.now_us, act.client().map(holder))?;
-        checks::exclusion(self)
+        if setting.resizes > 0 { checks::limit(self, used_before) } else { checks::exclusion(self) }
     }
 
     /// A client of version 0 takes what it cannot read for the value of another program.
@@ -231,7 +247,6 @@ impl World {
 
     /// It grants the whole lock to every waiter.
     fn served_by_version_0<T>(&mut self, i: usize, rule: Rule, call: impl FnOnce(&mut Self) -> T) -> T {
-        use fencelock_conformance::model::Entry;
         if self.clients[i].kind != Kind::Before {
             return call(self);
         }
@@ -279,7 +294,13 @@ impl World {
         answer
     }
 
-    fn ask(&mut self, i: usize, intent: Intent, server: &Server, rule: Rule) -> Result<(), String> {
+    fn ask(&mut self, i: usize, intent: Intent, server: &Server, setting: &Setting) -> Result<(), String> {
+        let rule = setting.rule;
+        if rule == Rule::PollsByTheLimitBefore {
+            self.restore_entry(i);
+        }
+        let (weight, limit) = (self.clients[i].kind.mode().weight(), self.limit());
+        let waits = self.key.queue.members.iter().any(|(_, name)| *name == Name::Holder(holder(i)));
         let answer = self.sends(i, intent, server, rule);
         let (now_ms, mode) = (self.now_ms(), self.clients[i].kind.mode());
         self.clients[i].last = if intent == Intent::Poll { Sent::Poll } else { Sent::Enqueue };
@@ -294,6 +315,9 @@ impl World {
                 }
             }
             Acquire::Queued { .. } => self.clients[i].phase = Phase::Waiting,
+            Acquire::Conflict(..) if waits && setting.resizes > 0 && limit.is_some_and(|limit| weight <= limit) => {
+                return Err(format!("a waiter is refused: {weight} of {limit:?}"));
+            }
             // The client polls next.
             Acquire::Yours => {
                 self.clients[i].phase = Phase::Waiting;

@@ -38,6 +38,7 @@ local shared = shared_lock(value, kind)
 local mine = {mode = 'x'}
 if mode ~= 'own' and mode ~= '' then mine = grants().mode_of('\t1 ' .. mode) end
 mine.id, mine.value = id, value_of_mine
+if mine.mode == 's' then grants().by_entry(mine) end
 local unread, now, now_ms, exact
 
 if is_holder(value, id) then

@@ -23,13 +23,35 @@ local function grants()
     return claim.mode ~= 'x' and present.mode ~= 'x' and claim.limit ~= present.limit
   end
 
+  -- What a waiter in the queue asks for; nil if it is in none, or if its entry cannot be read. Also the entry without its suffix.
+  local function asks(id)
+    local entry = tolerant('HGET', KEYS[4], id) or ''
+    local _, _, _, value, suffix = string.match(entry, COMMON)
+    if not is_holder(value, id) then return nil end
+    return mode_of(suffix), string.sub(entry, 1, #entry - #suffix)
+  end
+
   -- What the last waiter asks for; nil if there is none, or if it is dead.
   local function last_waiter(now)
     local id = (tolerant('ZREVRANGE', KEYS[3], 0, 0) or {})[1]
     local alive = id and tonumber(tolerant('ZSCORE', KEYS[5], id))
     if not alive or alive * 1000 <= now then return nil end
-    local _, _, _, value, suffix = string.match(tolerant('HGET', KEYS[4], id) or '', COMMON)
-    return is_holder(value, id) and mode_of(suffix) or nil
+    return (asks(id))
+  end
+
+  -- A waiter of a semaphore that was resized waits for permits of the new limit, although its client claims them by the old one.
+  local function by_entry(claim)
+    local written = claim.mode == 's' and asks(claim.id)
+    if written and written.mode == 's' and claim.weight <= written.limit then claim.limit = written.limit end
+  end
+
+  -- Lets a waiter of a semaphore wait for permits of another limit. False if it wants more than that.
+  local function take_over(id, before, limit)
+    local claim, entry = asks(id)
+    if not claim or claim.mode ~= 's' or claim.limit ~= before then return true end
+    if claim.weight > limit then return false end
+    redis.call('HSET', KEYS[4], id, string.format('%s\t1 s %d %d', entry, claim.weight, limit))
+    return true
   end
 
   -- The permits in use. If they are unknown, none is free.
@@ -106,7 +128,7 @@ local function grants()
 
   GRANTS = {
     mode_of = mode_of, conflicts = conflicts, last_waiter = last_waiter,
-    fits = fits, token = token, add = add, remove = remove, bury = bury,
+    by_entry = by_entry, take_over = take_over, used = used, fits = fits, token = token, add = add, remove = remove, bury = bury,
   }
   return GRANTS
 end

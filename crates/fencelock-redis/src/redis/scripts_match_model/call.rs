@@ -9,8 +9,8 @@ use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::reply::Evicting;
 use crate::redis::script::{self, Call, Requested};
 use fencelock_conformance::model::{
-    self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
-    UnknownVersion, Value,
+    self, Acquire, Availability, Continued, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker,
+    QueueScan, Server, UnknownVersion, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
 use fencelock_testkit::Reply;
@@ -114,6 +114,25 @@ fn downgraded(answer: model::Downgrade) -> Reply {
     }
 }
 
+fn resized(answer: model::Resize) -> Reply {
+    match answer {
+        model::Resize::Resized { before, used, held, ticket, scan } => {
+            let more = int(u64::from(scan.more));
+            let words = [text("resized"), int(before.into()), int(used), int(held), more, text(&ticket)];
+            Reply::Array(words.into_iter().chain(unread(scan.unread)).collect())
+        }
+        model::Resize::Absent => Reply::Array(vec![text("absent")]),
+        model::Resize::Taken(by) => taken(&by),
+        model::Resize::Shared(listed) => Reply::Array(shared(&listed)),
+        model::Resize::NoClock => Reply::Array(vec![text("noclock")]),
+        model::Resize::Refused(refusal) => Reply::Array(quarantined_client::refused(&refusal)),
+    }
+}
+
+fn acked(answer: model::Raise) -> Reply {
+    int(u64::from(answer == model::Raise::Acked))
+}
+
 fn evicting(seen: model::HoldKind) -> Evicting {
     match seen {
         model::HoldKind::Ours => Evicting::Ours,
@@ -208,10 +227,9 @@ impl Both<'_> {
         }
         let Self { name, server, key, marker, quarantined_client, mutant } = self;
         let changes = Changes { mutant, cap: server.cap };
-        let required = quarantined_client.map(|client| (client, client.quarantine(name)));
-        let required = required.as_ref();
-        let epoch_check = required.map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
-        let gate = required.map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
+        let asks = &quarantined_client.map(|client| (client, client.quarantine(name)));
+        let epoch_check = asks.as_ref().map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
+        let gate = asks.as_ref().map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
@@ -223,7 +241,6 @@ impl Both<'_> {
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
                 let answer = key.raise(server, *holder, to.get(), &gate);
-                let acked = |answer| int(u64::from(answer == model::Raise::Acked));
                 let call = script::raise(name, &id(*holder), to, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, acked))
             }
@@ -240,13 +257,11 @@ impl Both<'_> {
                 (Sent::script(call, changes), Expected::or_refused(answer, released))
             }
             Command::Inspect => {
-                let answer = key.look(server, &gate);
-                (Sent::script(script::inspect(name, epoch_check), changes), Expected::or_refused(answer, inspected))
+                let (answer, call) = (key.look(server, &gate), script::inspect(name, epoch_check));
+                (Sent::script(call, changes), Expected::or_refused(answer, inspected))
             }
             Command::Evict { seen, kind, proposal } => {
-                let there = key.lock.as_ref().map(|lock| lock.value.clone());
-                let seen = seen.clone().or(there).unwrap_or(Value::Foreign("".into()));
-                let proposal = proposal.near(server, key);
+                let (seen, proposal) = (value(key, seen.as_ref()), proposal.near(server, key));
                 let answer = key.evict(server, (&seen, *kind), proposal, hand_off_ms, &gate, publish);
                 let call = script::evict(name, seen.to_string().as_bytes(), evicting(*kind), proposal, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, evicted))
@@ -254,10 +269,8 @@ impl Both<'_> {
             Command::EvictHolds { other, proposal } => {
                 let (seen, proposal) = (held(key, *other), proposal.near(server, key));
                 let answer = key.evict_holds(server, &seen, proposal, hand_off_ms, &gate, publish);
-                (
-                    Sent::script(evict_holds(name, &seen, proposal, epoch_check), changes),
-                    Expected::or_refused(answer, evicted),
-                )
+                let call = evict_holds(name, &seen, proposal, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
             Command::Downgrade { holder, ttl_ms, proposal, proposed } => {
                 let (proposed, proposal) = (*proposed, proposal.near(server, key));
@@ -266,6 +279,12 @@ impl Both<'_> {
                 let token = if proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) };
                 let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), token, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
+            }
+            Command::Resize { limit, continued, proposal } => {
+                let proposal = proposal.near(server, key);
+                let answer = key.resize(server, *limit, *continued, proposal, hand_off_ms, &gate, publish);
+                let call = resize(name, *limit, *continued, proposal, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, resized))
             }
             Command::DeleteMarker => delete_marker(name, marker),
             Command::MarkerVersion(version) => marker_version(name, marker, *version),
@@ -314,6 +333,12 @@ impl Both<'_> {
     }
 }
 
+/// What an eviction expects: this, or what is there.
+fn value(key: &KeyModel, seen: Option<&Value>) -> Value {
+    let there = key.lock.as_ref().map(|lock| &lock.value);
+    seen.or(there).cloned().unwrap_or(Value::Foreign("".into()))
+}
+
 /// Two of the holds that are there, or the same with another token.
 fn held(key: &KeyModel, other: bool) -> Vec<(u128, u64)> {
     key.held.entries.iter().take(2).map(|(id, entry)| (*id, entry.token + u64::from(other))).collect()
@@ -322,6 +347,12 @@ fn held(key: &KeyModel, other: bool) -> Vec<(u128, u64)> {
 fn evict_holds(name: &str, seen: &[(u128, u64)], proposal: u64, epoch_check: EpochCheck<'_>) -> Call {
     let words: Vec<_> = seen.iter().map(|(id, token)| format!("{id:032x} {token}")).collect();
     script::evict(name, words.join(" ").as_bytes(), Evicting::Holds, proposal, epoch_check)
+}
+
+fn resize(name: &str, limit: u32, done: Option<Continued>, proposal: u64, epoch_check: EpochCheck<'_>) -> Call {
+    let done = done.map(|Continued { before, ticket }| (before, ticket.to_string()));
+    let done = done.as_ref().map(|(before, ticket)| (*before, ticket.as_str()));
+    script::resize(name, limit, done, proposal, epoch_check)
 }
 
 fn delete_marker(name: &str, marker: &mut Marker) -> (Sent, Expected) {

@@ -63,6 +63,7 @@ impl Coverage {
             "class",
             "noclock",
             "downgraded",
+            "resized",
             "0",
             "1",
         ];

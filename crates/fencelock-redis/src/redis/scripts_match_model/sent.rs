@@ -71,8 +71,8 @@ impl Sent {
 
 /// All scripts in full.
 pub(super) fn sources() -> Vec<String> {
-    use script::{ACQUIRE, DOWNGRADE, EVICT, HANDSHAKE, INIT, INSPECT, RAISE, RELEASE, RENEW};
-    let all = [&ACQUIRE, &RAISE, &RENEW, &RELEASE, &INSPECT, &EVICT, &DOWNGRADE, &HANDSHAKE, &INIT];
+    use script::{ACQUIRE, DOWNGRADE, EVICT, HANDSHAKE, INIT, INSPECT, RAISE, RELEASE, RENEW, RESIZE};
+    let all = [&ACQUIRE, &RAISE, &RENEW, &RELEASE, &INSPECT, &EVICT, &DOWNGRADE, &RESIZE, &HANDSHAKE, &INIT];
     all.iter().map(|lua| lua.source().to_owned()).collect()
 }
 

@@ -149,7 +149,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: " or tonumber(weight) > tonumber(limit)", to: "" },
     ),
     ("a semaphore has any number of permits", Mutant { from: " or tonumber(limit) > 1000000", to: "" }),
-    ("an entry names no mode", Mutant { from: "'\\t1' or '\\t1 ' .. mode", to: "'\\t1' or '\\t1'" }),
+    (
+        "an entry names no mode",
+        Mutant { from: "'\\t1' or string.format('\\t1 %s %d %d', mine.mode, mine.weight, mine.limit)", to: "'\\t1'" },
+    ),
     (
         "a shared lock is granted by the client's time",
         Mutant { from: "if claim == EXCLUSIVE and exact and suffix", to: "if claim == EXCLUSIVE and suffix" },

@@ -3,7 +3,7 @@
 use super::quarantined_client::{QuarantinedClient, Visit};
 use super::rng::Rng;
 use fencelock_conformance::model::{
-    Channel, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, Waiter,
+    Channel, Continued, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, Waiter,
 };
 use fencelock_core::Mode;
 
@@ -73,6 +73,12 @@ pub(super) enum Command {
         ttl_ms: u64,
         proposal: Token,
         proposed: bool,
+    },
+    /// With what an earlier call of the same change has done: the limit before, and a ticket.
+    Resize {
+        limit: u32,
+        continued: Option<Continued>,
+        proposal: Token,
     },
     /// Of two of several holds, or of others that are no more.
     EvictHolds {
@@ -308,7 +314,7 @@ pub(super) fn of_quarantined_client(rng: &mut Rng, trace: usize) -> Command {
 /// Of this trace.
 pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
     let holder = rng.pick(&HOLDERS[..4]);
-    match rng.below(22) {
+    match rng.below(24) {
         0..=8 => Command::Acquire {
             intent: rng.pick(&[Intent::Try, Intent::Enqueue, Intent::Enqueue, Intent::Poll]),
             holder,
@@ -341,6 +347,11 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
         }
         19 if rng.percent(30) => Command::EvictHolds { other: rng.percent(20), proposal: proposal(rng) },
         17 | 19 => Command::Inspect,
+        22 | 23 => Command::Resize {
+            limit: rng.pick(&[1, 2, 2, 3, 3, 4, 5, 1_000_000]),
+            continued: rng.percent(25).then(|| Continued { before: rng.pick(&[2, 3, 3]), ticket: rng.below(4) }),
+            proposal: proposal(rng),
+        },
         _ => Command::Foreign(foreign(rng)),
     }
 }

@@ -5,7 +5,7 @@ use super::differential::{Difference, Differential};
 use super::real::Real;
 use super::sent::Mutant;
 use super::step::{Around, Command, Foreign, HOLDERS, Step, Token};
-use fencelock_conformance::model::{CAP, Channel, Entry, Intent, Name, Value, Waiter};
+use fencelock_conformance::model::{CAP, Channel, Continued, Entry, Intent, Name, Value, Waiter};
 use fencelock_core::Mode;
 
 fn step(command: Command) -> Step {
@@ -35,6 +35,48 @@ fn joins(holder: usize, fields: &str) -> Step {
     let version = Some(fields.into());
     let entry = Entry::Waiter(Waiter { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
     step(Command::Foreign(Foreign::Join { ticket: 99, name: Name::Holder(HOLDERS[holder]), life_ms: 60_000, entry }))
+}
+
+fn resize(limit: u32, continued: Option<(u32, u64)>) -> Step {
+    let continued = continued.map(|(before, ticket)| Continued { before, ticket });
+    step(Command::Resize { limit, continued, proposal: Token::NearNow(0) })
+}
+
+/// Changes of a limit, as below.
+fn resizing() -> [(usize, Vec<Step>); 4] {
+    use Intent::{Enqueue, Poll, Try};
+    let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
+    let mut without_time = resize(3, None);
+    without_time.around.time_refused = true;
+    let weights = vec![
+        claim(Try, 0, permits(1, 3), 30_000),
+        claim(Enqueue, 1, permits(3, 3), 30_000),
+        claim(Enqueue, 2, permits(2, 3), 30_000),
+        joins(4, "1 s 1 4"),
+        resize(2, None),
+        claim(Poll, 2, permits(2, 3), 30_000),
+        claim(Poll, 1, permits(3, 3), 30_000),
+        claim(Poll, 2, permits(3, 3), 30_000),
+    ];
+    let long = vec![
+        claim(Try, 0, permits(2, 2), 30_000),
+        claim(Enqueue, 1, permits(2, 2), 30_000),
+        claim(Enqueue, 2, permits(1, 2), 30_000),
+        claim(Enqueue, 3, permits(1, 2), 30_000),
+        resize(3, None),
+        resize(3, Some((2, 1))),
+        resize(3, Some((2, 2))),
+        release(0),
+    ];
+    let ended = vec![
+        claim(Try, 0, permits(1, 4), 10),
+        claim(Try, 1, permits(1, 4), 10),
+        claim(Try, 2, permits(1, 4), 30_000),
+        after(11_000, resize(2, None)),
+        resize(2, Some((4, 0))),
+    ];
+    let refused = vec![claim(Try, 0, permits(1, 2), 30_000), without_time];
+    [(CAP, weights), (1, long), (1, ended), (CAP, refused)]
 }
 
 /// Each with the number of waiters and ended holds that one call passes over.
@@ -67,12 +109,14 @@ pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
         raise(1, 5),
         after(11_000, raise(0, 5)),
     ];
-    vec![
+    let mut all = vec![
         (CAP, raised.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &conflict].concat()),
         (1, ended.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &[without_time]].concat()),
-    ]
+    ];
+    all.extend(resizing());
+    all
 }
 
 /// The first trace in which the server differs from the model.

@@ -20,6 +20,17 @@ impl Holds {
         Self { records }
     }
 
+    /// The limit of a semaphore is that of its last grant, or of a change since: the record of the lock file has it. The records of
+    /// the holders have the one of their own grant.
+    pub(super) fn resized_by(mut self, lock_file: Option<&Record>) -> Self {
+        if let Some(limit) = lock_file.and_then(|record| record.mode.limit()) {
+            for record in &mut self.records {
+                record.mode = record.mode.resized(limit);
+            }
+        }
+        self
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -45,7 +56,7 @@ impl Holds {
     }
 
     /// The permits in use.
-    fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         self.iter().map(|record| u64::from(record.weight())).sum()
     }
 

@@ -87,7 +87,7 @@ fn inspect_row(
 ) -> io::Result<Option<LockState>> {
     let slots = Slots::probe(path, slot::count(path, record), belongs)?;
     if !slots.holds.is_empty() {
-        return Ok(Some(LockState::Held(slots.holds)));
+        return Ok(Some(LockState::Held(slots.holds.resized_by(record.as_ref().ok()))));
     }
     let is_same = match probe(path)? {
         Probe::Free => true,

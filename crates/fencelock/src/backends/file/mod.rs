@@ -40,6 +40,7 @@ mod inspect;
 mod name;
 mod permission;
 mod record;
+mod resize;
 mod row;
 mod scan;
 pub(crate) mod scheme;
@@ -58,7 +59,7 @@ use directory::Directory;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
     CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal,
-    Unknown, WriteCompletion,
+    Resize, Unknown, WriteCompletion,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -172,6 +173,10 @@ impl Backend for File {
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move { self.set_limit(key, limit) })
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {

@@ -147,10 +147,7 @@ impl Record {
 
     /// The permits that this hold uses.
     pub(super) const fn weight(&self) -> u32 {
-        match self.mode {
-            Mode::Permits { weight, .. } => weight,
-            _ => 0,
-        }
+        self.mode.weight()
     }
 
     /// The hold, as seen at `wall` microseconds.

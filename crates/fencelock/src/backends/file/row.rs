@@ -51,7 +51,8 @@ impl Row {
         entry.share_permissions_of(&lock)?;
         let record = lock.read()?;
         let count = slot::count(lock.path(), &record);
-        let slots = Slots::probe(lock.path(), count, |record| record.key == *key)?;
+        let mut slots = Slots::probe(lock.path(), count, |record| record.key == *key)?;
+        slots.holds = slots.holds.resized_by(record.as_ref().ok());
         Ok(Self { slots, record, lock, _entry: entry })
     }
 
@@ -69,6 +70,16 @@ impl Row {
         self.lock.write(&record.of_row(self.slots.count_with(number)))?;
         slot.write(&record)?;
         Ok(HeldFile { record, lock: self.lock, slot: Some(slot) })
+    }
+
+    /// Changes the limit of the semaphore, which its holders keep using. The record of the lock file has the limit, so that nobody
+    /// writes to the slots of others.
+    pub(super) fn resize(&self, semaphore: Mode) -> io::Result<()> {
+        let last = self.record.as_ref().map_err(|Damage(why)| {
+            let advice = format!("its record is damaged ({why}): it can be changed when all permits are free");
+            io::Error::new(ErrorKind::InvalidData, advice)
+        })?;
+        self.lock.write(&Record { mode: semaphore, ..last.clone() })
     }
 
     /// Turns the exclusive hold into the first hold of the row; `None` if the lock is lost.

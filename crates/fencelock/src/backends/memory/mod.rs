@@ -9,7 +9,7 @@ use completions::Completions;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
     CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key, Listener, Listeners,
-    Modes, QuorumNode, Raise, Release, Renew, Renewal, Unknown, WriteCompletion,
+    Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub(crate) use scheme::MemoryScheme;
 use slot::{Slot, Step};
@@ -142,6 +142,13 @@ impl Backend for Memory {
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(async { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, None, step)) })
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move {
+            Resize::check(&self.name, limit)?;
+            self.step(key, |slot, step| slot.resize(limit, step))
+        })
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {

@@ -73,6 +73,18 @@ impl Row {
         self.first_end = self.holds.iter().map(|held| held.until).min().unwrap_or_default();
     }
 
+    /// All holders keep their permits, of a semaphore with another limit.
+    pub(super) fn resize(&mut self, limit: u32) {
+        for held in &mut self.holds {
+            held.mode = held.mode.resized(limit);
+        }
+    }
+
+    /// The permits in use, and the number of holders.
+    pub(super) fn in_use(&self) -> (u64, u32) {
+        (self.used.into(), u32::try_from(self.holds.len()).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn get(&self, holder: &HolderId) -> Option<&Held> {
         self.holds.iter().find(|held| held.holder.id == *holder)
     }
@@ -130,9 +142,6 @@ impl Held {
     }
 }
 
-fn weight(held: &Held) -> u32 {
-    match held.mode {
-        Mode::Permits { weight, .. } => weight,
-        _ => 0,
-    }
+const fn weight(held: &Held) -> u32 {
+    held.mode.weight()
 }

@@ -1,7 +1,7 @@
 use super::row::{Held, Row};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Event, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Invalid, Key,
-    Mode, Moment, Raise, Release, Renew, Renewal, TokenBlock, Unknown, next_block, next_proposed_block, raise_fence,
+    Mode, Moment, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block, next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -35,6 +35,14 @@ struct Waiter {
     seen: Moment,
 }
 
+impl Waiter {
+    /// The mode of its next claim: its semaphore may have been resized, although its client still names the old limit.
+    fn mode_of(&self, claimed: Mode) -> Mode {
+        let limit = self.mode.limit().filter(|limit| claimed.weight() <= *limit);
+        limit.map_or(claimed, |limit| claimed.resized(limit))
+    }
+}
+
 /// The inputs of a step.
 pub(super) struct Step<'a> {
     pub(super) place: &'a str,
@@ -66,20 +74,21 @@ impl Slot {
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, mut step: Step<'_>) -> Result<Acquire, Unknown> {
-        let me = claim.holder.id;
+        let (me, mut mode) = (claim.holder.id, claim.mode);
         if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
-            (waiter.seen, waiter.block, waiter.mode) = (step.now, claim.block, claim.mode);
+            mode = waiter.mode_of(mode);
+            (waiter.seen, waiter.block, waiter.mode) = (step.now, claim.block, mode);
         }
-        if let Some(present) = self.conflict(claim, &step) {
+        if let Some(present) = self.conflict(me, mode, &step) {
             self.line.retain(|waiter| waiter.holder.id != me);
             self.advance(None, &mut step)?;
             return Err(claim.conflicting(step.place, present));
         }
         let mut granted = self.advance(Some(me), &mut step)?;
-        let is_free = self.line.is_empty() && self.row.fits(claim.mode) && self.row.get(&me).is_none();
+        let is_free = self.line.is_empty() && self.row.fits(mode) && self.row.get(&me).is_none();
         if is_free && claim.intent != Intent::Poll {
             let tokens = claim.next_block(self.fence, step.wall);
-            granted = Some(self.grant(claim.holder.clone(), claim.mode, claim.ttl.get(), tokens, &step)?);
+            granted = Some(self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens, &step)?);
         }
         if let Some(held) = self.row.get_mut(&me) {
             held.extend(step.end(claim.ttl.get()));
@@ -90,14 +99,13 @@ impl Slot {
     }
 
     /// The mode in which the key is held or waited for by others and that never fits the mode of this claim.
-    fn conflict(&self, claim: &Claim, step: &Step<'_>) -> Option<Mode> {
-        let me = claim.holder.id;
-        if claim.mode == Mode::Exclusive || self.row.get(&me).is_some() {
+    fn conflict(&self, me: HolderId, mode: Mode, step: &Step<'_>) -> Option<Mode> {
+        if mode == Mode::Exclusive || self.row.get(&me).is_some() {
             return None;
         }
         let others = self.line.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
         let mut present = self.row.mode().into_iter().chain(others.map(|waiter| waiter.mode));
-        present.find(|present| present.conflicts(claim.mode))
+        present.find(|present| present.conflicts(mode))
     }
 
     /// The answer to a claim without room.
@@ -213,6 +221,21 @@ impl Slot {
         let token = held.fence;
         self.advance(None, &mut step)?;
         Ok(Downgrade::Downgraded { token })
+    }
+
+    /// Changes the limit of the semaphore.
+    pub(super) fn resize(&mut self, limit: u32, mut step: Step<'_>) -> Result<Resize, Unknown> {
+        let (Some(mode), Some(holders)) = (self.row.mode(), self.row.holders()) else { return Ok(Resize::Free) };
+        let Some(before) = mode.limit() else { return Ok(Resize::OtherMode { mode, holders }) };
+        self.row.resize(limit);
+        self.line.retain_mut(|waiter| {
+            let mode = waiter.mode.taken_over(before, limit);
+            waiter.mode = mode.unwrap_or(waiter.mode);
+            mode.is_some()
+        });
+        self.advance(None, &mut step)?;
+        let (used, holders) = self.row.in_use();
+        Ok(Resize::Resized(Resized::new(before, limit, used, holders)))
     }
 
     /// Ends the holds that `seen` lists and that have not ended since.
