@@ -32,7 +32,9 @@ impl Place {
     /// Removes what an eviction without a reply from every node may have left. One node is enough to write a completion there.
     pub(crate) fn clear(&self, key: &str) {
         if let Self::Servers(servers) = self {
-            servers.iter().for_each(|server| drop(server.command(&["DEL", key])));
+            for server in servers {
+                server.command(&["DEL", key]);
+            }
         }
     }
 }

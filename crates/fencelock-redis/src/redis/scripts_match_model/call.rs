@@ -7,7 +7,7 @@ use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::reply::Evicting;
-use crate::redis::script::{self, Call};
+use crate::redis::script::{self, Call, Path};
 use fencelock_conformance::model::{
     self, Acquire, Availability, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, QueueScan, Server,
     UnknownVersion, Value,
@@ -60,6 +60,14 @@ fn unread(unread: Option<model::Unread>) -> Option<Reply> {
     Some(Reply::Array(vec![text(&name.text()), int(bytes as u64), text(&begins)]))
 }
 
+/// The reply of the common case, if it has this answer.
+fn acquired_briefly(answer: &Result<Acquire, model::ScriptError>, wanted: u64) -> Option<Reply> {
+    match answer {
+        Ok(Acquire::Granted { fence, count, unread: None }) if *count == wanted => Some(int(*fence)),
+        _ => None,
+    }
+}
+
 fn acquired(answer: Acquire) -> Reply {
     let (mut words, found) = match answer {
         Acquire::Granted { fence, count, unread } => (vec![text("granted"), text(&fence), int(count)], unread),
@@ -87,6 +95,14 @@ fn taken(by: &Value) -> Reply {
 
 fn left(word: Reply, left: QueueScan) -> Reply {
     Reply::Array([word, int(u64::from(left.more))].into_iter().chain(unread(left.unread)).collect())
+}
+
+/// The reply of the common case, if it has this answer.
+fn released_briefly(answer: &Result<model::Release, model::ScriptError>) -> Option<Reply> {
+    match answer {
+        Ok(model::Release::Released(QueueScan { more: false, unread: None })) => Some(int(1)),
+        _ => None,
+    }
 }
 
 fn released(answer: model::Release) -> Reply {
@@ -211,6 +227,8 @@ impl Both<'_> {
         let required = quarantined_client.map(|client| (client, client.quarantine(name)));
         let required = required.as_ref();
         let epoch_check = required.map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
+        // Half of the keys are of clients that name all keys of a lock.
+        let epoch_check = epoch_check.deriving_keys(name.ends_with(['0', '3', '4', '7', '8']));
         let gate = required.map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
@@ -218,7 +236,9 @@ impl Both<'_> {
             Command::Acquire { proposal, .. } => {
                 let claim = model::Claim { hand_off_ms, ..command.claim(proposal.near(server, key)) };
                 let answer = key.acquire(server, &claim, &gate, publish);
-                (Sent::script(acquire(name, &claim, epoch_check), changes), Expected::or_refused(answer, acquired))
+                let briefly = acquired_briefly(&answer, claim.wanted);
+                let expected = Expected::or_refused(answer, acquired).or_abbreviated(briefly);
+                (Sent::script(acquire(name, &claim, epoch_check), changes), expected)
             }
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
@@ -237,7 +257,8 @@ impl Both<'_> {
                 let proposal = proposal.near(server, key);
                 let answer = key.release(server, *holder, proposal, hand_off_ms, &gate, publish);
                 let call = script::release(name, &id(*holder), proposal, epoch_check);
-                (Sent::script(call, changes), Expected::or_refused(answer, released))
+                let briefly = released_briefly(&answer);
+                (Sent::script(call, changes), Expected::or_refused(answer, released).or_abbreviated(briefly))
             }
             Command::Inspect => {
                 let answer = key.look(server, &gate);
@@ -352,5 +373,5 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
     let asked = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
     let asked = asked.with_mode(claim.mode);
     let asked = if claim.proposed { asked.with_proposal(claim.proposal) } else { asked };
-    script::acquire(name, &asked, claim.proposal, &channel, epoch_check)
+    script::acquire(name, &asked, Path::Fast, claim.proposal, &channel, epoch_check)
 }
