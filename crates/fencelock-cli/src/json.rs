@@ -1,7 +1,7 @@
 //! The fields of JSON answers. docs/en/json.md says what they mean: a name means the same in all of them.
 
 use crate::mode::with_mode;
-use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Occupant, Owner};
+use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Occupant, Owner, WindowDone};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,6 +22,16 @@ pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
 /// Who stands behind a hold.
 pub(crate) fn owner(owner: &Owner) -> Value {
     json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() })
+}
+
+/// The record that work is done in a window.
+pub(crate) fn window_done(done: &WindowDone) -> Value {
+    json!({
+        "owner": owner(done.by()),
+        "fence": done.fencing_token().get(),
+        "next_window": done.next_window_utc(),
+        "next_window_in_ms": millis(done.next_window_in()),
+    })
 }
 
 /// The first digits of a holder id: enough to name one of several holders, and no proof.

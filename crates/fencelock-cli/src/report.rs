@@ -1,7 +1,6 @@
-use crate::commands::once::json_of;
 use crate::descendants::Refusal;
 use crate::failure::Failure;
-use crate::json::{millis, with_occupant};
+use crate::json::{millis, window_done, with_occupant};
 use crate::kill_policy::Cause;
 use crate::locks::Locks;
 use crate::signals;
@@ -300,7 +299,7 @@ impl Event<'_> {
             Self::NotKept { key, why } => json!({ "event": "not_kept", "key": key, "reason": why }),
             Self::WasLost { key, why } => json!({ "event": "was_lost", "key": key, "reason": why }),
             Self::AlreadyDone(done) => json!({
-                "event": "already_done", "key": done.key().as_str(), "done": json_of(done),
+                "event": "already_done", "key": done.key().as_str(), "done": window_done(done),
             }),
             Self::Recorded => json!({ "event": "recorded" }),
             Self::Campaigning { key } => json!({ "event": "campaigning", "key": key }),

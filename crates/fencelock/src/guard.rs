@@ -1,7 +1,7 @@
 use crate::closing::Releasing;
 use crate::driver::{ClientInner, Lease, Left};
 use crate::error::{Error, unreachable};
-use crate::guards::Loss;
+use crate::loss::Loss;
 use crate::modes;
 use fencelock_core::engine::{End, Grant, Leaving, Tenure};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment, Release};

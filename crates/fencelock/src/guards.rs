@@ -1,5 +1,6 @@
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
+use crate::loss::Loss;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
 use futures_util::future::{join_all, select_all};
 use std::fmt;
@@ -24,16 +25,6 @@ pub struct Guards {
 pub struct HeldAll {
     parts: Arc<[Held]>,
     first: Arc<OnceLock<Loss>>,
-}
-
-/// One lock of several that is lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Loss {
-    /// What was held.
-    pub key: Key,
-    /// Why it is lost.
-    pub reason: LossReason,
 }
 
 /// How the release of several locks went. A release that was not confirmed is an [`Error`].
@@ -204,12 +195,6 @@ impl HeldAll {
 
     fn first(&self, loss: Loss) -> Loss {
         self.first.get_or_init(|| loss).clone()
-    }
-}
-
-impl From<Loss> for Error {
-    fn from(loss: Loss) -> Self {
-        Self::lost(loss.key, loss.reason)
     }
 }
 

@@ -58,12 +58,14 @@ mod guards;
 mod identity;
 mod lock;
 mod lock_all;
+mod loss;
 mod modes;
 mod once;
 mod reaper;
 mod request;
 mod run;
 mod semaphore;
+mod slot_set;
 mod slots;
 #[cfg(test)]
 mod soak;
@@ -83,9 +85,10 @@ pub use fencelock_core::{
     Occupant, Owner, Span, Superseded, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
-pub use guards::{Guards, HeldAll, Loss, ReleasedAll};
+pub use guards::{Guards, HeldAll, ReleasedAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
+pub use loss::Loss;
 pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
 pub use request::Waiting;
 pub use run::RunError;

@@ -4,6 +4,7 @@ use crate::guard::{Guard, Held, Released};
 use crate::lock::{Lock, settle, unless_busy};
 use crate::request::Waiting;
 use crate::run::RunError;
+use crate::slot_set::SlotSet;
 use fencelock_core::engine::AcquireSlot;
 use fencelock_core::{FencingToken, Key, LossReason, Unknown};
 use std::future::Future;
@@ -39,26 +40,6 @@ use std::time::Duration;
 pub struct Slots {
     client: Arc<ClientInner>,
     set: SlotSet,
-}
-
-/// The settings of a claim.
-#[derive(Clone, Debug)]
-pub(crate) struct SlotSet {
-    pub(crate) key: String,
-    pub(crate) slots: u32,
-    pub(crate) wait: Option<Duration>,
-    /// The settings of the lock of each slot.
-    template: Lock,
-}
-
-impl SlotSet {
-    pub(crate) fn name_of(&self, slot: u32) -> String {
-        format!("{}#{slot}", self.key)
-    }
-
-    pub(crate) fn lock_of(&self, slot: u32) -> Lock {
-        self.template.with_key(self.name_of(slot))
-    }
 }
 
 impl Slots {

@@ -1,9 +1,9 @@
-use super::once::{done, json_of};
+use super::once::done;
 use crate::args::Status;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::{millis, state};
+use crate::json::{millis, state, window_done};
 use crate::text::{holders, holding, plain, quarantine};
 use fencelock::{Client, Error, Unknown};
 use serde_json::Value;
@@ -21,7 +21,7 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
     let done = if client.capabilities().completions { done(client, key).await } else { Ok(None) };
     let answer = if context.report.json {
         let mut answer = state(key, held.as_ref());
-        answer["done"] = done.ok().flatten().as_ref().map(json_of).into();
+        answer["done"] = done.ok().flatten().as_ref().map(window_done).into();
         answer.to_string()
     } else {
         let holder = held.as_ref().map_or_else(|| "free".to_owned(), holding);

@@ -3,7 +3,8 @@
 use super::{ClientInner, acquire};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::guards::{Loss, loss_of};
+use crate::guards::loss_of;
+use crate::loss::Loss;
 use crate::request::{OnWait, Request, SetRequest, Waiting};
 use fencelock_core::engine::{AcquireAll, AcquireStep, LeaseSharing};
 use fencelock_core::{Mode, Moment};

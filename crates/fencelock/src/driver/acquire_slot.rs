@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::identity::random;
 use crate::lock::Lock;
-use crate::slots::SlotSet;
+use crate::slot_set::SlotSet;
 use fencelock_core::engine::{AcquireSlot, SlotStep};
 use fencelock_core::{Key, Moment};
 use futures_util::future::{BoxFuture, FutureExt};

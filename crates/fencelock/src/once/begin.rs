@@ -1,19 +1,15 @@
 //! Carries out what [`OnceJob`] decides, until the work may start.
 
 use super::done::{OnceStart, WindowDone};
+use super::repeat::while_held;
 use super::run::{OnceRun, UnfinishedRun};
 use crate::driver::ClientInner;
-use crate::error::{Error, could_not_tell, unreachable_once};
-use crate::guard::{Guard, Held};
+use crate::error::{Error, unreachable_once};
+use crate::guard::Guard;
 use crate::lock::Lock;
 use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
-use fencelock_core::{Answer, CompletionRead, Key, LossReason};
+use fencelock_core::{CompletionRead, Key, LossReason};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// While the lock is held, a request without a reply is repeated after this pause, for about this time.
-const PAUSE: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn begin(
     client: &Arc<ClientInner>,
@@ -73,31 +69,5 @@ async fn read(client: &ClientInner, key: &Key, held: Option<&Guard>) -> Result<O
             tracing::debug!(%key, %cause, "whether the work is done is read again under the lock");
             Ok(None)
         }
-    }
-}
-
-/// Sends a request until there is a reply, for as long as the lock is held.
-pub(super) async fn while_held<'a, T>(
-    client: &ClientInner,
-    held: &Held,
-    mut request: impl FnMut() -> Answer<'a, T>,
-) -> Result<T, Error> {
-    let (begun, mut attempts) = (client.clock.now(), 0);
-    loop {
-        attempts += 1;
-        let cause = tokio::select! {
-            biased;
-            reason = held.lost() => return Err(Error::lost(held.key().clone(), reason)),
-            reply = request() => match reply {
-                Ok(reply) => return Ok(reply),
-                Err(cause) => cause,
-            },
-        };
-        let waited = client.clock.now().since(begun);
-        if cause.is_permanent() || waited >= PATIENCE {
-            return Err(could_not_tell(held.key(), cause, waited, attempts));
-        }
-        tracing::debug!(key = %held.key(), %cause, "no reply about the completion, trying again");
-        tokio::time::sleep(PAUSE).await;
     }
 }

@@ -3,6 +3,7 @@
 mod begin;
 mod done;
 mod error;
+mod repeat;
 mod run;
 
 pub use done::{Once, OnceStart, WindowDone};

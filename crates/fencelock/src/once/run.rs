@@ -1,4 +1,4 @@
-use super::begin::while_held;
+use super::repeat::while_held;
 use crate::driver::ClientInner;
 use crate::error::Error;
 use crate::guard::{Guard, Held};

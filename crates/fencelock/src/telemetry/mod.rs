@@ -30,7 +30,6 @@
 mod numbers;
 
 use crate::error::Error;
-use crate::guard::Guard;
 use fencelock_core::engine::{Source, Tenure};
 use fencelock_core::{Fault, Key, LossReason, Mode, Moment, Renew, Unknown};
 use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
@@ -143,7 +142,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    pub(crate) fn ended(mut self, with: &Result<Guard, Error>) {
+    pub(crate) fn ended<T>(mut self, with: &Result<T, Error>) {
         self.ended = true;
         let outcome = match with {
             // The source of the grant is reported by [`Telemetry::acquired`].

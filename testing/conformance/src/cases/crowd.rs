@@ -7,9 +7,9 @@ use crate::cases::permits::permits;
 use crate::event_recorder::EventRecorder;
 use crate::test_client::{TestClient, test_clients};
 use fencelock_core::{Mode, Release};
-use futures_util::future::try_join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::task::JoinSet;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -45,10 +45,10 @@ impl InUse {
 async fn crowd(fixture: &dyn Fixture, limit: i64, modes: &[(Mode, i64)]) -> Arc<InUse> {
     let clients: [TestClient; 4] = test_clients(fixture).await;
     let in_use = Arc::new(InUse::default());
-    let tasks = (0..TASKS).zip(clients.iter().cycle()).zip(modes.iter().cycle());
-    let tasks = tasks.map(|((_, client), (mode, amount))| {
+    let mut tasks = JoinSet::new();
+    for ((_, client), (mode, amount)) in (0..TASKS).zip(clients.iter().cycle()).zip(modes.iter().cycle()) {
         let (client, in_use, amount) = (client.clone().in_mode(*mode), Arc::clone(&in_use), *amount);
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             let recorder = EventRecorder::new();
             client.backend.listen(recorder.clone());
             for _ in 0..ROUNDS {
@@ -56,10 +56,12 @@ async fn crowd(fixture: &dyn Fixture, limit: i64, modes: &[(Mode, i64)]) -> Arc<
                 in_use.take(amount, limit).await;
                 assert_eq!(turn.releases().await, Release::Released);
             }
-        })
-    });
-    // The first panic ends the case: what that task held is never released.
-    try_join_all(tasks).await.expect("no panic");
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        // The first panic ends the case: what that task held is never released.
+        task.expect("no panic");
+    }
     assert_eq!(clients[0].inspects().await, None);
     in_use
 }

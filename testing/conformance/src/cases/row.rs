@@ -190,8 +190,8 @@ async fn each_reader_is_notified_of_its_grant(fixture: &dyn Fixture) {
         first.is_queued(0).await;
         second.is_queued(1).await;
         writer.releases().await;
-        let fences = [handed(&recorder, &first).await, handed(&other, &second).await];
-        if let [Some(one), Some(two)] = fences {
+        let fences = tokio::join!(handed(&recorder, &first), handed(&other, &second));
+        if let (Some(one), Some(two)) = fences {
             assert_eq!((first.still_holds().await, second.still_holds().await), (one, two));
             return;
         }

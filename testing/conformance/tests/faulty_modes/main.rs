@@ -76,7 +76,7 @@ fn a_mode_that_is_taken_for_another_is_caught() {
 }
 
 #[test]
-fn weights_and_limits_that_are_ignored_are_caught() {
+fn weights_that_are_ignored_are_caught() {
     caught(
         Defect::EveryWeightIsOne,
         &[
@@ -87,6 +87,10 @@ fn weights_and_limits_that_are_ignored_are_caught() {
             "no_more_permits_are_in_use_than_there_are",
         ],
     );
+}
+
+#[test]
+fn limits_that_are_ignored_are_caught() {
     caught(Defect::IgnoresLimits, &["there_are_as_many_permits_as_the_limit", "another_limit_is_refused_by_name"]);
 }
 

@@ -3,11 +3,11 @@ pub(crate) mod args;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::{millis, owner};
+use crate::json::window_done;
 use crate::text::plain;
 use args::Once;
 use fencelock::{Client, Error, WindowDone};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 /// Shows or removes the record that the work of a key is done.
@@ -42,17 +42,7 @@ pub(super) async fn done(client: &Client, key: &str) -> Result<Option<WindowDone
 
 fn answer(once: &Once, done: Option<&WindowDone>, text: &str, context: &Context) -> Result<(), Failure> {
     if context.report.json {
-        return context.answer(&format!("{}\n", json!({ "key": once.key, "done": done.map(json_of) })));
+        return context.answer(&format!("{}\n", json!({ "key": once.key, "done": done.map(window_done) })));
     }
     context.answer(&format!("{}: {}\n", plain(&once.key), plain(text)))
-}
-
-/// The fields of a record.
-pub(crate) fn json_of(done: &WindowDone) -> Value {
-    json!({
-        "owner": owner(done.by()),
-        "fence": done.fencing_token().get(),
-        "next_window": done.next_window_utc(),
-        "next_window_in_ms": millis(done.next_window_in()),
-    })
 }

@@ -1,0 +1,35 @@
+use crate::driver::ClientInner;
+use crate::error::{Error, could_not_tell};
+use crate::guard::Held;
+use fencelock_core::Answer;
+use std::time::Duration;
+
+/// While the lock is held, a request without a reply is repeated after this pause, for about this time.
+const PAUSE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Sends a request until there is a reply, for as long as the lock is held.
+pub(super) async fn while_held<'a, T>(
+    client: &ClientInner,
+    held: &Held,
+    mut request: impl FnMut() -> Answer<'a, T>,
+) -> Result<T, Error> {
+    let (begun, mut attempts) = (client.clock.now(), 0);
+    loop {
+        attempts += 1;
+        let cause = tokio::select! {
+            biased;
+            reason = held.lost() => return Err(Error::lost(held.key().clone(), reason)),
+            reply = request() => match reply {
+                Ok(reply) => return Ok(reply),
+                Err(cause) => cause,
+            },
+        };
+        let waited = client.clock.now().since(begun);
+        if cause.is_permanent() || waited >= PATIENCE {
+            return Err(could_not_tell(held.key(), cause, waited, attempts));
+        }
+        tracing::debug!(key = %held.key(), %cause, "no reply about the completion, trying again");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
