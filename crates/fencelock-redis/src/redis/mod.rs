@@ -21,6 +21,7 @@ mod health;
 mod link;
 mod list;
 mod liveness;
+mod lua;
 mod message;
 mod node_setup;
 mod peers;

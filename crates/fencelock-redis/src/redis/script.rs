@@ -1,9 +1,10 @@
 //! One typed function for each script.
 
+use super::lua::Lua;
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use super::reply::Evicting;
 use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, SideKeys};
-use redis::{Arg, Cmd, Script, ToRedisArgs};
+use redis::{Cmd, ToRedisArgs};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -20,49 +21,6 @@ pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds"
 /// The side key of a completion.
 pub(super) const COMPLETION_KEY: &str = "once";
 
-/// A script and its digest.
-#[derive(Debug)]
-pub(crate) struct Lua {
-    source: String,
-    digest: String,
-}
-
-impl Lua {
-    /// A script for a lock: the common part, the parts that it needs, and its own source.
-    fn new(parts: &[&str], body: &str) -> Self {
-        Self::with_fast_path("", parts, body)
-    }
-
-    /// One that begins with its common case: a call that ends there pays for no function of the rest.
-    fn with_fast_path(fast_path: &str, parts: &[&str], body: &str) -> Self {
-        Self::alone([&[fast_path, LOCK], parts, &[body]].concat().concat())
-    }
-
-    /// A script that does not concern a lock.
-    fn alone(source: String) -> Self {
-        let digest = Script::new(&source).get_hash().to_owned();
-        Self { source, digest }
-    }
-
-    /// A call by digest, with the complete script instead.
-    pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.source);
-        for arg in by_digest.args_iter().skip(2) {
-            // Only SCAN has a cursor as an argument.
-            if let Arg::Simple(arg) = arg {
-                command.arg(arg);
-            }
-        }
-        command
-    }
-
-    pub(crate) fn source(&self) -> &str {
-        &self.source
-    }
-}
-
-const LOCK: &str = include_str!("lua/lock.lua");
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");

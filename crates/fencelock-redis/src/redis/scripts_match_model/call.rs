@@ -60,12 +60,13 @@ fn unread(unread: Option<model::Unread>) -> Option<Reply> {
     Some(Reply::Array(vec![text(&name.text()), int(bytes as u64), text(&begins)]))
 }
 
-/// The reply of the common case, if it has this answer.
-fn acquired_briefly(answer: &Result<Acquire, model::ScriptError>, wanted: u64) -> Option<Reply> {
-    match answer {
+/// What a claim is told, abbreviated in the common case.
+fn claimed(answer: Result<Acquire, model::ScriptError>, wanted: u64) -> Expected {
+    let abbreviated = match &answer {
         Ok(Acquire::Granted { fence, count, unread: None }) if *count == wanted => Some(int(*fence)),
         _ => None,
-    }
+    };
+    Expected::or_refused(answer, acquired).or_abbreviated(abbreviated)
 }
 
 fn acquired(answer: Acquire) -> Reply {
@@ -97,12 +98,13 @@ fn left(word: Reply, left: QueueScan) -> Reply {
     Reply::Array([word, int(u64::from(left.more))].into_iter().chain(unread(left.unread)).collect())
 }
 
-/// The reply of the common case, if it has this answer.
-fn released_briefly(answer: &Result<model::Release, model::ScriptError>) -> Option<Reply> {
-    match answer {
+/// What a release is told, abbreviated in the common case.
+fn ended(answer: Result<model::Release, model::ScriptError>) -> Expected {
+    let abbreviated = match &answer {
         Ok(model::Release::Released(QueueScan { more: false, unread: None })) => Some(int(1)),
         _ => None,
-    }
+    };
+    Expected::or_refused(answer, released).or_abbreviated(abbreviated)
 }
 
 fn released(answer: model::Release) -> Reply {
@@ -217,6 +219,11 @@ pub(super) struct Both<'a> {
     pub(super) mutant: Option<Mutant>,
 }
 
+/// Half of the keys are of clients that name all keys of a lock.
+fn derives_keys(name: &str) -> bool {
+    name.ends_with(['0', '3', '4', '7', '8'])
+}
+
 impl Both<'_> {
     pub(super) fn run(self, command: &Command, publish: &mut impl FnMut(HandOff) -> Delivery) -> (Sent, Expected) {
         if let (Command::Visit(visit), Some(quarantined_client)) = (command, self.quarantined_client) {
@@ -227,8 +234,7 @@ impl Both<'_> {
         let required = quarantined_client.map(|client| (client, client.quarantine(name)));
         let required = required.as_ref();
         let epoch_check = required.map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
-        // Half of the keys are of clients that name all keys of a lock.
-        let epoch_check = epoch_check.deriving_keys(name.ends_with(['0', '3', '4', '7', '8']));
+        let epoch_check = epoch_check.deriving_keys(derives_keys(name));
         let gate = required.map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
@@ -236,9 +242,7 @@ impl Both<'_> {
             Command::Acquire { proposal, .. } => {
                 let claim = model::Claim { hand_off_ms, ..command.claim(proposal.near(server, key)) };
                 let answer = key.acquire(server, &claim, &gate, publish);
-                let briefly = acquired_briefly(&answer, claim.wanted);
-                let expected = Expected::or_refused(answer, acquired).or_abbreviated(briefly);
-                (Sent::script(acquire(name, &claim, epoch_check), changes), expected)
+                (Sent::script(acquire(name, &claim, epoch_check), changes), claimed(answer, claim.wanted))
             }
             Command::Raise { holder, to } => {
                 let to = FencingToken::new(to.near(server, key).clamp(1, FencingToken::MAX)).unwrap();
@@ -257,8 +261,7 @@ impl Both<'_> {
                 let proposal = proposal.near(server, key);
                 let answer = key.release(server, *holder, proposal, hand_off_ms, &gate, publish);
                 let call = script::release(name, &id(*holder), proposal, epoch_check);
-                let briefly = released_briefly(&answer);
-                (Sent::script(call, changes), Expected::or_refused(answer, released).or_abbreviated(briefly))
+                (Sent::script(call, changes), ended(answer))
             }
             Command::Inspect => {
                 let answer = key.look(server, &gate);
@@ -275,10 +278,8 @@ impl Both<'_> {
             Command::EvictHolds { other, proposal } => {
                 let (seen, proposal) = (held(key, *other), proposal.near(server, key));
                 let answer = key.evict_holds(server, &seen, proposal, hand_off_ms, &gate, publish);
-                (
-                    Sent::script(evict_holds(name, &seen, proposal, epoch_check), changes),
-                    Expected::or_refused(answer, evicted),
-                )
+                let call = evict_holds(name, &seen, proposal, epoch_check);
+                (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
             Command::Downgrade { holder, ttl_ms, proposal } => {
                 let proposal = proposal.near(server, key);
