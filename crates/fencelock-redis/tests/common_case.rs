@@ -2,9 +2,10 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;
-use fencelock_core::{Acquire, Claim, Holder, HolderId, Intent, Key, Owner, Release, Renew, Renewal, Ttl};
+use fencelock_core::{Acquire, Backend, Claim, Holder, HolderId, Intent, Key, Owner, Release, Renew, Renewal, Ttl};
 use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 const TIMES: u64 = 100;
@@ -26,42 +27,72 @@ fn expected(each: &[(&str, u64)]) -> BTreeMap<String, u64> {
     each.iter().map(|(command, calls)| ((*command).to_owned(), calls * TIMES)).collect()
 }
 
-#[tokio::test]
-async fn an_uncontended_lock_costs_nine_commands_in_two_scripts_and_a_renewal_six_in_one() {
-    let Some(server) = redis_or_skip() else { return };
-    let place = connect(&server.url()).await.unwrap();
-    let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("test:1") };
-    let (key, id, ttl) = (Key::new("k").unwrap(), holder.id, Ttl::new(Duration::from_secs(30)).unwrap());
-    let claim = Claim::new(key.clone(), holder, ttl, Intent::Try);
-    let renewal = [Renewal::new(key.clone(), id, ttl)];
-    let acquire = async || assert!(matches!(place.acquire(&claim).await.unwrap(), Acquire::Granted { .. }));
-    let release = async || assert_eq!(place.release(&key, &id).await.unwrap(), Release::Released);
-    let renew = async || {
-        let renewed = place.renew(&renewal).await.pop().unwrap().unwrap();
-        assert!(matches!(renewed, Renew::Renewed { .. }), "{renewed:?}");
-    };
-    // The server knows the scripts from then on, and the key has a fence.
-    acquire().await;
-    renew().await;
-    release().await;
+/// A place with one holder and its claim.
+struct Contestant {
+    place: Arc<dyn Backend>,
+    claim: Claim,
+}
 
-    server.command(&["CONFIG", "RESETSTAT"]);
-    for _ in 0..TIMES {
-        acquire().await;
-        release().await;
+impl Contestant {
+    async fn new(url: &str) -> Self {
+        let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("test:1") };
+        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        Self { place: connect(url).await.unwrap(), claim: Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try) }
     }
-    let acquired = [("exists", 1), ("zcard", 1), ("time", 1), ("get", 1), ("set", 2)];
-    let released = [("getrange", 1), ("del", 1)];
-    let mut cycle = expected(&[&acquired[..], &released, &[("evalsha", 2)]].concat());
-    // Both look at the queue.
-    *cycle.get_mut("zcard").unwrap() += TIMES;
-    assert_eq!(calls(&server), cycle);
 
-    acquire().await;
+    async fn acquire(&self) {
+        let answer = self.place.acquire(&self.claim).await.unwrap();
+        assert!(matches!(answer, Acquire::Granted { .. }), "{answer:?}");
+    }
+
+    async fn release(&self) {
+        let answer = self.place.release(&self.claim.key, &self.claim.holder.id).await.unwrap();
+        assert_eq!(answer, Release::Released);
+    }
+
+    async fn renew(&self) {
+        let renewal = [Renewal::new(self.claim.key.clone(), self.claim.holder.id, self.claim.ttl)];
+        let renewed = self.place.renew(&renewal).await.pop().unwrap().unwrap();
+        assert!(matches!(renewed, Renew::Renewed { .. }), "{renewed:?}");
+    }
+
+    /// What some cycles cost the server, after one that makes the scripts known and leaves a fence.
+    async fn cycles(&self, server: &RedisServer) -> BTreeMap<String, u64> {
+        self.acquire().await;
+        self.renew().await;
+        self.release().await;
+        server.command(&["CONFIG", "RESETSTAT"]);
+        for _ in 0..TIMES {
+            self.acquire().await;
+            self.release().await;
+        }
+        calls(server)
+    }
+}
+
+const ACQUIRED: [(&str, u64); 3] = [("exists", 1), ("time", 1), ("set", 2)];
+const RELEASED: [(&str, u64); 3] = [("getrange", 1), ("zcard", 1), ("del", 1)];
+
+#[tokio::test]
+async fn an_uncontended_lock_costs_seven_commands_in_two_scripts_and_a_renewal_six_in_one() {
+    let Some(server) = redis_or_skip() else { return };
+    let contestant = Contestant::new(&server.url()).await;
+    let cycle = [&ACQUIRED[..], &RELEASED, &[("evalsha", 2)]].concat();
+    assert_eq!(contestant.cycles(&server).await, expected(&cycle));
+
+    contestant.acquire().await;
     server.command(&["CONFIG", "RESETSTAT"]);
     for _ in 0..TIMES {
-        renew().await;
+        contestant.renew().await;
     }
     let renewed = [("evalsha", 1), ("getrange", 1), ("zcard", 1), ("pttl", 1), ("pexpire", 2), ("get", 1)];
     assert_eq!(calls(&server), expected(&renewed));
+}
+
+#[tokio::test]
+async fn a_quarantine_costs_an_uncontended_lock_one_command() {
+    let Some(server) = redis_or_skip() else { return };
+    let contestant = Contestant::new(&format!("{}?quarantine=on&trust_empty=true", server.url())).await;
+    let cycle = [&ACQUIRED[..], &RELEASED, &[("evalsha", 2), ("hmget", 1)]].concat();
+    assert_eq!(contestant.cycles(&server).await, expected(&cycle));
 }

@@ -3,7 +3,7 @@
 use crate::Failure;
 use fencelock_redis::lock_scripts;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script};
+use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Script, Value};
 
 /// The channel that notifies waiters of hand-offs.
 pub(crate) const CHANNEL: &str = "fencelock:bench";
@@ -37,9 +37,9 @@ impl BareLock {
     }
 
     pub(crate) async fn cycle(&self, connection: &mut MultiplexedConnection, holder: &str) -> Result<(), Failure> {
-        let answer: (String, String, u64) = self.acquire("try", holder).query_async(connection).await?;
-        if answer.0 != "granted" {
-            return Err(format!("the key of one task was {}", answer.0).into());
+        let answer = word(&self.acquire("try", holder).query_async(connection).await?)?;
+        if answer != "granted" {
+            return Err(format!("the key of one task was {answer}").into());
         }
         self.release(holder).exec_async(connection).await?;
         Ok(())
@@ -48,9 +48,9 @@ impl BareLock {
     /// `intent` is "try" or "enqueue"; waiters are notified like those of fencelock.
     pub(crate) fn acquire(&self, intent: &str, holder: &str) -> Cmd {
         let channel = if intent == "try" { "-" } else { CHANNEL };
-        let mut acquire = self.command(&self.acquire);
-        acquire.arg(intent).arg(holder).arg(format!("{holder} bench:1")).arg(30_000).arg(1_700_000_000_000_000_u64);
-        acquire.arg(3000).arg(3000).arg(channel).arg(1).arg("own").arg("-");
+        let mut acquire = self.brief(&self.acquire);
+        acquire.arg(format!("{holder} bench:1")).arg(30_000).arg(1);
+        acquire.arg(format!("-\t\t{intent}\t1700000000000000\t3000\t3000\t{channel}"));
         acquire
     }
 
@@ -61,8 +61,8 @@ impl BareLock {
     }
 
     pub(crate) fn release(&self, holder: &str) -> Cmd {
-        let mut release = self.command(&self.release);
-        release.arg(holder).arg(1_700_000_000_000_000_u64).arg(3000).arg("-");
+        let mut release = self.brief(&self.release);
+        release.arg(format!("{holder} ")).arg("-\t\t1700000000000000\t3000");
         release
     }
 
@@ -76,12 +76,29 @@ impl BareLock {
         &self.keys[0]
     }
 
+    /// Runs a script by its digest, with the keys of this lock that it mostly needs.
+    fn brief(&self, digest: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(digest).arg(3).arg(&self.keys[..3]);
+        command
+    }
+
     /// Runs a script by its digest, with the keys of this lock.
     pub(crate) fn command(&self, digest: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(digest).arg(self.keys.len()).arg(&self.keys);
         command
     }
+}
+
+/// The first word of a reply. That of an acquire can be a token alone.
+pub(crate) fn word(answer: &Value) -> Result<String, Failure> {
+    let first = match answer {
+        Value::Int(token) if *token > 1 => return Ok("granted".to_owned()),
+        Value::Array(fields) => fields.first().unwrap_or(answer),
+        answer => answer,
+    };
+    Ok(redis::from_redis_value_ref(first)?)
 }
 
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {

@@ -21,6 +21,7 @@ mod health;
 mod link;
 mod list;
 mod liveness;
+mod lua;
 mod message;
 mod node_setup;
 mod peers;
@@ -60,11 +61,13 @@ use quarantine::{EpochCheck, MarkerState, Quarantine, Refusal};
 use redis::{RedisError, RedisResult, Value};
 use reply::{Claimed, Remaining, StoredLock};
 pub use scheme::RedisScheme;
-use script::{Call, Requested};
+use script::{Call, Path, Requested};
 pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
+use server_info::ServerInfo;
 use session::Session;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 pub(crate) use target::{Role, Target};
 
 /// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
@@ -128,9 +131,10 @@ impl Redis {
     }
 
     fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
-        let run_id = &session.server_info.run_id;
+        let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
         self.quarantine()
             .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
+            .deriving_keys(*derives_keys)
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
@@ -194,7 +198,7 @@ impl Redis {
         for _ in 0..MOST_STEPS {
             let answer = self.ask_checked(session, claim).await?;
             let unread = self.link.note_unread(&wire, &answer);
-            match reply::read_acquire(node, answer, self.clock.wall_micros())? {
+            match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
                 Claimed::Yours => return Ok(None),
                 Claimed::More => {}
@@ -236,8 +240,11 @@ impl Redis {
 
     async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
         let (wire, channel) = (self.link.target.wire(&claim.key), &session.server_info.channel);
-        let call = script::acquire(&wire, claim, self.clock.wall_micros(), channel, self.epoch_check(session));
-        self.link.call(session, &call).await.map_err(|error| self.unknown(&error))
+        let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
+        let call = script::acquire(&wire, claim, path, self.clock.wall_micros(), channel, self.epoch_check(session));
+        let answer = self.link.call(session, &call).await.map_err(|error| self.unknown(&error))?;
+        session.has_claimed.store(true, Ordering::Relaxed);
+        Ok(answer)
     }
 
     /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.

@@ -36,6 +36,8 @@ pub(crate) struct Quarantine {
 pub(crate) struct EpochCheck<'a> {
     /// The run id of the server when the connection was opened.
     pub(crate) epoch: &'a str,
+    /// Whether the server lets a script use keys that its call does not name.
+    pub(crate) derives_keys: bool,
     /// The marker that the server must have, if any.
     pub(crate) mark: Option<ExpectedMarker<'a>>,
 }
@@ -50,7 +52,12 @@ pub(crate) struct ExpectedMarker<'a> {
 impl<'a> EpochCheck<'a> {
     /// For a server without a quarantine.
     pub(crate) fn without_marker(run_id: &'a str) -> Self {
-        Self { epoch: if run_id.is_empty() { UNKNOWN_RUN_ID } else { run_id }, mark: None }
+        Self { epoch: if run_id.is_empty() { UNKNOWN_RUN_ID } else { run_id }, derives_keys: false, mark: None }
+    }
+
+    /// The same for a server that is no cluster.
+    pub(crate) fn deriving_keys(self, derives_keys: bool) -> Self {
+        Self { derives_keys, ..self }
     }
 }
 

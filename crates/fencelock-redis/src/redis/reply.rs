@@ -219,7 +219,13 @@ pub(crate) enum Claimed {
     Conflict(Mode),
 }
 
-pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Claimed, Unknown> {
+/// A number is the last of all tokens that the claim has requested.
+pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_micros: u64) -> Result<Claimed, Unknown> {
+    if let Value::Int(last) = value {
+        let last = u64::try_from(last).ok().and_then(|last| FencingToken::new(last).ok());
+        let last = last.ok_or_else(|| not_understood(node, &value))?;
+        return Ok(Claimed::Answered(Acquire::Granted { tokens: TokenBlock::ending(last, wanted) }));
+    }
     let mut reply = Reply::new(node, value)?;
     Ok(Claimed::Answered(match reply.text()?.as_str() {
         "granted" => Acquire::Granted { tokens: reply.tokens()? },
@@ -244,7 +250,11 @@ pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result
     }))
 }
 
+/// 1 is a release while nobody waits.
 pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Remaining), Unknown> {
+    if value == Value::Int(1) {
+        return Ok((Release::Released, Remaining::None));
+    }
     let mut reply = Reply::new(node, value)?;
     Ok(match reply.text()?.as_str() {
         "released" => (Release::Released, reply.left()?),

@@ -1,9 +1,11 @@
 //! One typed function for each script.
 
+use super::lua::Lua;
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use super::reply::Evicting;
 use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, SideKeys};
-use redis::{Arg, Cmd, Script, ToRedisArgs};
+use redis::{Cmd, ToRedisArgs};
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -19,49 +21,6 @@ pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds"
 /// The side key of a completion.
 pub(super) const COMPLETION_KEY: &str = "once";
 
-/// A script and its digest.
-#[derive(Debug)]
-pub(crate) struct Lua {
-    source: String,
-    digest: String,
-}
-
-impl Lua {
-    /// A script for a lock: the common part, the parts that it needs, and its own source.
-    fn new(parts: &[&str], body: &str) -> Self {
-        Self::with_fast_path("", parts, body)
-    }
-
-    /// One that begins with its common case: a call that ends there pays for no function of the rest.
-    fn with_fast_path(fast_path: &str, parts: &[&str], body: &str) -> Self {
-        Self::alone([&[fast_path, LOCK], parts, &[body]].concat().concat())
-    }
-
-    /// A script that does not concern a lock.
-    fn alone(source: String) -> Self {
-        let digest = Script::new(&source).get_hash().to_owned();
-        Self { source, digest }
-    }
-
-    /// A call by digest, with the complete script instead.
-    pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.source);
-        for arg in by_digest.args_iter().skip(2) {
-            // Only SCAN has a cursor as an argument.
-            if let Arg::Simple(arg) = arg {
-                command.arg(arg);
-            }
-        }
-        command
-    }
-
-    pub(crate) fn source(&self) -> &str {
-        &self.source
-    }
-}
-
-const LOCK: &str = include_str!("lua/lock.lua");
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
@@ -80,11 +39,15 @@ pub(super) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
 const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
-    let body = [include_str!("lua/acquire.lua"), include_str!("lua/enqueue.lua")].concat();
+    let parts =
+        [include_str!("lua/acquire_args.lua"), include_str!("lua/acquire.lua"), include_str!("lua/enqueue.lua")];
+    let body = parts.concat();
     Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[PURGE]].concat(), &body)
 });
-pub(crate) static RELEASE: LazyLock<Lua> =
-    LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &GRANTING, include_str!("lua/release.lua")));
+pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| {
+    let body = [include_str!("lua/release_args.lua"), include_str!("lua/release.lua")].concat();
+    Lua::with_fast_path(RELEASE_FAST, &GRANTING, &body)
+});
 pub(crate) static RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
 pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/downgrade.lua")));
@@ -143,22 +106,29 @@ pub(crate) struct Call {
 impl Call {
     /// `wire` is the name of the lock on the server; its side keys follow, as the scripts expect.
     fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
-        Self::marked(lua, wire, None)
+        Self::marked(lua, wire, &SIDE, None)
     }
 
     /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
     fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
-        Self::marked(lua, wire, epoch_check.mark)
+        Self::marked(lua, wire, &SIDE, epoch_check.mark)
     }
 
-    fn marked(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
-        // Space for the digest, seven names and the arguments: one allocation for each of them.
-        let mut by_digest = Cmd::with_capacity(22, 400 + 7 * wire.len());
-        let keys = 1 + SIDE.len() + usize::from(mark.is_some());
+    /// A call that names only the keys of the common case, if the server allows the script to use others. The epoch check must be
+    /// among its arguments: [`packed_check`].
+    fn brief(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
+        let side = if epoch_check.derives_keys { &SIDE[..2] } else { &SIDE };
+        Self::marked(lua, wire, side, epoch_check.mark)
+    }
+
+    fn marked(lua: &'static LazyLock<Lua>, wire: &str, side: &[&str], mark: Option<ExpectedMarker<'_>>) -> Self {
+        // Space for the digest, the names and the arguments: one allocation for each of them.
+        let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * wire.len());
+        let keys = 1 + side.len() + usize::from(mark.is_some());
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
-        let mut side = SideKeys::of(wire);
-        for what in SIDE {
-            by_digest.arg(side.name(what));
+        let mut names = SideKeys::of(wire);
+        for what in side {
+            by_digest.arg(names.name(what));
         }
         if let Some(mark) = mark {
             by_digest.arg(mark.name);
@@ -225,12 +195,37 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str, epoch_check: EpochCheck<'_>) -> Call {
+/// The lines of a script that may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Those of the common case first.
+    Fast,
+    /// All but those.
+    Whole,
+}
+
+/// A claim that can be a common case has few arguments, because each argument costs the server time.
+pub(crate) fn acquire(
+    wire: &str,
+    claim: &Claim,
+    path: Path,
+    wall_micros: u64,
+    channel: &str,
+    epoch_check: EpochCheck<'_>,
+) -> Call {
     let intent = match claim.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
+    if path == Path::Fast && is_common(claim) {
+        let mut rest = packed_check(epoch_check);
+        let (wanted, life, hand_off) = (claim.block.get(), millis(WAITER_LIFE), millis(CLAIM_TTL));
+        // Writing to a string cannot fail.
+        let _ = write!(rest, "\t{intent}\t{wall_micros}\t{life}\t{hand_off}\t{channel}");
+        let call = Call::brief(&ACQUIRE, wire, epoch_check).arg(claim.holder.wire()).arg(claim.ttl.as_millis());
+        return call.arg(wanted).arg(rest);
+    }
     let call = Call::checked(&ACQUIRE, wire, epoch_check)
         .arg(intent)
         .arg(&claim.holder.id.hex())
@@ -252,12 +247,26 @@ pub(crate) fn acquire(wire: &str, claim: &Claim, wall_micros: u64, channel: &str
     call.epoch_check(epoch_check)
 }
 
+/// Whether the common case of `acquire.lua` can grant a claim.
+fn is_common(claim: &Claim) -> bool {
+    claim.mode == Mode::Exclusive && claim.proposal.is_none() && claim.intent != Intent::Poll
+}
+
 pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
-    Call::checked(&RELEASE, wire, epoch_check)
-        .arg(&holder.hex())
-        .arg(wall_micros)
-        .arg(millis(CLAIM_TTL))
-        .epoch_check(epoch_check)
+    let mut rest = packed_check(epoch_check);
+    let _ = write!(rest, "\t{wall_micros}\t{}", millis(CLAIM_TTL));
+    let mut id = [b' '; HolderId::HEX_LEN + 1];
+    id[..HolderId::HEX_LEN].copy_from_slice(&holder.hex());
+    Call::brief(&RELEASE, wire, epoch_check).arg(&id).arg(rest)
+}
+
+/// The run id and the quorum, at the beginning of an argument.
+fn packed_check(epoch_check: EpochCheck<'_>) -> String {
+    let mut packed = String::with_capacity(192);
+    packed.push_str(epoch_check.epoch);
+    packed.push('\t');
+    packed.push_str(epoch_check.mark.map_or("", |mark| mark.quorum));
+    packed
 }
 
 /// `known` is the remaining lease that the holder assumes, whatever the result.
@@ -381,10 +390,27 @@ pub(crate) fn clear_completion(wire: &str, seen: &Completion) -> Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock_core::{Holder, Key, Owner, Ttl};
 
     #[test]
     fn a_script_of_a_completion_checks_its_own_marker() {
         let source = READ_COMPLETION.source();
         assert!(source.contains("if not KEYS[3] then return nil end") && !source.contains("KEYS[8]"), "{source}");
+    }
+
+    /// Each argument costs the server time.
+    #[test]
+    fn a_claim_and_a_release_have_few_arguments_if_the_server_derives_keys() {
+        let id = HolderId::from_bytes([7; 16]);
+        let holder = Holder { id, owner: Owner::from_text("host:1") };
+        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try);
+        let arguments = |derives_keys| {
+            let epoch_check = EpochCheck::without_marker("0123").deriving_keys(derives_keys);
+            [acquire("k", &claim, Path::Fast, 1, "-", epoch_check), release("k", &id, 1, epoch_check)]
+                .map(|call| call.by_digest().args_iter().skip(3).count())
+        };
+        assert_eq!(arguments(true), [3 + 4, 3 + 2]);
+        assert_eq!(arguments(false), [7 + 4, 7 + 2]);
     }
 }

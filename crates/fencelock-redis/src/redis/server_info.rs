@@ -19,6 +19,9 @@ pub(crate) struct ServerInfo {
     /// The run id, which changes with every start of the server.
     pub(crate) run_id: String,
     pub(crate) version: String,
+    /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of them can be on the way to
+    /// another server; and Dragonfly refuses it.
+    pub(crate) derives_keys: bool,
     /// The channel of this client; `-` without wake-ups.
     pub(crate) channel: String,
     /// Whether the server reports changes of tracked keys.
@@ -50,9 +53,12 @@ impl ServerInfo {
     ) -> Result<Self, Unknown> {
         let node = target.name.as_str();
         let mut limitations = Vec::new();
-        let (mut run_id, mut version) = (String::new(), String::new());
+        let (mut run_id, mut version, mut derives_keys) = (String::new(), String::new(), false);
         match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
-            Ok(info) => (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version")),
+            Ok(info) => {
+                (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version"));
+                derives_keys = has_derived_keys(&info);
+            }
             Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => limitations.push(format!("INFO is refused: {error}")),
         }
@@ -92,7 +98,7 @@ impl ServerInfo {
                 "-".to_owned()
             }
         };
-        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription })
+        Ok(Self { run_id, version, derives_keys, channel, tracking, resp3, limitations, _subscription: subscription })
     }
 }
 
@@ -111,6 +117,12 @@ fn is_about_login(error: &RedisError) -> bool {
 async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
     let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
     counted.map_or(0, |(_, listeners)| listeners)
+}
+
+/// Only a server that says so.
+fn has_derived_keys(info: &str) -> bool {
+    let is_standalone = ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == "standalone");
+    is_standalone && field(info, "dragonfly_version").is_empty()
 }
 
 fn field(info: &str, name: &str) -> String {
@@ -149,5 +161,24 @@ impl Subscription {
             push_handler.reset();
         });
         Ok(Self(task))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_derive_keys_on_standalone_servers_only() {
+        for (info, derives) in [
+            ("redis_version:7.0.15\r\nredis_mode:standalone\r\n", true),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nserver_mode:standalone\r\n", true),
+            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n", false),
+            ("redis_version:7.4.0\r\ndragonfly_version:df-v1.27.1\r\nredis_mode:standalone\r\n", false),
+            ("redis_version:7.0.15\r\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_derived_keys(info), derives, "{info}");
+        }
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct Session {
     pub(crate) acks: Option<AckWriter>,
     pub(crate) liveness: Liveness,
     opened: Instant,
+    /// Whether the server has answered a claim. The first one runs the whole script, which fails if the user lacks a right that the
+    /// common case does not need, but a renewal or a release does.
+    pub(crate) has_claimed: AtomicBool,
     /// Whether the quarantine of the server has been logged.
     pub(crate) quarantine_logged: AtomicBool,
 }
@@ -66,8 +69,9 @@ impl Session {
             ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness).await?;
         let _ = told.set(server_info.run_id.clone());
         let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
-        let quarantine_logged = AtomicBool::new(false);
-        Ok(Self { connection, number, server_info, acks, liveness, opened: Instant::now(), quarantine_logged })
+        let (has_claimed, quarantine_logged) = (AtomicBool::new(false), AtomicBool::new(false));
+        let opened = Instant::now();
+        Ok(Self { connection, number, server_info, acks, liveness, opened, has_claimed, quarantine_logged })
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {

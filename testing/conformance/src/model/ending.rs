@@ -42,7 +42,12 @@ impl KeyModel {
             return Ok(Release::Taken(lock.value.clone()));
         }
         let others = if was_held { None } else { self.listed(server) };
-        let mut left = self.serve(server, proposal, hand_off_ms, gate, publish)?;
+        // If nobody waits, it does not matter whether the server may grant.
+        let mut left = if self.queue.members.is_empty() {
+            QueueScan::SKIPPED
+        } else {
+            self.serve(server, proposal, hand_off_ms, gate, publish)?
+        };
         left.more |= more;
         Ok(match others {
             _ if was_held => Release::Released(left),

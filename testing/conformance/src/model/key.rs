@@ -309,6 +309,9 @@ impl KeyModel {
         let previous = self.fence.map_or(0, |fence| fence.token);
         let (token, count) = tokens.after(previous, server);
         if token > FENCE_MAX {
+            if let Some(Fence { token, .. }) = self.fence {
+                self.set_fence(server, token);
+            }
             return Err(ScriptError::NoMoreFences);
         }
         take_memory(server, wrote)?;

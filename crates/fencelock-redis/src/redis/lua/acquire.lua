@@ -5,6 +5,7 @@
 --       8 channel that wakes this waiter, or "-"      9 fencing tokens wanted
 --       10 "own" of an exclusive claim, "r 1 0" of a shared one, "s <weight> <limit>" of permits; if 5 is the fence that a quorum
 --       proposes to its nodes, "proposed" of an exclusive claim, "proposed r 1 0" of a shared one      11 run id      12 quorum
+--       or those of the common case, see acquire_fast.lua
 -- Reply {"granted", last token, how many}
 --       {"yours"}                               the holder already has the lock; a poll confirms it and renews the full TTL
 --       {"queued", ahead, last fence, server's time in us or -1, pttl, value, type}

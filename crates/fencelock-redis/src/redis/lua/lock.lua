@@ -13,11 +13,19 @@
 --       7 held      hash: holder id -> "<weight> <token> <owner>", "#used" -> the sum of the weights of a semaphore        "
 --       8 marker    only for clients that ask for a quarantine, see handshake.lua
 --
+-- The common cases need the keys 1, 2 and 3, and the marker. A server that is no cluster gets only these, because each key costs it
+-- as much as a fifth of a command. Then the names of the others are derived.
+--
 -- The last arguments of every script that may grant are the run id that the connection saw first, "-" if it is unknown, and,
 -- with a marker, the quorum that the marker must name.
 --
 -- One script runs at a time, and the server's time does not change while it runs. The work of one call is limited: the reply
 -- "more" means that work is left, and the next call continues it.
+
+if not KEYS[5] then
+  local name = string.sub(KEYS[2], 1, -6)    -- without "fence"
+  KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8] = name .. 'waiters', name .. 'alive', name .. 'holds', name .. 'held', KEYS[4]
+end
 
 local CAP = 32               -- waiters that one call passes over, and ended holds that it removes
 local FENCE_TTL = 86400000   -- 24 h idle. The fence follows the time, so forgetting it then cannot lower it.

@@ -1,12 +1,13 @@
 -- Releases the lock, or removes a waiter from the queue.
 --
--- ARGV  1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
+-- ARGV  as release_args.lua gives them:
+--       1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
 -- Reply {"released" | "absent", 1 if more dead waiters or ended holds are left than one call passes over, else 0}
 --       {"taken", value, type}; of a lock that several clients hold together, then the same number
 -- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
--- A server that may not grant does not hand over either: its queue may be older than the data that it lost. After the reply 1
--- the client calls the script again, or leaves the rest to the next claim.
+-- A server that may not grant does not hand over either: its queue may be older than the data that it lost. If nobody waits, it is
+-- not asked. After the reply 1 the client calls the script again, or leaves the rest to the next claim.
 
 local value, kind = occupant()
 local shared, answer, more, exact, now = shared_lock(value, kind), 'absent'
@@ -34,7 +35,8 @@ if value and not shared then return {'taken', value, kind or ''} end
 local others
 if shared and answer == 'absent' then others, kind = holds().described(shared, now) end
 local turn, unread
-if not refusal(ARGV[4], ARGV[5]) then turn, unread = advance(nil, ARGV[2], ARGV[3], ARGV[4], shared) end
+local may = not KEYS[8] or (tolerant('ZCARD', KEYS[3]) or 0) > 0 and not refusal(ARGV[4], ARGV[5])
+if may then turn, unread = advance(nil, ARGV[2], ARGV[3], ARGV[4], shared) end
 local left = (more or turn == 'more') and 1 or 0
 if others then return {'taken', others, kind, left, unread} end
 return {answer, left, unread}

@@ -28,7 +28,11 @@ local function next_block(client_time, wanted, proposed, now, exact)
   elseif previous > 0 then
     count = math.min(wanted, last - previous)
   end
-  if last > FENCE_MAX then error('ERR fencelock: the fencing token of this key has reached 2^53', 0) end
+  if last > FENCE_MAX then
+    -- The fast path cannot keep the rest of its TTL.
+    redis.call('PEXPIRE', KEYS[2], FENCE_TTL)
+    error('ERR fencelock: the fencing token of this key has reached 2^53', 0)
+  end
   last = string.format('%d', last)
   redis.call('SET', KEYS[2], last, 'PX', FENCE_TTL)
   return last, count

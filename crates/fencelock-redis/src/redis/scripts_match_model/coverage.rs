@@ -27,14 +27,18 @@ impl Coverage {
 
     pub(super) fn answer(&mut self, answer: &Expected) {
         match answer {
-            Expected::Reply(Reply::Array(words)) => {
+            Expected::Reply(Reply::Array(words)) | Expected::Either(Reply::Array(words), _) => {
                 self.see(words[0].text().unwrap_or_default(), 1);
                 self.see("an entry that cannot be read", usize::from(matches!(words.last(), Some(Reply::Array(_)))));
             }
             Expected::Reply(Reply::Int(number)) => self.see(&number.to_string(), 1),
             Expected::Error(word) => self.see(word, 1),
-            Expected::Reply(_) | Expected::Success => {}
+            Expected::Reply(_) | Expected::Either(..) | Expected::Success => {}
         }
+    }
+
+    pub(super) fn abbreviated(&mut self, replies: usize) {
+        self.see("an abbreviated reply", replies);
     }
 
     pub(super) fn around(&mut self, around: &Around, sent_in_full: usize) {
@@ -70,8 +74,13 @@ impl Coverage {
         let guarded =
             ["handshake", "nodeset", "quarantined", "version", "new", "changed", "unchanged", refused_command()];
         let errors = ["the fencing token of this key has reached 2^53", "OOM", "WRONGTYPE", "NOSCRIPT"];
-        let messages =
-            ["an entry that cannot be read", "hand-off Received", "hand-off NoSubscriber", "hand-off Denied"];
+        let messages = [
+            "an abbreviated reply",
+            "an entry that cannot be read",
+            "hand-off Received",
+            "hand-off NoSubscriber",
+            "hand-off Denied",
+        ];
         let around = ["restart", "time refused", "clock set back", "flush"];
         for what in answers.iter().chain(&errors).chain(&messages).chain(&around).chain(&guarded) {
             assert!(self.0.get(*what).is_some_and(|times| *times > 0), "{what} never happened: {:#?}", self.0);

@@ -86,6 +86,8 @@ impl<'a> Differential<'a> {
         }
         let outcome = self.real.play(&calls, &self.names);
         coverage.around(around, outcome.sent_in_full);
+        let abbreviated = expected.iter().zip(&outcome.replies).filter(|(expected, reply)| expected.abbreviates(reply));
+        coverage.abbreviated(abbreviated.count());
         self.compare(&calls, &expected, &told, &outcome)
     }
 

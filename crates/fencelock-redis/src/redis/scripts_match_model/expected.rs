@@ -7,6 +7,8 @@ use fencelock_testkit::{Reply, ServerVersion};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Reply(Reply),
+    /// The first one, or the second one, by which the common case of a script abbreviates it.
+    Either(Reply, Reply),
     /// An error that has this word.
     Error(&'static str),
     /// Anything but an error.
@@ -18,8 +20,22 @@ impl Expected {
         match (self, reply) {
             (Self::Error(word), Reply::Error(why)) => why.contains(word),
             (Self::Reply(expected), reply) => expected == reply,
+            (Self::Either(expected, abbreviated), reply) => expected == reply || abbreviated == reply,
             (Self::Success, reply) => !matches!(reply, Reply::Error(_) | Reply::NoAnswer(_)),
             (Self::Error(_), _) => false,
+        }
+    }
+
+    /// Whether this is the abbreviated reply.
+    pub(super) fn abbreviates(&self, reply: &Reply) -> bool {
+        matches!(self, Self::Either(_, abbreviated) if abbreviated == reply)
+    }
+
+    /// The reply of a script that may abbreviate it.
+    pub(super) fn or_abbreviated(self, abbreviated: Option<Reply>) -> Self {
+        match (self, abbreviated) {
+            (Self::Reply(reply), Some(abbreviated)) => Self::Either(reply, abbreviated),
+            (expected, _) => expected,
         }
     }
 

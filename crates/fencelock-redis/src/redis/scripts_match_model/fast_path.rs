@@ -6,7 +6,7 @@ use super::differential::{START_US, names};
 use super::real::Real;
 use super::sent::{Changes, Mutant, Sent};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
-use crate::redis::script::{self, ACQUIRE_FAST, Call, RELEASE_FAST, RENEW_FAST};
+use crate::redis::script::{self, ACQUIRE_FAST, Call, Path, RELEASE_FAST, RENEW_FAST};
 use fencelock_conformance::model::{CAP, FENCE_MAX};
 use fencelock_core::{Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
 use fencelock_testkit::Reply;
@@ -45,30 +45,56 @@ const STATES: &[&[&str]] = &[
     &["SET LOCK ID:host:1 PX 10000", "HSET FENCE a 1"],
     &["SET LOCK ID:host:1 PX 10000", "SETRANGE LOCK 400 x"],
     &["SET LOCK ID:host:1 PX 10000", "HSET MARKER epoch RUN until 1780000005000 quorum QUORUM"],
+    &["HSET MARKER epoch RUN until 0 quorum QUORUM version 1"],
+    &["HSET MARKER epoch RUN until 0 quorum QUORUM"],
+    &["HSET MARKER epoch RUN until 0 quorum QUORUM version 2"],
+    &["HSET MARKER epoch RUN until 1779999999999 quorum QUORUM version 1"],
+    &["HSET MARKER epoch RUN until 1780000000000 quorum QUORUM version 1"],
+    &["HSET MARKER epoch RUN until 1780000000001 quorum QUORUM version 1"],
+    &["HSET MARKER epoch RUN until soon quorum QUORUM version 1"],
+    &["HSET MARKER epoch RUN quorum QUORUM version 1"],
+    &["HSET MARKER epoch another until 0 quorum QUORUM version 1"],
+    &["HSET MARKER epoch RUN until 0 quorum another version 1"],
+    &["SET MARKER a"],
 ];
 /// Commands that the user may not call, one at a time. The common case needs fewer commands than the rest, so only those that it has.
-const DENIED: &[&str] = &["", "exists", "zcard", "get", "time", "set", "del", "pttl", "pexpire"];
+const OF_ACQUIRE: &[&str] = &["", "exists", "time", "set", "hmget"];
+const OF_RELEASE: &[&str] = &["", "zcard", "time", "del"];
+const OF_RENEW: &[&str] = &["", "exists", "zcard", "get", "time", "set", "del", "pttl", "pexpire"];
 
 /// A change of the common case that must be noticed here.
 const MUTANTS: &[(&str, Mutant)] = &[
-    ("any text is a fence", Mutant { from: "if now and previous and", to: "if now and" }),
+    ("any text is a fence", Mutant { from: "if previous and previous >= 0", to: "if previous >= 0" }),
     ("a fence may be negative", Mutant { from: "and previous >= 0 and", to: "and" }),
     ("a fence may be a fraction", Mutant { from: "previous + 1 <= now", to: "previous < now" }),
     ("a fence goes beyond 2^53", Mutant { from: " and now <= 9007199254740991", to: "" }),
     (
         "a fence of another type is an error",
-        Mutant { from: "redis.pcall('GET', KEYS[2])", to: "redis.call('GET', KEYS[2])" },
+        Mutant { from: "redis.pcall('SET', KEYS[2], last", to: "redis.call('SET', KEYS[2], last" },
     ),
-    ("a denied time is an error", Mutant { from: "redis.pcall('TIME'), ", to: "redis.call('TIME'), " }),
+    (
+        "a fence that is not behind the time is overwritten",
+        Mutant {
+            from: "if type(text) == 'string' then redis.call('SET', KEYS[2]",
+            to: "if false then redis.call('SET', KEYS[2]",
+        },
+    ),
+    ("a denied time is an error", Mutant { from: "redis.pcall('TIME')\n  -- Not", to: "redis.call('TIME')\n  -- Not" }),
     ("a lock of another type is an error", Mutant { from: "redis.pcall('GETRANGE'", to: "redis.call('GETRANGE'" }),
     (
         "a queue of another type is an error",
         Mutant { from: "redis.pcall('ZCARD', KEYS[3])", to: "redis.call('ZCARD', KEYS[3])" },
     ),
+    ("a claim asks for no marker", Mutant { from: "if marker and open then", to: "if false then" }),
+    ("a claim of few keys asks for no marker", Mutant { from: "KEYS[8] or not KEYS[5] and KEYS[4]", to: "KEYS[8]" }),
+    ("a claim is good for any run", Mutant { from: "and found[1] == run_id and", to: "and" }),
+    ("a claim is good for any set", Mutant { from: "and found[3] == quorum\n", to: "\n" }),
+    ("a claim goes by any marker", Mutant { from: "(not found[4] or found[4] == '1')", to: "true" }),
     (
-        "a release in a quarantine needs no time",
-        Mutant { from: "if not KEYS[8] then\n  -- As much", to: "if true then\n  -- As much" },
+        "a quarantine ends a millisecond early",
+        Mutant { from: "till <= math.floor(now / 1000)", to: "till <= math.floor(now / 1000) + 1" },
     ),
+    ("a marker needs no end", Mutant { from: "open = till and till <=", to: "open = (till or 0) <=" }),
 ];
 
 /// A script on a key in some state, without a right.
@@ -76,7 +102,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
 struct Case<'a> {
     denied: &'a str,
     state: &'a [&'a str],
-    /// Its number in [`calls`].
+    /// Its number in [`subjects`].
     script: usize,
 }
 
@@ -88,22 +114,56 @@ fn quarantine(name: &str) -> Quarantine {
     Quarantine::alone(name, Ttl::default(), false)
 }
 
-/// The scripts with a common case, which is the second.
-fn calls(name: &str) -> Vec<(Call, &'static str)> {
-    let epoch_check = EpochCheck::without_marker(RUN_ID);
-    let acquire = |intent, tokens| {
+/// A script with a common case.
+#[derive(Debug)]
+struct Subject {
+    call: Call,
+    fast: &'static str,
+    denied: &'static [&'static str],
+    /// The number of tokens that the call requests.
+    wanted: u32,
+}
+
+impl Subject {
+    /// The reply without the abbreviation of the common case.
+    fn in_full(&self, reply: Reply) -> Reply {
+        let word = |word: &str| Reply::Text(word.to_owned());
+        match reply {
+            Reply::Int(last) if self.fast == ACQUIRE_FAST => {
+                Reply::Array(vec![word("granted"), Reply::Text(last.to_string()), Reply::Int(self.wanted.into())])
+            }
+            Reply::Int(1) if self.fast == RELEASE_FAST => Reply::Array(vec![word("released"), Reply::Int(0)]),
+            reply => reply,
+        }
+    }
+}
+
+fn subjects(name: &str) -> Vec<Subject> {
+    let (alone, quarantine) = (EpochCheck::without_marker(RUN_ID), quarantine(name));
+    let guarded = quarantine.epoch_check(RUN_ID);
+    let acquire = |intent, wanted, epoch_check| {
         let holder = Holder { id: holder(), owner: Owner::from_text("host:1") };
         let claim = Claim::new(Key::new(name).unwrap(), holder, Ttl::new(TTL).unwrap(), intent);
-        let claim = claim.with_block(NonZeroU32::new(tokens).unwrap());
-        (script::acquire(name, &claim, START_US, "-", epoch_check), ACQUIRE_FAST)
+        let claim = claim.with_block(NonZeroU32::new(wanted).unwrap());
+        let call = script::acquire(name, &claim, Path::Fast, START_US, "-", epoch_check);
+        Subject { call, fast: ACQUIRE_FAST, denied: OF_ACQUIRE, wanted }
     };
+    let release = |epoch_check| {
+        let call = script::release(name, &holder(), START_US, epoch_check);
+        Subject { call, fast: RELEASE_FAST, denied: OF_RELEASE, wanted: 0 }
+    };
+    let renew = script::renew(name, &holder(), TTL, TTL);
     vec![
-        acquire(Intent::Try, 1),
-        acquire(Intent::Enqueue, 64),
-        acquire(Intent::Poll, 1),
-        (script::release(name, &holder(), START_US, epoch_check), RELEASE_FAST),
-        (script::release(name, &holder(), START_US, quarantine(name).epoch_check(RUN_ID)), RELEASE_FAST),
-        (script::renew(name, &holder(), TTL, TTL), RENEW_FAST),
+        acquire(Intent::Try, 1, alone),
+        acquire(Intent::Enqueue, 64, alone.deriving_keys(true)),
+        acquire(Intent::Poll, 1, alone.deriving_keys(true)),
+        acquire(Intent::Try, 64, guarded.deriving_keys(true)),
+        acquire(Intent::Enqueue, 1, guarded),
+        release(alone),
+        release(alone.deriving_keys(true)),
+        release(guarded.deriving_keys(true)),
+        release(guarded),
+        Subject { call: renew, fast: RENEW_FAST, denied: OF_RENEW, wanted: 0 },
     ]
 }
 
@@ -134,10 +194,10 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
         prepare(real, key, case.state);
     }
     let changes = |mutant| Changes { mutant, cap: CAP };
-    let (whole, _) = calls(&keys[0][0]).swap_remove(case.script);
-    let (rest, fast) = calls(&keys[1][0]).swap_remove(case.script);
-    let without = Mutant { from: fast, to: "" };
-    let sent = [Sent::script(whole, changes(mutant)), Sent::script(rest, changes(Some(without)))];
+    let subject = subjects("k").swap_remove(case.script);
+    let without = Mutant { from: subject.fast, to: "" };
+    let [sent_whole, sent_rest] = keys.each_ref().map(|[lock, ..]| subjects(lock).swap_remove(case.script).call);
+    let sent = [Sent::script(sent_whole, changes(mutant)), Sent::script(sent_rest, changes(Some(without)))];
     // The scripts run without this right; what they left is read with all rights.
     let right = |real: &mut Real, sign| match case.denied {
         "" => {}
@@ -149,7 +209,8 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
     let replies = real.play(&sent, &[]).replies;
     right(real, '+');
     let states = real.play(&[], &keys).states;
-    let [whole, rest] = [0, 1].map(|key| (described(&replies[key]), described(&states[key])));
+    let whole_reply = |key: usize| subject.in_full(replies[key].clone());
+    let [whole, rest] = [0, 1].map(|key| (described(&whole_reply(key)), described(&states[key])));
     (whole != rest).then(|| format!("{case:?}\n  whole {whole:?}\n  rest  {rest:?}"))
 }
 
@@ -163,17 +224,18 @@ fn described(reply: &Reply) -> String {
 
 /// The first difference of all cases.
 fn find(real: &mut Real, mutant: Option<Mutant>) -> Option<String> {
-    let scripts = calls("k").len();
-    let states = STATES.iter().flat_map(|state| (0..scripts).map(move |script| (*state, script)));
     real.begin(START_US);
-    let denied =
-        DENIED.iter().flat_map(|denied| states.clone().map(move |(state, script)| Case { denied, state, script }));
-    if let Some(found) = denied.clone().find_map(|case| difference(real, &case, mutant)) {
+    let cases = || {
+        let subjects = subjects("k").into_iter().enumerate();
+        let denied = subjects.flat_map(|(script, of)| of.denied.iter().map(move |denied| (script, *denied)));
+        denied.flat_map(|(script, denied)| STATES.iter().map(move |state| Case { denied, state, script }))
+    };
+    if let Some(found) = cases().find_map(|case| difference(real, &case, mutant)) {
         return Some(found);
     }
     // No token is left at this time.
     real.begin(FENCE_MAX + 1);
-    denied.filter(|case| case.denied.is_empty()).find_map(|case| difference(real, &case, mutant))
+    cases().filter(|case| case.denied.is_empty()).find_map(|case| difference(real, &case, mutant))
 }
 
 #[test]

@@ -171,10 +171,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "a raise asks not whether the server may grant",
         Mutant { from: "if refusal(ARGV[3], ARGV[4]) then return 0 end", to: "" },
     ),
-    (
-        "a release hands over during a quarantine",
-        Mutant { from: "if not refusal(ARGV[4], ARGV[5]) then", to: "if true then" },
-    ),
+    ("a release hands over during a quarantine", Mutant { from: "and not refusal(ARGV[4], ARGV[5])\n", to: "\n" }),
     (
         "an eviction hands over during a quarantine",
         Mutant { from: "if not refusal(ARGV[5], ARGV[6]) then", to: "if true then" },
@@ -287,50 +284,60 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     ("a marker is written without its version", Mutant { from: "'version', '1', ", to: "" }),
     (
-        "a fast poll takes a lock",
-        Mutant { from: "if ARGV[1] ~= 'poll' and ARGV[10] == 'own' and", to: "if ARGV[10] == 'own' and" },
-    ),
-    (
-        "a fast claim takes no proposal",
-        Mutant { from: "if ARGV[1] ~= 'poll' and ARGV[10] == 'own' and", to: "if ARGV[1] ~= 'poll' and" },
-    ),
-    (
-        "a fast claim asks not whether the server may grant",
-        Mutant { from: "'own' and not KEYS[8]\n  and", to: "'own'\n  and" },
-    ),
-    (
-        "a fast claim takes a lock that is held",
-        Mutant { from: "redis.pcall('EXISTS', KEYS[1]) == 0 and redis", to: "redis" },
-    ),
-    ("a fast claim barges past the line", Mutant { from: "== 0 and redis.pcall('ZCARD', KEYS[3]) == 0", to: "== 0" }),
-    ("a fast fence need not be above the last", Mutant { from: "and previous + 1 <= now and", to: "and" }),
-    ("a fast fence is forgotten after an hour", Mutant { from: "'PX', '86400000'", to: "'PX', '3600000'" }),
-    (
-        "a fast claim that remembers no token reaches down",
-        Mutant { from: "previous == 0 and 1 or math.min(ARGV[9]", to: "math.min(ARGV[9]" },
-    ),
-    (
-        "a fast block begins in the one before",
-        Mutant { from: "math.min(ARGV[9], now - previous)", to: "tonumber(ARGV[9])" },
-    ),
-    ("a fast block has one token", Mutant { from: "math.min(ARGV[9], now - previous)", to: "1" }),
-    (
-        "a fast release frees the lock of any holder",
+        "a fast claim needs nothing to be common",
         Mutant {
-            from: "if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
-            to: "if value and value ~= '' and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
+            from: "local wanted = not ARGV[5] and tonumber(ARGV[3])",
+            to: "local wanted = tonumber(ARGV[9] or ARGV[3])",
         },
     ),
     (
+        "a fast claim asks not whether the server may grant",
+        Mutant { from: "if marker and open then", to: "if false then" },
+    ),
+    (
+        "a fast claim takes a lock that is held",
+        Mutant { from: "redis.pcall('EXISTS', KEYS[1], KEYS[3])", to: "redis.pcall('EXISTS', KEYS[3])" },
+    ),
+    (
+        "a fast claim barges past the line",
+        Mutant { from: "redis.pcall('EXISTS', KEYS[1], KEYS[3])", to: "redis.pcall('EXISTS', KEYS[1])" },
+    ),
+    ("a fast fence need not be above the last", Mutant { from: "and previous + 1 <= now then", to: "then" }),
+    ("a fast fence is forgotten after an hour", Mutant { from: "last, 'PX', '86400000'", to: "last, 'PX', '3600000'" }),
+    (
+        "a fast claim that remembers no token reaches down",
+        Mutant { from: "previous == 0 and 1 or math.min(wanted, now", to: "math.min(wanted, now" },
+    ),
+    ("a fast block begins in the one before", Mutant { from: "math.min(wanted, now - previous)", to: "wanted" }),
+    ("a fast block has one token", Mutant { from: "math.min(wanted, now - previous)", to: "1" }),
+    ("a fast claim says always that it has all tokens", Mutant { from: "if count == wanted then", to: "if true then" }),
+    (
+        "a fence that is used up is forgotten",
+        Mutant { from: "redis.call('PEXPIRE', KEYS[2], FENCE_TTL)\n    error", to: "error" },
+    ),
+    (
+        "a fast release frees the lock of any holder",
+        Mutant { from: "'0', '32') == ARGV[1] and", to: "'0', '32') ~= '' and" },
+    ),
+    (
         "a fast path takes a longer word for the holder",
+        Mutant { from: "'0', '32') == ARGV[1] and", to: "'0', '31') == string.sub(ARGV[1], 1, 32) and" },
+    ),
+    (
+        "a fast renewal takes a longer word for the holder",
         Mutant { from: "if value == ARGV[1] .. ' ' and", to: "if value and string.sub(value, 1, 32) == ARGV[1] and" },
     ),
     (
         "a fast release serves no waiter",
-        Mutant {
-            from: "and redis.pcall('ZCARD', KEYS[3]) == 0 then\n    redis.call('DEL'",
-            to: "then\n    redis.call('DEL'",
-        },
+        Mutant { from: "and redis.pcall('ZCARD', KEYS[3]) == 0 then\n  return", to: "then\n  return" },
+    ),
+    (
+        "a release without waiters asks whether the server may grant",
+        Mutant { from: "(tolerant('ZCARD', KEYS[3]) or 0) > 0 and not", to: "not" },
+    ),
+    (
+        "the names of keys are derived for others",
+        Mutant { from: "name .. 'holds', name .. 'held'", to: "name .. 'held', name .. 'holds'" },
     ),
     (
         "a fast renewal counts no waiters",

@@ -1,7 +1,8 @@
 use super::row::{Held, Row};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Event, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Invalid, Key,
-    Mode, Moment, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block, next_proposed_block, raise_fence,
+    Mode, Moment, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block,
+    next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
