@@ -14,7 +14,7 @@ fn the_table_has_a_row_for_every_scheme_in_both_languages() {
     let chinese = Test::new(&place, "lab --lang zh").output().stdout;
     assert!(chinese.starts_with("方案                    互斥") && chinese.contains("执行超时 6"), "{chinese}");
     let json: Value = serde_json::from_str(&Test::new(&place, "lab --json").output().stdout).unwrap();
-    assert_eq!(json.as_array().unwrap().len(), 20);
+    assert_eq!(json.as_array().unwrap().len(), 27);
     assert_eq!(json[0]["properties"]["no-dead-lock"]["fault"], "crash");
 }
 

@@ -10,6 +10,7 @@
 mod ack_writer;
 mod acks;
 mod batch;
+mod call;
 mod compat;
 mod completions;
 mod confirmation;

@@ -1,10 +1,12 @@
 //! One typed function for each script.
 
+pub(crate) use super::call::Call;
+use super::call::millis;
+pub(super) use super::call::{COMPLETION_KEY, SIDE};
 use super::lua::Lua;
-use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
+use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
-use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, SideKeys};
-use redis::{Cmd, ToRedisArgs};
+use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,12 +16,6 @@ use std::time::Duration;
 pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 /// A waiter polls every second; it is skipped after three seconds without a poll.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
-
-/// The side keys of a lock.
-pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds", "held"];
-
-/// The side key of a completion.
-pub(super) const COMPLETION_KEY: &str = "once";
 
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
@@ -93,106 +89,6 @@ pub struct LockScripts {
 /// The scripts of this version.
 pub fn lock_scripts() -> LockScripts {
     LockScripts { acquire: ACQUIRE.source(), renew: RENEW.source(), release: RELEASE.source() }
-}
-
-/// A call of a script, which is sent by digest first, and in full if the server does not know it.
-#[derive(Debug)]
-pub(crate) struct Call {
-    lua: &'static Lua,
-    by_digest: Cmd,
-    pub(crate) tracked: bool,
-}
-
-impl Call {
-    /// `wire` is the name of the lock on the server; its side keys follow, as the scripts expect.
-    fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
-        Self::marked(lua, wire, &SIDE, None)
-    }
-
-    /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
-    fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
-        Self::marked(lua, wire, &SIDE, epoch_check.mark)
-    }
-
-    /// A call that names only the keys of the common case, if the server allows the script to use others. The epoch check must be
-    /// among its arguments: [`packed_check`].
-    fn brief(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
-        let side = if epoch_check.derives_keys { &SIDE[..2] } else { &SIDE };
-        Self::marked(lua, wire, side, epoch_check.mark)
-    }
-
-    fn marked(lua: &'static LazyLock<Lua>, wire: &str, side: &[&str], mark: Option<ExpectedMarker<'_>>) -> Self {
-        // Space for the digest, the names and the arguments: one allocation for each of them.
-        let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * wire.len());
-        let keys = 1 + side.len() + usize::from(mark.is_some());
-        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
-        let mut names = SideKeys::of(wire);
-        for what in side {
-            by_digest.arg(names.name(what));
-        }
-        if let Some(mark) = mark {
-            by_digest.arg(mark.name);
-        }
-        Self { lua, by_digest, tracked: false }
-    }
-
-    /// Asks the server to report changes of the keys by other programs, if it can.
-    pub(crate) fn tracked(mut self, tracked: bool) -> Self {
-        self.tracked = tracked;
-        self
-    }
-
-    /// A script for the completion of a lock.
-    fn of_completion(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
-        let mut by_digest = redis::cmd("EVALSHA");
-        by_digest.arg(&lua.digest).arg(if mark.is_some() { 3 } else { 2 });
-        by_digest.arg(wire).arg(SideKeys::of(wire).name(COMPLETION_KEY));
-        if let Some(mark) = mark {
-            by_digest.arg(mark.name);
-        }
-        Self { lua, by_digest, tracked: false }
-    }
-
-    /// A script that only uses a marker.
-    fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
-        let mut by_digest = redis::cmd("EVALSHA");
-        by_digest.arg(&lua.digest).arg(1).arg(&quarantine.marker);
-        Self { lua, by_digest, tracked: false }
-            .arg(run_id)
-            .arg(millis(quarantine.span()))
-            .arg(&quarantine.quorum)
-            .arg(&quarantine.nodes)
-            .arg(if trust { "trust" } else { "wait" })
-    }
-
-    fn epoch_check(self, epoch_check: EpochCheck<'_>) -> Self {
-        match epoch_check.mark {
-            Some(mark) => self.arg(epoch_check.epoch).arg(mark.quorum),
-            None => self.arg(epoch_check.epoch),
-        }
-    }
-
-    fn arg(mut self, arg: impl ToRedisArgs) -> Self {
-        self.by_digest.arg(arg);
-        self
-    }
-
-    pub(crate) fn by_digest(&self) -> &Cmd {
-        &self.by_digest
-    }
-
-    pub(crate) fn in_full(&self) -> Cmd {
-        self.lua.in_full(&self.by_digest)
-    }
-
-    /// The script and whether it is tracked, and the call by digest.
-    pub(crate) fn into_parts(self) -> ((&'static Lua, bool), Cmd) {
-        ((self.lua, self.tracked), self.by_digest)
-    }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The lines of a script that may run.

@@ -117,13 +117,16 @@ async fn on_a_quorum_version_0_waits_for_readers_and_cannot_raise_their_holds() 
     let (first, second) = (at_quorum(&url, 1).await, at_quorum(&url, 2).await);
     let mut before: Vec<_> = servers.iter().map(|server| Before::new(server, 9)).collect();
     let token = first.granted(Intent::Try).await.max(second.granted(Intent::Try).await);
+    // Two nodes decide, and the third one may be late.
+    while servers.iter().any(|server| server.command(&["ZCARD", HOLDS]) != Reply::Int(2)) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     for node in &mut before {
         assert_eq!((node.acquire("try").0.as_str(), node.raise(token + 1)), ("busy", Reply::Int(0)));
         assert_eq!((node.renew().as_str(), node.release().as_str()), ("taken", "taken"));
     }
     assert_eq!(first.release().await, Release::Released);
     assert_eq!(second.release().await, Release::Released);
-    // Two nodes decide, and the third one may be late.
     while servers.iter().any(|server| server.command(&["EXISTS", KEY]) != Reply::Int(0)) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -3,7 +3,7 @@
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Error, Fault};
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use tracing_subscriber::fmt::MakeWriter;
 
 const WAITERS: usize = 40;
@@ -19,6 +19,12 @@ impl Log {
     }
 
     fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        static FOR_ALL: Once = Once::new();
+        // Other tests meet the same warnings at the same time. With a subscriber for all of them, none is cached as of no interest.
+        FOR_ALL.call_once(|| {
+            let nowhere = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::sink);
+            tracing::subscriber::set_global_default(nowhere.finish()).unwrap();
+        });
         let log = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::WARN);
         tracing::subscriber::set_default(log.with_writer(self.clone()).finish())
     }

@@ -122,8 +122,9 @@ impl World<'_> {
         }
         self.tell(|| "everything is whole".to_owned());
         let mut line = Line::new("", "", Op::Heal, now, now);
-        // A lock that was taken just before, an orphan after it, and a clock that was set back under one of them.
-        line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + self.scenario.jump_us);
+        // A lock that was taken just before, an orphan after it, and a clock that was set back under one of them: from as
+        // much ahead as it may be to as much behind.
+        line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + 2 * self.scenario.jump_us);
         self.lines.push(line);
     }
 }

@@ -2,7 +2,7 @@ use fencelock::backends::Memory;
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
     Eviction, Fault, FencingToken, Finding, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Modes, Occupied,
-    Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown, WriteCompletion,
+    Owner, QuorumNode, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -294,6 +294,10 @@ impl Backend for FaultyBackend {
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         self.memory.downgrade(renewal)
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        self.memory.resize(key, limit)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

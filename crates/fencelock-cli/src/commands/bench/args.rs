@@ -72,7 +72,7 @@ Examples:
   fencelock bench --url redis://HOST --processes 4                  one hot key on Redis
   fencelock bench --workload uncontended --tasks 1 --url redis://HOST
   fencelock bench --workload flash-sale --stock 100000 --seconds 30 --url redis://HOST
-  fencelock bench --shared --writers 1 --url redis://HOST           readers, and one writer in a hundred
+  fencelock bench --shared --writers 1 --url redis://HOST           readers, 1 % writers
   fencelock bench --permits 8 --url redis://HOST                    a semaphore
   fencelock bench --json --url redlock://HOST,HOST,HOST             JSON output
 

@@ -2,194 +2,22 @@
 
 use super::RUN_ID;
 use super::expected::Expected;
-use super::quarantined_client::{self, QuarantinedClient, Visit, rest};
+use super::quarantined_client::{QuarantinedClient, Visit, rest};
+use super::replies::{
+    acked, claimed, downgraded, ended, evicted, evicting, inspected, int, renewed, resized, text, version,
+};
 use super::sent::{Changes, Mutant, Sent};
 use super::step::{Command, Token};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
 use crate::redis::reply::Evicting;
 use crate::redis::script::{self, Call, Path, Requested};
 use fencelock_conformance::model::{
-    self, Acquire, Availability, Continued, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker,
-    QueueScan, Server, UnknownVersion, Value,
+    self, Continued, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, Server, Value,
 };
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
 use fencelock_testkit::Reply;
 use std::num::NonZeroU32;
 use std::time::Duration;
-
-fn text(text: &(impl ToString + ?Sized)) -> Reply {
-    Reply::Text(text.to_string())
-}
-
-fn pttl(ttl_ms: Option<u64>) -> Reply {
-    Reply::Int(ttl_ms.map_or(-1, |ttl| i64::try_from(ttl).unwrap()))
-}
-
-fn int(number: u64) -> Reply {
-    Reply::Int(i64::try_from(number).unwrap())
-}
-
-fn occupied(occupied: &model::Occupied) -> [Reply; 4] {
-    let [value, kind] = described(&occupied.by, occupied.listed.as_ref());
-    [text(&occupied.last_fence), pttl(occupied.ttl_ms), value, kind]
-}
-
-/// The value and its type, or the description of several holds.
-fn described(value: &Value, listed: Option<&model::Listed>) -> [Reply; 2] {
-    match listed {
-        Some(listed) => [text(&listed.text()), text("shared")],
-        None => [text(value), text(value.kind())],
-    }
-}
-
-fn shared(listed: &model::Listed) -> Vec<Reply> {
-    let [value, kind] = described(&listed.value, Some(listed));
-    vec![text("taken"), value, kind]
-}
-
-fn class(mode: Mode) -> [Reply; 2] {
-    match mode {
-        Mode::Permits { limit, .. } => [text("s"), int(limit.into())],
-        _ => [text("r"), int(0)],
-    }
-}
-
-/// Only where there is one: a reply without is as long as ever.
-fn unread(unread: Option<model::Unread>) -> Option<Reply> {
-    let model::Unread { name, bytes, begins } = unread?;
-    Some(Reply::Array(vec![text(&name.text()), int(bytes as u64), text(&begins)]))
-}
-
-/// What a claim is told, abbreviated in the common case.
-fn claimed(answer: Result<Acquire, model::ScriptError>, wanted: u64) -> Expected {
-    let abbreviated = match &answer {
-        Ok(Acquire::Granted { fence, count, unread: None }) if *count == wanted => Some(int(*fence)),
-        _ => None,
-    };
-    Expected::or_refused(answer, acquired).or_abbreviated(abbreviated)
-}
-
-fn acquired(answer: Acquire) -> Reply {
-    let (mut words, found) = match answer {
-        Acquire::Granted { fence, count, unread } => (vec![text("granted"), text(&fence), int(count)], unread),
-        Acquire::Yours => (vec![text("yours")], None),
-        Acquire::Queued { ahead, now_us, occupied: by } => {
-            let time = text(&now_us.map_or("-1".to_owned(), |now_us| now_us.to_string()));
-            let [last, rest @ ..] = occupied(&by);
-            ([text("queued"), int(ahead), last, time].into_iter().chain(rest).collect(), by.unread)
-        }
-        Acquire::Busy(by) => ([text("busy")].into_iter().chain(occupied(&by)).collect(), by.unread),
-        Acquire::Gone => (vec![text("gone")], None),
-        Acquire::Conflict(mode, unread) => ([text("class")].into_iter().chain(class(mode)).collect(), unread),
-        Acquire::NoClock => (vec![text("noclock")], None),
-        Acquire::More(unread) => (vec![text("more")], unread),
-        Acquire::Unreadable(unread) => (vec![text("unreadable")], unread),
-        Acquire::Refused(refusal) => (quarantined_client::refused(&refusal), None),
-    };
-    words.extend(unread(found));
-    Reply::Array(words)
-}
-
-fn taken(by: &Value) -> Reply {
-    Reply::Array(vec![text("taken"), text(by), text(by.kind())])
-}
-
-fn left(word: Reply, left: QueueScan) -> Reply {
-    Reply::Array([word, int(u64::from(left.more))].into_iter().chain(unread(left.unread)).collect())
-}
-
-/// What a release is told, abbreviated in the common case.
-fn ended(answer: Result<model::Release, model::ScriptError>) -> Expected {
-    let abbreviated = match &answer {
-        Ok(model::Release::Released(QueueScan { more: false, unread: None })) => Some(int(1)),
-        _ => None,
-    };
-    Expected::or_refused(answer, released).or_abbreviated(abbreviated)
-}
-
-fn released(answer: model::Release) -> Reply {
-    match answer {
-        model::Release::Released(found) => left(text("released"), found),
-        model::Release::Absent(found) => left(text("absent"), found),
-        model::Release::Taken(by) => taken(&by),
-        model::Release::Shared(listed, found) => {
-            let more = int(u64::from(found.more));
-            Reply::Array(shared(&listed).into_iter().chain([more]).chain(unread(found.unread)).collect())
-        }
-    }
-}
-
-fn downgraded(answer: model::Downgrade) -> Reply {
-    match answer {
-        model::Downgrade::Downgraded { fence, more } => {
-            Reply::Array(vec![text("downgraded"), text(&fence), int(u64::from(more))])
-        }
-        model::Downgrade::Absent => Reply::Array(vec![text("absent")]),
-        model::Downgrade::Taken(by) => taken(&by),
-        model::Downgrade::Shared(listed) => Reply::Array(shared(&listed)),
-        model::Downgrade::NoClock => Reply::Array(vec![text("noclock")]),
-        model::Downgrade::Refused(refusal) => Reply::Array(quarantined_client::refused(&refusal)),
-    }
-}
-
-fn resized(answer: model::Resize) -> Reply {
-    match answer {
-        model::Resize::Resized { before, used, held, ticket, scan } => {
-            let more = int(u64::from(scan.more));
-            let words = [text("resized"), int(before.into()), int(used), int(held), more, text(&ticket)];
-            Reply::Array(words.into_iter().chain(unread(scan.unread)).collect())
-        }
-        model::Resize::Absent => Reply::Array(vec![text("absent")]),
-        model::Resize::Taken(by) => taken(&by),
-        model::Resize::Shared(listed) => Reply::Array(shared(&listed)),
-        model::Resize::NoClock => Reply::Array(vec![text("noclock")]),
-        model::Resize::Refused(refusal) => Reply::Array(quarantined_client::refused(&refusal)),
-    }
-}
-
-fn acked(answer: model::Raise) -> Reply {
-    int(u64::from(answer == model::Raise::Acked))
-}
-
-fn evicting(seen: model::HoldKind) -> Evicting {
-    match seen {
-        model::HoldKind::Ours => Evicting::Ours,
-        model::HoldKind::Foreign => Evicting::Foreign,
-        model::HoldKind::Endless => Evicting::Endless,
-        model::HoldKind::Shared => Evicting::Shared,
-    }
-}
-
-fn evicted(answer: model::Evict) -> Reply {
-    match answer {
-        model::Evict::Evicted(found) => left(int(1), found),
-        model::Evict::AnotherByNow => Reply::Array(vec![int(0), int(0)]),
-    }
-}
-
-fn renewed(answer: model::Renew) -> Reply {
-    match answer {
-        model::Renew::Renewed { waiters } => Reply::Array(vec![text("renewed"), int(waiters)]),
-        model::Renew::Absent => Reply::Array(vec![text("absent")]),
-        model::Renew::Taken(by) => taken(&by),
-        model::Renew::Shared(listed) => Reply::Array(shared(&listed)),
-    }
-}
-
-fn inspected(answer: Availability) -> Reply {
-    let seen = match answer {
-        Availability::Held(seen) => seen,
-        Availability::Free => return Reply::Nil,
-        Availability::Refused(refusal) => return Reply::Array(quarantined_client::refused(&refusal)),
-    };
-    let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
-    let [value, kind] = described(&seen.by, seen.listed.as_ref());
-    Reply::Array(vec![value, kind, pttl(seen.ttl_ms), text(&fence), int(seen.waiters)])
-}
-
-fn version(UnknownVersion(version): &UnknownVersion) -> Reply {
-    Reply::Array(vec![text("version"), text(&**version)])
-}
 
 impl Command {
     /// The claim of a command that makes one.
@@ -300,8 +128,7 @@ impl Both<'_> {
                 let (proposed, proposal) = (*proposed, proposal.near(server, key));
                 let claim = model::Claim { hand_off_ms, proposed, ..model::Claim::try_for(*holder, *ttl_ms, proposal) };
                 let answer = key.downgrade(server, &claim, &gate, publish);
-                let token = if proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) };
-                let call = script::downgrade(name, &id(*holder), Duration::from_millis(*ttl_ms), token, epoch_check);
+                let call = downgrade(name, *holder, *ttl_ms, requested(proposed, proposal), epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
             }
             Command::Resize { limit, continued, proposal } => {
@@ -409,4 +236,12 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
     let asked = asked.with_mode(claim.mode);
     let asked = if claim.proposed { asked.with_proposal(claim.proposal) } else { asked };
     script::acquire(name, &asked, Path::Fast, claim.proposal, &channel, epoch_check)
+}
+
+fn requested(proposed: bool, proposal: u64) -> Requested {
+    if proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) }
+}
+
+fn downgrade(name: &str, holder: u128, ttl_ms: u64, token: Requested, epoch_check: EpochCheck<'_>) -> Call {
+    script::downgrade(name, &id(holder), Duration::from_millis(ttl_ms), token, epoch_check)
 }

@@ -19,6 +19,7 @@ mod moment;
 mod mutants;
 mod quarantined_client;
 mod real;
+mod replies;
 mod resize_mutants;
 mod rng;
 mod sent;
