@@ -71,6 +71,10 @@ fn derives_keys(name: &str) -> bool {
     name.ends_with(['0', '3', '4', '7', '8'])
 }
 
+fn epoch_check(asks: Option<&(QuarantinedClient, Quarantine)>) -> EpochCheck<'_> {
+    asks.map_or(EpochCheck::without_marker(RUN_ID), |(client, quarantine)| quarantine.epoch_check(client.epoch()))
+}
+
 impl Both<'_> {
     pub(super) fn run(self, command: &Command, publish: &mut impl FnMut(HandOff) -> Delivery) -> (Sent, Expected) {
         if let (Command::Visit(visit), Some(quarantined_client)) = (command, self.quarantined_client) {
@@ -79,8 +83,7 @@ impl Both<'_> {
         let Self { name, server, key, marker, quarantined_client, mutant } = self;
         let changes = Changes { mutant, cap: server.cap };
         let asks = &quarantined_client.map(|client| (client, client.quarantine(name)));
-        let epoch_check = asks.as_ref().map_or(EpochCheck::without_marker(RUN_ID), |(c, q)| q.epoch_check(c.epoch()));
-        let epoch_check = epoch_check.deriving_keys(derives_keys(name));
+        let epoch_check = epoch_check(asks.as_ref()).deriving_keys(derives_keys(name));
         let gate = asks.as_ref().map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
@@ -125,10 +128,10 @@ impl Both<'_> {
                 (Sent::script(call, changes), Expected::or_refused(answer, evicted))
             }
             Command::Downgrade { holder, ttl_ms, proposal, proposed } => {
-                let (proposed, proposal) = (*proposed, proposal.near(server, key));
-                let claim = model::Claim { hand_off_ms, proposed, ..model::Claim::try_for(*holder, *ttl_ms, proposal) };
+                let claim = model::Claim::try_for(*holder, *ttl_ms, proposal.near(server, key));
+                let claim = model::Claim { hand_off_ms, proposed: *proposed, ..claim };
                 let answer = key.downgrade(server, &claim, &gate, publish);
-                let call = downgrade(name, *holder, *ttl_ms, requested(proposed, proposal), epoch_check);
+                let call = downgrade(name, &claim, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, downgraded))
             }
             Command::Resize { limit, continued, proposal } => {
@@ -238,10 +241,8 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
     script::acquire(name, &asked, Path::Fast, claim.proposal, &channel, epoch_check)
 }
 
-fn requested(proposed: bool, proposal: u64) -> Requested {
-    if proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) }
-}
-
-fn downgrade(name: &str, holder: u128, ttl_ms: u64, token: Requested, epoch_check: EpochCheck<'_>) -> Call {
-    script::downgrade(name, &id(holder), Duration::from_millis(ttl_ms), token, epoch_check)
+fn downgrade(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Call {
+    let (ttl, proposal) = (Duration::from_millis(claim.ttl_ms), claim.proposal);
+    let token = if claim.proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) };
+    script::downgrade(name, &id(claim.holder), ttl, token, epoch_check)
 }
