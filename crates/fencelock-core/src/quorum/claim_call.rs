@@ -1,4 +1,5 @@
 use super::call::{GIVE_UP, no_answer, send, stop};
+use super::raises::Raises;
 use super::{Call, CallAction, CallTimer, Defeat, NodePlan, NodeReply, NodeRequest, NodeSet, Raise, Round, Settings};
 use super::{Verdict, Vote};
 use crate::{Acquire, Claim, Fault, FencingToken, Intent, Lease, Moment, NodeFault, Occupied, TokenBlock, Unknown};
@@ -28,7 +29,7 @@ pub struct ClaimCall {
     round: Round,
     stage: Stage,
     nodes: Vec<NodeClaim>,
-    raising: NodeSet,
+    raises: Raises,
     /// The nodes that granted, or still may grant: a lost round waits a moment for their releases.
     owing: NodeSet,
     occupied: Vec<Occupied>,
@@ -93,7 +94,7 @@ impl ClaimCall {
             watches: claim.intent == Intent::Enqueue,
             stage: Stage::Open { grace: false },
             nodes: plan.into_iter().map(node).collect(),
-            raising: NodeSet::new(),
+            raises: Raises::new(),
             owing: NodeSet::new(),
             occupied: Vec::new(),
         }
@@ -171,27 +172,15 @@ impl ClaimCall {
     }
 
     fn raise(&mut self, to: FencingToken, nodes: NodeSet, now: Moment, out: &mut Actions) {
-        let asked: NodeSet = nodes.iter().filter(|&node| self.step(node) != Some(Step::Over)).collect();
-        for node in asked.iter() {
-            self.raising.insert(node);
-            send(node, NodeRequest::Raise(to), self.nodes[node].limit, out);
-        }
-        let mut verdict = Verdict::Pending;
-        for node in nodes.without(asked).iter() {
-            verdict = self.round.raised(node, Raise::Refused);
-        }
+        let limit = |node: usize| self.nodes.get(node).filter(|node| node.step != Step::Over).map(|node| node.limit);
+        let verdict = self.raises.send(&mut self.round, (to, nodes), limit, out);
         self.decide(verdict, now, out);
     }
 
     fn on_raise(&mut self, node: usize, answer: Result<Raise, Unknown>, now: Moment, out: &mut Actions) {
-        if !self.raising.contains(node) {
-            return;
+        if let Some(verdict) = self.raises.on_reply(&mut self.round, node, answer, out) {
+            self.decide(verdict, now, out);
         }
-        self.raising.remove(node);
-        stop(CallTimer::Raise(node), out);
-        out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
-        let verdict = self.round.raised(node, answer.unwrap_or(Raise::Refused));
-        self.decide(verdict, now, out);
     }
 
     fn won(&mut self, tokens: TokenBlock, now: Moment, out: &mut Actions) {
@@ -344,7 +333,7 @@ impl Call for ClaimCall {
                 let verdict = self.round.grace_over();
                 self.decide(verdict, now, out);
             }
-            CallTimer::Raise(node) if self.raising.contains(node) => {
+            CallTimer::Raise(node) if self.raises.contains(node) => {
                 let limit = self.nodes[node].limit;
                 out.push(CallAction::Cancel(timer));
                 self.on_raise(node, Err(no_answer(&self.settings, node, limit)), now, out);
@@ -371,7 +360,7 @@ impl Call for ClaimCall {
     fn is_over(&self) -> bool {
         let kept = self.stage == Stage::Kept;
         let is_over = |node: &NodeClaim| node.step == Step::Over || kept && node.step == Step::Ended;
-        (kept || self.stage == Stage::GivingBack) && self.raising.is_empty() && self.nodes.iter().all(is_over)
+        (kept || self.stage == Stage::GivingBack) && self.raises.is_empty() && self.nodes.iter().all(is_over)
     }
 
     fn last_fence(&self) -> u64 {

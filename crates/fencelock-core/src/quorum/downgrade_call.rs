@@ -1,6 +1,7 @@
 use super::call::{no_answer, send, stop};
 use super::claim_call::GRACE;
 use super::count::Count;
+use super::raises::Raises;
 use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Raise, Round, Settings};
 use super::{Verdict, Vote};
 use crate::{Downgrade, FencingToken, Moment, Unknown};
@@ -18,9 +19,9 @@ pub struct DowngradeCall {
     round: Round,
     count: Count,
     plan: Vec<NodePlan>,
-    /// The nodes whose answers to the downgrade, and to the raise, have yet to come.
+    /// The nodes whose answers to the downgrade have yet to come.
     asked: NodeSet,
-    raising: NodeSet,
+    raises: Raises,
     grace: bool,
     done: bool,
 }
@@ -34,7 +35,7 @@ impl DowngradeCall {
             settings,
             plan,
             asked: NodeSet::new(),
-            raising: NodeSet::new(),
+            raises: Raises::new(),
             grace: false,
             done: false,
         }
@@ -87,27 +88,15 @@ impl DowngradeCall {
     }
 
     fn raise(&mut self, to: FencingToken, nodes: NodeSet, out: &mut Actions) {
-        let asked: NodeSet = nodes.iter().filter(|&node| self.plan[node].left_out.is_none()).collect();
-        for node in asked.iter() {
-            self.raising.insert(node);
-            send(node, NodeRequest::Raise(to), self.plan[node].limit, out);
-        }
-        let mut verdict = Verdict::Pending;
-        for node in nodes.without(asked).iter() {
-            verdict = self.round.raised(node, Raise::Refused);
-        }
+        let limit = |node: usize| Some(&self.plan[node]).filter(|plan| plan.left_out.is_none()).map(|plan| plan.limit);
+        let verdict = self.raises.send(&mut self.round, (to, nodes), limit, out);
         self.decide(verdict, out);
     }
 
     fn on_raise(&mut self, node: usize, answer: Result<Raise, Unknown>, out: &mut Actions) {
-        if !self.raising.contains(node) {
-            return;
+        if let Some(verdict) = self.raises.on_reply(&mut self.round, node, answer, out) {
+            self.decide(verdict, out);
         }
-        self.raising.remove(node);
-        stop(CallTimer::Raise(node), out);
-        out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
-        let verdict = self.round.raised(node, answer.unwrap_or(Raise::Refused));
-        self.decide(verdict, out);
     }
 
     fn report(&mut self, result: Result<Downgrade, Unknown>, out: &mut Actions) {
@@ -162,7 +151,7 @@ impl Call for DowngradeCall {
                 out.push(CallAction::Cancel(timer));
                 self.on_downgrade(node, Err(cause), out);
             }
-            CallTimer::Raise(node) if self.raising.contains(node) => {
+            CallTimer::Raise(node) if self.raises.contains(node) => {
                 let cause = silent(node);
                 out.push(CallAction::Cancel(timer));
                 self.on_raise(node, Err(cause), out);
@@ -177,7 +166,7 @@ impl Call for DowngradeCall {
     }
 
     fn is_over(&self) -> bool {
-        self.done && self.asked.is_empty() && self.raising.is_empty()
+        self.done && self.asked.is_empty() && self.raises.is_empty()
     }
 
     fn last_fence(&self) -> u64 {

@@ -45,6 +45,7 @@ mod node_set;
 mod proposed;
 mod quorum_node;
 mod raise;
+mod raises;
 mod release_call;
 mod renew_call;
 mod round;
