@@ -6,6 +6,7 @@ use crate::test::{BINARY, Test};
 use fencelock_testkit::Reply;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
 use std::process::Command;
 
 /// Starts processes that have left the command's group: in a session of their own, in a group of their own, as the child
@@ -203,6 +204,13 @@ fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
 /// A user who may not send signals to root, in whose name something of the command runs.
 const NOBODY: u32 = 65534;
 
+/// Copies a program. A process of its own writes the copy: a child that another test starts meanwhile would inherit an
+/// open file of this process, and the kernel does not execute a program that somebody has open for writing.
+fn install(mode: &str, program: &str, copy: &Path) {
+    let status = Command::new("install").args(["-m", mode, program]).arg(copy).status().unwrap();
+    assert!(status.success(), "install: {status}");
+}
+
 /// A wrapper that runs as [`NOBODY`] with a command that starts `script` as root, which takes a program that changes to
 /// root when it starts. `None`, after a message on stderr, if this test does not run as root.
 fn with_a_part_of_root(place: &Place, options: &str, script: &str) -> Option<Running> {
@@ -212,10 +220,9 @@ fn with_a_part_of_root(place: &Place, options: &str, script: &str) -> Option<Run
     }
     let become_root = place.file("become-root");
     let setpriv = Command::new("sh").args(["-c", "command -v setpriv"]).output().unwrap().stdout;
-    fs::copy(String::from_utf8(setpriv).unwrap().trim(), &become_root).unwrap();
-    fs::set_permissions(&become_root, fs::Permissions::from_mode(0o4755)).unwrap();
+    install("4755", String::from_utf8(setpriv).unwrap().trim(), &become_root);
     // The directory of the program may be unreadable for other users.
-    fs::copy(BINARY, place.file("fencelock")).unwrap();
+    install("755", BINARY, &place.file("fencelock"));
     fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     chown(place.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
     let mut wrapper = Command::new("setpriv");

@@ -78,7 +78,10 @@ impl Running {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => panic!("no {text:?} in time, but {:?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => panic!("no {text:?}, but {:?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let stderr = self.stderr.recv_timeout(PATIENCE).unwrap_or_default();
+                    panic!("no {text:?}, but {:?}; stderr: {stderr}", self.seen)
+                }
             }
         }
     }
