@@ -68,6 +68,7 @@ mod key_set;
 mod lease;
 mod listeners;
 mod manual_clock;
+mod mastership;
 mod mode;
 pub mod once;
 pub mod quorum;
@@ -105,6 +106,7 @@ pub use key_set::KeySet;
 pub use lease::Lease;
 pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
+pub use mastership::{MasterLease, NamedMaster, master_by_majority, named_masters};
 pub use mode::{Mode, Modes};
 pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
 pub use quorum::{

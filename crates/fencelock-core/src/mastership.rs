@@ -1,0 +1,122 @@
+//! Which server of a Sentinel deployment is the master, and until when its leases may be trusted.
+//!
+//! A sentinel names a master with the *configuration epoch* in which it became one. Epochs only increase: a sentinel never
+//! returns to an earlier one. Between two fail-overs a minority of the sentinels may name the old master, and the old master may
+//! not know yet that it was replaced.
+
+use crate::Moment;
+use std::time::Duration;
+
+/// The master that a sentinel names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamedMaster<A> {
+    /// Where it is.
+    pub address: A,
+    /// The configuration epoch in which it became the master. The same server in a later epoch may have lost grants.
+    pub config_epoch: u64,
+}
+
+/// The master that more than half of all listed sentinels name; `None` stands for a sentinel without an answer.
+///
+/// Two majorities of one list share a sentinel, which names the master of the later epoch later. So as soon as one client has
+/// found a new master by majority, no client finds the old one by majority any more.
+pub fn master_by_majority<A: Eq>(answers: &[Option<NamedMaster<A>>]) -> Option<&NamedMaster<A>> {
+    answers.iter().flatten().find(|named| votes(answers, named) * 2 > answers.len())
+}
+
+/// Every master that a sentinel names: those with most votes first, then those of later epochs.
+///
+/// For clients that prefer an answer to a proof. A server in this list may have been replaced.
+pub fn named_masters<A: Eq>(answers: &[Option<NamedMaster<A>>]) -> Vec<&NamedMaster<A>> {
+    let mut named: Vec<&NamedMaster<A>> = Vec::new();
+    for master in answers.iter().flatten() {
+        if !named.contains(&master) {
+            named.push(master);
+        }
+    }
+    named.sort_by_key(|master| std::cmp::Reverse((votes(answers, master), master.config_epoch)));
+    named
+}
+
+fn votes<A: Eq>(answers: &[Option<NamedMaster<A>>], named: &NamedMaster<A>) -> usize {
+    answers.iter().flatten().filter(|answer| *answer == named).count()
+}
+
+/// How long leases of a master may be trusted after a majority of the sentinels has named it.
+///
+/// A new master grants nothing during its quarantine, and the quarantine starts with the first client that has found it by
+/// majority. A client that has found the *old* master by majority has asked before that. So what the old master grants is
+/// safe if it ends within the longest TTL after the client has *begun* to ask, however long the old master goes on granting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MasterLease {
+    asked: Moment,
+    longest: Duration,
+}
+
+impl MasterLease {
+    /// `asked` is the moment before the first sentinel of the majority was asked, `longest` the longest TTL of the deployment.
+    pub const fn new(asked: Moment, longest: Duration) -> Self {
+        Self { asked, longest }
+    }
+
+    /// Whether a lease of `ttl` may be requested at `now`.
+    pub fn covers(&self, now: Moment, ttl: Duration) -> bool {
+        self.asked + self.longest >= now + ttl
+    }
+
+    /// A majority was asked again at `asked`. An answer that is late changes nothing.
+    pub fn confirmed(&mut self, asked: Moment) {
+        self.asked = self.asked.max(asked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(names: &str) -> Vec<Option<NamedMaster<char>>> {
+        let master = |(address, epoch)| NamedMaster { address, config_epoch: epoch };
+        let named = |word: &str| {
+            let mut chars = word.chars();
+            chars.next().zip(chars.next().and_then(|epoch| epoch.to_digit(10)).map(u64::from)).map(master)
+        };
+        names.split(' ').map(named).collect()
+    }
+
+    #[test]
+    fn a_majority_of_all_listed_sentinels_decides() {
+        for (names, decided) in [
+            ("a1 a1 b2", Some('a')),
+            ("a1 b2 b2", Some('b')),
+            ("a1", Some('a')),
+            ("a1 - -", None),
+            ("a1 a1 - -", None),
+            ("a1 a1 -", Some('a')),
+            ("a1 a3 b2", None),
+            ("- - -", None),
+        ] {
+            assert_eq!(master_by_majority(&answers(names)).map(|named| named.address), decided, "{names}");
+        }
+        assert_eq!(master_by_majority::<char>(&[]), None);
+    }
+
+    #[test]
+    fn candidates_are_in_the_order_of_their_votes_and_then_of_their_epochs() {
+        for (names, order) in [("a1 b2 b2", "b2 a1"), ("a1 b2 -", "b2 a1"), ("a1 a3 a1", "a1 a3"), ("- -", "")] {
+            let told: Vec<_> =
+                named_masters(&answers(names)).iter().map(|m| format!("{}{}", m.address, m.config_epoch)).collect();
+            assert_eq!(told.join(" "), order, "{names}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_covered_up_to_the_longest_ttl_after_the_question() {
+        let (at, millis) = (|ms| Moment::from_micros(ms * 1000), Duration::from_millis);
+        let mut lease = MasterLease::new(at(1000), millis(500));
+        assert!(lease.covers(at(1000), millis(500)) && lease.covers(at(1400), millis(100)));
+        assert!(!lease.covers(at(1001), millis(500)) && !lease.covers(at(1501), Duration::ZERO));
+        lease.confirmed(at(1200));
+        lease.confirmed(at(1100));
+        assert!(lease.covers(at(1200), millis(500)) && !lease.covers(at(1201), millis(500)));
+    }
+}

@@ -1,0 +1,92 @@
+//! Every fail-over of a master with sentinels: no two clients believe that they hold the lock if new masters have a quarantine. Each
+//! rule of the production code is dropped once, and the search finds the shortest way to the damage.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+mod world;
+
+use fencelock_lab::search::{Explored, System, explore};
+use world::{Act, Rule, Setting, World};
+
+const SETTING: Setting = Setting { rule: Rule::Production, longest: 2, ttl: 2, fail_overs: 1 };
+
+impl System for Setting {
+    type State = World;
+    type Action = Act;
+
+    fn initial(&self) -> World {
+        World::new()
+    }
+
+    fn actions(&self, world: &World, into: &mut Vec<Act>) {
+        world.acts(self, into);
+    }
+
+    fn step(&self, world: &World, act: Act) -> (World, u32) {
+        world.step(act, self)
+    }
+}
+
+fn search(setting: &Setting) -> Explored<Act, World> {
+    let found = explore(setting, 8_000_000, World::is_broken);
+    println!("{setting:?}: {} states, {} steps deep", found.states, found.depth);
+    found
+}
+
+fn holds(setting: &Setting, landmarks: u32) {
+    let found = search(setting);
+    for (act, world) in found.trace.iter().flatten() {
+        println!("{act:?}\n    {world}");
+    }
+    assert!(found.trace.is_none(), "{setting:?}");
+    assert_eq!(found.landmarks & landmarks, landmarks, "{setting:?}");
+}
+
+#[test]
+fn no_two_clients_hold_the_lock_across_a_fail_over() {
+    let landmarks =
+        World::GRANTED | World::GRANTED_BY_REPLACED | World::GRANTED_LATER | World::QUARANTINED | World::NOT_COVERED;
+    holds(&SETTING, landmarks);
+}
+
+#[test]
+fn no_two_clients_hold_the_lock_when_the_first_master_returns() {
+    let landmarks = World::GRANTED_BY_REPLACED | World::GRANTED_LATER | World::RETURNED;
+    holds(&Setting { fail_overs: 2, ttl: 1, longest: 1, ..SETTING }, landmarks);
+}
+
+#[track_caller]
+fn is_found(setting: &Setting, steps: usize) {
+    let found = search(setting);
+    assert_eq!(found.trace.map(|way| way.len()), Some(steps), "{setting:?}");
+}
+
+#[test]
+fn without_a_quarantine_two_clients_hold_the_lock() {
+    is_found(&Setting { rule: Rule::NoQuarantine, ..SETTING }, 11);
+}
+
+#[test]
+fn a_master_that_less_than_a_majority_names_may_have_been_replaced() {
+    is_found(&Setting { rule: Rule::AnyVotes, ..SETTING }, 13);
+}
+
+#[test]
+fn a_replaced_master_goes_on_granting() {
+    is_found(&Setting { rule: Rule::NoMasterLease, ..SETTING }, 14);
+}
+
+#[test]
+fn a_fail_over_between_the_question_and_the_answer_is_not_noticed() {
+    is_found(&Setting { rule: Rule::FromTheAnswer, ..SETTING }, 17);
+}
+
+#[test]
+fn a_master_that_returns_has_forgotten_what_the_other_one_granted() {
+    is_found(&Setting { rule: Rule::NoReplicationId, fail_overs: 2, ttl: 1, longest: 1 }, 12);
+}
+
+#[test]
+#[ignore = "searches a million states"]
+fn a_client_with_old_answers_begins_the_next_quarantine_of_a_master_too_early() {
+    is_found(&Setting { rule: Rule::NoEpoch, fail_overs: 2, ttl: 1, longest: 1 }, 24);
+}
