@@ -42,31 +42,40 @@ fn votes<A: Eq>(answers: &[Option<NamedMaster<A>>], named: &NamedMaster<A>) -> u
     answers.iter().flatten().filter(|answer| *answer == named).count()
 }
 
-/// How long leases of a master may be trusted after a majority of the sentinels has named it.
+/// Until when the answers of a master count after a majority of the sentinels has named it.
 ///
-/// A new master grants nothing during its quarantine, and the quarantine starts with the first client that has found it by
-/// majority. A client that has found the *old* master by majority has asked before that. So what the old master grants is
-/// safe if it ends within the longest TTL after the client has *begun* to ask, however long the old master goes on granting.
+/// Nothing stops a replaced master from granting, so its clients do. An answer counts if it arrives within the *window*: less than
+/// that time after the client has begun to ask a majority that named this master. As soon as one client has found a new master by
+/// majority, the old one can be used for one window only. Two rules follow for a new master:
+/// - Its quarantine lasts for the longest TTL and one window, so that all leases of the old master have ended.
+/// - During its quarantine, it renews only leases that the old master cannot grant to others within the window:
+///   [`MasterLease::carries`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MasterLease {
     asked: Moment,
-    longest: Duration,
+    window: Duration,
 }
 
 impl MasterLease {
-    /// `asked` is the moment before the first sentinel of the majority was asked, `longest` the longest TTL of the deployment.
-    pub const fn new(asked: Moment, longest: Duration) -> Self {
-        Self { asked, longest }
+    /// `asked` is the moment before the first sentinel of the majority was asked.
+    pub const fn new(asked: Moment, window: Duration) -> Self {
+        Self { asked, window }
     }
 
-    /// Whether a lease of `ttl` may be requested at `now`.
-    pub fn covers(&self, now: Moment, ttl: Duration) -> bool {
-        self.asked + self.longest >= now + ttl
+    /// Whether an answer of the master that has arrived at `now` counts.
+    pub fn counts(&self, now: Moment) -> bool {
+        now < self.asked + self.window
     }
 
     /// A majority was asked again at `asked`. An answer that is late changes nothing.
     pub fn confirmed(&mut self, asked: Moment) {
         self.asked = self.asked.max(asked);
+    }
+
+    /// Whether a new master may renew a lease during its quarantine, if this much of it is left after the majority has named the new
+    /// master: the lease must outlast the window.
+    pub fn carries(&self, left: Duration) -> bool {
+        left >= self.window
     }
 }
 
@@ -76,11 +85,11 @@ mod tests {
 
     fn answers(names: &str) -> Vec<Option<NamedMaster<char>>> {
         let master = |(address, epoch)| NamedMaster { address, config_epoch: epoch };
-        let named = |word: &str| {
+        let read = |word: &str| {
             let mut chars = word.chars();
             chars.next().zip(chars.next().and_then(|epoch| epoch.to_digit(10)).map(u64::from)).map(master)
         };
-        names.split(' ').map(named).collect()
+        names.split(' ').map(read).collect()
     }
 
     #[test]
@@ -110,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_covered_up_to_the_longest_ttl_after_the_question() {
-        let (at, millis) = (|ms| Moment::from_micros(ms * 1000), Duration::from_millis);
+    fn answers_count_for_one_window_after_the_question() {
+        let (at, millis) = (|ms: u64| Moment::from_micros(ms * 1000), Duration::from_millis);
         let mut lease = MasterLease::new(at(1000), millis(500));
-        assert!(lease.covers(at(1000), millis(500)) && lease.covers(at(1400), millis(100)));
-        assert!(!lease.covers(at(1001), millis(500)) && !lease.covers(at(1501), Duration::ZERO));
+        assert!(lease.counts(at(1499)) && !lease.counts(at(1500)));
         lease.confirmed(at(1200));
         lease.confirmed(at(1100));
-        assert!(lease.covers(at(1200), millis(500)) && !lease.covers(at(1201), millis(500)));
+        assert!(lease.counts(at(1699)) && !lease.counts(at(1700)));
+        assert!(lease.carries(millis(500)) && !lease.carries(millis(499)));
     }
 }

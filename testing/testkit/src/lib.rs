@@ -4,6 +4,7 @@
 //! |---|---|
 //! | faults of a Redis server | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
+//! | a master with sentinels | [`Sentinels`] |
 //! | faults of a network | [`Proxy`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
@@ -25,8 +26,8 @@ pub use claim::claim;
 pub use freezing::{freeze, thaw};
 pub use proxy::{Proxy, Then};
 pub use redis::{
-    Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, ServerVersion, Shift, StartError, TlsFiles,
-    WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
+    Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift, StartError,
+    TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
 pub use scripted::ScriptedServer;
 pub use test_process::TestProcess;

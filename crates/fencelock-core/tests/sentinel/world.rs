@@ -17,10 +17,14 @@ pub(crate) enum Rule {
     Production,
     /// The server with most votes, even without a majority.
     AnyVotes,
-    /// A lease is trusted for its TTL, whenever the sentinels were asked.
-    NoMasterLease,
-    /// The lease of the master counts from the last answer of a sentinel, not from the question.
+    /// An answer of a master counts, whenever the sentinels were asked.
+    NoWindow,
+    /// The window begins with the last answer of a sentinel, not with the question.
     FromTheAnswer,
+    /// A quarantine lasts for the longest TTL, without the window.
+    ShortQuarantine,
+    /// A new master renews every lease that it knows.
+    RenewsAll,
     /// The marker names the server without its replication id.
     NoReplicationId,
     /// The marker names the server without the epoch in which it is the master.
@@ -32,9 +36,8 @@ pub(crate) enum Rule {
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) rule: Rule,
-    /// The longest TTL, which is the length of a quarantine too.
-    pub(crate) longest: u8,
     pub(crate) ttl: u8,
+    pub(crate) window: u8,
     pub(crate) fail_overs: u8,
 }
 
@@ -90,6 +93,7 @@ pub(crate) enum Act {
     Ask(u8),
     Hear(u8, u8),
     Claim(u8),
+    Renew(u8),
 }
 
 impl World {
@@ -115,7 +119,9 @@ impl World {
     pub(crate) const GRANTED_BY_REPLACED: u32 = 4;
     pub(crate) const QUARANTINED: u32 = 8;
     pub(crate) const RETURNED: u32 = 16;
-    pub(crate) const NOT_COVERED: u32 = 32;
+    pub(crate) const DOES_NOT_COUNT: u32 = 32;
+    pub(crate) const CARRIED: u32 = 64;
+    pub(crate) const NOT_CARRIED: u32 = 128;
 
     pub(crate) fn acts(&self, setting: &Setting, into: &mut Vec<Act>) {
         into.push(Act::Tick);
@@ -138,7 +144,7 @@ impl World {
                 }
             }
             if client.session.is_some() {
-                into.push(Act::Claim(i));
+                into.push(if client.trusts > 0 { Act::Renew(i) } else { Act::Claim(i) });
             }
         }
     }
@@ -185,6 +191,22 @@ impl World {
         }
     }
 
+    fn renew(&mut self, i: u8, setting: &Setting) -> u32 {
+        let client = &mut self.clients[usize::from(i)];
+        let Some(Session { master, term, age }) = &client.session else { return 0 };
+        let server = &mut self.servers[usize::from(master.address)];
+        if !server.is_master || !counts(*age, setting) || server.hold.is_none_or(|(holder, _)| holder != i) {
+            return 0;
+        }
+        let in_quarantine = server.marker != promised(master, *term, setting) || server.quarantine > 0;
+        if in_quarantine && setting.rule != Rule::RenewsAll && !window(setting).carries(span(client.trusts)) {
+            return Self::NOT_CARRIED;
+        }
+        server.hold = Some((i, setting.ttl));
+        client.trusts = setting.ttl;
+        if in_quarantine { Self::CARRIED } else { 0 }
+    }
+
     fn demote(&mut self, server: usize) {
         self.servers[server].is_master = false;
         for client in &mut self.clients {
@@ -192,13 +214,13 @@ impl World {
         }
     }
 
-    fn tick(&mut self, longest: u8) {
+    fn tick(&mut self, window: u8) {
         for server in &mut self.servers {
             server.quarantine = server.quarantine.saturating_sub(1);
             server.hold = server.hold.map(|(holder, rest)| (holder, rest - 1)).filter(|(_, rest)| *rest > 0);
         }
         // Beyond this age a question proves nothing.
-        let older = |age: u8| (age + 1).min(longest + 1);
+        let older = |age: u8| (age + 1).min(window);
         for client in &mut self.clients {
             client.trusts = client.trusts.saturating_sub(1);
             if let Some(session) = &mut client.session {
@@ -211,7 +233,7 @@ impl World {
     fn act(&mut self, act: Act, setting: &Setting) -> u32 {
         let replaced = usize::from(1 - self.latest.address);
         match act {
-            Act::Tick => self.tick(setting.longest),
+            Act::Tick => self.tick(setting.window),
             Act::FailOver => {
                 (self.servers[replaced].is_master, self.servers[replaced].term) =
                     (true, self.servers[replaced].term + 1);
@@ -225,6 +247,7 @@ impl World {
             Act::Ask(i) => self.clients[usize::from(i)].asking = Some((0, Default::default())),
             Act::Hear(i, k) => self.hear(usize::from(i), usize::from(k), setting),
             Act::Claim(i) => return self.claim(i, setting),
+            Act::Renew(i) => return self.renew(i, setting),
         }
         0
     }
@@ -253,19 +276,14 @@ impl World {
     fn claim(&mut self, i: u8, setting: &Setting) -> u32 {
         let client = &mut self.clients[usize::from(i)];
         let Some(Session { master, term, age }) = &client.session else { return 0 };
-        let lease = MasterLease::new(Moment::default(), span(setting.longest));
-        if !lease.covers(Moment::default() + span(*age), span(setting.ttl)) && setting.rule != Rule::NoMasterLease {
-            return Self::NOT_COVERED;
+        if !counts(*age, setting) {
+            return Self::DOES_NOT_COUNT;
         }
         let server = &mut self.servers[usize::from(master.address)];
         if !server.is_master {
             return 0;
         }
-        let promised = match setting.rule {
-            Rule::NoReplicationId => (master.address, 0, master.config_epoch),
-            Rule::NoEpoch => (master.address, *term, 0),
-            _ => (master.address, *term, master.config_epoch),
-        };
+        let promised = promised(master, *term, setting);
         if server.marker != promised {
             // Only a client that knows the present server begins a quarantine.
             if server.term != *term && setting.rule != Rule::NoReplicationId {
@@ -273,7 +291,11 @@ impl World {
                 return 0;
             }
             server.marker = promised;
-            server.quarantine = if setting.rule == Rule::NoQuarantine { 0 } else { setting.longest };
+            server.quarantine = match setting.rule {
+                Rule::NoQuarantine => 0,
+                Rule::ShortQuarantine => setting.ttl,
+                _ => setting.ttl + setting.window,
+            };
         }
         if server.quarantine > 0 {
             return Self::QUARANTINED;
@@ -289,6 +311,23 @@ impl World {
             true => Self::GRANTED,
         }
     }
+}
+
+/// What the marker says in this epoch.
+fn promised(master: &Named, term: u8, setting: &Setting) -> (u8, u8, u64) {
+    match setting.rule {
+        Rule::NoReplicationId => (master.address, 0, master.config_epoch),
+        Rule::NoEpoch => (master.address, term, 0),
+        _ => (master.address, term, master.config_epoch),
+    }
+}
+
+fn window(setting: &Setting) -> MasterLease {
+    MasterLease::new(Moment::default(), span(setting.window))
+}
+
+fn counts(age: u8, setting: &Setting) -> bool {
+    setting.rule == Rule::NoWindow || window(setting).counts(Moment::default() + span(age))
 }
 
 fn number(index: usize) -> u8 {

@@ -8,7 +8,7 @@
 
 use super::acks::Acks;
 use super::batch::{Batch, send_batch};
-use super::dial::{ServerName, dial};
+use super::dial::{Origin, dial};
 use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
 use super::push_handler::PushHandler;
@@ -64,7 +64,7 @@ impl AckWriter {
         let patience = target.limit + acks.limit;
         let open = async {
             let mut connection =
-                dial(target, server_info.resp3, patience, push_handler, &ServerName::default()).await?;
+                dial(target, server_info.resp3, patience, push_handler, &Arc::<Origin>::default()).await?;
             if server_info.tracking {
                 // The server does not report changes to the connection that made them, so the renewing connection must
                 // listen too.

@@ -7,6 +7,7 @@ use super::health::{self, fields};
 use super::product::{mode, product};
 use super::quarantine::{EpochCheck, MarkerState, NOT_BEGUN, Quarantine};
 use super::scan;
+use super::sentinel;
 use super::session::Session;
 use fencelock_core::{Fault, Finding, Level, Unknown};
 use redis::RedisError;
@@ -27,6 +28,9 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
     };
     let mut findings = vec![connection(redis, session, &info).await];
     findings.extend(mode(&info));
+    if let Some(mastership) = &session.mastership {
+        findings.extend(sentinel::diagnose(mastership).await);
+    }
     findings.extend(quarantine(redis, session).await);
     findings.push(scripts(redis, session).await);
     findings.push(scan::diagnose(redis, session).await);

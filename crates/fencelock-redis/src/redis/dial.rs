@@ -2,14 +2,32 @@
 
 use super::push_handler::PushHandler;
 use super::quarantine::UNKNOWN_RUN_ID;
+use super::sentinel::Mastership;
 use super::target::Target;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The run id of the server of a connection, once it is known.
-pub(crate) type ServerName = Arc<OnceLock<String>>;
+/// The server of a connection, as far as its messages are concerned.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    /// Its run id, once it is known.
+    pub(crate) run_id: OnceLock<String>,
+    /// With sentinels: whether they still name it as the master.
+    pub(crate) mastership: OnceLock<Arc<Mastership>>,
+}
+
+impl Origin {
+    pub(crate) fn run_id(&self) -> &str {
+        self.run_id.get().map_or(UNKNOWN_RUN_ID, String::as_str)
+    }
+
+    /// Whether a message that arrives now counts.
+    pub(crate) fn counts(&self) -> bool {
+        self.mastership.get().is_none_or(|mastership| mastership.counts())
+    }
+}
 
 /// The length of the request queue of one connection, beyond which senders wait.
 const ROOM: usize = 4096;
@@ -20,7 +38,7 @@ pub(crate) async fn dial(
     resp3: bool,
     patience: Duration,
     push_handler: &Arc<PushHandler>,
-    server: &ServerName,
+    server: &Arc<Origin>,
 ) -> RedisResult<MultiplexedConnection> {
     let info = target.client.get_connection_info().clone();
     let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
@@ -33,7 +51,7 @@ pub(crate) async fn dial(
     if resp3 {
         let (push_handler, server) = (Arc::clone(push_handler), Arc::clone(server));
         config = config.set_push_sender(move |info| {
-            push_handler.push(&info, server.get().map_or(UNKNOWN_RUN_ID, String::as_str));
+            push_handler.push(&info, &server);
             Ok::<(), redis::aio::SendError>(())
         });
     }

@@ -156,6 +156,7 @@ impl Link {
     /// grant. A server without any marker is only marked if the list is confirmed.
     pub(crate) async fn handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
+        session.check_identity(node).await?;
         // A client that trusts an unknown server asserts that the list is correct.
         if let Some(peers) = self.peers.get().filter(|_| !quarantine.trust)
             && self.inspect_marker(session, quarantine).await? == MarkerState::Unmarked
@@ -236,6 +237,7 @@ impl Dial {
             node,
             run_id = server_info.run_id,
             version = server_info.version,
+            master = session.mastership.as_ref().map(|mastership| mastership.address()),
             resp3 = server_info.resp3,
             "connected"
         );

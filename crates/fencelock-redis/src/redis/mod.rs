@@ -25,6 +25,7 @@ mod liveness;
 mod lua;
 mod message;
 mod node_setup;
+mod options;
 mod peers;
 mod product;
 mod protocol;
@@ -40,6 +41,7 @@ mod script;
 #[cfg(test)]
 mod scripts_match_model;
 mod secrets;
+mod sentinel;
 mod server;
 mod server_info;
 mod session;
@@ -48,8 +50,6 @@ mod target;
 mod unread;
 mod wire;
 
-use ack_writer::Acked;
-use batch::send_batch;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
@@ -59,7 +59,7 @@ use fencelock_core::{
 use link::Link;
 pub(crate) use node_setup::{members, register};
 use quarantine::{EpochCheck, MarkerState, Quarantine, Refusal};
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisError, Value};
 use reply::{Claimed, Remaining, StoredLock};
 pub use scheme::RedisScheme;
 use script::{Call, Path, Requested};
@@ -245,6 +245,7 @@ impl Redis {
         let call = script::acquire(&wire, claim, path, self.clock.wall_micros(), channel, self.epoch_check(session));
         let answer = self.link.call(session, &call).await.map_err(|error| self.unknown(&error))?;
         session.has_claimed.store(true, Ordering::Relaxed);
+        session.ensure_master(self.link.node()).await?;
         Ok(answer)
     }
 
@@ -268,34 +269,12 @@ impl Redis {
         }
     }
 
-    async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
-        let many = calls.len();
-        let (answers, acked) = match &session.acks {
-            None => (send_batch(session, calls, None).await.map(|batch| batch.answers), None),
-            Some(line) => match line.send(calls).await {
-                Ok((answers, acked)) => (Ok(answers), Some(acked)),
-                Err(error) => (Err(error), None),
-            },
-        };
-        self.link.check(session);
-        match answers {
-            Ok(answers) => answers.into_iter().map(|answer| self.read_renewal(answer, acked.as_ref())).collect(),
-            Err(error) => vec![Err(self.unknown(&error)); many],
-        }
-    }
-
-    /// A loss is final: it does not depend on the replicas.
-    fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
-        let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
-        if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
-            acks.enough(self.link.node(), *acked.as_ref().map_err(|error| self.unknown(error))?)?;
-        }
-        Ok(answer)
-    }
-
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
-        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
+        let session = self.session().await?;
+        let call = script::inspect(&self.link.target.wire(key), self.epoch_check(&session));
+        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
+        session.ensure_master(self.link.node()).await?;
         Refusal::check(self.link.node(), self.quarantine(), &answer)?;
         reply::read_inspect(self.link.node(), answer)
     }

@@ -161,6 +161,7 @@ impl NodeSetup {
 
     async fn register(&self, trust: bool, joins: bool) -> Result<RegisteredNode, Unknown> {
         let node = self.link.node();
+        self.session.check_identity(node).await?;
         let call =
             script::init(&self.quarantine, &self.session.server_info.run_id, trust || self.quarantine.trust, joins);
         let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;

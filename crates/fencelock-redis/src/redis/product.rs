@@ -31,12 +31,6 @@ pub(super) fn mode(info: &HashMap<String, String>) -> Option<Finding> {
             "cluster mode is on: keys in the slots of other servers cannot be locked here, and a moved slot loses its locks",
             "use a standalone server, or several with redlock://",
         )),
-        "sentinel" => Some(Finding::new(
-            Level::Failure,
-            "sentinel",
-            "this is a Sentinel, which stores no keys",
-            "use the address of its master",
-        )),
         _ => None,
     }
 }
@@ -65,6 +59,5 @@ mod tests {
         let level = |info: &str| mode(&fields(info)).map(|finding| finding.level);
         assert_eq!(level("redis_mode:standalone\r\n"), None);
         assert_eq!(level("redis_mode:cluster\r\n"), Some(Level::Warning));
-        assert_eq!(level("server_mode:sentinel\r\n"), Some(Level::Failure));
     }
 }

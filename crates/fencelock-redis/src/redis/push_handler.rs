@@ -1,3 +1,4 @@
+use super::dial::Origin;
 use super::message::{Grant, Message};
 use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
@@ -19,8 +20,8 @@ impl PushHandler {
         Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
     }
 
-    /// A push message of a RESP3 connection. `server` is the run id of the server.
-    pub(crate) fn push(&self, info: &PushInfo, server: &str) {
+    /// A push message of a RESP3 connection to `server`.
+    pub(crate) fn push(&self, info: &PushInfo, server: &Origin) {
         match info.kind {
             PushKind::Message => {
                 if let Some(Value::BulkString(payload)) = info.data.get(1) {
@@ -38,7 +39,7 @@ impl PushHandler {
     }
 
     /// A message on the channel of this client.
-    pub(crate) fn message(&self, payload: &[u8], server: &str) {
+    pub(crate) fn message(&self, payload: &[u8], server: &Origin) {
         if let Some(event) = std::str::from_utf8(payload).ok().and_then(|text| self.event_of(text, server)) {
             self.listeners.send(&event);
         } else {
@@ -59,10 +60,10 @@ impl PushHandler {
     /// Only the server at which this client waits can grant a lock. After a role switch, a client of the old master
     /// receives the messages of the new one, because replicas forward them; then, and if the run id is unknown, the client
     /// must poll.
-    fn event_of(&self, text: &str, server: &str) -> Option<Event> {
+    fn event_of(&self, text: &str, server: &Origin) -> Option<Event> {
         match Message::read(text) {
             Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
-                let from_here = from == server && server != UNKNOWN_RUN_ID;
+                let from_here = from == server.run_id() && from != UNKNOWN_RUN_ID && server.counts();
                 let claim_ttl = if self.must_ask || !from_here { Duration::ZERO } else { lease };
                 Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
             }
@@ -98,6 +99,12 @@ mod tests {
         PushHandler { listeners: Listeners::default(), prefix: prefix.into(), must_ask: false }
     }
 
+    fn origin(run_id: &str) -> Origin {
+        let origin = Origin::default();
+        origin.run_id.set(run_id.to_owned()).unwrap();
+        origin
+    }
+
     fn message(server: &str) -> String {
         format!("1 {server} {} 1780000000000001 64 3000\tp:k", "ab".repeat(16))
     }
@@ -110,20 +117,20 @@ mod tests {
 
     #[test]
     fn a_hand_off_of_this_server_gives_its_lease() {
-        assert_eq!(claim_ttl(push_handler("p:").event_of(&message("5e4f"), "5e4f")), Duration::from_secs(3));
+        assert_eq!(claim_ttl(push_handler("p:").event_of(&message("5e4f"), &origin("5e4f"))), Duration::from_secs(3));
     }
 
     #[test]
     fn a_hand_off_that_replicas_must_confirm_proves_nothing() {
         let push_handler = PushHandler { must_ask: true, ..push_handler("p:") };
-        assert_eq!(claim_ttl(push_handler.event_of(&message("5e4f"), "5e4f")), Duration::ZERO);
+        assert_eq!(claim_ttl(push_handler.event_of(&message("5e4f"), &origin("5e4f"))), Duration::ZERO);
     }
 
     #[test]
     fn a_hand_off_of_another_server_proves_nothing() {
         for (said, heard_at) in [("5e4f", "77aa"), ("5e4f", UNKNOWN_RUN_ID), (UNKNOWN_RUN_ID, UNKNOWN_RUN_ID)] {
             assert_eq!(
-                claim_ttl(push_handler("p:").event_of(&message(said), heard_at)),
+                claim_ttl(push_handler("p:").event_of(&message(said), &origin(heard_at))),
                 Duration::ZERO,
                 "{said} {heard_at}"
             );
@@ -135,7 +142,7 @@ mod tests {
         let asks = Event::Changed { key: Key::new("k").unwrap() };
         let id = "ab".repeat(16);
         for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {
-            assert_eq!(push_handler("p:").event_of(&text, "5e4f"), Some(asks.clone()), "{text}");
+            assert_eq!(push_handler("p:").event_of(&text, &origin("5e4f")), Some(asks.clone()), "{text}");
         }
     }
 
@@ -161,7 +168,7 @@ mod tests {
     #[test]
     fn anything_else_on_the_channel_is_ignored() {
         for text in ["", "hello", "2 a b\tk", "2 a b\tp:", &message("5e4f").replace("p:k", "k")] {
-            assert_eq!(push_handler("p:").event_of(text, "5e4f"), None, "{text}");
+            assert_eq!(push_handler("p:").event_of(text, &origin("5e4f")), None, "{text}");
         }
     }
 }

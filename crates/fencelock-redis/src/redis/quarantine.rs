@@ -15,6 +15,10 @@ use std::time::Duration;
 /// Twice the default TTL.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(60);
 
+/// Several times the time in which the sentinels are asked again, so that a slow answer costs nothing. An outage of most sentinels
+/// stops the locks after this time.
+pub(crate) const MASTER_WINDOW: Duration = Duration::from_secs(5);
+
 /// The set of nodes of a standalone Redis server.
 pub(crate) const ALONE: &str = "single";
 
@@ -24,6 +28,8 @@ pub(crate) struct Quarantine {
     /// The name of the marker. Programs with another prefix have other locks, and a marker of their own.
     pub(crate) marker: String,
     pub(crate) max_ttl: Ttl,
+    /// How long a replaced master may go on granting: see [`fencelock_core::MasterLease`]. Zero without sentinels.
+    pub(crate) window: Duration,
     /// Whether an unknown server is trusted to have lost no data.
     pub(crate) trust: bool,
     pub(crate) nodes: String,
@@ -69,13 +75,19 @@ impl Quarantine {
     pub(crate) fn alone(prefix: &str, max_ttl: Ttl, trust: bool) -> Self {
         let marker = if prefix.is_empty() { "fencelock:node".to_owned() } else { format!("fencelock:node:{prefix}") };
         let quorum = format!("{} {ALONE}", max_ttl.as_millis());
-        Self { marker, max_ttl, trust, nodes: ALONE.to_owned(), quorum }
+        Self { marker, max_ttl, window: Duration::ZERO, trust, nodes: ALONE.to_owned(), quorum }
     }
 
     /// For one of several servers.
     pub(crate) fn join(&mut self, nodes: &str) {
         self.quorum = format!("{} {}", self.max_ttl.as_millis(), hash(nodes));
         nodes.clone_into(&mut self.nodes);
+    }
+
+    /// For a master with sentinels.
+    pub(crate) fn monitor(&mut self, deployment: &str) {
+        self.window = MASTER_WINDOW;
+        self.join(deployment);
     }
 
     pub(crate) fn epoch_check<'a>(&'a self, run_id: &'a str) -> EpochCheck<'a> {
@@ -87,7 +99,7 @@ impl Quarantine {
 
     /// How long a server that may have lost data is excluded.
     pub(crate) fn span(&self) -> Duration {
-        quarantine(self.max_ttl.get(), Drift::default())
+        quarantine(self.max_ttl.get() + self.window, Drift::default())
     }
 
     /// Checks a lease before it is requested: a server that loses a longer one would be admitted too early.

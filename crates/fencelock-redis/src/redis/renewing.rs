@@ -1,10 +1,15 @@
 //! Renewals, which may open a second connection: a lease would end while the client waits for a lost request.
 
-use super::Redis;
+use super::ack_writer::Acked;
+use super::batch::send_batch;
+use super::quarantine::MarkerState;
 use super::script::{self, Call};
 use super::session::Session;
-use fencelock_core::{Renew, Renewal, Unknown};
+use super::{Redis, reply};
+use fencelock_core::{Fault, Renew, Renewal, Unknown};
+use redis::{RedisResult, Value};
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -18,6 +23,7 @@ type Answers = Vec<Result<Renew, Unknown>>;
 
 impl Redis {
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
+        let begun = Instant::now();
         let session = match self.session().await {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
@@ -29,7 +35,7 @@ impl Redis {
             return vec![Err(unknown); renewals.len()];
         }
         let asked = Instant::now();
-        let mut first = pin!(self.renew_over(&session, renewals));
+        let mut first = pin!(self.renew_over(&session, renewals, begun));
         if let Ok(answers) = timeout(self.patience(&session, renewals), first.as_mut()).await {
             return answers;
         }
@@ -40,22 +46,81 @@ impl Redis {
         // A repeated renewal is harmless, so the first request continues.
         let again = pin!(async {
             match self.session().await {
-                Ok(session) => self.renew_over(&session, renewals).await,
+                Ok(session) => self.renew_over(&session, renewals, begun).await,
                 Err(unknown) => vec![Err(unknown); renewals.len()],
             }
         });
         first_answered(first, again).await
     }
 
-    async fn renew_over(&self, session: &Session, renewals: &[Renewal]) -> Answers {
-        let calls: Vec<Call> = renewals
-            .iter()
-            .map(|renewal| {
-                script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.assumed)
-                    .tracked(session.server_info.tracking)
-            })
-            .collect();
-        self.renew_calls(session, calls).await
+    async fn renew_over(&self, session: &Session, renewals: &[Renewal], begun: Instant) -> Answers {
+        let withheld = self.withheld(session, renewals, begun).await;
+        let is_sent = |i: usize| withheld.as_ref().is_none_or(|withheld| withheld[i].is_none());
+        let sent = renewals.iter().enumerate().filter(|(i, _)| is_sent(*i)).map(|(_, renewal)| {
+            script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.assumed)
+                .tracked(session.server_info.tracking)
+        });
+        let mut answers = self.renew_calls(session, sent.collect()).await;
+        if let Err(unknown) = session.ensure_master(self.link.node()).await {
+            answers.fill(Err(unknown));
+        }
+        let Some(withheld) = withheld else { return answers };
+        let mut answers = answers.into_iter();
+        let lost = || Err(Unknown::new(self.link.node(), Fault::Other, "no answer"));
+        withheld.into_iter().map(|unknown| unknown.map_or_else(|| answers.next().unwrap_or_else(lost), Err)).collect()
+    }
+
+    /// The renewals that a new master must not execute during its quarantine, with the error: the old master could grant the key to
+    /// another client. `None` if all may be sent.
+    async fn withheld(&self, session: &Session, renewals: &[Renewal], begun: Instant) -> Option<Vec<Option<Unknown>>> {
+        let (mastership, quarantine) = (session.mastership.as_ref()?, self.quarantine()?);
+        if session.serves.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = self.link.inspect_marker(session, quarantine).await;
+        if matches!(state, Ok(MarkerState::Serving)) {
+            session.serves.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let withhold = |renewal: &Renewal| {
+            // An unknown rest proves nothing.
+            let left = Some(renewal.assumed).filter(|left| *left != Duration::MAX).unwrap_or_default();
+            let carried = mastership.carries(left.saturating_sub(begun.elapsed()));
+            let why = || {
+                Unknown::new(
+                    self.link.node(),
+                    Fault::Quarantined,
+                    "a new master does not renew a lease that ends soon: the old master could still grant it to another client",
+                )
+            };
+            (!carried).then(why)
+        };
+        Some(renewals.iter().map(withhold).collect())
+    }
+
+    pub(super) async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
+        let many = calls.len();
+        let (answers, acked) = match &session.acks {
+            None => (send_batch(session, calls, None).await.map(|batch| batch.answers), None),
+            Some(line) => match line.send(calls).await {
+                Ok((answers, acked)) => (Ok(answers), Some(acked)),
+                Err(error) => (Err(error), None),
+            },
+        };
+        self.link.check(session);
+        match answers {
+            Ok(answers) => answers.into_iter().map(|answer| self.read_renewal(answer, acked.as_ref())).collect(),
+            Err(error) => vec![Err(self.unknown(&error)); many],
+        }
+    }
+
+    /// A loss is final: it does not depend on the replicas.
+    fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
+        let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
+        if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
+            acks.enough(self.link.node(), *acked.as_ref().map_err(|error| self.unknown(error))?)?;
+        }
+        Ok(answer)
     }
 
     /// How long to wait for a reply before a new connection is opened. Replicas have their own timeout.

@@ -1,9 +1,8 @@
-use super::server::Server;
 use super::{Redis, Role, Target, register};
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
-/// `redis://` and `rediss://`.
+/// `redis://`, and `redis+sentinel://` for a master with sentinels; each also over TLS.
 #[derive(Debug)]
 pub struct RedisScheme;
 
@@ -16,6 +15,11 @@ impl Scheme for RedisScheme {
                     "machines that share one Redis; the lease of a crashed holder expires",
                 ),
                 UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
+                UrlForm::new(
+                    "redis+sentinel://HOST,HOST,HOST/MASTER[/DB]",
+                    "machines that share a Redis master whose sentinels replace it when it fails",
+                ),
+                UrlForm::new("rediss+sentinel://HOST,...", "the same over TLS"),
             ]
         }
     }
@@ -41,7 +45,7 @@ impl Scheme for RedisScheme {
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Server::alone(url)?;
+        Target::parse(url)?;
         Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
     }
 }

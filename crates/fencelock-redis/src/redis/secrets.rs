@@ -35,13 +35,13 @@ pub(super) fn certificates(
     Ok(if none { None } else { Some(TlsCertificates { client_tls, root_cert }) })
 }
 
-/// The first line of the file of `password_file=`.
-pub(super) fn password(file: &str) -> Result<String, Invalid> {
-    let bytes = read("password_file", file, PASSWORD_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| Invalid::new(format!("password_file={file} is not UTF-8")))?;
+/// The first line of the file of an option.
+pub(super) fn password(option: &str, file: &str) -> Result<String, Invalid> {
+    let bytes = read(option, file, PASSWORD_MAX)?;
+    let text = String::from_utf8(bytes).map_err(|_| Invalid::new(format!("{option}={file} is not UTF-8")))?;
     let password = text.lines().next().unwrap_or_default();
     if password.is_empty() {
-        return Err(Invalid::new(format!("password_file={file} has no password in its first line")));
+        return Err(Invalid::new(format!("{option}={file} has no password in its first line")));
     }
     Ok(password.to_owned())
 }
@@ -111,7 +111,7 @@ mod tests {
         let file = dir.path().join("password").display().to_string();
         let written = |text: &[u8]| {
             std::fs::write(&file, text).unwrap();
-            password(&file)
+            password("password_file", &file)
         };
         assert_eq!(written(b"s3cret\r\nnot this\n").unwrap(), "s3cret");
         for none in [&b""[..], b"\ns3cret", &[0xff], &[b's'; 5000]] {

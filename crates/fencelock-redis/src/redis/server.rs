@@ -10,9 +10,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of a `redis://` URL.
+    /// The server of a `redis://` URL; of a `redis+sentinel://` URL, the present master, which the sentinels are asked for.
     pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
-        Ok(Self { target: Target::parse_as(Role::Alone, url)? })
+        let target = Target::parse_as(Role::Alone, url)?;
+        let Some(sentinels) = &target.sentinels else { return Ok(Self { target }) };
+        let master = target.at(&sentinels.ask_blocking()?);
+        Ok(Self { target: master.map_err(|error| Invalid::new(error.to_string()))? })
     }
 
     /// The servers of a set, one URL each.

@@ -1,10 +1,10 @@
 //! Information about the server, collected when a session is opened.
 
-use super::dial::ServerName;
+use super::dial::Origin;
 use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
 use super::push_handler::PushHandler;
-use super::quarantine::UNKNOWN_RUN_ID;
+use super::sentinel::Mastership;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use futures_util::StreamExt;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 /// The result of the handshake.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
-    /// The run id, which changes with every start of the server.
+    /// The run id, which changes with every start of the server; with sentinels, also with every promotion.
     pub(crate) run_id: String,
     pub(crate) version: String,
     /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of them can be on the way to
@@ -50,6 +50,7 @@ impl ServerInfo {
         channel: &str,
         push_handler: &Arc<PushHandler>,
         liveness: &Liveness,
+        mastership: Option<&Mastership>,
     ) -> Result<Self, Unknown> {
         let node = target.name.as_str();
         let mut limitations = Vec::new();
@@ -58,9 +59,16 @@ impl ServerInfo {
             Ok(info) => {
                 (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version"));
                 derives_keys = has_derived_keys(&info);
+                if is_sentinel(&info) {
+                    return Err(Unknown::new(node, Fault::Unsupported, SENTINEL));
+                }
             }
             Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => limitations.push(format!("INFO is refused: {error}")),
+        }
+        if let Some(mastership) = mastership {
+            run_id = mastership.identify(&mut connection, node, &run_id).await?;
+            limitations.extend(Mastership::limitation(target));
         }
         let mut tracking = false;
         if resp3 && target.push {
@@ -82,11 +90,11 @@ impl ServerInfo {
         } else if resp3 {
             connection.subscribe(channel).await
         } else {
-            let server = ServerName::default();
+            let server = Arc::<Origin>::default();
             let started = Subscription::start(target, channel, push_handler, liveness, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {
-                let _ = server.set(run_id.clone());
+                let _ = server.run_id.set(run_id.clone());
             }
             started.map(|started| subscription = Some(started))
         };
@@ -119,13 +127,20 @@ async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64
     counted.map_or(0, |(_, listeners)| listeners)
 }
 
+const SENTINEL: &str =
+    "this is a Sentinel, which stores no keys: use redis+sentinel://HOST,HOST,HOST/MASTER with all sentinels";
+
+fn is_sentinel(info: &str) -> bool {
+    ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == "sentinel")
+}
+
 /// Only a server that says so.
 fn has_derived_keys(info: &str) -> bool {
     let is_standalone = ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == "standalone");
     is_standalone && field(info, "dragonfly_version").is_empty()
 }
 
-fn field(info: &str, name: &str) -> String {
+pub(super) fn field(info: &str, name: &str) -> String {
     info.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| *key == name)
@@ -139,7 +154,7 @@ impl Subscription {
         channel: &str,
         push_handler: &Arc<PushHandler>,
         liveness: &Liveness,
-        server: &ServerName,
+        server: &Arc<Origin>,
     ) -> RedisResult<Self> {
         let connect = async {
             let mut pubsub = target.client.get_async_pubsub().await?;
@@ -154,7 +169,7 @@ impl Subscription {
         let task = tokio::spawn(async move {
             let mut messages = pubsub.into_on_message();
             while let Some(message) = messages.next().await {
-                push_handler.message(message.get_payload_bytes(), server.get().map_or(UNKNOWN_RUN_ID, String::as_str));
+                push_handler.message(message.get_payload_bytes(), &server);
             }
             liveness.end();
             // Wake-ups may be lost from here on.

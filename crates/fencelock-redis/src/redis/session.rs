@@ -1,13 +1,14 @@
 use super::ack_writer::AckWriter;
 use super::batch::PipelineSender;
-use super::dial::{ServerName, dial};
+use super::dial::{Origin, dial};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest};
 use super::protocol;
 use super::push_handler::PushHandler;
+use super::sentinel::{Mastership, Watch};
 use super::server_info::ServerInfo;
 use super::target::Target;
-use fencelock_core::{Fault, Unknown};
+use fencelock_core::{BootClock, Clock, Fault, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
@@ -24,6 +25,11 @@ pub(crate) struct Session {
     /// The connection for writes that replicas must confirm.
     pub(crate) acks: Option<AckWriter>,
     pub(crate) liveness: Liveness,
+    /// With sentinels: that this server is the master.
+    pub(crate) mastership: Option<Arc<Mastership>>,
+    _watch: Option<Watch>,
+    /// The server was seen out of quarantine.
+    pub(crate) serves: AtomicBool,
     opened: Instant,
     /// Whether the server has answered a claim. The first one runs the whole script, which fails if the user lacks a right that the
     /// common case does not need, but a renewal or a release does.
@@ -36,20 +42,51 @@ pub(crate) struct Session {
 /// server is closed, but not sooner than this; otherwise all waiters would reconnect in a loop while there is no master.
 const READ_ONLY_AT_LEAST: Duration = Duration::from_millis(500);
 impl Session {
-    /// Connects, and determines the server, the wake-ups and the tracking.
+    /// Connects, and determines the server, the wake-ups and the tracking. With sentinels, the server is the master that they name.
     pub(crate) async fn open(
         target: &Target,
         number: u64,
         channel: &str,
         push_handler: &Arc<PushHandler>,
     ) -> Result<Self, Unknown> {
-        let told = ServerName::default();
+        let Some(sentinels) = &target.sentinels else {
+            return Self::open_at(target, number, channel, push_handler, None).await;
+        };
+        let (asked, mut causes) = (BootClock.now(), Vec::new());
+        for named in sentinels.candidates(&target.name).await? {
+            let window = target.quarantine.as_ref().map(|quarantine| quarantine.window);
+            let server = target.at(&named.address).map_err(|error| unknown(&target.name, &error))?;
+            let mastership = Arc::new(Mastership::new(sentinels, named, asked, window));
+            let address = mastership.address();
+            match Self::open_at(&server, number, channel, push_handler, Some(mastership)).await {
+                Ok(session) => return Ok(session),
+                Err(unknown) => causes.extend(unknown.nodes().iter().cloned().map(|mut cause| {
+                    cause.detail =
+                        format!("{}{}{address}", cause.detail, if cause.detail.is_empty() { "" } else { ", at " });
+                    cause
+                })),
+            }
+        }
+        Err(Unknown::of_nodes(causes))
+    }
+
+    async fn open_at(
+        target: &Target,
+        number: u64,
+        channel: &str,
+        push_handler: &Arc<PushHandler>,
+        mastership: Option<Arc<Mastership>>,
+    ) -> Result<Self, Unknown> {
+        let origin = Arc::<Origin>::default();
+        if let Some(mastership) = &mastership {
+            let _ = origin.mastership.set(Arc::clone(mastership));
+        }
         let open = async {
-            match dial(target, target.resp3, target.limit, push_handler, &told).await {
+            match dial(target, target.resp3, target.limit, push_handler, &origin).await {
                 // Servers before Redis 6 and some proxies do not support HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
-                    Ok((dial(target, false, target.limit, push_handler, &told).await?, false))
+                    Ok((dial(target, false, target.limit, push_handler, &origin).await?, false))
                 }
                 dialled => Ok((dialled?, target.resp3)),
             }
@@ -65,13 +102,54 @@ impl Session {
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
         let liveness = Liveness::new();
-        let server_info =
-            ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness).await?;
-        let _ = told.set(server_info.run_id.clone());
+        let server_info = ServerInfo::learn(
+            connection.clone(),
+            target,
+            resp3,
+            channel,
+            push_handler,
+            &liveness,
+            mastership.as_deref(),
+        )
+        .await?;
+        let _ = origin.run_id.set(server_info.run_id.clone());
         let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
-        let (has_claimed, quarantine_logged) = (AtomicBool::new(false), AtomicBool::new(false));
-        let opened = Instant::now();
-        Ok(Self { connection, number, server_info, acks, liveness, opened, has_claimed, quarantine_logged })
+        let [has_claimed, quarantine_logged, serves] = [(); 3].map(|()| AtomicBool::new(false));
+        let (opened, watch) = (Instant::now(), mastership.as_ref().map(|master| master.watch(&liveness, push_handler)));
+        Ok(Self {
+            connection,
+            number,
+            server_info,
+            acks,
+            liveness,
+            mastership,
+            _watch: watch,
+            serves,
+            opened,
+            has_claimed,
+            quarantine_logged,
+        })
+    }
+
+    /// With sentinels, an answer counts only while they name this server as the master. The server may have executed the request.
+    pub(crate) async fn ensure_master(&self, node: &str) -> Result<(), Unknown> {
+        let Some(mastership) = self.mastership.as_ref().filter(|mastership| !mastership.counts()) else {
+            return Ok(());
+        };
+        mastership.ensure(node).await.map_err(|cause| {
+            let why = format!("it answers, but the sentinels do not confirm that it is the master: {cause}");
+            Unknown::new(node, Fault::Timeout, why)
+        })
+    }
+
+    /// With sentinels: that the identity of the session is the present one.
+    pub(crate) async fn check_identity(&self, node: &str) -> Result<(), Unknown> {
+        let Some(mastership) = &self.mastership else { return Ok(()) };
+        let checked = mastership.check(&mut self.connection.clone(), node).await;
+        if checked.is_err() {
+            self.liveness.end();
+        }
+        checked
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {

@@ -1,12 +1,13 @@
 use super::acks::Acks;
-use super::compat;
-use super::quarantine::{LONGEST_TTL, Quarantine};
+use super::options::Options;
+use super::quarantine::Quarantine;
 use super::secrets;
-use fencelock_core::{Invalid, Key, Ttl};
-use percent_encoding::percent_decode_str;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates};
+use super::sentinel::{Address, SentinelUrl, Sentinels};
+use fencelock_core::{Invalid, Key};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The content of a `redis://` URL.
@@ -28,6 +29,8 @@ pub(crate) struct Target {
     pub(crate) acks: Option<Acks>,
     /// The required quarantine, if any.
     pub(crate) quarantine: Option<Quarantine>,
+    /// The sentinels that say which server to connect to. The address of `client` is not used then.
+    pub(crate) sentinels: Option<Arc<Sentinels>>,
 }
 
 /// Whether a server is standalone, or one of several.
@@ -37,11 +40,6 @@ pub(crate) enum Role {
     /// Always has a quarantine.
     Member,
 }
-
-/// A second is a thousand round trips in a data centre and five around the world.
-const LIMIT: Duration = Duration::from_secs(1);
-/// More replicas than any deployment has, to detect typing errors.
-const REPLICAS_MAX: u32 = 100;
 
 impl Target {
     /// Parses `redis://[user:password@]host[:port][/db][?option=value&...]`, or `rediss://` for TLS.
@@ -67,12 +65,17 @@ impl Target {
 
     pub(crate) fn parse_as(role: Role, url: &str) -> Result<Self, Invalid> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let sentinel_url = SentinelUrl::parse(base)?;
+        let base = sentinel_url.as_ref().map_or(base, |url| url.server.as_str());
         let info = base.into_connection_info().map_err(|error| {
             // The message does not contain the URL, which may include a password.
             reason(base).unwrap_or_else(|| unusable(&error))
         })?;
         let info = with_settings(info);
-        let name = name_of(&info);
+        let name = match &sentinel_url {
+            Some(url) => url.name(info.redis_settings().db()),
+            None => name_of(&info),
+        };
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             // After a '?' in a password, the rest looks like an option.
@@ -83,11 +86,20 @@ impl Target {
         }
         let info = options.with_password(info)?;
         let prefix = options.prefix()?;
-        let quarantine = options.quarantine(role, &prefix)?;
+        let mut quarantine = options.quarantine(role, &prefix)?;
         let (ca, cert, key) = (options.ca.as_deref(), options.cert.as_deref(), options.key.as_deref());
         let certificates = secrets::certificates(ca, cert, key)?;
+        options.check_sentinel(sentinel_url.is_some())?;
+        let sentinels = match &sentinel_url {
+            Some(url) => Some(Arc::new(sentinels(url, &options, quarantine.is_some(), &info, certificates.as_ref())?)),
+            None => None,
+        };
+        if let (Some(url), Some(quarantine)) = (&sentinel_url, &mut quarantine) {
+            quarantine.monitor(&url.deployment());
+        }
         let client = client(info, certificates.as_ref()).map_err(|error| unusable(&error))?;
         Ok(Self {
+            sentinels,
             client,
             certificates,
             name,
@@ -107,7 +119,16 @@ impl Target {
 
     /// The same server for releases only, without wake-ups and replicas.
     pub(crate) fn for_releases(&self) -> Self {
-        Self { push: false, acks: None, ..self.clone() }
+        // The task of a connection ends with its runtime.
+        let sentinels = self.sentinels.as_ref().map(|sentinels| Arc::new(sentinels.fresh()));
+        Self { push: false, acks: None, sentinels, ..self.clone() }
+    }
+
+    /// The server at this address, with the credentials and options of this URL.
+    pub(crate) fn at(&self, address: &Address) -> RedisResult<Self> {
+        let info = self.client.get_connection_info().clone();
+        let addr = at(info.addr(), address);
+        Ok(Self { client: self.client_with(info.set_addr(addr))?, ..self.clone() })
     }
 
     /// The same server with other connection settings.
@@ -119,135 +140,6 @@ impl Target {
     pub(crate) fn wire<'a>(&self, key: &'a Key) -> Cow<'a, str> {
         if self.prefix.is_empty() { Cow::Borrowed(key.as_str()) } else { Cow::Owned(format!("{}{key}", self.prefix)) }
     }
-}
-
-#[derive(Debug)]
-struct Options {
-    prefix: Option<String>,
-    compat: Option<String>,
-    limit: Duration,
-    resp3: bool,
-    push: bool,
-    acks: u32,
-    acks_limit: Option<Duration>,
-    ca: Option<String>,
-    cert: Option<String>,
-    key: Option<String>,
-    password_file: Option<String>,
-    quarantine: Option<bool>,
-    max_ttl: Option<Ttl>,
-    trust_empty: Option<bool>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            prefix: None,
-            compat: None,
-            limit: LIMIT,
-            resp3: true,
-            push: true,
-            acks: 0,
-            acks_limit: None,
-            ca: None,
-            cert: None,
-            key: None,
-            password_file: None,
-            quarantine: None,
-            max_ttl: None,
-            trust_empty: None,
-        }
-    }
-}
-
-impl Options {
-    fn read(&mut self, pair: &str) -> Result<(), Invalid> {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = percent_decoded(value)?;
-        match (name, value.as_str()) {
-            ("prefix", _) => self.prefix = Some(compat::checked(name, value)?),
-            ("compat", preset) => self.compat = Some(compat::prefix_of(preset)?),
-            ("timeout", text) => self.limit = millis(name, text)?,
-            ("acks", text) => {
-                self.acks = text.parse().ok().filter(|acks| *acks <= REPLICAS_MAX).ok_or_else(|| {
-                    Invalid::new(format!("acks= takes a number of replicas from 0 to {REPLICAS_MAX}, not {text:?}"))
-                })?;
-            }
-            ("acks_timeout", text) => self.acks_limit = Some(millis(name, text)?),
-            ("protocol", "resp2") => self.resp3 = false,
-            ("protocol", "resp3") => self.resp3 = true,
-            ("push", "off") => self.push = false,
-            ("push", "on") => self.push = true,
-            ("ca", file) => self.ca = Some(file.to_owned()),
-            ("cert", file) => self.cert = Some(file.to_owned()),
-            ("key", file) => self.key = Some(file.to_owned()),
-            ("password_file", file) => self.password_file = Some(file.to_owned()),
-            ("quarantine", "on") => self.quarantine = Some(true),
-            ("quarantine", "off") => self.quarantine = Some(false),
-            ("max_ttl", text) => {
-                let ttl = text.parse().ok().and_then(|ms| Ttl::new(Duration::from_millis(ms)).ok());
-                self.max_ttl = Some(ttl.ok_or_else(|| {
-                    Invalid::new(format!("max_ttl= takes milliseconds from 10 to 86400000, not {text:?}"))
-                })?);
-            }
-            ("trust_empty", "true") => self.trust_empty = Some(true),
-            ("trust_empty", "false") => self.trust_empty = Some(false),
-            _ => {
-                return Err(Invalid::new(format!(
-                    "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
-                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn with_password(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
-        let Some(file) = &self.password_file else { return Ok(info) };
-        let settings = info.redis_settings().clone();
-        if settings.password().is_some() {
-            return Err(Invalid::new("the password is in the URL, and password_file= is set too: use one of them"));
-        }
-        Ok(info.set_redis_settings(settings.set_password(secrets::password(file)?)))
-    }
-
-    /// The prefix of either option.
-    fn prefix(&self) -> Result<String, Invalid> {
-        match (&self.prefix, &self.compat) {
-            (Some(_), Some(_)) => Err(Invalid::new("compat= and prefix= both set the prefix: use one of them")),
-            (given, preset) => Ok(given.as_ref().or(preset.as_ref()).cloned().unwrap_or_default()),
-        }
-    }
-
-    fn quarantine(&self, role: Role, prefix: &str) -> Result<Option<Quarantine>, Invalid> {
-        if role == Role::Member && self.quarantine == Some(false) {
-            return Err(Invalid::new(
-                "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \
-                 trust_empty=true trusts each server at once, at your risk",
-            ));
-        }
-        if role == Role::Alone && self.quarantine != Some(true) {
-            if self.max_ttl.is_some() || self.trust_empty.is_some() {
-                return Err(Invalid::new("max_ttl= and trust_empty= require quarantine=on"));
-            }
-            return Ok(None);
-        }
-        let max_ttl = self.max_ttl.map_or_else(|| Ttl::new(LONGEST_TTL), Ok)?;
-        Ok(Some(Quarantine::alone(prefix, max_ttl, self.trust_empty == Some(true))))
-    }
-}
-
-fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
-    let millis = text.parse::<u64>().ok().filter(|ms| (1..=60_000).contains(ms));
-    let invalid = || Invalid::new(format!("{name}= takes milliseconds from 1 to 60000, not {text:?}"));
-    millis.map(Duration::from_millis).ok_or_else(invalid)
-}
-
-fn percent_decoded(text: &str) -> Result<String, Invalid> {
-    // The crate keeps what is no escape as it is.
-    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
-    let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
-    decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))
 }
 
 /// The error of the driver, without its kind.
@@ -264,6 +156,33 @@ fn reason(base: &str) -> Option<Invalid> {
     let escape = "; in a user or a password, write @ : / # ? as %40 %3A %2F %23 %3F";
     let hint = if base.contains('@') { escape } else { "" };
     Some(Invalid::new(format!("not a usable redis:// URL: {error}{hint}")))
+}
+
+/// The same kind of connection to another address.
+fn at(addr: &ConnectionAddr, (host, port): &Address) -> ConnectionAddr {
+    match addr {
+        ConnectionAddr::TcpTls { insecure, .. } => {
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: *insecure, tls_params: None }
+        }
+        _ => ConnectionAddr::Tcp(host.clone(), *port),
+    }
+}
+
+/// The sentinels have credentials of their own, and the same certificates.
+fn sentinels(
+    url: &SentinelUrl,
+    options: &Options,
+    needs_majority: bool,
+    server: &ConnectionInfo,
+    certificates: Option<&TlsCertificates>,
+) -> Result<Sentinels, Invalid> {
+    let settings = options.sentinel_login()?;
+    Sentinels::new(url, options.limit, needs_majority, |address, resp3| {
+        let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+        let info = server.clone().set_addr(at(server.addr(), address));
+        client(info.set_redis_settings(settings.clone().set_protocol(protocol)), certificates)
+            .map_err(|error| unusable(&error))
+    })
 }
 
 fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
@@ -378,9 +297,9 @@ mod tests {
     #[test]
     fn an_escape_that_is_none_is_refused() {
         for text in ["%", "a%4", "%zz", "%+4", "%4%41", "%ff"] {
-            assert!(percent_decoded(text).is_err(), "{text}");
+            assert!(Target::parse(&format!("redis://h?prefix={text}")).is_err(), "{text}");
         }
-        assert_eq!(percent_decoded("%e4%BA%92:100%25"), Ok("互:100%".to_owned()));
+        assert_eq!(Target::parse("redis://h?prefix=%e4%BA%92:100%25").unwrap().prefix, "互:100%");
     }
 
     #[test]

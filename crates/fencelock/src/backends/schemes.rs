@@ -22,8 +22,15 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
 }
 
 /// The features of the schemes of this crate, for the error if they are disabled.
-const FEATURES: [(&str, &str); 5] =
-    [("file", "file"), ("redis", "redis"), ("rediss", "redis"), ("redlock", "redis"), ("redlock+tls", "redis")];
+const FEATURES: [(&str, &str); 7] = [
+    ("file", "file"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("redis+sentinel", "redis"),
+    ("rediss+sentinel", "redis"),
+    ("redlock", "redis"),
+    ("redlock+tls", "redis"),
+];
 
 static SCHEMES: LazyLock<RwLock<Vec<Arc<dyn Scheme>>>> = LazyLock::new(|| RwLock::new(built_in()));
 

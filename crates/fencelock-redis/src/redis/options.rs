@@ -1,0 +1,175 @@
+//! The options of a URL.
+
+use super::compat;
+use super::quarantine::{LONGEST_TTL, Quarantine};
+use super::secrets;
+use super::target::Role;
+use fencelock_core::{Invalid, Ttl};
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionInfo, RedisConnectionInfo};
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// A second is a thousand round trips in a data centre and five around the world.
+const LIMIT: Duration = Duration::from_secs(1);
+/// More replicas than any deployment has, to detect typing errors.
+const REPLICAS_MAX: u32 = 100;
+
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) prefix: Option<String>,
+    pub(super) compat: Option<String>,
+    pub(super) limit: Duration,
+    pub(super) resp3: bool,
+    pub(super) push: bool,
+    pub(super) acks: u32,
+    pub(super) acks_limit: Option<Duration>,
+    pub(super) ca: Option<String>,
+    pub(super) cert: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) password_file: Option<String>,
+    pub(super) quarantine: Option<bool>,
+    pub(super) max_ttl: Option<Ttl>,
+    pub(super) trust_empty: Option<bool>,
+    pub(super) sentinel_user: Option<String>,
+    pub(super) sentinel_password_file: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            prefix: None,
+            compat: None,
+            limit: LIMIT,
+            resp3: true,
+            push: true,
+            acks: 0,
+            acks_limit: None,
+            ca: None,
+            cert: None,
+            key: None,
+            password_file: None,
+            quarantine: None,
+            max_ttl: None,
+            trust_empty: None,
+            sentinel_user: None,
+            sentinel_password_file: None,
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn read(&mut self, pair: &str) -> Result<(), Invalid> {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decoded(value)?;
+        match (name, value.as_str()) {
+            ("prefix", _) => self.prefix = Some(compat::checked(name, value)?),
+            ("compat", preset) => self.compat = Some(compat::prefix_of(preset)?),
+            ("timeout", text) => self.limit = millis(name, text)?,
+            ("acks", text) => {
+                self.acks = text.parse().ok().filter(|acks| *acks <= REPLICAS_MAX).ok_or_else(|| {
+                    Invalid::new(format!("acks= takes a number of replicas from 0 to {REPLICAS_MAX}, not {text:?}"))
+                })?;
+            }
+            ("acks_timeout", text) => self.acks_limit = Some(millis(name, text)?),
+            ("protocol", "resp2") => self.resp3 = false,
+            ("protocol", "resp3") => self.resp3 = true,
+            ("push", "off") => self.push = false,
+            ("push", "on") => self.push = true,
+            ("ca", file) => self.ca = Some(file.to_owned()),
+            ("cert", file) => self.cert = Some(file.to_owned()),
+            ("key", file) => self.key = Some(file.to_owned()),
+            ("password_file", file) => self.password_file = Some(file.to_owned()),
+            ("quarantine", "on") => self.quarantine = Some(true),
+            ("quarantine", "off") => self.quarantine = Some(false),
+            ("max_ttl", text) => {
+                let ttl = text.parse().ok().and_then(|ms| Ttl::new(Duration::from_millis(ms)).ok());
+                self.max_ttl = Some(ttl.ok_or_else(|| {
+                    Invalid::new(format!("max_ttl= takes milliseconds from 10 to 86400000, not {text:?}"))
+                })?);
+            }
+            ("trust_empty", "true") => self.trust_empty = Some(true),
+            ("trust_empty", "false") => self.trust_empty = Some(false),
+            ("sentinel_user", _) => self.sentinel_user = Some(value),
+            ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
+            _ => {
+                return Err(Invalid::new(format!(
+                    "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
+                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; and for redis+sentinel:// \
+                     sentinel_user=NAME and sentinel_password_file=FILE"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn with_password(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
+        let Some(file) = &self.password_file else { return Ok(info) };
+        let settings = info.redis_settings().clone();
+        if settings.password().is_some() {
+            return Err(Invalid::new("the password is in the URL, and password_file= is set too: use one of them"));
+        }
+        Ok(info.set_redis_settings(settings.set_password(secrets::password("password_file", file)?)))
+    }
+
+    /// Options that would have no effect are refused.
+    pub(super) fn check_sentinel(&self, has_sentinels: bool) -> Result<(), Invalid> {
+        if !has_sentinels && (self.sentinel_user.is_some() || self.sentinel_password_file.is_some()) {
+            return Err(Invalid::new("sentinel_user= and sentinel_password_file= are for redis+sentinel:// URLs"));
+        }
+        if self.sentinel_user.is_some() && self.sentinel_password_file.is_none() {
+            return Err(Invalid::new("sentinel_user= needs sentinel_password_file="));
+        }
+        Ok(())
+    }
+
+    /// The login at the sentinels, whose users are not those of the master.
+    pub(super) fn sentinel_login(&self) -> Result<RedisConnectionInfo, Invalid> {
+        let mut login = RedisConnectionInfo::default();
+        if let Some(user) = &self.sentinel_user {
+            login = login.set_username(user);
+        }
+        match &self.sentinel_password_file {
+            None => Ok(login),
+            Some(file) => Ok(login.set_password(secrets::password("sentinel_password_file", file)?)),
+        }
+    }
+
+    /// The prefix of either option.
+    pub(super) fn prefix(&self) -> Result<String, Invalid> {
+        match (&self.prefix, &self.compat) {
+            (Some(_), Some(_)) => Err(Invalid::new("compat= and prefix= both set the prefix: use one of them")),
+            (given, preset) => Ok(given.as_ref().or(preset.as_ref()).cloned().unwrap_or_default()),
+        }
+    }
+
+    pub(super) fn quarantine(&self, role: Role, prefix: &str) -> Result<Option<Quarantine>, Invalid> {
+        if role == Role::Member && self.quarantine == Some(false) {
+            return Err(Invalid::new(
+                "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \
+                 trust_empty=true trusts each server at once, at your risk",
+            ));
+        }
+        if role == Role::Alone && self.quarantine != Some(true) {
+            if self.max_ttl.is_some() || self.trust_empty.is_some() {
+                return Err(Invalid::new("max_ttl= and trust_empty= require quarantine=on"));
+            }
+            return Ok(None);
+        }
+        let max_ttl = self.max_ttl.map_or_else(|| Ttl::new(LONGEST_TTL), Ok)?;
+        Ok(Some(Quarantine::alone(prefix, max_ttl, self.trust_empty == Some(true))))
+    }
+}
+
+fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
+    let millis = text.parse::<u64>().ok().filter(|ms| (1..=60_000).contains(ms));
+    let invalid = || Invalid::new(format!("{name}= takes milliseconds from 1 to 60000, not {text:?}"));
+    millis.map(Duration::from_millis).ok_or_else(invalid)
+}
+
+pub(super) fn percent_decoded(text: &str) -> Result<String, Invalid> {
+    // The crate keeps what is no escape as it is.
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
+    decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))
+}

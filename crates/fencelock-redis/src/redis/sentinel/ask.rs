@@ -1,0 +1,128 @@
+use super::node::SentinelNode;
+use super::{Address, SentinelUrl};
+use fencelock_core::{Fault, Invalid, NamedMaster, NodeFault, Unknown, master_by_majority, named_masters};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+type Named = NamedMaster<Address>;
+
+/// The sentinels of a URL.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    master: String,
+    nodes: Vec<Arc<SentinelNode>>,
+    limit: Duration,
+    /// Only the master that a majority names is used. A deployment with a quarantine needs this; without one, a fail-over can lose
+    /// grants anyway, and any answer is better than none.
+    needs_majority: bool,
+    /// Notified when a sentinel publishes another master.
+    pub(super) switched: Arc<Notify>,
+}
+
+/// What the sentinels answer, in the order of the URL.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) named: Vec<Option<Named>>,
+    pub(crate) faults: Vec<NodeFault>,
+}
+
+impl Sentinels {
+    /// `client` makes the client of a sentinel, for RESP2 or for RESP3.
+    pub(crate) fn new(
+        url: &SentinelUrl,
+        limit: Duration,
+        needs_majority: bool,
+        client: impl Fn(&Address, bool) -> Result<redis::Client, Invalid>,
+    ) -> Result<Self, Invalid> {
+        let node = |host| Ok(Arc::new(SentinelNode::new(host, client(host, false)?, client(host, true)?)));
+        let nodes = url.hosts.iter().map(node).collect::<Result<_, Invalid>>()?;
+        Ok(Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() })
+    }
+
+    /// The same sentinels with connections of their own.
+    pub(crate) fn fresh(&self) -> Self {
+        Self {
+            master: self.master.clone(),
+            nodes: self.nodes.iter().map(|node| Arc::new(node.fresh())).collect(),
+            switched: Arc::default(),
+            ..*self
+        }
+    }
+
+    /// Asks all sentinels at the same time. `until` ends the question before all have answered.
+    pub(crate) async fn ask(&self, until: impl Fn(&[Option<Named>]) -> bool) -> Answers {
+        let mut asked = JoinSet::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let (node, master, switched) = (Arc::clone(node), self.master.clone(), Arc::clone(&self.switched));
+            let limit = self.limit;
+            asked.spawn(async move { (number, node.ask(&master, limit, &switched).await) });
+        }
+        let mut answers = Answers { named: vec![None; self.nodes.len()], faults: Vec::new() };
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok((number, Ok(named))) => answers.named[number] = Some(named),
+                Ok((_, Err(fault))) => answers.faults.push(fault),
+                // The runtime ends.
+                Err(_) => {}
+            }
+            if until(&answers.named) {
+                break;
+            }
+        }
+        answers
+    }
+
+    /// The servers to try, the likeliest first.
+    pub(crate) async fn candidates(&self, node: &str) -> Result<Vec<Named>, Unknown> {
+        let answers = self.ask(|named| master_by_majority(named).is_some()).await;
+        if let Some(master) = master_by_majority(&answers.named) {
+            return Ok(vec![master.clone()]);
+        }
+        let named: Vec<Named> = named_masters(&answers.named).into_iter().cloned().collect();
+        if named.is_empty() {
+            return Err(Unknown::of_nodes(answers.faults));
+        }
+        if self.needs_majority {
+            return Err(no_majority(node, &answers));
+        }
+        Ok(named)
+    }
+
+    /// Whether these answers say that the master is another one than `present`.
+    pub(super) fn has_another(&self, answers: &Answers, present: &Named) -> bool {
+        let majority = master_by_majority(&answers.named);
+        let named = if self.needs_majority { majority } else { named_masters(&answers.named).first().copied() };
+        named.is_some_and(|named| named != present)
+    }
+
+    /// The address of the master for programs that are no locks, from the first sentinel that answers.
+    pub(crate) fn ask_blocking(&self) -> Result<Address, Invalid> {
+        let mut last = String::new();
+        for node in &self.nodes {
+            match node.ask_blocking(&self.master, self.limit) {
+                Ok(Some(named)) => return Ok(named.address),
+                Ok(None) => last = format!("it monitors no master {:?}", self.master),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(Invalid::new(format!("no sentinel names the master {:?}: {last}", self.master)))
+    }
+}
+
+/// Why a master is not used that some sentinels name.
+pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
+    let votes: Vec<_> = named_masters(&answers.named)
+        .iter()
+        .map(|master| {
+            let votes = answers.named.iter().flatten().filter(|named| named == master).count();
+            format!("{} by {votes}", super::shown(&master.address))
+        })
+        .collect();
+    let (votes, all) = (votes.join(" and "), answers.named.len());
+    let why = format!("no majority of its {all} sentinels names one master: {votes}; a fail-over may be under way");
+    let mut faults = vec![NodeFault::new(node, Fault::Busy, why)];
+    faults.extend(answers.faults.iter().cloned());
+    Unknown::of_nodes(faults)
+}

@@ -1,0 +1,47 @@
+use super::{Mastership, shown};
+use fencelock_core::{Finding, Level, NodeFault};
+
+/// Fewer sentinels cannot replace a master when one of them fails.
+const ENOUGH: usize = 3;
+
+/// Whether the sentinels answer, and agree on the master of this session.
+pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
+    let answers = mastership.sentinels().ask(|_| false).await;
+    let (named, all) = (mastership.named(), answers.named.len());
+    let votes = answers.named.iter().flatten().filter(|answer| *answer == named).count();
+    let answered = answers.named.iter().flatten().count();
+    let text = format!(
+        "{votes} of {all} name {} as the master, in configuration epoch {}",
+        shown(&named.address),
+        named.config_epoch
+    );
+    let mut findings = vec![match answered {
+        _ if votes == all => Finding::fine("sentinels", text),
+        _ if votes * 2 <= all => Finding::new(
+            Level::Failure,
+            "sentinels",
+            format!("{text}: no majority{}", told(&answers.faults)),
+            "start the sentinels, or wait for the end of a fail-over; with quarantine=on nothing is granted until then",
+        ),
+        _ if answered < all => Finding::new(
+            Level::Warning,
+            "sentinels",
+            format!("{text}{}", told(&answers.faults)),
+            "check these sentinels, or remove them from the URL of all clients",
+        ),
+        _ => Finding::new(Level::Note, "sentinels", format!("{text}: a fail-over is under way"), "repeat this command"),
+    }];
+    if all < ENOUGH {
+        findings.push(Finding::new(
+            Level::Note,
+            "sentinels",
+            format!("the URL names {all}, and the answers of a majority decide"),
+            "list at least three sentinels, on different machines",
+        ));
+    }
+    findings
+}
+
+fn told(faults: &[NodeFault]) -> String {
+    faults.iter().fold(String::new(), |told, fault| told + "; " + &fault.to_string())
+}

@@ -1,0 +1,205 @@
+use super::ask::no_majority;
+use super::{Address, Sentinels, shown};
+use crate::redis::fault::unknown;
+use crate::redis::liveness::Liveness;
+use crate::redis::push_handler::PushHandler;
+use crate::redis::server_info::field;
+use crate::redis::target::Target;
+use fencelock_core::{BootClock, Clock, Fault, MasterLease, Moment, NamedMaster, Unknown, master_by_majority};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+use sha2::{Digest, Sha256};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// How often the sentinels are asked, besides after their message about another master.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The mastership of the server of one session.
+#[derive(Debug)]
+pub(crate) struct Mastership {
+    sentinels: Arc<Sentinels>,
+    named: NamedMaster<Address>,
+    /// Until when its answers count; `None` without a quarantine, as then nothing makes them safe.
+    lease: Option<Mutex<MasterLease>>,
+    /// Callers that wait for a confirmation share one.
+    asking: tokio::sync::Mutex<()>,
+    replication_id: OnceLock<String>,
+}
+
+/// Leaves a replaced master. It ends with its session.
+#[derive(Debug)]
+pub(crate) struct Watch(JoinHandle<()>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Mastership {
+    /// `asked` is the moment before the sentinels were asked, `window` that of a quarantine.
+    pub(crate) fn new(
+        sentinels: &Arc<Sentinels>,
+        named: NamedMaster<Address>,
+        asked: Moment,
+        window: Option<Duration>,
+    ) -> Self {
+        Self {
+            sentinels: Arc::clone(sentinels),
+            named,
+            lease: window.map(|window| Mutex::new(MasterLease::new(asked, window))),
+            asking: tokio::sync::Mutex::default(),
+            replication_id: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn sentinels(&self) -> &Sentinels {
+        &self.sentinels
+    }
+
+    pub(super) const fn named(&self) -> &NamedMaster<Address> {
+        &self.named
+    }
+
+    pub(crate) fn address(&self) -> String {
+        shown(&self.named.address)
+    }
+
+    /// Checks that the server is a master, and returns its identity as one: it changes with every start of the server, with every
+    /// promotion, and with every configuration of the sentinels. So a marker of an earlier mastership is not taken for one of this.
+    pub(crate) async fn identify(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &str,
+        run_id: &str,
+    ) -> Result<String, Unknown> {
+        let id = self.replication_id(connection, node).await?;
+        let identity = format!("{:x}", Sha256::digest(format!("{run_id} {id} {}", self.named.config_epoch)));
+        let _ = self.replication_id.set(id);
+        // As long as a run id.
+        Ok(identity[..40].to_owned())
+    }
+
+    async fn replication_id(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<String, Unknown> {
+        let mut look = redis::pipe();
+        look.cmd("ROLE").cmd("INFO").arg("replication");
+        let answers = connection.send_packed_commands(&look, 0, look.len()).await.map_err(|e| unknown(node, &e))?;
+        let mut answers = answers.into_iter().map(Value::extract_error);
+        let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
+        let (role, info) = (next(), next().and_then(|info| Ok(redis::from_redis_value::<String>(info)?)));
+        let role = first_word(role).or_else(|error| match &info {
+            Ok(info) => Ok(field(info, "role")),
+            Err(_) => Err(unknown(node, &error)),
+        })?;
+        if role != "master" {
+            let why = format!("the sentinels name it as the master, and it says {role:?}: a fail-over is under way");
+            return Err(Unknown::new(node, Fault::ReadOnly, why));
+        }
+        match info {
+            Ok(info) => Ok(field(&info, "master_replid")),
+            // A quarantine refuses to work without INFO.
+            Err(_) => Ok(String::new()),
+        }
+    }
+
+    /// What a fail-over can lose with these options.
+    pub(crate) fn limitation(target: &Target) -> Option<String> {
+        let lost = "may forget locks that were just acquired or renewed";
+        match (&target.quarantine, target.acks) {
+            (Some(_), _) => None,
+            (None, None) => Some(format!(
+                "a fail-over {lost}, and two clients then hold one lock: quarantine=on in the URL prevents that, and acks=N makes \
+                 it rare"
+            )),
+            (None, Some(acks)) => Some(format!(
+                "a fail-over to a replica that is not among the {} of acks= {lost}, and two clients then hold one lock: \
+                 quarantine=on in the URL prevents that",
+                acks.replicas
+            )),
+        }
+    }
+
+    /// Whether an answer of the server that has arrived counts.
+    pub(crate) fn counts(&self) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lock(lease).counts(BootClock.now()))
+    }
+
+    /// Whether the server may renew a lease during its quarantine, if this much of it is left.
+    pub(crate) fn carries(&self, left: Duration) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lock(lease).carries(left))
+    }
+
+    /// Asks the sentinels, as they have not confirmed the master for too long. Without a confirmation no answer counts.
+    pub(crate) async fn ensure(&self, node: &str) -> Result<(), Unknown> {
+        let _one = self.asking.lock().await;
+        if self.counts() { Ok(()) } else { self.confirm(node).await }
+    }
+
+    async fn confirm(&self, node: &str) -> Result<(), Unknown> {
+        let asked = BootClock.now();
+        let answers = self.sentinels.ask(|named| master_by_majority(named).is_some()).await;
+        match master_by_majority(&answers.named) {
+            Some(master) if *master == self.named => {
+                if let Some(lease) = &self.lease {
+                    lock(lease).confirmed(asked);
+                }
+                Ok(())
+            }
+            Some(master) => {
+                let why = format!("the sentinels name {} as its master now", shown(&master.address));
+                Err(Unknown::new(node, Fault::ReadOnly, why))
+            }
+            None => Err(no_majority(node, &answers)),
+        }
+    }
+
+    /// For a marker of another mastership: checks that the one of this session is the present one, so that no client with old answers
+    /// begins a quarantine in its name.
+    pub(crate) async fn check(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<(), Unknown> {
+        let id = self.replication_id(connection, node).await?;
+        if self.replication_id.get() != Some(&id) {
+            return Err(Unknown::new(
+                node,
+                Fault::ReadOnly,
+                "it was demoted and promoted again since it was connected",
+            ));
+        }
+        self.confirm(node).await
+    }
+
+    /// Ends the session as soon as the sentinels name another master.
+    pub(crate) fn watch(self: &Arc<Self>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> Watch {
+        let (this, liveness, push_handler) = (Arc::clone(self), liveness.clone(), Arc::clone(push_handler));
+        Watch(tokio::spawn(async move {
+            loop {
+                // The message is a hint: the answers decide.
+                let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;
+                let asked = BootClock.now();
+                let answers = this.sentinels.ask(|named| master_by_majority(named).is_some()).await;
+                if this.sentinels.has_another(&answers, &this.named) {
+                    break;
+                }
+                if let Some(lease) = &this.lease
+                    && master_by_majority(&answers.named) == Some(&this.named)
+                {
+                    lock(lease).confirmed(asked);
+                }
+            }
+            tracing::info!(server = this.address(), "the sentinels name another master");
+            liveness.end();
+            // All waiters ask again, and so connect to the new master.
+            push_handler.reset();
+        }))
+    }
+}
+
+fn lock(lease: &Mutex<MasterLease>) -> std::sync::MutexGuard<'_, MasterLease> {
+    lease.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn first_word(role: RedisResult<Value>) -> RedisResult<String> {
+    let words: Vec<Value> = redis::from_redis_value(role?)?;
+    Ok(redis::from_redis_value(words.into_iter().next().unwrap_or(Value::Nil))?)
+}

@@ -1,0 +1,15 @@
+//! A master that sentinels monitor: which server it is, and when it is another one.
+
+mod ask;
+mod diagnose;
+mod mastership;
+mod node;
+mod url;
+
+pub(crate) use ask::Sentinels;
+pub(crate) use diagnose::diagnose;
+pub(crate) use mastership::{Mastership, Watch};
+pub(crate) use url::{SentinelUrl, shown};
+
+/// Host and port of a master.
+pub(crate) type Address = (String, u16);

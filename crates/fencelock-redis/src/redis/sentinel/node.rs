@@ -1,0 +1,144 @@
+//! One sentinel.
+
+use super::{Address, shown};
+use crate::redis::fault::{fault_of, words};
+use fencelock_core::{Fault, NamedMaster, NodeFault};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify};
+
+/// The channel on which a sentinel publishes that a master is another server.
+const SWITCHED: &str = "+switch-master";
+
+/// The connection to a sentinel, which is opened with the first question, and again after an error.
+#[derive(Debug)]
+pub(super) struct SentinelNode {
+    name: String,
+    client: redis::Client,
+    resp3: redis::Client,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl SentinelNode {
+    pub(super) fn new(host: &Address, client: redis::Client, resp3: redis::Client) -> Self {
+        Self { name: shown(host), client, resp3, connection: Mutex::default() }
+    }
+
+    /// The same sentinel without its connection.
+    pub(super) fn fresh(&self) -> Self {
+        let (client, resp3) = (self.client.clone(), self.resp3.clone());
+        Self { name: self.name.clone(), client, resp3, connection: Mutex::default() }
+    }
+
+    /// The master that this sentinel names. `switched` is notified when it publishes another one.
+    pub(super) async fn ask(
+        &self,
+        master: &str,
+        limit: Duration,
+        switched: &Arc<Notify>,
+    ) -> Result<NamedMaster<Address>, NodeFault> {
+        let fault = |fault, detail: String| NodeFault::new(format!("sentinel {}", self.name), fault, detail);
+        match tokio::time::timeout(limit, self.answer(master, limit, switched)).await {
+            Ok(Ok(Some(named))) => Ok(named),
+            Ok(Ok(None)) => {
+                Err(fault(Fault::Misconfigured, format!("it monitors no master {master:?}: check the name in the URL")))
+            }
+            Ok(Err(error)) if is_no_sentinel(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
+            Ok(Err(error)) => Err(fault(fault_of(&error), words(&error))),
+            Err(_) => {
+                // The peer of the connection may be gone.
+                if let Ok(mut live) = self.connection.try_lock() {
+                    *live = None;
+                }
+                Err(fault(Fault::Timeout, String::new()))
+            }
+        }
+    }
+
+    async fn answer(&self, master: &str, limit: Duration, switched: &Arc<Notify>) -> RedisResult<Option<Named>> {
+        let mut live = self.connection.lock().await;
+        if let Some(connection) = &mut *live {
+            match named(connection, master).await {
+                // The sentinel may have been restarted since the last question.
+                Err(error) if matches!(fault_of(&error), Fault::Unreachable | Fault::Timeout) => *live = None,
+                answer => return answer,
+            }
+        }
+        let mut connection = self.connect(limit, switched).await?;
+        let answer = named(&mut connection, master).await?;
+        *live = Some(connection);
+        Ok(answer)
+    }
+
+    /// With RESP3, the connection also hears of another master. Otherwise the next question finds it.
+    async fn connect(&self, limit: Duration, switched: &Arc<Notify>) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
+        let heard = Arc::clone(switched);
+        let pushed = config.clone().set_push_sender(move |info: PushInfo| {
+            if info.kind == PushKind::Message {
+                heard.notify_one();
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+        match self.resp3.get_multiplexed_async_connection_with_config(&pushed).await {
+            Ok(mut connection) => {
+                if let Err(error) = connection.subscribe(SWITCHED).await {
+                    tracing::debug!(sentinel = %self.name, %error, "no SUBSCRIBE");
+                }
+                Ok(connection)
+            }
+            // A sentinel before Redis 6 does not support HELLO.
+            Err(error) if matches!(fault_of(&error), Fault::Unsupported | Fault::Other) => {
+                self.client.get_multiplexed_async_connection_with_config(&config).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks with a connection for this question only, without a runtime.
+    pub(super) fn ask_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
+        let mut connection = self.client.get_connection_with_timeout(limit)?;
+        connection.set_read_timeout(Some(limit))?;
+        let answers: Vec<Value> = question(master).query(&mut connection)?;
+        read(answers)
+    }
+}
+
+const NO_SENTINEL: &str = "this is not a sentinel but a server: sentinels use port 26379 by default, and redis:// is for a server without them";
+
+/// A server does not know the command. Its text depends on the version.
+fn is_no_sentinel(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
+}
+
+type Named = NamedMaster<Address>;
+
+async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
+    let question = question(master);
+    let mut answers = connection.send_packed_commands(&question, 0, question.len()).await?.into_iter();
+    // A sentinel that does not monitor the master answers the second command with an error.
+    match answers.next().unwrap_or(Value::Nil).extract_error()? {
+        Value::Nil => Ok(None),
+        address => read(vec![address, answers.next().unwrap_or(Value::Nil).extract_error()?]),
+    }
+}
+
+/// The address first: during a fail-over it changes before the rest of what the second command reports.
+fn question(master: &str) -> redis::Pipeline {
+    let mut question = redis::pipe();
+    question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).cmd("SENTINEL").arg("MASTER").arg(master);
+    question
+}
+
+fn read(answers: Vec<Value>) -> RedisResult<Option<Named>> {
+    let mut answers = answers.into_iter();
+    let address: Option<Address> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
+    let Some(address) = address else { return Ok(None) };
+    let mut fields: HashMap<String, String> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
+    let epoch = fields.remove("config-epoch").and_then(|epoch| epoch.parse().ok());
+    let config_epoch = epoch.ok_or((redis::ErrorKind::Parse, "a sentinel that reports no config-epoch"))?;
+    Ok(Some(NamedMaster { address, config_epoch }))
+}

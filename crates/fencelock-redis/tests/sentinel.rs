@@ -1,0 +1,174 @@
+//! A master with sentinels, in real fail-overs.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::{ConnectError, connect};
+use fencelock_core::{Acquire, Backend, Claim, Fault, Renew, Renewal};
+use fencelock_testkit::{Sentinels, claim};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const PAUSE: Duration = Duration::from_millis(20);
+/// Far beyond what a fail-over takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let answer = place.acquire(claim).await;
+        if matches!(answer, Ok(Acquire::Granted { .. })) {
+            return begun.elapsed();
+        }
+        assert!(begun.elapsed() < PATIENCE, "{answer:?}");
+        sleep(PAUSE).await;
+    }
+}
+
+fn renewal(claim: &Claim, left: Duration) -> Renewal {
+    Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(left)
+}
+
+async fn renew(place: &Arc<dyn Backend>, renewal: &Renewal) -> Result<Renew, Fault> {
+    let answer = place.renew(std::slice::from_ref(renewal)).await.remove(0);
+    answer.map_err(|unknown| unknown.nodes()[0].fault)
+}
+
+async fn fault(place: &Arc<dyn Backend>, claim: &Claim) -> Option<Fault> {
+    place.acquire(claim).await.err().map(|unknown| unknown.nodes()[0].fault)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_follows_its_master() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let place = connect(&sentinels.url("")).await.unwrap();
+    assert_eq!(place.name(), sentinels.url(""));
+    let first = claim("k", Duration::from_secs(30));
+    granted(&place, &first).await;
+    let old = sentinels.master();
+    // The hold is on both replicas.
+    assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), fencelock_testkit::Reply::Int(2));
+    sentinels.fail_over();
+    let begun = Instant::now();
+    let other = claim("other", Duration::from_secs(30));
+    loop {
+        granted(&place, &other).await;
+        let new = &sentinels.servers[sentinels.master()];
+        if new.command(&["GET", "other"]).text().is_some() {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it stays with the old master");
+        place.release(&other.key, &other.holder.id).await.unwrap();
+        sleep(PAUSE).await;
+    }
+    println!("{:?} from the fail-over to a grant of the new master", begun.elapsed());
+    assert!(matches!(renew(&place, &renewal(&first, Duration::from_secs(20))).await, Ok(Renew::Renewed { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_master_is_replaced() {
+    let Some(mut sentinels) = Sentinels::start_or_skip() else { return };
+    let place = connect(&sentinels.url("")).await.unwrap();
+    granted(&place, &claim("a", Duration::from_secs(30))).await;
+    let old = sentinels.master();
+    sentinels.servers[old].kill();
+    let found = claim("b", Duration::from_secs(30));
+    let took = granted(&place, &found).await;
+    println!("{took:?} from the end of the master to a grant of the next one");
+    assert_ne!(sentinels.master(), old);
+    // A master that returns becomes a replica. Nobody uses it.
+    sentinels.servers[old].restart().unwrap();
+    granted(&connect(&sentinels.url("")).await.unwrap(), &claim("c", Duration::from_secs(30))).await;
+    assert!(sentinels.servers[sentinels.master()].command(&["GET", "c"]).text().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_master_begins_with_a_quarantine_and_keeps_the_leases_that_it_knows() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let url = sentinels.url("quarantine=on&max_ttl=12000&trust_empty=true");
+    let trusting = connect(&url).await.unwrap();
+    let held = claim("held", Duration::from_secs(12));
+    granted(&trusting, &held).await;
+    let place = connect(&sentinels.url("quarantine=on&max_ttl=12000")).await.unwrap();
+    assert_eq!(fault(&place, &claim("free", Duration::from_secs(12))).await, None, "the marker says that it serves");
+    let old = sentinels.master();
+    assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), fencelock_testkit::Reply::Int(2));
+    sentinels.fail_over();
+    let begun = Instant::now();
+    let other = claim("other", Duration::from_secs(12));
+    while fault(&place, &other).await != Some(Fault::Quarantined) {
+        assert!(begun.elapsed() < PATIENCE, "the new master has a quarantine");
+        place.release(&other.key, &other.holder.id).await.unwrap();
+        sleep(PAUSE).await;
+    }
+    // The old master could grant this key to another client before its clients know that it was replaced.
+    assert_eq!(renew(&place, &renewal(&held, Duration::from_secs(4))).await, Err(Fault::Quarantined));
+    assert_eq!(renew(&place, &renewal(&held, Duration::MAX)).await, Err(Fault::Quarantined));
+    assert!(matches!(renew(&place, &renewal(&held, Duration::from_secs(8))).await, Ok(Renew::Renewed { .. })));
+    // After the quarantine, the new master grants, and renews whatever it knows.
+    granted(&place, &other).await;
+    assert!(begun.elapsed() > Duration::from_secs(12), "{:?}", begun.elapsed());
+    assert!(matches!(renew(&place, &renewal(&other, Duration::from_secs(1))).await, Ok(Renew::Renewed { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_most_sentinels_a_quarantine_grants_nothing_and_other_clients_go_on() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let strict = connect(&sentinels.url("quarantine=on&max_ttl=1000&trust_empty=true")).await.unwrap();
+    let plain = connect(&sentinels.url("prefix=plain:")).await.unwrap();
+    let (held, other) = (claim("k", Duration::from_secs(1)), claim("other", Duration::from_secs(1)));
+    granted(&strict, &held).await;
+    sentinels.freeze_sentinel(0);
+    granted(&strict, &other).await;
+    sentinels.freeze_sentinel(1);
+    let begun = Instant::now();
+    let mut n = 0;
+    // Answers count for a window after the last majority.
+    let refused = loop {
+        n += 1;
+        match strict.acquire(&claim(&format!("k{n}"), Duration::from_secs(1))).await {
+            Err(unknown) => break unknown,
+            Ok(_) => assert!(begun.elapsed() < PATIENCE, "it grants without a majority"),
+        }
+        sleep(PAUSE).await;
+    };
+    assert!(refused.to_string().contains("sentinel"), "{refused}");
+    assert!(!refused.changed_nothing(), "the server may have granted it: {refused}");
+    granted(&plain, &claim("k", Duration::from_secs(1))).await;
+    let fresh = connect(&sentinels.url("prefix=plain:")).await.unwrap();
+    granted(&fresh, &claim("k2", Duration::from_secs(1))).await;
+    assert!(connect(&sentinels.url("quarantine=on&max_ttl=1000")).await.is_err());
+    sentinels.thaw_sentinel(0);
+    sentinels.thaw_sentinel(1);
+    granted(&strict, &claim("later", Duration::from_secs(1))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_with_other_sentinels_do_not_share_a_quarantine() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let all = sentinels.url("quarantine=on&max_ttl=1000&trust_empty=true");
+    granted(&connect(&all).await.unwrap(), &claim("k", Duration::from_secs(1))).await;
+    let first = all.replacen(',', "/mymaster?", 1);
+    let one = first.split_once('?').unwrap().0;
+    let told = connect(&format!("{one}?quarantine=on&max_ttl=1000")).await.unwrap_err().to_string();
+    assert!(told.contains("belongs to mymaster of the sentinels"), "{told}");
+    let master = sentinels.servers[0].url();
+    let told = connect(&format!("{master}?quarantine=on&max_ttl=1000")).await.unwrap_err().to_string();
+    assert!(told.contains("belongs to mymaster of the sentinels"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_url_says_what_is_wrong() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let url = sentinels.url("");
+    let told = connect(&url.replace("mymaster", "yourmaster")).await.unwrap_err();
+    assert!(matches!(&told, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{told}");
+    assert!(told.to_string().contains("monitors no master \"yourmaster\""), "{told}");
+    // A sentinel in place of a server, and a server in place of a sentinel.
+    let sentinel = url.split(['/', ',']).nth(2).unwrap();
+    let told = connect(&format!("redis://{sentinel}")).await.unwrap_err().to_string();
+    assert!(told.contains("redis+sentinel://"), "{told}");
+    let told = connect(&format!("redis+sentinel://127.0.0.1:{}/mymaster", sentinels.servers[0].port())).await;
+    assert!(told.unwrap_err().to_string().contains("not a sentinel"));
+    let told = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster").await.unwrap_err().to_string();
+    assert!(told.contains("127.0.0.1:1") && told.contains("127.0.0.1:2"), "{told}");
+}
