@@ -3,6 +3,7 @@
 //! | backend | URL | what frees a crashed holder | line of waiters |
 //! |---|---|---|---|
 //! | [`Redis`] | `redis://`, `rediss://` | the lease's TTL | first come, first served |
+//! | [`Redis`] | `redis+sentinel://`, `rediss+sentinel://` | the lease's TTL | first come, first served |
 //! | [`Quorum`] | `redlock://`, `redlock+tls://` | the lease's TTL | the first claim after a release |
 //!
 //! [`RedisScheme`] and [`QuorumScheme`] are these URLs. `fencelock` knows both by its feature `redis`. The nodes of a

@@ -60,8 +60,9 @@ fn remarks(enlisted: &[RegisteredNode]) -> Vec<String> {
             if moved == 1 { "this node" } else { "these nodes" }
         ));
     }
-    if enlisted.len() < 3 {
-        remarks.push("A set of fewer than three nodes tolerates no failure: use three or five nodes.".to_owned());
+    // A single server is no set: it may have replicas and sentinels.
+    if enlisted.len() == 2 {
+        remarks.push("A set of two nodes tolerates no failure: use three or five nodes.".to_owned());
     }
     remarks
 }
@@ -98,7 +99,7 @@ mod tests {
              redis://a:6379  new             in 1 min\n\
              redis://b:6379  in another set  now\n\
              Clients that use this node in another set fail from now on. To undo this, run `init` with the URL of that set.\n\
-             A set of fewer than three nodes tolerates no failure: use three or five nodes.\n"
+             A set of two nodes tolerates no failure: use three or five nodes.\n"
         );
         let three = [Change::New; 3].map(|change| node("redis://a:6379", change, 0));
         assert_eq!(remarks(&three), [""; 0], "no likely mistake");

@@ -49,7 +49,11 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings.push(eviction(&info));
     findings.push(memory(&info));
     findings.push(persistence(&info, redis.quarantine()));
-    findings.extend(replication(&info, redis.link.target.acks));
+    findings.extend(replication(
+        &info,
+        redis.link.target.acks,
+        redis.quarantine().is_some_and(|quarantine| !quarantine.trust),
+    ));
     findings
 }
 
@@ -267,7 +271,7 @@ fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) 
     )
 }
 
-fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Finding> {
+fn replication(info: &HashMap<String, String>, acks: Option<Acks>, has_quarantine: bool) -> Vec<Finding> {
     let role = info.get("role").map_or("", String::as_str);
     if role == "slave" {
         return vec![Finding::new(
@@ -278,7 +282,7 @@ fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Findin
         )];
     }
     let connected = info.get("connected_slaves").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    let Some(acks) = acks else { return vec![unconfirmed(connected)] };
+    let Some(acks) = acks else { return vec![unconfirmed(connected, has_quarantine)] };
     // A replica during its initial copy is connected, and confirms nothing.
     let online = (0..connected).filter(|i| info.get(&format!("slave{i}")).is_some_and(|s| s.contains("state=online")));
     let (online, wanted) = (online.count(), acks.replicas);
@@ -294,11 +298,19 @@ fn replication(info: &HashMap<String, String>, acks: Option<Acks>) -> Vec<Findin
     vec![Finding::fine("replicas", format!("a lock counts when {wanted} of {online} replicas have it"))]
 }
 
-fn unconfirmed(replicas: u32) -> Finding {
+fn unconfirmed(replicas: u32, has_quarantine: bool) -> Finding {
     if replicas == 0 {
         return Finding::fine("role", "a master without replicas");
     }
     let copies = if replicas == 1 { "1 replica that copies" } else { &format!("{replicas} replicas that copy") };
+    if has_quarantine {
+        return Finding::fine(
+            "role",
+            format!(
+                "a master with {copies} it asynchronously: a lock that a failover loses is not granted again before its lease has ended"
+            ),
+        );
+    }
     Finding::new(
         Level::Note,
         "role",

@@ -82,7 +82,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Parses `redis://[user:password@]host[:port][/db][?option=value&...]` or `rediss://` for TLS, and connects.
+    /// Parses `redis://[user:password@]host[:port][/db][?option=value&...]` or `rediss://` for TLS, and connects. With
+    /// `redis+sentinel://[user:password@]host[:port],...,/master[/db]`, it connects to the master that the sentinels name.
     ///
     /// | option | meaning |
     /// |---|---|
@@ -99,6 +100,8 @@ impl Redis {
     /// | `quarantine=on` | a server that may have lost its locks grants nothing for the longest TTL |
     /// | `max_ttl=MS` | with a quarantine: the longest TTL of a lock; 60000 ms by default |
     /// | `trust_empty=true` | with a quarantine: an unused server has lost nothing |
+    /// | `sentinel_user=NAME` | the user at the sentinels |
+    /// | `sentinel_password_file=FILE` | the password at the sentinels is the first line of this file |
     ///
     /// # Errors
     /// [`ConnectError::Url`] for an invalid URL, [`ConnectError::Unknown`] if the server does

@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         redis::factory("redis", ""),
         redis::factory("redis_resp2", "?protocol=resp2"),
         redis::with_a_replica("redis_acks", "?acks=1"),
+        redis::with_sentinels("redis_sentinel", "?quarantine=on&trust_empty=true"),
         quorum::of_memories(),
         quorum::with_a_dead_node(),
         quorum::of_redis(),
