@@ -6,7 +6,7 @@ use super::secrets;
 use super::target::Role;
 use fencelock_core::{Invalid, Ttl};
 use percent_encoding::percent_decode_str;
-use redis::{ConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(super) struct Options {
     pub(super) quarantine: Option<bool>,
     pub(super) max_ttl: Option<Ttl>,
     pub(super) trust_empty: Option<bool>,
+    db: Option<i64>,
+    user: Option<String>,
     pub(super) sentinel_user: Option<String>,
     pub(super) sentinel_password_file: Option<String>,
 }
@@ -52,6 +54,8 @@ impl Default for Options {
             quarantine: None,
             max_ttl: None,
             trust_empty: None,
+            db: None,
+            user: None,
             sentinel_user: None,
             sentinel_password_file: None,
         }
@@ -90,17 +94,41 @@ impl Options {
             }
             ("trust_empty", "true") => self.trust_empty = Some(true),
             ("trust_empty", "false") => self.trust_empty = Some(false),
+            ("db", text) => {
+                let db = text.parse().ok().filter(|db| *db >= 0);
+                self.db =
+                    Some(db.ok_or_else(|| Invalid::new(format!("db= takes the number of a database, not {text:?}")))?);
+            }
+            ("user", _) => self.user = Some(value),
             ("sentinel_user", _) => self.sentinel_user = Some(value),
             ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
             _ => {
                 return Err(Invalid::new(format!(
                     "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
-                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; and for redis+sentinel:// \
-                     sentinel_user=NAME and sentinel_password_file=FILE"
+                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; for redis+unix:// also \
+                     db=N and user=NAME, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
                 )));
             }
         }
         Ok(())
+    }
+
+    /// A URL with a path to a socket has no other place for a user and a database.
+    pub(super) fn with_socket(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
+        let mut settings = info.redis_settings().clone();
+        if !matches!(info.addr(), ConnectionAddr::Unix(_)) {
+            return match (self.db, &self.user) {
+                (None, None) => Ok(info),
+                _ => Err(Invalid::new(
+                    "db= and user= are for redis+unix:// URLs; in others, write redis://USER:PASSWORD@HOST/DB",
+                )),
+            };
+        }
+        settings = settings.set_db(self.db.unwrap_or(0));
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        Ok(info.set_redis_settings(settings))
     }
 
     pub(super) fn with_password(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {

@@ -2,7 +2,7 @@ use super::{Redis, Role, Target, register};
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
-/// `redis://`, and `redis+sentinel://` for a master with sentinels; each also over TLS.
+/// `redis://` and `redis+sentinel://`, each also over TLS, and `redis+unix://`.
 #[derive(Debug)]
 pub struct RedisScheme;
 
@@ -15,6 +15,7 @@ impl Scheme for RedisScheme {
                     "machines that share one Redis; the lease of a crashed holder expires",
                 ),
                 UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
+                UrlForm::new("redis+unix:///PATH", "a Redis server of this machine, over its Unix socket"),
                 UrlForm::new(
                     "redis+sentinel://HOST,HOST,HOST/MASTER[/DB]",
                     "machines that share a Redis master whose sentinels replace it when it fails",

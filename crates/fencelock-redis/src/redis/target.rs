@@ -72,10 +72,6 @@ impl Target {
             reason(base).unwrap_or_else(|| unusable(&error))
         })?;
         let info = with_settings(info);
-        let name = match &sentinel_url {
-            Some(url) => url.name(info.redis_settings().db()),
-            None => name_of(&info),
-        };
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             // After a '?' in a password, the rest looks like an option.
@@ -84,6 +80,11 @@ impl Target {
             let read = options.read(pair);
             if query.contains('@') { read.map_err(hidden)? } else { read? }
         }
+        let info = options.with_socket(info)?;
+        let name = match &sentinel_url {
+            Some(url) => url.name(info.redis_settings().db()),
+            None => name_of(&info),
+        };
         let info = options.with_password(info)?;
         let prefix = options.prefix()?;
         let mut quarantine = options.quarantine(role, &prefix)?;
@@ -196,7 +197,9 @@ fn name_of(info: &ConnectionInfo) -> String {
     let place = match info.addr() {
         ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
         ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
-        other => format!("redis+unix://{other}"),
+        other => {
+            return if db == 0 { format!("redis+unix://{other}") } else { format!("redis+unix://{other}?db={db}") };
+        }
     };
     if db == 0 { place } else { format!("{place}/{db}") }
 }
@@ -274,6 +277,30 @@ mod tests {
         assert_eq!(address("redis://u:p@Cache-1"), "cache-1:6379");
         assert_eq!(address("rediss://cache-1:6379/"), "cache-1:6379");
         assert_eq!(address("redis://cache-1/2"), "cache-1:6379/2");
+    }
+
+    #[test]
+    fn a_socket_has_its_database_and_user_among_the_options() {
+        let target = Target::parse("redis+unix:///run/redis.sock?db=3&user=alice&prefix=x").unwrap();
+        assert_eq!(target.name, "redis+unix:///run/redis.sock?db=3");
+        assert_eq!(target.client.get_connection_info().redis_settings().username(), Some("alice"));
+        for url in ["redis+unix://run/redis.sock", "redis+unix:///s?db=-1", "redis://h?db=1", "redis://h?user=x"] {
+            assert!(Target::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn sentinel_options_are_for_sentinels() {
+        let target = Target::parse("redis+sentinel://u:p@a,b/m/2?quarantine=on&max_ttl=10000").unwrap();
+        assert_eq!(target.name, "redis+sentinel://a:26379,b:26379/m/2");
+        assert_eq!(
+            target.quarantine.unwrap().span(),
+            Duration::from_millis(15_162),
+            "the window of the old master is added"
+        );
+        for url in ["redis://h?sentinel_user=x", "redis+sentinel://a/m?sentinel_user=x", "redis+sentinel://a/m/x"] {
+            assert!(Target::parse(url).is_err(), "{url}");
+        }
     }
 
     #[test]

@@ -22,10 +22,11 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
 }
 
 /// The features of the schemes of this crate, for the error if they are disabled.
-const FEATURES: [(&str, &str); 7] = [
+const FEATURES: [(&str, &str); 8] = [
     ("file", "file"),
     ("redis", "redis"),
     ("rediss", "redis"),
+    ("redis+unix", "redis"),
     ("redis+sentinel", "redis"),
     ("rediss+sentinel", "redis"),
     ("redlock", "redis"),
