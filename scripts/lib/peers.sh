@@ -53,5 +53,5 @@ redisson_with() {
     mkdir -p "$into/redisson/$2"
     mvn --quiet --batch-mode --file testing/interop/peers/java-redisson/pom.xml dependency:copy-dependencies \
         -DoutputDirectory="$into/redisson/lib" || return 1
-    javac -cp "$into/redisson/lib/*" -d "$into/redisson/$2" "$1"
+    javac -cp "$into/redisson/lib/*" -sourcepath "$(dirname "$1")" -d "$into/redisson/$2" "$1"
 }

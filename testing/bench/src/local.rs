@@ -1,10 +1,12 @@
-//! 256 tasks of one process acquire one key, with an empty critical section: with and without shared leases.
+//! 256 tasks of one process acquire one key, with an empty critical section: with and without shared leases, and as
+//! readers.
 
 use crate::report::{Local, median};
 use crate::uncontended::per_second;
 use crate::{Effort, Failure};
 use fencelock::Client;
 use fencelock_testkit::{RedisServer, redlock_url};
+use std::time::Duration;
 
 const TASKS: usize = 256;
 const NODES: usize = 5;
@@ -17,6 +19,24 @@ pub(crate) async fn measure(url: &str, effort: Effort) -> Result<Vec<Local>, Fai
         compare("a quorum of 5", &quorum, effort).await?,
         compare("memory", "memory:", effort).await?,
     ])
+}
+
+/// The shared grants of as many readers.
+pub(crate) async fn shared_locks(url: &str, span: Duration) -> Result<f64, Failure> {
+    let client = Client::connect(url).await?;
+    let rate = per_second(TASKS, span, |_, measurement| {
+        let client = client.clone();
+        async move {
+            while measurement.goes_on() {
+                client.lock("local").shared().await?.release().await?;
+                measurement.count();
+                // No reader waits for another, so one task would keep its thread for itself.
+                tokio::task::coop::consume_budget().await;
+            }
+            Ok(())
+        }
+    });
+    rate.await
 }
 
 async fn compare(place: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {

@@ -67,6 +67,17 @@ fn readers_and_writers_violate_no_guarantee_in_any_world() {
 }
 
 #[test]
+fn readers_and_writers_of_a_quorum_violate_no_guarantee_in_any_world() {
+    let covered = run_mix(3, Mix::Readers, 300).covered;
+    let missing: Vec<_> = Coverage::OF_MODES.into_iter().filter(|it| covered.of(*it) == 0).collect();
+    assert_eq!(missing, [Coverage::TooFewPermits], "the batch must cover all events of readers");
+    for (nodes, seeds) in [(2, 50), (5, 100)] {
+        let covered = run_mix(nodes, Mix::Readers, seeds).covered;
+        assert!(covered.of(Coverage::Raise) > 0 && covered.of(Coverage::Downgraded) > 0, "{covered}");
+    }
+}
+
+#[test]
 fn permits_violate_no_guarantee_in_any_world() {
     let covered = run_mix(1, Mix::Permits, 300).covered;
     assert!(covered.of(Coverage::Together) > 0 && covered.of(Coverage::TooFewPermits) > 0, "{covered}");
@@ -179,6 +190,26 @@ fn readers_that_are_let_in_beside_a_writer_break_exclusion() {
 #[test]
 fn a_writer_that_counts_as_one_until_the_reply_to_its_downgrade_breaks_exclusion() {
     is_killed_in(1, Mix::Readers, Mutant::DowngradesWithReply, 300, HOLDS);
+}
+
+#[test]
+fn without_a_raise_tokens_of_readers_and_writers_are_not_ordered() {
+    is_killed_in(3, Mix::Readers, Mutant::NoRound2, 200, TOKENS);
+}
+
+#[test]
+fn readers_that_are_let_in_beside_a_writer_by_all_nodes_break_exclusion() {
+    is_killed_in(3, Mix::Readers, Mutant::ReadsBesideWriters, 100, HOLDS);
+}
+
+#[test]
+fn a_writer_that_counts_as_one_until_a_majority_has_replied_breaks_exclusion() {
+    is_killed_in(3, Mix::Readers, Mutant::DowngradesWithReply, 300, HOLDS);
+}
+
+#[test]
+fn nodes_that_forgot_readers_break_exclusion_without_quarantine() {
+    is_killed_in(3, Mix::Readers, Mutant::NoQuarantine, 300, HOLDS);
 }
 
 #[test]

@@ -32,6 +32,12 @@ fn check(json: &Value, line: &str) {
         let jain = json["fairness"][name].as_f64().unwrap();
         assert!(jain > 0.0 && jain < 1.0 + 1e-9, "{line}: {json}");
     }
+    if line.starts_with("--shared") || line.starts_with("--permits") {
+        assert_eq!(json["audit"]["conflicts"], 0, "{json}");
+        assert!(json["audit"]["checked"].as_u64().unwrap() > 0, "{json}");
+    } else {
+        assert!(json["audit"].is_null() && json["writer_wait_us"].is_null(), "{json}");
+    }
     assert!(json["grants_per_s"].as_f64().unwrap() > 0.0 && json["wasted_wakeups_per_grant"].is_number(), "{json}");
 }
 
@@ -50,7 +56,7 @@ fn every_load_is_measured_on_redis_and_leaves_nothing() {
     for line in LOADS {
         let json = measured(&place, &line.replace(" --seconds 60", ""));
         check(&json, line);
-        assert!(json["commands_per_grant"].is_number(), "{json}");
+        assert!(json["commands_per_grant"].is_number() && json["server_us_per_grant"].is_number(), "{json}");
         assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
     }
 }

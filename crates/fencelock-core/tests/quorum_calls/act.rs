@@ -27,7 +27,7 @@ pub(crate) enum Act {
 }
 
 impl World {
-    pub(crate) fn acts(&self) -> Vec<Act> {
+    pub(crate) fn possible(&self) -> Vec<Act> {
         let moves = self.packets.iter().enumerate().filter_map(|(number, packet)| match &packet.reply {
             Some(_) => Some(Act::Deliver(number)),
             None if packet.request != NodeRequest::ClaimEnd => Some(Act::Execute(number)),
@@ -57,7 +57,7 @@ impl World {
         !self.packets.iter().any(|packet| packet.of == Which::Claim && packet.node == node)
     }
 
-    pub(crate) fn act(&mut self, act: Act) {
+    pub(crate) fn happen(&mut self, act: Act) {
         match act {
             Act::Execute(number) => {
                 let Packet { node, request, .. } = self.packets[number];

@@ -1,54 +1,23 @@
 //! Every order in which one claim to three nodes, its release, its timers and the loss of its caller can follow each other: no
-//! node keeps a lock of a call that was not won and taken, or that was released.
+//! node keeps a lock of a call that was not won and taken, or that was released. The same for a writer that downgrades: it
+//! reads with a token that a majority has confirmed, and no node frees the key in between.
 //!
 //! The calls are those that production drives. A node answers late or never, and its request may be carried out after the
 //! call counts it as unanswered. Time does not pass, so no lease helps by ending.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod act;
+mod downgrade;
 mod driver;
+mod model;
 mod world;
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use downgrade::{DowngradeMutant, Downgrading, Standing};
+use model::Search;
 use world::{Before, Mutant, World};
 
 /// The number of node timers that may fire before a late answer.
 const LATE: u8 = 2;
-
-#[derive(Default)]
-struct Search {
-    visited: HashSet<u64>,
-    path: Vec<String>,
-    ends: usize,
-    raised: usize,
-    released: usize,
-}
-
-impl Search {
-    /// The first path to a state that breaks a rule.
-    fn visit(&mut self, world: &World) -> Result<(), String> {
-        let mut hasher = DefaultHasher::new();
-        world.hash(&mut hasher);
-        if !self.visited.insert(hasher.finish()) {
-            return Ok(());
-        }
-        let acts = world.acts();
-        let checked = if acts.is_empty() { world.check_end() } else { world.check() };
-        checked.map_err(|broken| format!("{broken}\n  {}", self.path.join("\n  ")))?;
-        self.ends += usize::from(acts.is_empty());
-        self.raised += usize::from(world.is_raising());
-        self.released += usize::from(world.is_released());
-        for act in acts {
-            let mut next = world.clone();
-            self.path.push(format!("{act:?}"));
-            next.act(act);
-            self.visit(&next)?;
-            self.path.pop();
-        }
-        Ok(())
-    }
-}
 
 /// The nodes are alike, so their order does not matter.
 fn starts() -> impl Iterator<Item = [Before; 3]> {
@@ -109,4 +78,53 @@ fn a_won_call_that_releases_loses_its_majority() {
 #[test]
 fn a_release_only_where_a_grant_was_seen_leaves_a_lock() {
     is_found(Mutant::ReleaseOnlySeen, "node");
+}
+
+/// A writer has its hold on a majority; the third node has it too, has nothing, or belongs to another client. Fences differ or
+/// do not.
+fn writers() -> impl Iterator<Item = ([Standing; 3], [u64; 3])> {
+    let thirds = [Standing::Exclusive, Standing::Nothing, Standing::Taken];
+    let fences = [[1, 1, 1], [1, 1, 9], [1, 9, 9], [8, 9, 9]];
+    thirds.into_iter().flat_map(move |third| {
+        fences.into_iter().map(move |fences| ([Standing::Exclusive, Standing::Exclusive, third], fences))
+    })
+}
+
+fn search_downgrades(mutant: Option<DowngradeMutant>, late: u8) -> Result<Search, String> {
+    let mut search = Search::default();
+    for (nodes, fences) in writers() {
+        search.path = vec![format!("{nodes:?} {fences:?}")];
+        search.visit(&Downgrading::new(nodes, fences, mutant, late))?;
+    }
+    Ok(search)
+}
+
+#[test]
+fn a_downgrade_keeps_a_majority_and_leaves_nothing_in_any_order_of_answers_timers_and_drops() {
+    let search = search_downgrades(None, 1).unwrap_or_else(|broken| panic!("{broken}"));
+    println!("{} states, {} ends", search.visited.len(), search.ends);
+    assert!(search.visited.len() > 100_000 && search.ends > 100, "{} states", search.visited.len());
+    assert!(search.raised > 0 && search.released > 0, "a search that has not seen everything proves nothing");
+}
+
+#[track_caller]
+fn damages(mutant: DowngradeMutant, text: &str) {
+    let Err(broken) = search_downgrades(Some(mutant), LATE) else { panic!("{mutant:?} is not found") };
+    println!("{mutant:?}: {broken}");
+    assert!(broken.starts_with(text), "{broken}");
+}
+
+#[test]
+fn a_downgrade_that_adds_a_hold_leaves_one_behind() {
+    damages(DowngradeMutant::Creates, "node");
+}
+
+#[test]
+fn a_downgrade_without_a_raise_reads_with_an_unconfirmed_token() {
+    damages(DowngradeMutant::NoRaise, "a majority must have the hold");
+}
+
+#[test]
+fn a_repeated_downgrade_that_frees_the_key_loses_the_hold() {
+    damages(DowngradeMutant::FreesTheSecondTime, "a node must not lose");
 }

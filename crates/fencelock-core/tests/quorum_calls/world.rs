@@ -1,3 +1,5 @@
+use crate::act::Act;
+use crate::model::Model;
 use fencelock_core::quorum::{
     Call as _, CallTimer, ClaimCall, NodePlan, NodeReply, NodeRequest, ReleaseCall, Settings,
 };
@@ -98,14 +100,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(before: [Before; 3], mutant: Option<Mutant>, late: u8) -> Self {
-        let settings = Arc::new(Settings {
-            size: Quorum::new(3).unwrap(),
-            drift: Drift::default(),
-            expires: true,
-            names: Vec::new(),
-            place: String::new(),
-            shortest_limit: Duration::from_millis(100),
-        });
+        let settings = settings();
         let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("") };
         let claim = Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Enqueue);
         let node = |before| match before {
@@ -143,19 +138,23 @@ impl World {
         claims.map(|packet| packet.node).collect()
     }
 
-    pub(crate) fn is_raising(&self) -> bool {
-        self.packets.iter().any(|packet| matches!(packet.request, NodeRequest::Raise(_)))
-    }
-
-    pub(crate) fn is_released(&self) -> bool {
-        self.release.is_some()
-    }
-
     fn ours(&self) -> impl Iterator<Item = usize> {
         self.nodes.iter().enumerate().filter(|(_, node)| node.lock == Lock::Ours).map(|(number, _)| number)
     }
+}
 
-    pub(crate) fn check(&self) -> Result<(), String> {
+impl Model for World {
+    type Act = Act;
+
+    fn acts(&self) -> Vec<Act> {
+        self.possible()
+    }
+
+    fn act(&mut self, act: Act) {
+        self.happen(act);
+    }
+
+    fn check(&self) -> Result<(), String> {
         if self.caller == Caller::Holding && self.ours().count() < self.settings.size.majority() {
             return Err("a majority must have the lock of a call that was won and taken".to_owned());
         }
@@ -163,7 +162,7 @@ impl World {
     }
 
     /// Nothing happens any more.
-    pub(crate) fn check_end(&self) -> Result<(), String> {
+    fn check_end(&self) -> Result<(), String> {
         if !self.claim.is_over() {
             return Err("the claim never ends".to_owned());
         }
@@ -172,6 +171,26 @@ impl World {
         }
         self.ours().next().map_or(Ok(()), |node| Err(format!("node {node} keeps a lock without a holder")))
     }
+
+    fn is_raising(&self) -> bool {
+        self.packets.iter().any(|packet| matches!(packet.request, NodeRequest::Raise(_)))
+    }
+
+    fn is_released(&self) -> bool {
+        self.release.is_some()
+    }
+}
+
+/// Three nodes.
+pub(crate) fn settings() -> Arc<Settings> {
+    Arc::new(Settings {
+        size: Quorum::new(3).unwrap(),
+        drift: Drift::default(),
+        expires: true,
+        names: Vec::new(),
+        place: String::new(),
+        shortest_limit: Duration::from_millis(100),
+    })
 }
 
 pub(crate) fn plan() -> Vec<NodePlan> {

@@ -45,14 +45,14 @@ fn tokens_are_unique_and_ordered_among_three() {
 }
 
 #[test]
-#[ignore = "some million states: minutes and some GB"]
+#[ignore = "17 million states: a minute and a half, and 1.4 GB"]
 fn tokens_are_unique_and_ordered_among_three_who_propose_at_odds() {
     holds::<3>(TOKENS, Scope { proposals: &[0, 2], ..TWO_READERS }, TOGETHER);
     holds::<3>(TOKENS, Scope { proposals: &[0, 2], ..TWO_WRITERS }, USUAL);
 }
 
 #[test]
-#[ignore = "some million states: minutes and some GB"]
+#[ignore = "58 million states: six minutes, and 4.7 GB"]
 fn tokens_are_unique_and_ordered_among_three_where_a_claim_runs_twice() {
     holds::<3>(TOKENS, Scope { spare_runs: 1, ..TWO_READERS }, TOGETHER | landmark::GRANTED_TWICE);
     holds::<3>(TOKENS, Scope { spare_runs: 1, ..TWO_WRITERS }, USUAL | landmark::GRANTED_TWICE);

@@ -1,4 +1,4 @@
-//! Counts the commands that clients send to the servers.
+//! Counts the commands that clients send to the servers, and the processor time of the servers.
 
 use crate::load::error::NotMeasured;
 use fencelock::backends::Server;
@@ -32,14 +32,36 @@ impl CommandCounter {
         }
     }
 
-    /// All commands since the start of the servers; `None` without servers.
-    pub(crate) fn commands(&mut self) -> Result<Option<u64>, NotMeasured> {
-        let mut sum = None;
+    /// The counts of all servers since their start; `None` without servers.
+    pub(crate) fn read(&mut self) -> Result<Option<ServerCounts>, NotMeasured> {
+        let mut sum: Option<ServerCounts> = None;
         for connection in &mut self.0 {
-            let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
-            *sum.get_or_insert(0) += sent(&info);
+            let commands: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
+            let cpu: String = redis::cmd("INFO").arg("cpu").query(connection)?;
+            let sum = sum.get_or_insert_default();
+            sum.commands += sent(&commands);
+            sum.cpu_us += processor_time(&cpu);
         }
         Ok(sum)
+    }
+}
+
+/// What servers have done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ServerCounts {
+    /// The commands that clients have sent.
+    pub(crate) commands: u64,
+    /// The processor time in microseconds.
+    pub(crate) cpu_us: u64,
+}
+
+impl ServerCounts {
+    /// What was done between two readings.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            commands: self.commands.saturating_sub(before.commands),
+            cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
+        }
     }
 }
 
@@ -58,9 +80,26 @@ fn sent(info: &str) -> u64 {
     calls.sum()
 }
 
+/// User and system time of all threads of a server, in microseconds.
+fn processor_time(info: &str) -> u64 {
+    let seconds = info.lines().filter_map(|line| {
+        let (name, value) = line.trim_end().split_once(':')?;
+        ["used_cpu_sys", "used_cpu_user"].contains(&name).then(|| value.parse::<f64>().ok()).flatten()
+    });
+    Duration::try_from_secs_f64(seconds.sum()).map_or(0, |sum| u64::try_from(sum.as_micros()).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_processor_time_is_the_sum_of_user_and_system() {
+        let info = "# CPU\r\nused_cpu_sys:0.500001\r\nused_cpu_user:1.25\r\nused_cpu_sys_children:9.0\r\n\
+                    used_cpu_user_main_thread:1.25\r\n";
+        assert_eq!(processor_time(info), 1_750_001);
+        assert_eq!(processor_time("used_cpu_sys:x"), 0);
+    }
 
     #[test]
     fn commands_inside_scripts_are_not_counted() {

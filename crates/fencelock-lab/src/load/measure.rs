@@ -32,17 +32,17 @@ pub fn measure(
             Mark::Begin => &mut before,
             Mark::End => &mut after,
         };
-        match command_counter.commands() {
-            Ok(commands) => *count = commands,
+        match command_counter.read() {
+            Ok(counts) => *count = counts,
             // The workers may have failed only because of the unreachable servers.
             Err(error) => away = Some(error.to_string()),
         }
         Ok(())
     })?;
-    let commands = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+    let counts = before.zip(after).map(|(before, after)| after.since(before));
     let sale = workspace.stock_ledger().map(|ledger| ledger.read()).transpose()?;
     let sale = sale.map(|entries| Sale::of(plan.stock, &entries));
-    let mut report = LoadReport::of(plan, &logs, commands, sale);
+    let mut report = LoadReport::of(plan, &logs, counts, sale);
     if let Some(error) = away {
         report.errors += 1;
         report.first_error.get_or_insert(error);

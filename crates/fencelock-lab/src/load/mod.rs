@@ -22,8 +22,10 @@
 //! println!("{report}");
 //! ```
 
+mod audit;
 mod command_counter;
 mod error;
+mod holds;
 mod measure;
 mod plan;
 mod preflight;
@@ -38,6 +40,7 @@ mod waits;
 mod wakeups;
 mod workspace;
 
+pub use audit::{Audit, HoldChange, MAX_CHANGES};
 pub use error::NotMeasured;
 pub use measure::measure;
 pub use plan::Plan;

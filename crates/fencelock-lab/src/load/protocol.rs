@@ -26,8 +26,12 @@
 //!
 //! A grant counts if its request was made after the warm-up, and it arrived before the end of the span. It counts once
 //! in `grants` of its task, and once in `waits`: the time from the request to the grant in microseconds, rounded to
-//! three significant digits.
+//! three significant digits. Waits of exclusive locks among shared ones are also in `writer_waits`.
+//!
+//! With shared locks or permits of one key, `holds` says what the tasks hold together, `[MICROSECONDS,EXCLUSIVE,OTHERS]`
+//! after each change, up to [`MAX_CHANGES`](crate::load::MAX_CHANGES) of them after the warm-up.
 
+use crate::load::audit::HoldChange;
 use crate::load::waits::Waits;
 use fencelock::{Builder, Client};
 use serde::{Deserialize, Serialize};
@@ -140,6 +144,12 @@ pub struct Log {
     pub tasks: Vec<Share>,
     /// The waiting times of all tasks.
     pub waits: Waits,
+    /// The waiting times of exclusive locks among shared ones.
+    #[serde(default, skip_serializing_if = "Waits::is_empty")]
+    pub writer_waits: Waits,
+    /// What the tasks hold together, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<HoldChange>,
     /// Wasted wake-ups that belong to no single task, for example if one task claims for all: see [`Share::refused`].
     #[serde(default)]
     pub refused: u64,

@@ -1,5 +1,7 @@
 //! The result of a load.
 
+use crate::load::audit::{Audit, HoldChange};
+use crate::load::command_counter::ServerCounts;
 use crate::load::plan::{Plan, millis};
 use crate::load::protocol::{LoadMode, Log, Workload};
 use crate::load::shop::LedgerEntries;
@@ -30,6 +32,8 @@ pub struct LoadReport {
     pub grants_per_s: f64,
     /// From the request to the grant; `null` without grants.
     pub wait_us: Option<Wait>,
+    /// The same for exclusive locks among shared ones; `null` without them.
+    pub writer_wait_us: Option<Wait>,
     /// How equal the shares are; `null` without grants.
     pub fairness: Option<Fairness>,
     /// How often a waiter retried, after a wake-up or by itself, and the lock was still held, for each grant.
@@ -37,6 +41,11 @@ pub struct LoadReport {
     /// The commands that all lock clients sent to all servers, for each grant; `null` without servers. The servers
     /// count the commands of all clients, so no other client should use them.
     pub commands_per_grant: Option<f64>,
+    /// The processor time of all servers for each grant, in microseconds; `null` without servers.
+    pub server_us_per_grant: Option<f64>,
+    /// Whether holders of one key were in conflict; `null` for exclusive locks, which a flash sale checks, and for
+    /// several keys.
+    pub audit: Option<Audit>,
     /// The result of the flash sale; `null` for other workloads.
     pub sale: Option<Sale>,
     /// Attempts that ended without a lock, and locks that were lost.
@@ -106,11 +115,11 @@ impl Sale {
 }
 
 impl LoadReport {
-    pub(crate) fn of(plan: &Plan, logs: &[Log], commands: Option<u64>, sale: Option<Sale>) -> Self {
-        let Ok(mut all) = Histogram::new(3) else { unreachable!("three digits are allowed") };
-        for log in logs {
-            log.waits.add_to(&mut all);
-        }
+    pub(crate) fn of(plan: &Plan, logs: &[Log], counts: Option<ServerCounts>, sale: Option<Sale>) -> Self {
+        let all = histogram(logs, |log| &log.waits);
+        let writers = histogram(logs, |log| &log.writer_waits);
+        let holds: Vec<&[HoldChange]> = logs.iter().map(|log| log.holds.as_slice()).collect();
+        let is_audited = holds.iter().any(|changes| !changes.is_empty());
         let by_task: Vec<u64> = logs.iter().flat_map(|log| &log.tasks).map(|task| task.grants).collect();
         let by_process: Vec<u64> = logs.iter().map(|log| log.tasks.iter().map(|task| task.grants).sum()).collect();
         let grants: u64 = by_task.iter().sum();
@@ -140,15 +149,26 @@ impl LoadReport {
             grants,
             grants_per_s: ratio(grants, span_ms) * 1e3,
             wait_us,
+            writer_wait_us: (!writers.is_empty()).then(|| Wait::of(&writers)),
             fairness,
             wasted_wakeups_per_grant: ratio(refused, grants.max(1)),
-            commands_per_grant: commands.map(|commands| ratio(commands, grants.max(1))),
+            commands_per_grant: counts.map(|counts| ratio(counts.commands, grants.max(1))),
+            server_us_per_grant: counts.map(|counts| ratio(counts.cpu_us, grants.max(1))),
+            audit: is_audited.then(|| Audit::of(plan.mode, &holds)),
             sale,
             errors: logs.iter().map(|log| log.errors).sum(),
             first_error: logs.iter().find_map(|log| log.first_error.clone()),
             waits: Waits::from(&all),
         }
     }
+}
+
+fn histogram(logs: &[Log], waits: fn(&Log) -> &Waits) -> Histogram<u64> {
+    let Ok(mut all) = Histogram::new(3) else { unreachable!("three digits are allowed") };
+    for log in logs {
+        waits(log).add_to(&mut all);
+    }
+    all
 }
 
 impl Wait {
@@ -170,7 +190,7 @@ pub fn jain(shares: &[u64]) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and microseconds, far below 2^53")]
-fn ratio(a: u64, b: u64) -> f64 {
+pub(crate) fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b as f64
 }
 
@@ -202,7 +222,7 @@ mod tests {
         ]);
         let mut plan = Plan::new("memory:", Workload::HotKey);
         plan.tasks = 2;
-        let report = LoadReport::of(&plan, &logs, Some(24), None);
+        let report = LoadReport::of(&plan, &logs, Some(ServerCounts { commands: 24, cpu_us: 40 }), None);
         assert_eq!((report.grants, report.errors, report.first_error.as_deref()), (8, 2, Some("no")));
         assert_eq!(report.wait_us, Some(Wait { p50: 100, p90: 90_000, p99: 90_000, p999: 90_000, max: 90_000 }));
         assert_eq!(report.waits.pairs(), [(100, 5), (200, 2), (90_000, 1)]);
@@ -212,12 +232,32 @@ mod tests {
             (report.grants_per_s, 8.0 / 3.0),
             (report.wasted_wakeups_per_grant, 3.0 / 8.0),
             (report.commands_per_grant.unwrap(), 3.0),
+            (report.server_us_per_grant.unwrap(), 5.0),
             (fairness.jain_processes, 1.0),
             (fairness.jain_tasks, 64.0 / (4.0 * 26.0)),
             (fairness.longest_over_median, 900.0),
         ] {
             assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
         }
+    }
+
+    #[test]
+    fn holders_in_conflict_and_waits_of_writers_are_reported() {
+        let logs = logs(&[
+            r#"{"tasks":[{"grants":2}],"waits":[[10,2]],"writer_waits":[[10,1]],"holds":[[5,0,1],[9,0,0]],"errors":0,"first_error":null}"#,
+            r#"{"tasks":[{"grants":1}],"waits":[[30,1]],"writer_waits":[[30,1]],"holds":[[8,1,0]],"errors":0,"first_error":null}"#,
+        ]);
+        let mut plan = Plan::new("memory:", Workload::HotKey);
+        plan.mode = LoadMode::Shared { writers_ppm: 500_000 };
+        let report = LoadReport::of(&plan, &logs, None, None);
+        assert_eq!(report.writer_wait_us.map(|wait| (wait.p50, wait.max)), Some((10, 30)));
+        assert_eq!(report.audit, Some(Audit { checked: 3, conflicts: 1 }));
+        let text = report.to_string();
+        assert!(
+            text.contains("waits of writers  p50 10 us   p99 30 us   longest 30 us, 3.0 times the median\n"),
+            "{text}"
+        );
+        assert!(text.contains("exclusion         1 CONFLICTS in 3 changes of the holders\n"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A worker: its tasks, and its side of the [protocol](crate::load::protocol).
 
 use crate::load::error::NotMeasured;
+use crate::load::holds::Hold;
 use crate::load::plan::{millis, one_of_many, own};
 use crate::load::protocol::{LoadJob, LoadMode, Log, WorkerMessage, Workload};
 use crate::load::shop::Shop;
@@ -55,7 +56,7 @@ impl WorkerContext {
     async fn work(self, job: LoadJob, harness: Arc<Harness>) -> Log {
         let (now, begun) = (BootClock.now(), Instant::now());
         let counted = now + job.warm_up();
-        let tally = Arc::new(Tally::new(job.tasks, counted, counted + job.span()));
+        let tally = Arc::new(Tally::new(&job, counted, counted + job.span()));
         let over = begun + job.warm_up() + job.span();
         let job = Arc::new(job);
         let tasks: Vec<_> = (0..job.tasks)
@@ -129,16 +130,18 @@ impl Task {
             } else {
                 &own
             };
+            let wanted = draw(&job, &mut rng);
             let asked = BootClock.now();
             let guard = tokio::select! {
                 biased;
-                guard = acquire(&self.client, &job, key, &mut rng) => guard,
+                guard = acquire(&self.client, &job, key, wanted) => guard,
                 () = &mut over => return,
             };
             let done = match guard {
                 Ok(guard) => {
-                    self.tally.granted(self.number, asked, BootClock.now());
-                    self.hold(guard).await
+                    self.tally.granted(self.number, wanted, asked, BootClock.now());
+                    self.tally.holds.begin(wanted, || BootClock.now());
+                    self.hold(guard, wanted).await
                 }
                 Err(error) => Err(error.into()),
             };
@@ -155,7 +158,7 @@ impl Task {
     }
 
     /// Does the work of the workload, and releases the lock; `false` if no work is left.
-    async fn hold(&mut self, guard: Guard) -> Result<bool, NotMeasured> {
+    async fn hold(&mut self, guard: Guard, held: Hold) -> Result<bool, NotMeasured> {
         if !self.client.capabilities().cross_process && self.job.workload != Workload::Uncontended {
             // In memory no operation waits, so no other task would run while this task holds the lock.
             tokio::task::yield_now().await;
@@ -164,6 +167,7 @@ impl Task {
             Some(shop) => shop.sell(guard.fencing_token().get()).await,
             None => Ok(true),
         };
+        self.tally.holds.end(held, || BootClock.now());
         match guard.release().await? {
             Released::Released => goes_on,
             Released::AlreadyLost { why } => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
@@ -171,12 +175,22 @@ impl Task {
     }
 }
 
-/// A random number only where it matters: the keys of a run do not depend on the mode.
-async fn acquire(client: &Client, job: &LoadJob, key: &str, rng: &mut fastrand::Rng) -> Result<Guard, Error> {
-    let lock = client.lock(key).ttl(job.ttl());
+/// What a task asks for. A random number only where it matters: the keys of a run do not depend on the mode.
+fn draw(job: &LoadJob, rng: &mut fastrand::Rng) -> Hold {
     match job.mode {
-        LoadMode::Shared { writers_ppm } if rng.u32(0..1_000_000) >= writers_ppm => lock.shared().acquire().await,
-        LoadMode::Exclusive | LoadMode::Shared { .. } => lock.acquire().await,
-        LoadMode::Permits { limit, weight } => client.semaphore(key, limit).ttl(job.ttl()).acquire(weight).await,
+        LoadMode::Shared { writers_ppm } if rng.u32(0..1_000_000) >= writers_ppm => Hold::Shared,
+        LoadMode::Exclusive | LoadMode::Shared { .. } => Hold::Exclusive,
+        LoadMode::Permits { weight, .. } => Hold::Permits(weight),
+    }
+}
+
+async fn acquire(client: &Client, job: &LoadJob, key: &str, wanted: Hold) -> Result<Guard, Error> {
+    let lock = client.lock(key).ttl(job.ttl());
+    match (wanted, job.mode) {
+        (Hold::Shared, _) => lock.shared().acquire().await,
+        (Hold::Permits(weight), LoadMode::Permits { limit, .. }) => {
+            client.semaphore(key, limit).ttl(job.ttl()).acquire(weight).await
+        }
+        (Hold::Exclusive | Hold::Permits(_), _) => lock.acquire().await,
     }
 }

@@ -1,6 +1,7 @@
 //! The counters of a worker.
 
-use crate::load::protocol::{Log, Share};
+use crate::load::holds::{Hold, Holds};
+use crate::load::protocol::{LoadJob, LoadMode, Log, Share};
 use crate::load::waits::Waits;
 use fencelock::Moment;
 use hdrhistogram::Histogram;
@@ -14,25 +15,31 @@ pub(crate) struct Tally {
     end: Moment,
     /// All grants, including those that do not count.
     total: AtomicU64,
+    /// Whether writers are counted on their own.
+    is_mixed: bool,
     shares: Vec<AtomicU64>,
+    pub(crate) holds: Holds,
     counts: Mutex<Counts>,
 }
 
 struct Counts {
     waits: Histogram<u64>,
+    writer_waits: Histogram<u64>,
     errors: u64,
     first_error: Option<String>,
 }
 
 impl Tally {
-    pub(crate) fn new(tasks: u32, counted: Moment, end: Moment) -> Self {
+    pub(crate) fn new(job: &LoadJob, counted: Moment, end: Moment) -> Self {
         let Ok(waits) = Histogram::new(3) else { unreachable!("three digits are allowed") };
-        let counts = Mutex::new(Counts { waits, errors: 0, first_error: None });
-        let shares = (0..tasks).map(|_| AtomicU64::new(0)).collect();
-        Self { counted, end, total: AtomicU64::new(0), shares, counts }
+        let writer_waits = waits.clone();
+        let counts = Mutex::new(Counts { waits, writer_waits, errors: 0, first_error: None });
+        let shares = (0..job.tasks).map(|_| AtomicU64::new(0)).collect();
+        let is_mixed = matches!(job.mode, LoadMode::Shared { .. });
+        Self { counted, end, total: AtomicU64::new(0), is_mixed, shares, holds: Holds::of(job, counted), counts }
     }
 
-    pub(crate) fn granted(&self, task: u32, asked: Moment, had: Moment) {
+    pub(crate) fn granted(&self, task: u32, hold: Hold, asked: Moment, had: Moment) {
         self.total.fetch_add(1, Ordering::Relaxed);
         if asked < self.counted || had >= self.end {
             return;
@@ -42,7 +49,11 @@ impl Tally {
         }
         let micros = u64::try_from(had.since(asked).as_micros()).unwrap_or(u64::MAX);
         // The histogram resizes itself, so recording does not fail.
-        let _ = self.counts().waits.record(micros);
+        let mut counts = self.counts();
+        let _ = counts.waits.record(micros);
+        if self.is_mixed && hold == Hold::Exclusive {
+            let _ = counts.writer_waits.record(micros);
+        }
     }
 
     pub(crate) fn failed(&self, error: &impl Display) {
@@ -61,6 +72,8 @@ impl Tally {
         Log {
             tasks: self.shares.iter().map(share).collect(),
             waits: Waits::from(&counts.waits),
+            writer_waits: Waits::from(&counts.writer_waits),
+            holds: self.holds.list(),
             refused,
             errors: counts.errors,
             first_error: counts.first_error.clone(),
@@ -78,12 +91,35 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    fn job(mode: LoadMode) -> LoadJob {
+        let mut job = LoadJob::parse(
+            r#"{"url":"memory:","workload":"hot-key","key":"k","keys":1,"tasks":2,"process":0,"processes":1,
+                "warm_up_ms":100,"span_ms":100,"ttl_ms":1}"#,
+        )
+        .unwrap();
+        job.mode = mode;
+        job
+    }
+
+    #[test]
+    fn waits_of_writers_are_also_counted_on_their_own() {
+        let at = |ms| Moment::default() + Duration::from_millis(ms);
+        let tally = Tally::new(&job(LoadMode::Shared { writers_ppm: 1 }), at(0), at(200));
+        tally.granted(0, Hold::Shared, at(1), at(2));
+        tally.granted(1, Hold::Exclusive, at(1), at(8));
+        let log = tally.log(0, None);
+        assert_eq!((log.waits.count(), log.writer_waits.pairs()), (2, &[(7000, 1)][..]));
+        let tally = Tally::new(&job(LoadMode::Exclusive), at(0), at(200));
+        tally.granted(1, Hold::Exclusive, at(1), at(8));
+        assert!(tally.log(0, None).writer_waits.is_empty());
+    }
+
     #[test]
     fn only_grants_within_the_span_count() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
-        let tally = Tally::new(2, at(100), at(200));
+        let tally = Tally::new(&job(LoadMode::Exclusive), at(100), at(200));
         for (task, asked, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
-            tally.granted(task, at(asked), at(had));
+            tally.granted(task, Hold::Exclusive, at(asked), at(had));
         }
         tally.failed(&"first");
         tally.failed(&"second");

@@ -1,7 +1,8 @@
 //! The report as text, within 80 columns.
 
+use crate::load::audit::Audit;
 use crate::load::protocol::{LoadMode, Workload};
-use crate::load::report::{LoadReport, Sale};
+use crate::load::report::{LoadReport, Sale, ratio};
 use std::fmt::{self, Write};
 
 /// The length of a full bar.
@@ -35,9 +36,20 @@ fn of(report: &LoadReport) -> String {
         }
         _ => row("wait", "no task acquired a lock".to_owned()),
     }
+    if let Some(wait) = &report.writer_wait_us {
+        let times = ratio(wait.max, wait.p50.max(1));
+        let [p50, p99, max] = [wait.p50, wait.p99, wait.max].map(span);
+        row("waits of writers", format!("p50 {p50}   p99 {p99}   longest {max}, {times:.1} times the median"));
+    }
     row("wasted wake-ups", format!("{:.3} per grant", report.wasted_wakeups_per_grant));
     let commands = report.commands_per_grant.map(|commands| format!("{commands:.2} per grant"));
     row("commands", commands.unwrap_or_else(|| "-".to_owned()));
+    if let Some(time) = report.server_us_per_grant {
+        row("server time", format!("{time:.2} us per grant"));
+    }
+    if let Some(audit) = &report.audit {
+        row("exclusion", audit_result(audit));
+    }
     if let Some(sale) = &report.sale {
         row("sale", sale_result(sale));
     }
@@ -77,6 +89,14 @@ fn sale_result(sale: &Sale) -> String {
         format!("{oversold} SOLD TWICE, {out_of_order} out of order")
     };
     format!("{sold} of {stock} sold, {left} left: {verdict}")
+}
+
+fn audit_result(audit: &Audit) -> String {
+    let Audit { checked, conflicts } = audit;
+    match conflicts {
+        0 => format!("no conflict in {} changes of the holders", grouped(*checked)),
+        _ => format!("{} CONFLICTS in {} changes of the holders", grouped(*conflicts), grouped(*checked)),
+    }
 }
 
 /// A histogram of waits; each row ends where the next one starts.

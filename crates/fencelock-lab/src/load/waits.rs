@@ -19,6 +19,11 @@ impl Waits {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds all pairs to a histogram of microseconds that resizes itself. The pairs of another worker may have any
     /// order and any rounding.
     pub fn add_to(&self, histogram: &mut Histogram<u64>) {

@@ -2,6 +2,8 @@ use super::chart_spec::{ChartSpec, Line, Scale, columns};
 use super::known::KNOWN;
 use super::run::Run;
 use crate::Failure;
+use fencelock_lab::load::LoadMode;
+use fencelock_lab::{Lang, Text as BilingualText};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;
@@ -33,7 +35,14 @@ const COLOURS: [RGBColor; KNOWN.len()] = [
     RGBColor(80, 40, 140),
     RGBColor(140, 90, 200),
     RGBColor(200, 100, 180),
+    RGBColor(150, 70, 0),
+    RGBColor(205, 120, 20),
+    RGBColor(245, 180, 80),
+    RGBColor(60, 150, 70),
 ];
+
+const QUICK: BilingualText =
+    BilingualText::new("a quick run on a busy machine: do not quote", "机器繁忙时的快速运行：请勿引用");
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -41,7 +50,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// # Errors
 /// If there is no data.
-pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run) -> Result<String, Failure> {
+pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run, lang: Lang) -> Result<String, Failure> {
     let lines = chart_spec.lines(run);
     if lines.is_empty() {
         return Err(format!("{}: nothing was measured", chart_spec.file).into());
@@ -50,21 +59,21 @@ pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run) -> Result<String, Failure>
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        root.draw(&words(chart_spec.title, (20, 16), 19, TEXT))?;
-        root.draw(&words(chart_spec.note, (20, 42), 14, FAINT))?;
+        root.draw(&words(chart_spec.title.get(lang), (20, 16), 19, TEXT))?;
+        root.draw(&words(chart_spec.note.get(lang), (20, 42), 14, FAINT))?;
         if run.effort.is_quick() {
-            root.draw(&words("a quick run on a busy machine: do not quote", (470, 42), 14, COLOURS[0]))?;
+            root.draw(&words(QUICK.get(lang), (590, 16), 14, COLOURS[0]))?;
         }
         let (left, right) = root.split_horizontally(PLOT_WIDTH);
-        plot(&left, chart_spec, &lines)?;
+        plot(&left, chart_spec, &lines, lang)?;
         names(&right, &lines)?;
         root.present()?;
     }
     Ok(svg + "\n")
 }
 
-fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[Line]) -> Result<(), Failure> {
-    let columns = columns();
+fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[Line], lang: Lang) -> Result<(), Failure> {
+    let columns = columns(chart_spec.mode);
     let (low, high) = bounds(chart_spec.scale, lines);
     let steps = if chart_spec.scale == Scale::Share { 0.2 } else { 1.0 };
     let rows: Vec<f64> =
@@ -87,7 +96,7 @@ fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[Line]) -> Result<(), F
         .light_line_style(TRANSPARENT)
         .axis_style(FAINT)
         .label_style((FONT, 14).into_font().color(&TEXT))
-        .x_desc("tasks, in up to four processes")
+        .x_desc(lang.pick("tasks, in up to four processes", "任务数，最多四个进程"))
         .x_label_formatter(&|x| column_label(*x))
         .y_label_formatter(&|y| label(chart_spec.scale, *y))
         .draw()?;
@@ -174,7 +183,8 @@ fn position(column: usize) -> f64 {
 }
 
 fn column_label(x: f64) -> String {
-    let found = columns().into_iter().enumerate().find(|(column, _)| (position(*column) - x).abs() < 0.01);
+    let found =
+        columns(LoadMode::Exclusive).into_iter().enumerate().find(|(column, _)| (position(*column) - x).abs() < 0.01);
     found.map_or_else(String::new, |(_, cell)| cell.all_tasks().to_string())
 }
 
@@ -199,7 +209,13 @@ mod tests {
         for (at, colour) in COLOURS.iter().enumerate() {
             assert!(!COLOURS[..at].contains(colour), "{}", KNOWN[at].name);
         }
-        assert!(84 + 28 * KNOWN.len() < SIZE.1 as usize);
+        for chart in super::super::chart_spec::ALL {
+            let lines = KNOWN.iter().filter(|peer| peer.measures(chart.mode)).count();
+            assert!(84 + 28 * lines < SIZE.1 as usize, "{}", chart.file);
+            // The labels of all modes are those of exclusive locks.
+            let tasks = |mode| columns(mode).iter().map(|cell| cell.all_tasks()).collect::<Vec<_>>();
+            assert_eq!(tasks(chart.mode), tasks(LoadMode::Exclusive));
+        }
         // A letter of this font is about 8 pixels wide.
         let widest = KNOWN.iter().map(|peer| peer.title.len()).max().unwrap_or_default();
         assert!(52 + 8 * widest <= (SIZE.0 - PLOT_WIDTH) as usize, "{widest}");

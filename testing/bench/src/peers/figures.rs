@@ -1,4 +1,4 @@
-use fencelock_lab::load::LoadReport;
+use fencelock_lab::load::{Audit, LoadReport};
 use serde::{Deserialize, Serialize};
 
 /// The figures of one measurement of one library.
@@ -12,6 +12,18 @@ pub struct Figures {
     pub p99_us: Option<u64>,
     /// The longest wait.
     pub longest_us: Option<u64>,
+    /// The median wait of writers among readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer_p50_us: Option<u64>,
+    /// The longest wait of a writer among readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer_longest_us: Option<u64>,
+    /// The processor time of the server for each grant, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_us: Option<f64>,
+    /// Whether readers and writers, or the holders of permits, were in conflict during the measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<Audit>,
     /// Jain's index of the tasks' shares: 1 if all are equal; `None` without grants.
     pub jain: Option<f64>,
     /// Tasks without a grant: they waited for longer than the longest wait that ended.
@@ -31,6 +43,10 @@ impl Figures {
             p50_us: report.wait_us.map(|wait| wait.p50),
             p99_us: report.wait_us.map(|wait| wait.p99),
             longest_us: report.wait_us.map(|wait| wait.max),
+            writer_p50_us: report.writer_wait_us.map(|wait| wait.p50),
+            writer_longest_us: report.writer_wait_us.map(|wait| wait.max),
+            server_us: report.server_us_per_grant.map(|micros| rounded(micros, 2)),
+            audit: report.audit,
             jain: report.fairness.map(|fairness| rounded(fairness.jain_tasks, 4)),
             starved: report.fairness.map_or(all_tasks, |fairness| fairness.empty_handed),
             errors: report.errors,

@@ -7,7 +7,8 @@ use super::plan::{CELLS, Cell, Effort, SALE};
 use super::run::{Absent, Measured, Present, Run, Sale};
 use crate::Failure;
 use crate::report::Machine;
-use fencelock_lab::load::{LoadReport, Plan};
+use fencelock_lab::Lang;
+use fencelock_lab::load::{LoadMode, LoadReport, Plan};
 use fencelock_lab::workers::WorkerPool;
 use fencelock_testkit::RedisServer;
 use std::fs::File;
@@ -24,6 +25,7 @@ pub(crate) fn measure(server: &RedisServer, peers: &[&Peer], effort: Effort) -> 
         present: Vec::new(),
         absent: Vec::new(),
         measured: Vec::new(),
+        local_shared_per_s: None,
     };
     let mut taking_part = Vec::new();
     for peer in peers {
@@ -31,8 +33,9 @@ pub(crate) fn measure(server: &RedisServer, peers: &[&Peer], effort: Effort) -> 
             Ok(version) => {
                 // A sale has no warm-up.
                 let span = Duration::from_millis(effort.span_ms + peer.warm_up_ms);
-                let sale = sell(server, peer, span, STOCK).map_err(|error| error.to_string());
-                println!("{}: {version}; {}", peer.title, told(&sale));
+                let sell = || sell(server, peer, span, STOCK).map_err(|error| error.to_string());
+                let sale = peer.measures(LoadMode::Exclusive).then(sell);
+                println!("{}: {version}; {}", peer.title, sale.as_ref().map_or_else(String::new, told));
                 run.present.push(Present { name: peer.name.to_owned(), version, sale });
                 taking_part.push(peer);
             }
@@ -43,8 +46,8 @@ pub(crate) fn measure(server: &RedisServer, peers: &[&Peer], effort: Effort) -> 
         }
     }
     for cell in CELLS {
-        println!("\n{:?}, {} processes x {} tasks", cell.workload, cell.processes, cell.tasks);
-        for peer in &taking_part {
+        println!("\n{:?}, {:?}, {} processes x {} tasks", cell.workload, cell.mode, cell.processes, cell.tasks);
+        for peer in taking_part.iter().filter(|peer| peer.measures(cell.mode)) {
             let figures = one(server, peer, cell, effort).map_err(|error| error.to_string());
             println!("{:>24} {}", peer.title, in_short(&figures));
             run.measured.push(Measured { name: peer.name.to_owned(), cell, figures });
@@ -58,6 +61,16 @@ fn one(server: &RedisServer, peer: &Peer, cell: Cell, effort: Effort) -> Result<
     plan.warm_up = Duration::from_millis(effort.warm_up_ms + peer.warm_up_ms);
     plan.span = Duration::from_millis(effort.span_ms);
     Ok(Figures::of(&work(server, peer, &plan)?))
+}
+
+/// Shared grants per second of one process with all cores.
+pub(crate) fn local_shared(server: &RedisServer, effort: Effort) -> Result<f64, Failure> {
+    clear(server)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let span = Duration::from_millis(effort.span_ms);
+    let per_s = runtime.block_on(crate::local::shared_locks(&server.url(), span))?.round();
+    println!("\n{per_s:.0} shared grants/s in this process");
+    Ok(per_s)
 }
 
 /// More than can be sold during the measurement.
@@ -82,7 +95,7 @@ pub fn sell(server: &RedisServer, peer: &Peer, span: Duration, stock: u64) -> Re
 fn plan(server: &RedisServer, peer: &Peer, cell: Cell) -> Plan {
     let cell = if peer.single { cell.single() } else { cell };
     let mut plan = Plan::new(server.url(), cell.workload);
-    (plan.processes, plan.tasks) = (cell.processes, cell.tasks);
+    (plan.processes, plan.tasks, plan.mode) = (cell.processes, cell.tasks, cell.mode);
     plan.sharing.off = peer.ours() == Some(false);
     plan
 }
@@ -104,7 +117,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
 
 /// The error output of workers, which is shown only if one of them fails.
 fn complaints() -> io::Result<File> {
-    File::options().create(true).append(true).open(super::docs().join("../../target/bench-peers.log"))
+    File::options().create(true).append(true).open(super::docs(Lang::En).join("../../target/bench-peers.log"))
 }
 
 /// Removes the keys of the previous library, because its workers are killed during their work.
@@ -125,7 +138,11 @@ fn told(sale: &Result<Sale, String>) -> String {
 
 fn in_short(figures: &Result<Figures, String>) -> String {
     match figures {
-        Ok(figures) => format!("{:>10.0}/s  p99 {:>9} us", figures.per_s, figures.p99_us.unwrap_or(0)),
+        Ok(figures) => {
+            let conflicts = figures.audit.map_or(0, |audit| audit.conflicts);
+            let conflicts = if conflicts > 0 { format!("  {conflicts} CONFLICTS") } else { String::new() };
+            format!("{:>10.0}/s  p99 {:>9} us{conflicts}", figures.per_s, figures.p99_us.unwrap_or(0))
+        }
         Err(why) => format!("FAILED: {why}"),
     }
 }

@@ -1,16 +1,18 @@
-use super::figures::Figures;
-use super::known::{KNOWN, Peer};
-use super::plan::{CELLS, Cell};
+//! The generated part of the page, in two languages.
+
+use super::chart_spec::{ALL, ChartSpec};
+use super::goals::goals;
+use super::known::known;
+use super::page_table::{cell_text, contended, millis, permits, readers, title, uncontended};
+use super::plan::{CELLS, Cell, PERMITS, READERS, READERS_ONLY};
 use super::run::{Present, Run};
 use crate::Failure;
-use fencelock_lab::load::Workload;
+use fencelock_lab::Lang;
+use fencelock_lab::load::{LoadMode, Workload};
 use std::fmt::Write as _;
 
 const BEGIN: &str = "<!-- peers: begin; written by scripts/bench-peers -->";
 const END: &str = "<!-- peers: end -->";
-
-/// The library that the others are compared with.
-const MEASURE: &str = "fencelock";
 
 /// Replaces the text between the marks of the page.
 ///
@@ -23,45 +25,101 @@ pub(crate) fn insert(page: &str, text: &str) -> Result<String, Failure> {
 }
 
 /// The generated text of a run.
-pub(crate) fn text(run: &Run) -> String {
+pub(crate) fn text(run: &Run, lang: Lang) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_all(&mut out, run);
+    let _ = write_all(&mut out, run, lang);
     out
 }
 
-fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
-    if run.effort.is_quick() {
-        writeln!(out, "**A quick run on a busy machine, as a test: do not quote these numbers.**\n")?;
+fn write_all(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
+    introduction(out, run, lang)?;
+    libraries(out, run, lang)?;
+    expectations(out, run, lang)?;
+    charts(out, run, lang, LoadMode::Exclusive)?;
+    for cell in of(Workload::HotKey, LoadMode::Exclusive).filter(|cell| cell.all_tasks() > 1) {
+        let (tasks, processes) = (cell.all_tasks(), cell.processes);
+        let title = match lang {
+            Lang::En => format!("One key, {tasks} tasks in {processes} processes, empty critical section"),
+            Lang::Zh => format!("同一个 key，{processes} 个进程共 {tasks} 个任务，临界区为空"),
+        };
+        contended(out, run, lang, cell, &title)?;
     }
-    let span = millis(run.effort.span_ms);
-    writeln!(out, "Measured with {}, {}; {span} for each figure, after", run.machine, run.when)?;
-    writeln!(out, "{} of warm-up (Redisson: 3 s more, for its compiler).\n", millis(run.effort.warm_up_ms))?;
-    who(out, run)?;
-    for (file, what) in
-        [("throughput", "grants per second"), ("p99", "99th percentile of the waits"), ("fairness", "fairness")]
-    {
-        writeln!(out, "\n![One key, {what} against the number of tasks](benchmarks/{file}.svg)")?;
+    for cell in of(Workload::ManyKeys, LoadMode::Exclusive) {
+        let (tasks, processes) = (cell.all_tasks(), cell.processes);
+        let title = match lang {
+            Lang::En => format!("1000 keys, {tasks} tasks in {processes} processes"),
+            Lang::Zh => format!("1000 个 key，{processes} 个进程共 {tasks} 个任务"),
+        };
+        contended(out, run, lang, cell, &title)?;
     }
-    for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::HotKey && cell.all_tasks() > 1) {
-        let title =
-            format!("One key, {} tasks in {} processes, empty critical section", cell.all_tasks(), cell.processes);
-        contended(out, run, cell, &title)?;
+    for cell in of(Workload::Uncontended, LoadMode::Exclusive) {
+        uncontended(out, run, lang, cell)?;
     }
-    for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::ManyKeys) {
-        let title = format!("1000 keys, {} tasks in {} processes", cell.all_tasks(), cell.processes);
-        contended(out, run, cell, &title)?;
-    }
-    uncontended(out, run)
+    modes(out, run, lang)
 }
 
-fn who(out: &mut String, run: &Run) -> std::fmt::Result {
-    writeln!(out, "| library | installed | how its waiters wait | sold under the lock |\n|---|---|---|---|")?;
+/// Locks that several clients hold together.
+fn modes(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
+    charts(out, run, lang, READERS)?;
+    for mode in [READERS, READERS_ONLY] {
+        for cell in of(Workload::HotKey, mode) {
+            readers(out, run, lang, cell)?;
+        }
+    }
+    if let Some(per_s) = run.local_shared_per_s {
+        let text = match lang {
+            Lang::En => format!("256 readers of one process with all cores, without a runner: {per_s:.0} grants/s."),
+            Lang::Zh => format!("一个进程用全部核心、256 个读者、不经过测试程序：每秒授予 {per_s:.0} 次。"),
+        };
+        writeln!(out, "\n{text}")?;
+    }
+    charts(out, run, lang, PERMITS)?;
+    for cell in of(Workload::HotKey, PERMITS) {
+        permits(out, run, lang, cell)?;
+    }
+    Ok(())
+}
+
+fn of(workload: Workload, mode: LoadMode) -> impl Iterator<Item = Cell> {
+    CELLS.into_iter().filter(move |cell| cell.workload == workload && cell.mode == mode)
+}
+
+fn introduction(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
+    let (span, warm_up) = (millis(run.effort.span_ms), millis(run.effort.warm_up_ms));
+    let (machine, when) = (&run.machine, &run.when);
+    if run.effort.is_quick() {
+        let text = lang.pick(
+            "**A quick run on a busy machine, as a test: do not quote these numbers.**",
+            "**机器繁忙时的快速试运行，请勿引用这些数字。**",
+        );
+        writeln!(out, "{text}\n")?;
+    }
+    match lang {
+        Lang::En => {
+            writeln!(out, "Measured with {machine}, {when}; {span} for each figure, after")?;
+            writeln!(out, "{warm_up} of warm-up (Redisson: 3 s more, for its compiler).\n")
+        }
+        Lang::Zh => writeln!(
+            out,
+            "测量环境：{machine}，{when}；每个数字测 {span}，之前预热 {warm_up}（Redisson 另加 3 s，供它的编译器预热）。\n"
+        ),
+    }
+}
+
+fn libraries(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
+    let head = lang.pick(
+        "| library | installed | how its waiters wait | sold under the lock |",
+        "| 库 | 安装的版本 | 等待者怎样等待 | 在锁内卖出 |",
+    );
+    writeln!(out, "{head}\n|---|---|---|---|")?;
     for (peer, present) in run.present.iter().filter_map(|present| Some((known(&present.name)?, present))) {
-        writeln!(out, "| {} | {} | {} | {} |", peer.title, present.version, peer.waiting, sale(present))?;
+        let waiting = peer.waiting.get(lang);
+        writeln!(out, "| {} | {} | {waiting} | {} |", peer.title, present.version, sale(present, lang))?;
     }
     if !run.absent.is_empty() {
-        writeln!(out, "\nNot measured, because it could not be installed:\n")?;
+        let text = lang.pick("Not measured, because it could not be installed:", "未测量，因为无法安装：");
+        writeln!(out, "\n{text}\n")?;
         for absent in &run.absent {
             writeln!(out, "- {}: {}", title(&absent.name), absent.why)?;
         }
@@ -69,102 +127,39 @@ fn who(out: &mut String, run: &Run) -> std::fmt::Result {
     Ok(())
 }
 
-fn sale(present: &Present) -> String {
-    match &present.sale {
-        Ok(sale) if sale.is_exact() => format!("{}, exactly", sale.sold),
-        Ok(sale) => format!("**{}, {} of them unknown to the stock: it does not exclude**", sale.sold, sale.oversold),
-        Err(why) => format!("failed: {}", cell_text(why)),
-    }
-}
-
-fn contended(out: &mut String, run: &Run, cell: Cell, title: &str) -> std::fmt::Result {
-    writeln!(out, "\n**{title}**\n")?;
-    writeln!(out, "| library | grants/s | of fencelock's | wait p50 | p99 | longest | Jain | tasks without a grant |")?;
-    writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---:|")?;
-    rows(out, run, cell, |figures, ratio| {
-        let jain = figures.jain.map_or_else(|| "-".into(), |jain| format!("{jain:.3}"));
-        format!(
-            "{:.0} | {ratio} | {} | {} | {} | {jain} | {}",
-            figures.per_s,
-            micros(figures.p50_us),
-            micros(figures.p99_us),
-            micros(figures.longest_us),
-            figures.starved
-        )
-    })
-}
-
-fn uncontended(out: &mut String, run: &Run) -> std::fmt::Result {
-    for cell in CELLS.into_iter().filter(|cell| cell.workload == Workload::Uncontended) {
-        let many = if cell.all_tasks() == 1 {
-            "one task".into()
-        } else {
-            format!("{} tasks in {} processes", cell.all_tasks(), cell.processes)
-        };
-        writeln!(out, "\n**Uncontended keys, {many}**\n")?;
-        writeln!(out, "| library | cycles/s | of fencelock's | acquire p50 | p99 |\n|---|---:|---:|---:|---:|")?;
-        rows(out, run, cell, |figures, ratio| {
-            format!("{:.0} | {ratio} | {} | {}", figures.per_s, micros(figures.p50_us), micros(figures.p99_us))
-        })?;
-    }
-    Ok(())
-}
-
-/// One row for each library; then the failures.
-fn rows(out: &mut String, run: &Run, cell: Cell, row: impl Fn(&Figures, String) -> String) -> std::fmt::Result {
-    let ours = run.figures(MEASURE, cell).map(|figures| figures.per_s).filter(|per_s| *per_s > 0.0);
-    let mut failed = Vec::new();
-    for measured in run.measured.iter().filter(|measured| measured.cell == cell) {
-        match &measured.figures {
-            Ok(figures) => {
-                let ratio = ours.map_or_else(|| "-".into(), |ours| format!("{:.2}", figures.per_s / ours));
-                writeln!(out, "| {} | {} |", title(&measured.name), row(figures, ratio))?;
-                if let Some(error) = &figures.first_error {
-                    failed.push(format!(
-                        "{}: {} errors, the first: {}",
-                        title(&measured.name),
-                        figures.errors,
-                        cell_text(error)
-                    ));
-                }
-            }
-            Err(why) => failed.push(format!("{} was not measured: {}", title(&measured.name), cell_text(why))),
+fn sale(present: &Present, lang: Lang) -> String {
+    match (&present.sale, lang) {
+        (None, _) => "-".to_owned(),
+        (Some(Ok(sale)), Lang::En) if sale.is_exact() => format!("{}, exactly", sale.sold),
+        (Some(Ok(sale)), Lang::Zh) if sale.is_exact() => format!("{}，账目相符", sale.sold),
+        (Some(Ok(sale)), Lang::En) => {
+            format!("**{}, {} of them unknown to the stock: it does not exclude**", sale.sold, sale.oversold)
         }
+        (Some(Ok(sale)), Lang::Zh) => format!("**{}，其中 {} 件库存没有减：没有互斥**", sale.sold, sale.oversold),
+        (Some(Err(why)), Lang::En) => format!("failed: {}", cell_text(why)),
+        (Some(Err(why)), Lang::Zh) => format!("失败：{}", cell_text(why)),
     }
-    if !failed.is_empty() {
-        writeln!(out)?;
+}
+
+fn expectations(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
+    let goals = goals(run, lang);
+    if goals.is_empty() {
+        return Ok(());
     }
-    for line in failed {
-        writeln!(out, "- {line}")?;
+    writeln!(out, "\n{}\n|---|---:|---|", lang.pick("| goal | measured | |", "| 目标 | 实测 | |"))?;
+    for goal in goals {
+        let result = if goal.is_met { lang.pick("met", "达到") } else { lang.pick("**MISSED**", "**未达到**") };
+        writeln!(out, "| {} | {} | {result} |", goal.text, goal.measured)?;
     }
     Ok(())
 }
 
-fn known(name: &str) -> Option<&'static Peer> {
-    KNOWN.iter().find(|peer| peer.name == name)
-}
-
-fn title(name: &str) -> &str {
-    known(name).map_or(name, |peer| peer.title)
-}
-
-/// A single line, without characters that end a table cell.
-fn cell_text(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
-}
-
-fn millis(millis: u64) -> String {
-    if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "seconds in microseconds")]
-fn micros(micros: Option<u64>) -> String {
-    match micros {
-        None => "-".into(),
-        Some(micros @ ..1000) => format!("{micros} us"),
-        Some(micros @ ..1_000_000) => format!("{:.1} ms", micros as f64 / 1e3),
-        Some(micros) => format!("{:.1} s", micros as f64 / 1e6),
+fn charts(out: &mut String, run: &Run, lang: Lang, mode: LoadMode) -> std::fmt::Result {
+    let has_data = |chart: &ChartSpec| chart.mode == mode && !chart.lines(run).is_empty();
+    for chart in ALL.into_iter().filter(has_data) {
+        writeln!(out, "\n![{}]({})", chart.shows.get(lang), chart.file)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -178,14 +173,5 @@ mod tests {
         assert_eq!(page, format!("head\n{BEGIN}\n\nnew\n\n{END}\nfoot\n"));
         assert_eq!(insert(&page, "new\n").unwrap(), page);
         assert!(insert("no marks", "new").is_err());
-    }
-
-    #[test]
-    fn waits_have_a_suitable_unit() {
-        let of = |wait| micros(Some(wait));
-        assert_eq!(
-            [of(7), of(999), of(1000), of(70_100), of(1_500_000), micros(None)],
-            ["7 us", "999 us", "1.0 ms", "70.1 ms", "1.5 s", "-"]
-        );
     }
 }

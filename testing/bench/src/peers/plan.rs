@@ -1,4 +1,4 @@
-use fencelock_lab::load::Workload;
+use fencelock_lab::load::{LoadMode, Workload};
 use serde::{Deserialize, Serialize};
 
 /// The durations of a measurement.
@@ -31,14 +31,32 @@ pub struct Cell {
     pub processes: u32,
     /// The number of tasks of each process.
     pub tasks: u32,
+    /// What the tasks ask for.
+    #[serde(default, skip_serializing_if = "is_exclusive")]
+    pub mode: LoadMode,
+}
+
+fn is_exclusive(mode: &LoadMode) -> bool {
+    *mode == LoadMode::Exclusive
 }
 
 const fn cell(workload: Workload, processes: u32, tasks: u32) -> Cell {
-    Cell { workload, processes, tasks }
+    Cell { workload, processes, tasks, mode: LoadMode::Exclusive }
 }
 
+const fn hot(mode: LoadMode, processes: u32, tasks: u32) -> Cell {
+    Cell { workload: Workload::HotKey, processes, tasks, mode }
+}
+
+/// Readers, with one writer in a hundred.
+pub(crate) const READERS: LoadMode = LoadMode::Shared { writers_ppm: 10_000 };
+/// Readers alone.
+pub(crate) const READERS_ONLY: LoadMode = LoadMode::Shared { writers_ppm: 0 };
+/// One permit of sixteen.
+pub(crate) const PERMITS: LoadMode = LoadMode::Permits { limit: 16, weight: 1 };
+
 /// All measurements, in this order.
-pub(crate) const CELLS: [Cell; 8] = [
+pub(crate) const CELLS: [Cell; 19] = [
     cell(Workload::Uncontended, 1, 1),
     cell(Workload::Uncontended, 4, 16),
     cell(Workload::ManyKeys, 4, 16),
@@ -47,6 +65,17 @@ pub(crate) const CELLS: [Cell; 8] = [
     cell(Workload::HotKey, 4, 4),
     cell(Workload::HotKey, 4, 16),
     cell(Workload::HotKey, 4, 64),
+    hot(READERS, 1, 1),
+    hot(READERS, 4, 1),
+    hot(READERS, 4, 4),
+    hot(READERS, 4, 16),
+    hot(READERS, 4, 64),
+    hot(PERMITS, 1, 1),
+    hot(PERMITS, 4, 1),
+    hot(PERMITS, 4, 4),
+    hot(PERMITS, 4, 16),
+    hot(PERMITS, 4, 64),
+    hot(READERS_ONLY, 1, 64),
 ];
 
 /// The sale before the measurements.
@@ -60,6 +89,6 @@ impl Cell {
 
     /// The same number of tasks, each in its own process.
     pub(crate) const fn single(self) -> Self {
-        Self { workload: self.workload, processes: self.processes * self.tasks, tasks: 1 }
+        Self { processes: self.processes * self.tasks, tasks: 1, ..self }
     }
 }

@@ -18,6 +18,9 @@ pub struct Run {
     pub absent: Vec<Absent>,
     /// The measurements.
     pub measured: Vec<Measured>,
+    /// Shared grants per second of tasks in one process that use all cores, without a runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_shared_per_s: Option<f64>,
 }
 
 /// A library that took part.
@@ -27,8 +30,9 @@ pub struct Present {
     pub name: String,
     /// The installed version.
     pub version: String,
-    /// The sale before the measurements; or why it failed.
-    pub sale: Result<Sale, String>,
+    /// The sale before the measurements; or why it failed. `None` for locks that are not exclusive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sale: Option<Result<Sale, String>>,
 }
 
 /// The number of sales, and how many of them the stock misses: zero with mutual exclusion.

@@ -1,7 +1,7 @@
 //! A client that wants a key: a task in the engine, its claims, and the releases in the background.
 
 use super::Mutant;
-use super::client::{Held, SimRng, Timer, number_of};
+use super::client::{Client, Held, SimRng, Timer, number_of};
 use super::coverage::Coverage;
 use super::message::Reply;
 use super::running::{Done, Kind, Of};
@@ -13,6 +13,7 @@ use fencelock_core::engine::{
 };
 use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
 use fencelock_core::{Acquire, Claim, Defeat, Moment, Raise, Unknown};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Most users wait until they get the key; some give up within this time, in parts per million.
@@ -134,17 +135,20 @@ impl World<'_> {
     fn claim(&mut self, client: usize, waiter: WaiterId, claim: &Claim) {
         let limit = self.settings.shortest_limit;
         let plan = self.plan(client, |health| health.limit(claim.ttl.get() / 10, limit));
-        let counts = self.scenario.is(Mutant::CounterOnly);
-        let now = self.now;
-        let asker = &mut self.clients[client];
-        let sent = asker.clock.moment(now);
-        let proposal =
-            if counts { 1 } else { proposal(asker.wall.micros(now), asker.memory.seen, std::num::NonZeroU32::MIN) };
+        let sent = self.clients[client].clock.moment(self.now);
+        let proposal = self.proposal(client);
         let holder = number_of(claim.holder.id);
-        asker.memory.invoked = now;
+        self.clients[client].memory.invoked = self.now;
         self.tell(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
         self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
+    }
+
+    /// The token that a client proposes now.
+    pub(super) fn proposal(&self, client: usize) -> u64 {
+        let Client { wall, memory, .. } = &self.clients[client];
+        let counts = self.scenario.is(Mutant::CounterOnly);
+        if counts { 1 } else { proposal(wall.micros(self.now), memory.seen, NonZeroU32::MIN) }
     }
 
     pub(super) fn on_done(&mut self, client: usize, of: Of, done: Done) {
@@ -155,6 +159,7 @@ impl World<'_> {
                     self.renewal_answered(client, hold, sent, invoked, answer);
                 }
             }
+            (Of::Downgrade(hold), Done::Downgrade(answer)) => self.downgrade_answered(client, hold, answer),
             (Of::Release { number, sent }, Done::Release(answer)) => {
                 let outcome = if answer.is_ok() { ReleaseOutcome::Confirmed(sent) } else { ReleaseOutcome::Failed };
                 let (now, rng) = (self.clients[client].clock.moment(self.now), self.rng.u64(..));
@@ -246,7 +251,7 @@ impl World<'_> {
             Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.covered.saw(Coverage::Quarantine),
             Reply::Yours => self.covered.saw(Coverage::AskedTwice),
             Reply::Node(NodeReply::Raise(Ok(Raise::Refused))) => self.covered.saw(Coverage::RefusedRaise),
-            Reply::Node(_) | Reply::Downgrade(_) => {}
+            Reply::Node(_) => {}
         }
     }
 

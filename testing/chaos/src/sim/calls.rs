@@ -6,7 +6,7 @@ use super::coverage::Coverage;
 use super::message::{Answer, Ask, Reply, Request};
 use super::running::{Done, Kind, Link, Running};
 use super::world::{Event, World};
-use fencelock_core::engine::WaiterId;
+use fencelock_core::engine::{HoldId, WaiterId};
 use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeHealth, NodePlan, NodeReply, NodeRequest, left_out};
 use fencelock_core::{Acquire, Moment, NodeSet, Raise, Unknown};
 use std::time::Duration;
@@ -63,6 +63,13 @@ impl World<'_> {
                 let out = report(call, happened, now);
                 self.carry_out(client, id, link, out).map(Done::Renew)
             }
+            Kind::Downgrade { call, .. } => {
+                let out = report(call, happened, now);
+                let done = self.carry_out(client, id, link, out).map(Done::Downgrade);
+                let seen = &mut self.clients[client].memory.seen;
+                *seen = call.last_fence().max(*seen);
+                done
+            }
             Kind::Release { call, .. } => {
                 let out = report(call, happened, now);
                 self.carry_out(client, id, link, out).map(Done::Release)
@@ -71,6 +78,7 @@ impl World<'_> {
         let is_over = match kind {
             Kind::Claim { call, .. } => call.is_over(),
             Kind::Renew { call, .. } => call.is_over(),
+            Kind::Downgrade { call, .. } => call.is_over(),
             Kind::Release { call, .. } => call.is_over(),
         };
         if let Some(done) = &done {
@@ -160,13 +168,13 @@ impl World<'_> {
             NodeRequest::Renew => Ask::Renew,
             NodeRequest::Release => Ask::Release,
             NodeRequest::Watch => Ask::Watch,
-            NodeRequest::Downgrade => unreachable!("simulated clients take exclusive locks and keep them so"),
+            NodeRequest::Downgrade => Ask::Downgrade { proposal: link.proposal },
             NodeRequest::ClaimEnd => {
                 link.waiting.insert(node);
                 return;
             }
         };
-        // The call gives nothing back: only a claim has a proposal.
+        // The call gives nothing back: of those that release, only a claim has a proposal.
         if self.scenario.is(Mutant::NoRollback) && link.proposal > 0 && matches!(ask, Ask::Release) {
             return;
         }
@@ -205,6 +213,16 @@ impl World<'_> {
         calls.filter(|running| running.link.holder == holder).flat_map(|running| running.link.claiming.iter()).collect()
     }
 
+    /// Nobody waits any more for a downgrade of this hold.
+    pub(super) fn drop_downgrade(&mut self, client: usize, of: HoldId) {
+        let is_downgrade = |running: &Running| {
+            matches!(running.kind, Kind::Downgrade { hold, .. } if hold == of) && !running.link.told
+        };
+        for id in self.calls_where(client, is_downgrade) {
+            self.happen(client, id, Happened::Dropped);
+        }
+    }
+
     /// The claim of a task whose user has given up is dropped.
     pub(super) fn drop_claims(&mut self, client: usize, of: WaiterId) {
         let is_claim = |running: &Running| {
@@ -226,9 +244,6 @@ impl World<'_> {
         if id == Request::PROBE {
             return self.probed(client, node, true);
         }
-        if let Reply::Downgrade(answer) = reply {
-            return self.downgrade_answered(client, id, answer);
-        }
         let calls = &mut self.clients[client].memory.calls;
         let Some(mut running) = calls.get_mut(&id).and_then(Option::take) else { return };
         let reply = match reply {
@@ -238,7 +253,6 @@ impl World<'_> {
                 self.confirm(node, asked, &running.link);
                 None
             }
-            Reply::Downgrade(_) => unreachable!("it was handled above"),
         };
         self.clients[client].memory.calls.insert(id, Some(running));
         if let Some(reply) = reply {

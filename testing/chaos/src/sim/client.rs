@@ -69,10 +69,10 @@ pub(super) struct Held {
 /// A downgrade that was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingDowngrade {
-    /// The number of the last request.
-    pub(super) request: u64,
-    /// When that was sent.
+    /// When the last call was sent.
     pub(super) sent: Moment,
+    /// Whether it was not answered yet.
+    pub(super) is_asked: bool,
     /// When the first was sent, in true time.
     pub(super) invoked: u64,
 }
@@ -97,7 +97,7 @@ pub(super) enum Timer {
     /// A writer wants to read from now on.
     Downgrade(HoldId),
     /// A downgrade that was not answered.
-    DowngradeLimit(u64),
+    DowngradeLimit(HoldId, Moment),
     /// A downgrade is to be sent again.
     DowngradeAgain(HoldId),
     /// The work is done.

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// How many nodes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
-    /// What the clients ask for: exclusive, readers or permits. Readers and permits need one node.
+    /// What the clients ask for: exclusive, readers or permits. Permits need one node.
     #[arg(long, default_value_t = Mix::Exclusive)]
     mix: Mix,
     /// The protection to leave out.

@@ -1,13 +1,15 @@
-//! A writer that becomes a reader. It counts as a reader from its first request on, because the node may execute that at any time.
+//! A writer that becomes a reader. It counts as a reader from its first request on, because a node may execute that at any time.
 
 use super::Mutant;
 use super::client::{PendingDowngrade, Timer};
 use super::coverage::Coverage;
-use super::message::Ask;
+use super::running::Kind;
 use super::world::World;
 use crate::history::{Line, Op};
 use fencelock_core::engine::{Downgrading, Grant, HoldId};
-use fencelock_core::{Downgrade, Fault, RenewalPlan, Unknown};
+use fencelock_core::quorum::DowngradeCall;
+use fencelock_core::{Downgrade, Fault, Moment, RenewalPlan, Unknown};
+use std::sync::Arc;
 
 impl World<'_> {
     /// The user of the hold wants to read from now on.
@@ -23,33 +25,40 @@ impl World<'_> {
         let now = self.clients[client].clock.moment(self.now);
         if let Some(held) = &mut self.clients[client].memory.hold {
             held.grant.tenure = tenure;
-            held.downgrade = Some(PendingDowngrade { request: 0, sent: now, invoked: self.now });
+            held.downgrade = Some(PendingDowngrade { sent: now, is_asked: false, invoked: self.now });
         }
         self.send_downgrade(client, id);
     }
 
     pub(super) fn send_downgrade(&mut self, client: usize, id: HoldId) {
-        self.numbers += 1;
-        let (request, now) = (self.numbers, self.clients[client].clock.moment(self.now));
-        let limit = RenewalPlan::answer_limit(self.scenario.ttl.get());
+        let now = self.clients[client].clock.moment(self.now);
+        let (ttl, shortest) = (self.scenario.ttl.get(), self.settings.shortest_limit);
         let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
         let Some(pending) = &mut held.downgrade else { return };
-        (pending.request, pending.sent) = (request, now);
+        (pending.sent, pending.is_asked) = (now, true);
         let holder = held.holder;
-        let asked = self.request(client, request, holder, Ask::Downgrade);
-        self.send(0, asked);
-        self.after(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX / 2), client, Timer::DowngradeLimit(request));
+        let plan = self.plan(client, |health| health.limit(ttl / 10, shortest));
+        let call = DowngradeCall::new(Arc::clone(&self.settings), plan, now);
+        let limit = u64::try_from(RenewalPlan::answer_limit(ttl).as_micros()).unwrap_or(u64::MAX / 2);
+        self.after(limit, client, Timer::DowngradeLimit(id, now));
+        let proposal = self.proposal(client);
+        self.call(client, Kind::Downgrade { call, hold: id }, holder, proposal);
     }
 
-    pub(super) fn downgrade_late(&mut self, client: usize, request: u64) {
-        let late = Unknown::new("n0", Fault::Timeout, "");
-        self.downgrade_answered(client, request, Err(late));
+    pub(super) fn downgrade_late(&mut self, client: usize, id: HoldId, sent: Moment) {
+        let pending = self.held(client, id).and_then(|held| held.downgrade);
+        if pending.is_some_and(|pending| pending.sent == sent && pending.is_asked) {
+            self.drop_downgrade(client, id);
+            self.downgrade_answered(client, id, Err(Unknown::new("", Fault::Timeout, "")));
+        }
     }
 
-    pub(super) fn downgrade_answered(&mut self, client: usize, request: u64, answer: Result<Downgrade, Unknown>) {
-        let Some(held) = &self.clients[client].memory.hold else { return };
-        let Some(pending) = held.downgrade.filter(|pending| pending.request == request) else { return };
-        let (id, tenure) = (held.grant.hold, held.grant.tenure);
+    pub(super) fn downgrade_answered(&mut self, client: usize, id: HoldId, answer: Result<Downgrade, Unknown>) {
+        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
+        let Some(asked) = held.downgrade.as_mut().filter(|asked| asked.is_asked) else { return };
+        asked.is_asked = false;
+        let pending = *asked;
+        let tenure = held.grant.tenure;
         let step = self.engine(client, |engine, cx| engine.downgrade_answered(id, tenure, pending.sent, answer, cx));
         match step {
             Downgrading::Done(tenure) => {

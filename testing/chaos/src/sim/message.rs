@@ -1,5 +1,5 @@
 use fencelock_core::quorum::NodeReply;
-use fencelock_core::{Downgrade, FencingToken, Mode, Owner, Unknown};
+use fencelock_core::{FencingToken, Mode, Owner};
 
 /// What a client asks a node.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,9 @@ pub(super) enum Ask {
     Renew,
     Release,
     Watch,
-    Downgrade,
+    Downgrade {
+        proposal: u64,
+    },
 }
 
 /// What a node says.
@@ -52,7 +54,6 @@ pub(super) enum Reply {
     /// To a claim of one who has the lock already.
     Yours,
     Node(NodeReply),
-    Downgrade(Result<Downgrade, Unknown>),
 }
 
 /// The owner of every claim of the simulation.

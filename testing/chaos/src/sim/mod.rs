@@ -6,7 +6,7 @@
 //! sleep and die; nodes forget; clocks are off, run apart, and jump. The history of every seed goes through the same
 //! [checker](crate::checker) as that of a run with real servers.
 //!
-//! In a world with readers or permits, which has one node, clients also claim in these modes and downgrade.
+//! In a world with readers, or with permits on one node, clients also claim in these modes and downgrade.
 //!
 //! One thread, one queue of events, no clock, no random number but the seed's: a seed gives the same history byte for
 //! byte, so whatever is found once is found again.

@@ -80,13 +80,11 @@ impl Node {
     pub(super) fn serve(&mut self, at: u64, request: &Request) -> Reply {
         self.model.server.now_us = self.clock.micros(at);
         let needs_memory =
-            matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. } | Ask::Downgrade);
+            matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. } | Ask::Downgrade { .. });
         if needs_memory && self.is_in_quarantine() {
-            if matches!(request.ask, Ask::Downgrade) {
-                return Reply::Downgrade(Err(unknown(Fault::Quarantined)));
-            }
             return Reply::Node(match request.ask {
                 Ask::Raise { .. } => NodeReply::Raise(Ok(Raise::Refused)),
+                Ask::Downgrade { .. } => NodeReply::Downgrade(Err(unknown(Fault::Quarantined))),
                 _ => NodeReply::Claim(Err(unknown(Fault::Quarantined))),
             });
         }
@@ -100,7 +98,7 @@ impl Node {
                 let claim = Claim { intent: Intent::Poll, mode, ..Claim::try_for(holder, ttl_ms, proposal) };
                 return self.claim(request, &claim);
             }
-            Ask::Downgrade => return Reply::Downgrade(self.downgrade(request)),
+            Ask::Downgrade { proposal } => NodeReply::Downgrade(self.downgrade(request, proposal)),
             Ask::Raise { to } => self.raise(request, to),
             Ask::Renew => {
                 let (server, key) = self.model.key(&request.key);
@@ -181,9 +179,9 @@ impl Node {
         })
     }
 
-    fn downgrade(&mut self, request: &Request) -> Result<core::Downgrade, Unknown> {
+    fn downgrade(&mut self, request: &Request, proposal: u64) -> Result<core::Downgrade, Unknown> {
         let (server, key) = self.model.key(&request.key);
-        let claim = Claim { intent: Intent::Poll, ..Claim::try_for(request.holder, self.ttl_ms, server.now_us) };
+        let claim = Claim { intent: Intent::Poll, ..Claim::try_for(request.holder, self.ttl_ms, proposal) };
         match key.downgrade(server, &claim, &Gate::Open, &mut no_receiver) {
             Ok(Downgrade::Downgraded { fence, .. }) => {
                 let downgraded = |token| core::Downgrade::Downgraded { token };

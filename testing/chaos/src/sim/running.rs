@@ -1,8 +1,8 @@
 //! The calls of a client that are not over, and their results.
 
 use fencelock_core::engine::{HoldId, WaiterId};
-use fencelock_core::quorum::{CallTimer, ClaimCall, NodeReply, ReleaseCall, RenewCall};
-use fencelock_core::{Acquire, Moment, NodeSet, Release, Renew, Unknown};
+use fencelock_core::quorum::{CallTimer, ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
+use fencelock_core::{Acquire, Downgrade, Moment, NodeSet, Release, Renew, Unknown};
 
 /// A call of a client that is not over.
 #[derive(Debug)]
@@ -23,6 +23,10 @@ pub(super) enum Kind {
         hold: HoldId,
         sent: Moment,
         invoked: u64,
+    },
+    Downgrade {
+        call: DowngradeCall,
+        hold: HoldId,
     },
     /// A release in the background, by its number there.
     Release {
@@ -58,14 +62,16 @@ pub(super) struct Link {
 pub(super) enum Done {
     Claim(Result<Acquire, Unknown>),
     Renew(Vec<Result<Renew, Unknown>>),
+    Downgrade(Result<Downgrade, Unknown>),
     Release(Result<Release, Unknown>),
 }
 
-/// The claim, renewal or release that a result belongs to.
+/// The claim, renewal, downgrade or release that a result belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Of {
     Claim(WaiterId, Moment),
     Renew { hold: HoldId, sent: Moment, invoked: u64 },
+    Downgrade(HoldId),
     Release { number: u64, sent: Moment },
 }
 
@@ -74,6 +80,7 @@ impl Kind {
         match self {
             Self::Claim { waiter, sent, .. } => Of::Claim(*waiter, *sent),
             Self::Renew { hold, sent, invoked, .. } => Of::Renew { hold: *hold, sent: *sent, invoked: *invoked },
+            Self::Downgrade { hold, .. } => Of::Downgrade(*hold),
             Self::Release { number, sent, .. } => Of::Release { number: *number, sent: *sent },
         }
     }

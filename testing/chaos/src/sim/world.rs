@@ -203,7 +203,7 @@ impl<'a> World<'a> {
             Timer::Releases => self.send_releases(client),
             Timer::Probe { node } => self.probed(client, node, false),
             Timer::Downgrade(hold) => self.downgrade(client, hold),
-            Timer::DowngradeLimit(request) => self.downgrade_late(client, request),
+            Timer::DowngradeLimit(hold, sent) => self.downgrade_late(client, hold, sent),
             Timer::DowngradeAgain(hold) => self.send_downgrade(client, hold),
             Timer::Done(hold) => self.done(client, hold),
         }

@@ -81,10 +81,15 @@ Fields of the JSON:
   warm_up_ms, span_ms                        durations
   grants, grants_per_s                       acquired locks
   wait_us: p50, p90, p99, p99.9, max         wait times, microseconds
+  writer_wait_us                             the same of writers among readers, or null
   fairness: jain_tasks, jain_processes,      Jain's index; the longest wait in
     longest_over_median, empty_handed          median waits; tasks without a grant
   wasted_wakeups_per_grant                   wake-ups without a grant
   commands_per_grant                         sum over all servers, or null
+  server_us_per_grant                        processor time of all servers, or null
+  audit: checked, conflicts                  of readers or permits of one key, or null:
+                                               changes of the holders; those in
+                                               conflict, which must be 0
   sale: stock, left, sold, oversold,         of flash-sale, or null; the last two are 0
     out_of_order                               if no two holders overlapped
   errors, first_error                        failed attempts
@@ -94,7 +99,7 @@ Exit status:
   0      success
   64     usage: an argument is invalid, or not supported by the backend
   69     the backend is unreachable, or returned errors
-  76     two holders overlapped: an item was sold twice
+  76     two holders overlapped: an item was sold twice, or they were in conflict
   128+N  terminated by signal N; all keys are removed";
 
 /// Internal subcommands.

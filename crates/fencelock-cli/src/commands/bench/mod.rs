@@ -67,6 +67,9 @@ fn show(report: &LoadReport, name: &str, context: &Context) -> Result<Exit, Fail
     if report.sale.is_some_and(|sale| !sale.is_exact()) {
         return Err(Failure::new(Exit::Lost, "two holders overlapped: the stock does not match the sales"));
     }
+    if report.audit.is_some_and(|audit| audit.conflicts > 0) {
+        return Err(Failure::new(Exit::Lost, "two holders were in conflict"));
+    }
     match &report.first_error {
         None => Ok(Exit::Success),
         Some(first) => Err(Failure::new(Exit::Unreachable, format!("errors: {}, the first: {first}", report.errors))),

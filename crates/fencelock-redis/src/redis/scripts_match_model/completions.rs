@@ -1,0 +1,344 @@
+//! The scripts of a completion on a real server, and what they must do: one key, commands of clients and of other programs, a clock
+//! that goes forward and back, and a right that is missing.
+
+use super::RUN_ID;
+use super::differential::START_US;
+use super::real::Real;
+use super::rng::Rng;
+use super::sent::{Changes, Mutant, Sent};
+use super::step::Around;
+use crate::redis::quarantine::EpochCheck;
+use crate::redis::script::{self, CLEAR_COMPLETION, Call, READ_COMPLETION, WRITE_COMPLETION};
+use fencelock_conformance::model::CAP;
+use fencelock_core::{Completion, FencingToken, HolderId, Owner};
+use fencelock_testkit::Reply;
+
+const LOCK: &str = "k";
+const STORED: &str = "fencelock:{k}:once";
+/// The text of [`holder`].
+const ID: &str = "00000000000000000000000000000007";
+const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
+    return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}";
+const SEQUENCES: u64 = 1000;
+const STEPS: u64 = 40;
+
+/// A change of a script that must be noticed here.
+const MUTANTS: &[(&str, Mutant)] = &[
+    ("a later end is replaced", Mutant { from: "stored_till > till or", to: "" }),
+    ("a later run is replaced", Mutant { from: "stored_token >= token)", to: "stored_token <= token)" }),
+    ("the same run is replaced", Mutant { from: "stored_token >= token)", to: "stored_token > token)" }),
+    ("the lock may belong to another client", Mutant { from: "if ARGV[1] ~= '-' then", to: "if false then" }),
+    (
+        "a value that begins like the holder is the holder's",
+        Mutant { from: "if #value == 33 and string.sub(value, 33) ~= ' ' then return {'absent'} end", to: "" },
+    ),
+    (
+        "a lock of another type is an error",
+        Mutant { from: "redis.pcall('GETRANGE', KEYS[1]", to: "redis.call('GETRANGE', KEYS[1]" },
+    ),
+    ("a completion ends with its window", Mutant { from: "/ 1000) + ARGV[5]", to: "/ 1000)" }),
+    ("a part of a millisecond is lost", Mutant { from: "math.ceil((till", to: "math.floor((till" }),
+    ("the time has no microseconds", Mutant { from: "* 1000000 + time[2]", to: "* 1000000" }),
+    ("a completion that has ended is stored", Mutant { from: "if left > 0 then", to: "if true then" }),
+    ("what cannot be read is replaced", Mutant { from: "if kind then return {'unread', kind, text} end", to: "" }),
+    ("a later version is read", Mutant { from: "'^1 ([1-9]", to: "'^%d ([1-9]" }),
+    ("an end may begin with zero", Mutant { from: "'^1 ([1-9]%d*)", to: "'^1 (%d+)" }),
+    ("a token may be zero", Mutant { from: " ([1-9]%d*) ')", to: " (%d+) ')" }),
+    ("an owner may be missing", Mutant { from: " ([1-9]%d*) ')", to: " ([1-9]%d*)')" }),
+    ("a text of any length is read", Mutant { from: "#text > LONGEST or", to: "" }),
+    ("an end has any number of digits", Mutant { from: " or #till > 16", to: "" }),
+    ("a token has any number of digits", Mutant { from: " or #token > 16", to: "" }),
+    ("a long beginning is shown", Mutant { from: "string.sub(text, 1, 60)", to: "text" }),
+    ("an empty text is no completion", Mutant { from: " and redis.call('EXISTS', KEYS[2]) == 0", to: "" }),
+    (
+        "a completion of another type is an error",
+        Mutant { from: "if not string.find(text.err, 'WRONGTYPE', 1, true)", to: "if true" },
+    ),
+    ("another completion is cleared", Mutant { from: "or text ~= ARGV[1] ", to: "" }),
+    ("a completion is not cleared", Mutant { from: "redis.call('DEL', KEYS[2])", to: "" }),
+];
+
+/// What is stored: of another type, or a text and when it ends, in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Stored {
+    #[default]
+    Nothing,
+    Hash,
+    Text(String, Option<u64>),
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Read,
+    /// In the name of the holder, or to restore it.
+    Write(bool, Completion),
+    Clear(Completion),
+    /// Another program.
+    Foreign(Vec<String>),
+    Time(u64),
+    Denied(bool),
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now_us: u64,
+    time_refused: bool,
+    is_ours: bool,
+    stored: Stored,
+}
+
+impl Model {
+    fn expire(&mut self) {
+        if matches!(self.stored, Stored::Text(_, Some(end)) if self.now_us / 1000 > end) {
+            self.stored = Stored::Nothing;
+        }
+    }
+
+    /// The stored text; or its type and its beginning, if it cannot be read.
+    fn text(&self) -> Result<Option<&str>, [&str; 2]> {
+        match &self.stored {
+            Stored::Nothing => Ok(None),
+            Stored::Hash => Err(["hash", ""]),
+            Stored::Text(text, _) if parts(text).is_some() => Ok(Some(text)),
+            Stored::Text(text, _) => Err(["string", &text[..text.len().min(60)]]),
+        }
+    }
+
+    /// The reply; `None` for an error.
+    fn play(&mut self, step: &Step) -> Option<Vec<String>> {
+        let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+        match step {
+            Step::Read if self.time_refused => None,
+            Step::Read => {
+                let now = self.now_us.to_string();
+                match self.text() {
+                    Ok(text) => words(&[text.unwrap_or_default(), "", &now]),
+                    Err([kind, begins]) => words(&[begins, kind, &now]),
+                }
+            }
+            Step::Write(as_holder, _) if *as_holder && !self.is_ours => words(&["absent"]),
+            Step::Write(_, completion) => {
+                let stored = match self.text() {
+                    Ok(text) => text.and_then(parts),
+                    Err([kind, begins]) => return words(&["unread", kind, begins]),
+                };
+                let new = (completion.until_micros, completion.token.get());
+                if stored.is_some_and(|stored| stored >= new) {
+                    return words(&["written"]);
+                }
+                if self.time_refused {
+                    return None;
+                }
+                // Rounded up to a millisecond, and an hour more.
+                let left = (i128::from(new.0) - i128::from(self.now_us) + 999).div_euclid(1000) + 3_600_000;
+                if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
+                    self.stored = Stored::Text(completion.to_wire(), Some(self.now_us / 1000 + left));
+                }
+                words(&["written"])
+            }
+            Step::Clear(seen) => match self.text() {
+                Ok(None) => words(&["absent"]),
+                Ok(Some(text)) if text == seen.to_wire() => {
+                    self.stored = Stored::Nothing;
+                    words(&["cleared"])
+                }
+                Ok(Some(_)) | Err(_) => words(&["changed"]),
+            },
+            Step::Foreign(command) => {
+                self.foreign(command);
+                words(&[])
+            }
+            Step::Time(now_us) => {
+                self.now_us = *now_us;
+                words(&[])
+            }
+            Step::Denied(refused) => {
+                self.time_refused = *refused;
+                words(&[])
+            }
+        }
+    }
+
+    fn foreign(&mut self, command: &[String]) {
+        let word = |at: usize| command.get(at).map_or("", String::as_str);
+        match (word(0), word(1)) {
+            ("SET", LOCK) => self.is_ours = word(2) == ID || word(2).starts_with(&format!("{ID} ")),
+            ("DEL" | "HSET", LOCK) => self.is_ours = false,
+            ("SET", _) => {
+                let end = word(4).parse().ok().map(|left: u64| self.now_us / 1000 + left);
+                self.stored = Stored::Text(word(2).to_owned(), end);
+            }
+            ("DEL", _) => self.stored = Stored::Nothing,
+            _ => self.stored = Stored::Hash,
+        }
+    }
+
+    /// As [`LOOK`] reports it.
+    fn look(&self) -> Vec<String> {
+        let (kind, text, left) = match &self.stored {
+            Stored::Nothing => ("none", "", -2),
+            Stored::Hash => ("hash", "", -1),
+            Stored::Text(text, end) => {
+                let left = |end: &u64| i64::try_from(*end).unwrap() - i64::try_from(self.now_us / 1000).unwrap();
+                ("string", text.as_str(), end.as_ref().map_or(-1, left))
+            }
+        };
+        vec![kind.to_owned(), text.to_owned(), left.to_string()]
+    }
+}
+
+/// End and token of a completion that a script of this version reads.
+fn parts(text: &str) -> Option<(u64, u64)> {
+    let number = |digits: &str| {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && !digits.starts_with('0') && digits.len() <= 16).then(|| digits.parse().ok()).flatten()
+    };
+    let mut parts = text.splitn(4, ' ');
+    let version = parts.next().filter(|_| text.len() <= 300)?;
+    let found = (number(parts.next()?)?, number(parts.next()?)?);
+    (version == "1" && parts.next().is_some()).then_some(found)
+}
+
+fn holder() -> HolderId {
+    HolderId::from_bytes(7_u128.to_be_bytes())
+}
+
+/// Ends and tokens are few, so that they meet.
+fn completion(rng: &mut Rng) -> Completion {
+    let hour = 3_600_000_000_i64;
+    let from_now = rng.pick(&[-2 * hour, -hour - 1000, -hour - 1, -hour, -1, 1, 999, 1000, 1_500_001, 400 * 24 * hour]);
+    let token = rng.pick(&[1, 2, START_US, FencingToken::MAX]);
+    let until_micros = START_US.saturating_add_signed(from_now);
+    let owner = Owner::from_text(rng.pick(&["a", "web-1:42 nightly"]));
+    Completion { until_micros, token: FencingToken::new(token).unwrap(), owner }
+}
+
+fn step(rng: &mut Rng) -> Step {
+    let foreign = |words: &[&str]| Step::Foreign(words.iter().map(|word| (*word).to_owned()).collect());
+    match rng.below(20) {
+        0..=3 => Step::Read,
+        4..=8 => Step::Write(rng.percent(70), completion(rng)),
+        9..=10 => Step::Clear(completion(rng)),
+        11..=12 => {
+            let back = rng.percent(40);
+            let by = rng.pick(&[1, 999, 1000, 1_000_000, 3_600_000_000, 3_600_001_000]);
+            Step::Time(if back { START_US - by } else { START_US + by })
+        }
+        13 => Step::Denied(rng.percent(40)),
+        14..=16 => match rng.below(4) {
+            0 => foreign(&["DEL", LOCK]),
+            1 => foreign(&["HSET", LOCK, "a", "1"]),
+            _ => {
+                let value = rng.pick(&["", " web-1:42", " ", "x", "x web-1:42"]);
+                foreign(&["SET", LOCK, &format!("{ID}{value}")])
+            }
+        },
+        _ => match rng.below(6) {
+            0 => foreign(&["DEL", STORED]),
+            1 => foreign(&["HSET", STORED, "a", "1"]),
+            2 => foreign(&["SET", STORED, &completion(rng).to_wire(), "PX", "1"]),
+            3 => foreign(&["SET", STORED, &format!("1 {START_US} 7 {}", "x".repeat(rng.pick(&[279, 280, 281, 282])))]),
+            _ => foreign(&["SET", STORED, rng.pick(TEXTS)]),
+        },
+    }
+}
+
+const TEXTS: &[&str] = &[
+    "",
+    "1",
+    "done",
+    "1 5 7",
+    "1 5 7 ",
+    "1 5 7 a",
+    "1 05 7 a",
+    "1 5 07 a",
+    "1 5 0 a",
+    "1  5 7 a",
+    "1 5e3 7 a",
+    "2 9007199254740991 7 a",
+    "1 9999999999999999 9999999999999999 a",
+    "1 12345678901234567 7 a",
+    "1 5 12345678901234567 a",
+];
+
+fn call(step: &Step) -> Option<Call> {
+    Some(match step {
+        Step::Read => script::read_completion(LOCK, EpochCheck::without_marker(RUN_ID)),
+        Step::Write(as_holder, completion) => {
+            script::write_completion(LOCK, as_holder.then(holder).as_ref(), completion)
+        }
+        Step::Clear(seen) => script::clear_completion(LOCK, seen),
+        Step::Foreign(_) | Step::Time(_) | Step::Denied(_) => return None,
+    })
+}
+
+/// The reply of the server as words; `None` for an error.
+fn words(reply: &Reply) -> Option<Vec<String>> {
+    match reply {
+        Reply::Error(_) => None,
+        Reply::Array(all) => Some(all.iter().flat_map(|word| words(word).unwrap_or_default()).collect()),
+        Reply::Int(number) => Some(vec![number.to_string()]),
+        other => Some(vec![other.text().unwrap_or_default().to_owned()]),
+    }
+}
+
+/// What differs in one sequence, if anything.
+fn difference(real: &mut Real, seed: u64, mutant: Option<Mutant>) -> Option<String> {
+    real.begin(START_US);
+    let (mut rng, mut model) = (Rng::new(seed), Model { now_us: START_US, ..Model::default() });
+    let mut played = Vec::new();
+    for _ in 0..STEPS {
+        let step = step(&mut rng);
+        let expected = model.play(&step);
+        let around = Around { time_refused: model.time_refused, ..Around::CALM };
+        real.become_so(&around, model.now_us);
+        let found = match (call(&step), &step) {
+            (Some(call), _) => words(&real.play(&[Sent::script(call, Changes { mutant, cap: CAP })], &[]).replies[0]),
+            (None, Step::Foreign(command)) => {
+                let words: Vec<&str> = command.iter().map(String::as_str).collect();
+                real.command(&["DEL", if words[1] == LOCK { LOCK } else { STORED }]);
+                assert!(!matches!(real.command(&words), Reply::Error(_)), "{command:?}");
+                Some(Vec::new())
+            }
+            (None, _) => Some(Vec::new()),
+        };
+        model.expire();
+        played.push(format!("{step:?} -> {found:?}"));
+        let state = words(&real.command(&["EVAL", LOOK, "1", STORED])).unwrap_or_default();
+        let expected = (expected, model.look());
+        if expected != (found, state.clone()) {
+            let played = played.join("\n  ");
+            return Some(format!("seed {seed}:\n  {played}\n  expected {expected:?}\n  state {state:?}"));
+        }
+    }
+    None
+}
+
+#[test]
+fn the_scripts_of_a_completion_do_what_the_model_says() {
+    let Some(mut real) = Real::start(START_US) else { return };
+    for seed in 0..SEQUENCES {
+        if let Some(found) = difference(&mut real, seed, None) {
+            panic!("{found}");
+        }
+    }
+}
+
+#[test]
+fn a_script_of_a_completion_that_is_wrong_in_one_place_is_found() {
+    let Some(mut real) = Real::start(START_US) else { return };
+    let mut missed = Vec::new();
+    for (name, mutant) in MUTANTS {
+        let scripts = [&READ_COMPLETION, &WRITE_COMPLETION, &CLEAR_COMPLETION];
+        assert!(
+            scripts.iter().any(|lua| lua.source().contains(mutant.from)),
+            "{name}: no script has {:?}",
+            mutant.from
+        );
+        match (0..SEQUENCES).find(|seed| difference(&mut real, *seed, Some(*mutant)).is_some()) {
+            Some(seed) => println!("{name}: found by sequence {seed}"),
+            None => missed.push(name),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:#?}");
+}
