@@ -172,3 +172,16 @@ async fn a_wrong_url_says_what_is_wrong() {
     let told = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster").await.unwrap_err().to_string();
     assert!(told.contains("127.0.0.1:1") && told.contains("127.0.0.1:2"), "{told}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_have_a_login_of_their_own() {
+    let Some(sentinels) = Sentinels::with_password_or_skip("s3cret") else { return };
+    let told = connect(&sentinels.url("")).await.unwrap_err();
+    assert!(matches!(&told, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{told}");
+    assert!(told.to_string().contains("sentinel_password_file="), "{told}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "s3cret\n").unwrap();
+    let url = sentinels.url(&format!("sentinel_password_file={}", file.display()));
+    granted(&connect(&url).await.unwrap(), &claim("k", Duration::from_secs(1))).await;
+}

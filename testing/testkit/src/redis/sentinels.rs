@@ -1,5 +1,5 @@
+use super::foreign::RedisForeign;
 use super::quorum::servers_or_skip;
-use super::resp::RespClient;
 use super::server::program;
 use super::spawner;
 use crate::{RedisServer, Reply, freezing, port};
@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 /// The name of the master.
 const MASTER: &str = "mymaster";
+/// The number of sentinels that must agree that the master is down.
+const QUORUM: u32 = 2;
 /// After this time without an answer, a sentinel considers the master to be down.
 const DOWN_AFTER: &str = "1000";
 /// A busy machine may take seconds for each step of a fail-over.
@@ -31,6 +33,7 @@ pub struct Sentinels {
 struct Sentinel {
     _dir: TempDir,
     port: u16,
+    password: Option<String>,
     child: Child,
 }
 
@@ -43,9 +46,9 @@ impl Drop for Sentinel {
 
 impl Sentinel {
     /// Another process may take the port before the sentinel binds it.
-    fn start(master: u16, quorum: usize) -> io::Result<Self> {
+    fn start(master: u16, password: Option<&str>) -> io::Result<Self> {
         for _ in 0..8 {
-            let mut sentinel = Self::launch(master, quorum)?;
+            let mut sentinel = Self::launch(master, password)?;
             let begun = Instant::now();
             while sentinel.child.try_wait()?.is_none() && begun.elapsed() < PATIENCE {
                 if sentinel.field("port").is_some() {
@@ -57,26 +60,26 @@ impl Sentinel {
         Err(io::Error::other("no sentinel started"))
     }
 
-    fn launch(master: u16, quorum: usize) -> io::Result<Self> {
+    fn launch(master: u16, password: Option<&str>) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("fencelock-sentinel-").tempdir()?;
         let (port, file) = (port::free()?, dir.path().join("sentinel.conf"));
         // A sentinel writes what it learns into its own file.
         let config = format!(
-            "port {port}\nbind 127.0.0.1\nprotected-mode no\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} {quorum}\n\
+            "port {port}\nbind 127.0.0.1\nprotected-mode no\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} {QUORUM}\n\
              sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}\nsentinel failover-timeout {MASTER} 4000\n\
-             sentinel parallel-syncs {MASTER} 4\n",
-            dir.path().display()
+             sentinel parallel-syncs {MASTER} 4\n{}",
+            dir.path().display(),
+            password.map_or_else(String::new, |password| format!("requirepass {password}\n"))
         );
         fs::write(&file, config)?;
         let log = File::create(dir.path().join("log"))?;
         let mut command = spawner::mortal(&program());
         command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
-        Ok(Self { port, child: spawner::spawn(command)?, _dir: dir })
+        Ok(Self { port, password: password.map(str::to_owned), child: spawner::spawn(command)?, _dir: dir })
     }
 
     fn command(&self, words: &[&str]) -> Reply {
-        RespClient::connect(self.port)
-            .map_or_else(|e| Reply::NoAnswer(e.to_string()), |mut client| client.command(words))
+        RedisForeign::new(self.port, self.password.clone()).command(words)
     }
 
     /// A field of what it knows about the master.
@@ -98,15 +101,28 @@ impl Sentinels {
         Some(Self::of(servers).expect("three sentinels"))
     }
 
+    /// The same, and the sentinels require this password.
+    ///
+    /// # Panics
+    /// If a server or a sentinel does not start.
+    pub fn with_password_or_skip(password: &str) -> Option<Self> {
+        let servers = servers_or_skip(2)?;
+        Some(Self::of_servers(servers, Some(password)).expect("three sentinels"))
+    }
+
     /// Three sentinels of these servers. The first server is the master, the others become its replicas.
     ///
     /// # Errors
     /// If a sentinel does not start.
     pub fn of(servers: Vec<RedisServer>) -> io::Result<Self> {
+        Self::of_servers(servers, None)
+    }
+
+    fn of_servers(servers: Vec<RedisServer>, password: Option<&str>) -> io::Result<Self> {
         for replica in &servers[1..] {
             replica.follow(servers[0].port());
         }
-        let sentinels = (0..3).map(|_| Sentinel::start(servers[0].port(), 2)).collect::<io::Result<_>>()?;
+        let sentinels = (0..3).map(|_| Sentinel::start(servers[0].port(), password)).collect::<io::Result<_>>()?;
         let this = Self { servers, sentinels };
         this.wait_until_settled();
         Ok(this)

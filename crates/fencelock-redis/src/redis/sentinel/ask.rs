@@ -3,8 +3,7 @@ use super::{Address, SentinelUrl};
 use fencelock_core::{Fault, Invalid, NamedMaster, NodeFault, Unknown, master_by_majority, named_masters};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, mpsc};
 
 type Named = NamedMaster<Address>;
 
@@ -51,21 +50,24 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels at the same time. `until` ends the question before all have answered.
+    /// Asks all sentinels at the same time. `until` ends the question before all have answered; the others still get to answer, as
+    /// a slow one would otherwise never be connected.
     pub(crate) async fn ask(&self, until: impl Fn(&[Option<Named>]) -> bool) -> Answers {
-        let mut asked = JoinSet::new();
+        let (answer, mut answered) = mpsc::channel(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let (node, master, switched) = (Arc::clone(node), self.master.clone(), Arc::clone(&self.switched));
-            let limit = self.limit;
-            asked.spawn(async move { (number, node.ask(&master, limit, &switched).await) });
+            let (limit, answer) = (self.limit, answer.clone());
+            tokio::spawn(async move {
+                // Without a receiver, the answer came too late.
+                let _ = answer.send((number, node.ask(&master, limit, &switched).await)).await;
+            });
         }
+        drop(answer);
         let mut answers = Answers { named: vec![None; self.nodes.len()], faults: Vec::new() };
-        while let Some(answer) = asked.join_next().await {
+        while let Some((number, answer)) = answered.recv().await {
             match answer {
-                Ok((number, Ok(named))) => answers.named[number] = Some(named),
-                Ok((_, Err(fault))) => answers.faults.push(fault),
-                // The runtime ends.
-                Err(_) => {}
+                Ok(named) => answers.named[number] = Some(named),
+                Err(fault) => answers.faults.push(fault),
             }
             if until(&answers.named) {
                 break;

@@ -47,6 +47,9 @@ impl SentinelNode {
                 Err(fault(Fault::Misconfigured, format!("it monitors no master {master:?}: check the name in the URL")))
             }
             Ok(Err(error)) if is_no_sentinel(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
+            Ok(Err(error)) if fault_of(&error) == Fault::Denied => {
+                Err(fault(Fault::Denied, format!("{}: {LOGIN}", error.code().unwrap_or("the login is refused"))))
+            }
             Ok(Err(error)) => Err(fault(fault_of(&error), words(&error))),
             Err(_) => {
                 // The peer of the connection may be gone.
@@ -107,6 +110,7 @@ impl SentinelNode {
     }
 }
 
+const LOGIN: &str = "sentinel_password_file= in the URL names the file with its password, and sentinel_user= its user";
 const NO_SENTINEL: &str = "this is not a sentinel but a server: sentinels use port 26379 by default, and redis:// is for a server without them";
 
 /// A server does not know the command. Its text depends on the version.
