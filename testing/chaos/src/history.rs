@@ -7,6 +7,9 @@ pub use hold_mode::HoldMode;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
+/// How a rejected access records the greater token that the resource names.
+pub(crate) const SUPERSEDED_BY: &str = "superseded by ";
+
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

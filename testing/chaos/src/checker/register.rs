@@ -2,12 +2,13 @@
 //!
 //! - A write that starts after a write or read with a greater token was accepted is rejected; so is a read after such a write.
 //!   In the order of the resource, if known, the tokens of accesses in conflict do not decrease.
-//! - An access is rejected only if a greater token in conflict has arrived before.
+//! - An access is rejected only if a greater token in conflict has arrived before, or a holder of it was killed who may have
+//!   used it.
 //! - Every token was granted to the client that uses it, for writing if it writes.
 
 use super::view::{At, KeyView};
 use super::violation::{Check, Violation};
-use crate::history::{HoldMode, Op, Outcome};
+use crate::history::{HoldMode, Op, Outcome, SUPERSEDED_BY};
 use std::collections::HashMap;
 
 pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
@@ -109,10 +110,25 @@ fn refusals_have_reasons(view: &KeyView<'_>, report: &mut impl FnMut(String, At<
         while let Some(earlier) = arrived.next_if(|earlier| earlier.line.invoke_us <= at.line.return_us) {
             greatest.add(earlier);
         }
-        if greatest.in_conflict(&at).is_none_or(|greater| fence(&greater) <= fence(&at)) {
+        if greatest.in_conflict(&at).is_none_or(|greater| fence(&greater) <= fence(&at)) && !by_one_who_died(view, &at)
+        {
             report(format!("the token {} was rejected, but no greater one had arrived", fence(&at)), at, at);
         }
     }
+}
+
+/// Whether the resource names a greater token whose holder has recorded nothing since it was granted: a process that is killed
+/// during an access does not record it.
+fn by_one_who_died(view: &KeyView<'_>, at: &At<'_>) -> bool {
+    let named = at.line.what.as_deref().and_then(|what| what.strip_prefix(SUPERSEDED_BY)?.parse::<u64>().ok());
+    let Some(named) = named.filter(|named| *named > fence(at)) else { return false };
+    view.holds.iter().any(|hold| {
+        let in_conflict = !reads(at) || hold.mode() == HoldMode::Exclusive;
+        hold.acquire.fence == Some(named)
+            && in_conflict
+            && hold.ended_by == hold.number
+            && hold.acquire.return_us <= at.line.return_us
+    })
 }
 
 fn tokens_were_granted(view: &KeyView<'_>, report: &mut impl FnMut(String, At<'_>, At<'_>)) {

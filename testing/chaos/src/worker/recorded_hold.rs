@@ -1,5 +1,5 @@
 use crate::Failure;
-use crate::history::{Line, Op, Outcome};
+use crate::history::{Line, Op, Outcome, SUPERSEDED_BY};
 use crate::recorder::{Recorder, assumed_lease, micros, now};
 use crate::resource::{Access, Writer, Written};
 use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Mode, Released};
@@ -120,7 +120,7 @@ impl RecordedHold {
         match written {
             Ok(Written::Taken(seq)) => line.seq = Some(seq),
             Ok(Written::Refused(greatest)) => {
-                line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
+                line = line.result(Outcome::Fail).what(format!("{SUPERSEDED_BY}{greatest}"));
                 self.recorder.seen(if access == Access::Read { "a read was refused" } else { "a write was refused" });
             }
             Err(error) => {
