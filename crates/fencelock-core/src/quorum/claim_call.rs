@@ -6,8 +6,6 @@ use crate::{Acquire, Claim, Fault, FencingToken, Intent, Lease, Moment, NodeFaul
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait for equal grants after a majority of different ones: equal grants save a round trip.
-pub(super) const GRACE: Duration = Duration::from_millis(1);
 /// How long a lost round waits for its releases, so that a caller that gets "busy" leaves no lock behind.
 const CLEANUP_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -37,8 +35,8 @@ pub struct ClaimCall {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Stage {
-    /// The round is open; whether the timer of the grace runs.
-    Open { grace: bool },
+    /// The round is open.
+    Open,
     /// The caller has not yet got the result.
     Won,
     /// The caller has it.
@@ -92,7 +90,7 @@ impl ClaimCall {
             settings,
             ttl: claim.ttl.get(),
             watches: claim.intent == Intent::Enqueue,
-            stage: Stage::Open { grace: false },
+            stage: Stage::Open,
             nodes: plan.into_iter().map(node).collect(),
             raises: Raises::new(),
             owing: NodeSet::new(),
@@ -150,19 +148,17 @@ impl ClaimCall {
             Err(cause) => (Vote::Unknown, Some(cause)),
         };
         // After the round, an answer that comes late does not change why the others did not grant.
-        if cause.is_some() || matches!(self.stage, Stage::Open { .. }) {
+        if cause.is_some() || self.stage == Stage::Open {
             self.nodes[node].cause = cause;
         }
         vote
     }
 
     fn decide(&mut self, verdict: Verdict, now: Moment, out: &mut Actions) {
-        let Stage::Open { grace } = self.stage else { return };
-        let split = verdict == Verdict::Pending && self.round.is_split();
-        if split != grace {
-            self.stage = Stage::Open { grace: split };
-            out.push(CallAction::SetTimer { timer: CallTimer::Call, after: split.then_some(GRACE) });
+        if self.stage != Stage::Open {
+            return;
         }
+        self.raises.set_grace(&self.round, &verdict, out);
         match verdict {
             Verdict::Pending => {}
             Verdict::Raise { to, nodes } => self.raise(to, nodes, now, out),

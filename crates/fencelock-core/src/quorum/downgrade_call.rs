@@ -1,5 +1,4 @@
 use super::call::{no_answer, send, stop};
-use super::claim_call::GRACE;
 use super::count::Count;
 use super::raises::Raises;
 use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Raise, Round, Settings};
@@ -22,7 +21,6 @@ pub struct DowngradeCall {
     /// The nodes whose answers to the downgrade have yet to come.
     asked: NodeSet,
     raises: Raises,
-    grace: bool,
     done: bool,
 }
 
@@ -36,7 +34,6 @@ impl DowngradeCall {
             plan,
             asked: NodeSet::new(),
             raises: Raises::new(),
-            grace: false,
             done: false,
         }
     }
@@ -67,11 +64,7 @@ impl DowngradeCall {
         if self.done {
             return;
         }
-        let split = verdict == Verdict::Pending && self.round.is_split();
-        if split != self.grace {
-            self.grace = split;
-            out.push(CallAction::SetTimer { timer: CallTimer::Call, after: split.then_some(GRACE) });
-        }
+        self.raises.set_grace(&self.round, &verdict, out);
         match verdict {
             Verdict::Raise { to, nodes } => self.raise(to, nodes, out),
             Verdict::Won(tokens) => self.report(Ok(Downgrade::Downgraded { token: tokens.last() }), out),

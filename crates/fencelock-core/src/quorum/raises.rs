@@ -3,15 +3,20 @@ use super::{CallAction, CallTimer, NodeRequest, NodeSet, Raise, Round, Verdict};
 use crate::{FencingToken, Unknown};
 use std::time::Duration;
 
-/// The raises of a [`Round`] that have yet to be answered.
+/// How long to wait for equal grants after a majority of different ones: equal grants save a round trip.
+const GRACE: Duration = Duration::from_millis(1);
+
+/// The raises of a [`Round`] that have yet to be answered, and the grace before the first of them.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Raises {
     nodes: NodeSet,
+    /// Whether the timer of the grace runs.
+    grace: bool,
 }
 
 impl Raises {
     pub(super) fn new() -> Self {
-        Self { nodes: NodeSet::new() }
+        Self { nodes: NodeSet::new(), grace: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -20,6 +25,15 @@ impl Raises {
 
     pub(super) fn contains(&self, node: usize) -> bool {
         self.nodes.contains(node)
+    }
+
+    /// Starts the timer of the grace if the votes are split, and stops it if they no longer are.
+    pub(super) fn set_grace<T>(&mut self, round: &Round, verdict: &Verdict, out: &mut Vec<CallAction<T>>) {
+        let split = *verdict == Verdict::Pending && round.is_split();
+        if split != self.grace {
+            self.grace = split;
+            out.push(CallAction::SetTimer { timer: CallTimer::Call, after: split.then_some(GRACE) });
+        }
     }
 
     /// Sends a raise to these nodes. One without a time limit cannot be asked, and counts as a refusal.
