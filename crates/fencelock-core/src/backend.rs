@@ -163,6 +163,26 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
 }
 
+impl Claim {
+    /// Checks that `place` supports the mode of this claim. A backend calls this first.
+    ///
+    /// # Errors
+    /// [`Fault::ModeUnsupported`]: nothing was sent, and a retry does not help.
+    pub fn supported_by(&self, place: &dyn Backend) -> Result<(), Unknown> {
+        // All backends support exclusive locks, so the usual claim needs no lookup.
+        if self.mode == Mode::Exclusive || place.capabilities().modes.has(self.mode) {
+            return Ok(());
+        }
+        let advice = match self.mode {
+            Mode::Permits { .. } => {
+                "use slots, which every place has, ask for an exclusive lock, or use a place whose capabilities name this mode"
+            }
+            _ => "ask for an exclusive lock, or use a place whose capabilities name this mode",
+        };
+        Err(Unknown::new(place.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
+    }
+}
+
 /// The refusal of a downgrade at a place without shared locks.
 pub fn no_downgrade(place: String, renewal: &Renewal) -> Unknown {
     let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);

@@ -1,6 +1,6 @@
 use crate::{
-    Backend, Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Invalid, Key, Mode, TokenBlock, Ttl,
-    Unknown, next_block, next_proposed_block,
+    Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Invalid, Key, Mode, TokenBlock, Ttl, Unknown,
+    next_block, next_proposed_block,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -59,24 +59,6 @@ impl Claim {
     #[must_use]
     pub fn with_mode(&self, mode: Mode) -> Self {
         Self { mode, ..self.clone() }
-    }
-
-    /// Checks that `place` supports the mode of this claim. A backend calls this first.
-    ///
-    /// # Errors
-    /// [`Fault::ModeUnsupported`]: nothing was sent, and a retry does not help.
-    pub fn supported_by(&self, place: &dyn Backend) -> Result<(), Unknown> {
-        // All backends support exclusive locks, so the usual claim needs no lookup.
-        if self.mode == Mode::Exclusive || place.capabilities().modes.has(self.mode) {
-            return Ok(());
-        }
-        let advice = match self.mode {
-            Mode::Permits { .. } => {
-                "use slots, which every place has, ask for an exclusive lock, or use a place whose capabilities name this mode"
-            }
-            _ => "ask for an exclusive lock, or use a place whose capabilities name this mode",
-        };
-        Err(Unknown::new(place.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
     }
 
     /// The refusal of a claim that [conflicts](Mode::conflicts) with a mode in which the key is held or requested. The backend

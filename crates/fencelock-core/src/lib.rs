@@ -70,6 +70,7 @@ mod listeners;
 mod manual_clock;
 mod mastership;
 mod mode;
+mod occupant;
 pub mod once;
 pub mod quorum;
 mod registered_node;
@@ -99,7 +100,7 @@ pub use hand_off::PlaceInLine;
 pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
 pub use holders::{HolderInfo, Holders};
-pub use holding::{Expiry, Foreign, Holding, Occupant};
+pub use holding::Holding;
 pub use invalid::Invalid;
 pub use key::Key;
 pub use key_set::KeySet;
@@ -108,6 +109,7 @@ pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, master_by_majority, named_masters};
 pub use mode::{Mode, Modes};
+pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Standing, Tally,

@@ -39,7 +39,7 @@ pub struct Guard {
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
 #[derive(Clone)]
 pub struct Held {
-    lease: Arc<Lease>,
+    lease: Lease,
     tenure: Tenure,
 }
 
@@ -71,7 +71,7 @@ impl Released {
 const RELEASE_TRIES: u32 = 3;
 
 impl Guard {
-    pub(crate) fn new(client: Arc<ClientInner>, lease: Arc<Lease>, grant: Grant) -> Self {
+    pub(crate) fn new(client: Arc<ClientInner>, lease: Lease, grant: Grant) -> Self {
         let held = Held { lease, tenure: grant.tenure };
         Self { client, held, armed: true, releasing: None }
     }
@@ -89,7 +89,7 @@ impl Guard {
     /// The holder id, which [`crate::Client::release`] and [`crate::Lock::resume`] require. Tasks of one client that
     /// share a lease have the same id, so use it elsewhere only with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        self.held.lease.holder
+        *self.held.lease.holder()
     }
 
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
@@ -177,7 +177,7 @@ impl Guard {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match client.backend.release(self.key(), &self.held.lease.holder).await {
+            match client.backend.release(self.key(), self.held.lease.holder()).await {
                 Ok(answer) => {
                     self.armed = self.held.lease.may_have_strays();
                     return Ok(match before {
@@ -222,7 +222,7 @@ impl Guard {
         let config = &self.client.config;
         modes::check(&config.place, self.key(), config.capabilities.modes, Mode::Shared)?;
         let before = self.held.tenure;
-        let lease = Arc::clone(&self.held.lease);
+        let lease = self.held.lease.clone();
         let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
             self.check()?;
             return Err(modes::not_exclusive(self.key(), before.mode).into());

@@ -2,7 +2,6 @@
 
 use super::Model;
 use super::state::{CLIENTS, Entry, Reply, Step, TTL, Value};
-use super::steps::touch;
 
 /// The server that a client asks as its `nth`.
 pub(crate) const fn node_of(client: usize, nth: u8) -> usize {
@@ -37,7 +36,7 @@ impl Model<'_> {
         for (holder, end) in ends.iter_mut().enumerate() {
             if *end > 0 && *end <= now {
                 *end = 0;
-                touch(step, at, holder as u8);
+                step.touch(at, holder as u8);
             }
         }
         let taken = ends.iter().filter(|end| **end > 0).count() < usize::from(self.scheme.permits);

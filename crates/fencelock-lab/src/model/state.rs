@@ -1,5 +1,7 @@
 //! A state of the model.
 
+use crate::property::Property;
+
 /// The TTL of a lock in ticks. Two is the smallest number with a moment in between.
 pub(crate) const TTL: u8 = 2;
 /// The last tick of a search: one lease, the lease of a successor, and time to detect the expiry.
@@ -145,6 +147,17 @@ pub(crate) struct Step {
     pub(crate) yes: bool,
     /// The violated properties, as bits.
     pub(crate) broken: u8,
+}
+
+impl Step {
+    /// Records a change of the lock of `owner`. It is a violation if the owner is alive and its lease is valid.
+    pub(super) fn touch(&mut self, at: usize, owner: u8) {
+        let owner = usize::from(owner);
+        let Client { holds, lease, .. } = self.after.clients[owner];
+        if owner != at && self.after.running(owner) && holds && lease > 0 {
+            self.broken |= Property::OwnLockOnly.bit();
+        }
+    }
 }
 
 impl State {

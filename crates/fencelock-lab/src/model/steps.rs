@@ -135,7 +135,7 @@ impl Model<'_> {
         let same = seen == step.after.clients[at].remembered;
         let owner = old.map_or(at as u8, |entry| entry.owner);
         if old.is_some() {
-            touch(step, at, owner);
+            step.touch(at, owner);
         }
         step.after.keys[0] = Some(Entry { value, ttl: None, owner: if same { at as u8 } else { owner } });
         if same {
@@ -250,7 +250,7 @@ fn delete(step: &mut Step, at: usize, node: usize) -> bool {
     let old = step.after.keys[node].take();
     step.reply = Reply::Int(old.is_some().into());
     if let Some(entry) = old {
-        touch(step, at, entry.owner);
+        step.touch(at, entry.owner);
     }
     old.is_some()
 }
@@ -258,15 +258,6 @@ fn delete(step: &mut Step, at: usize, node: usize) -> bool {
 fn compare_delete(step: &mut Step, at: usize, node: usize) -> bool {
     step.reply = Reply::Int(0);
     step.after.keys[node].is_some_and(|entry| entry.value == Value::Id(at as u8)) && delete(step, at, node)
-}
-
-/// Records a change of the lock of `owner`. It is a violation if the owner is alive and its lease is valid.
-pub(super) fn touch(step: &mut Step, at: usize, owner: u8) {
-    let owner = usize::from(owner);
-    let Client { holds, lease, .. } = step.after.clients[owner];
-    if owner != at && step.after.running(owner) && holds && lease > 0 {
-        step.broken |= Property::OwnLockOnly.bit();
-    }
 }
 
 /// The clocks of a search fit into a byte.

@@ -29,6 +29,7 @@ pub struct OncePerWindow {
 /// The start of a run, or the reason why there is none.
 #[must_use = "a run that is dropped does not count"]
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is matched right away, and moved once for each window")]
 pub enum OnceStart {
     /// Run the work now.
     Started(OnceRun),

@@ -212,7 +212,7 @@ impl Waiter<'_> {
         tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    fn granted(&self, grant: Grant, lease: Arc<Lease>) -> Guard {
+    fn granted(&self, grant: Grant, lease: Lease) -> Guard {
         if grant.source != Source::Shared {
             self.client.trouble.ends(self.client.clock.now());
         }

@@ -1,5 +1,5 @@
 use super::Driver;
-use super::lease::Lease;
+use super::lease_state::LeaseState;
 use crate::identity::SystemRng;
 use fencelock_core::Key;
 use fencelock_core::engine::{Action, Actions, ClaimReport, Context, End, Ended, KeyEngine, WaiterId};
@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<Lease>>>;
-pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<Lease>>>;
+pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
+pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// How the engine wakes a task.
 pub(super) trait WakeBy {
@@ -126,7 +126,7 @@ impl KeyCell {
     }
 
     /// Under the lock of the key, so that two calls cannot move one timer in the wrong order.
-    fn move_timers(self: &Arc<Self>, out: &Actions<Option<Waker>, Option<Arc<Lease>>>) {
+    fn move_timers(self: &Arc<Self>, out: &Actions<Option<Waker>, Option<Arc<LeaseState>>>) {
         for action in out.iter() {
             match action {
                 Action::Began => self.driver.timers.add_hold(),
@@ -143,7 +143,7 @@ impl KeyCell {
     }
 
     /// What needs no lock. Wake-ups come first, for others wait for them.
-    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<Lease>>>) -> Option<ClaimReport> {
+    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<LeaseState>>>) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
         for action in out.drain() {
             match action {
@@ -168,7 +168,7 @@ impl KeyCell {
         report
     }
 
-    fn on_ended(&self, ended: &Ended<Option<Arc<Lease>>>) {
+    fn on_ended(&self, ended: &Ended<Option<Arc<LeaseState>>>) {
         if let Some(lease) = &ended.lease {
             lease.notify();
         }

@@ -1,12 +1,11 @@
 use super::key_cell::{Engine, KeyCell};
+use super::lease_state::LeaseState;
 use crate::closing::Releasing;
 use crate::error::{Error, unreachable_once};
-use fencelock_core::engine::{Downgrading, End, Ended, Grant, HoldId, Leaving, PendingRelease, Status, Tenure};
-use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalPlan, Ttl, Unknown};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use fencelock_core::engine::{Downgrading, End, Grant, Leaving, PendingRelease, Status, Tenure};
+use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalPlan, Unknown};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// Timers stand still while the machine sleeps; a second is how late a loss in sleep may be noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -20,60 +19,33 @@ pub(crate) struct Left {
     pub(crate) now: Moment,
 }
 
-/// How a lease ended, and in which tenures.
-#[derive(Debug)]
-struct Ending {
-    tenure: Tenure,
-    /// In the order of their numbers.
-    others: Box<[Tenure]>,
-    end: End,
-}
-
-/// A lease of this client, as its guards see it. It outlives the hold, and then tells how that ended.
-#[derive(Debug)]
+/// A lease of this client, as its guards see it.
+#[derive(Debug, Clone)]
 pub(crate) struct Lease {
     cell: Arc<KeyCell>,
-    hold: HoldId,
-    pub(crate) holder: HolderId,
-    ttl: Ttl,
-    /// Until then a claim whose answer never came may still arrive at the server.
-    stray_until: Moment,
-    end: OnceLock<Ending>,
-    /// Its holder id belongs to another process, so nobody here releases it.
-    given_away: AtomicBool,
-    ended: Notify,
+    state: Arc<LeaseState>,
 }
 
 impl Lease {
     /// The lease of a grant, if it is not over already.
-    pub(super) fn of(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<Arc<Self>> {
+    pub(super) fn of(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<Self> {
         let (holder, ttl, stray_until) = engine.facts(grant.hold)?;
         let slot = engine.lease_mut(grant.hold)?;
-        let new = || {
-            let (cell, hold, end, ended) = (Arc::clone(cell), grant.hold, OnceLock::new(), Notify::new());
-            let given_away = AtomicBool::new(false);
-            Arc::new(Self { cell, hold, holder, ttl, stray_until, end, given_away, ended })
-        };
-        Some(Arc::clone(slot.get_or_insert_with(new)))
+        let state = slot.get_or_insert_with(|| Arc::new(LeaseState::new(grant.hold, holder, ttl, stray_until)));
+        Some(Self { cell: Arc::clone(cell), state: Arc::clone(state) })
     }
 
     pub(crate) fn key(&self) -> &Key {
         self.cell.key()
     }
 
+    pub(crate) fn holder(&self) -> &HolderId {
+        &self.state.holder
+    }
+
     /// Whether this is a copy in a child of the process that has it.
     pub(crate) fn is_forked(&self) -> bool {
         !self.cell.driver().process().is_current()
-    }
-
-    pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
-        let Ended { tenure, others, end, .. } = ended;
-        // The first one stays.
-        let _ = self.end.set(Ending { tenure: *tenure, others: others.clone(), end: end.clone() });
-    }
-
-    pub(super) fn notify(&self) {
-        self.ended.notify_waiters();
     }
 
     /// The end of a tenure: if another has followed, it was released.
@@ -98,26 +70,18 @@ impl Lease {
         if self.is_forked() {
             return Err(End::Lost(LossReason::Forked));
         }
-        let (status, now) = self.cell.with(|engine, cx| (engine.status(self.hold, tenure, cx), cx.now));
+        let (status, now) = self.cell.with(|engine, cx| (engine.status(self.state.hold, tenure, cx), cx.now));
         match status {
             Status::Held(until) => Ok(until.since(now)),
             Status::PassedOn => Err(End::Released),
-            Status::Over => Err(self.end(tenure)),
+            Status::Over => Err(self.state.end(tenure)),
         }
-    }
-
-    /// How this tenure ended. The hold is over; it was lost in its last tenure, those before were released.
-    fn end(&self, tenure: Tenure) -> End {
-        let lasted = |ending: &&Ending| {
-            ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
-        };
-        self.end.get().filter(lasted).map_or(End::Released, |ending| ending.end.clone())
     }
 
     /// Waits for the loss. Does not depend on other tasks: this future has its own timer for the end of the lease.
     pub(crate) async fn lost(&self, tenure: Tenure) -> LossReason {
         loop {
-            let ended = self.ended.notified();
+            let ended = self.state.ended();
             tokio::pin!(ended);
             ended.as_mut().enable();
             let left = match self.ask(tenure) {
@@ -136,37 +100,37 @@ impl Lease {
     pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Left {
         let closing = &self.cell.driver().closing;
         let (leaving, releasing, now) = self.cell.with(|engine, cx| {
-            let leaving = engine.release(self.hold, tenure, background, cx);
+            let leaving = engine.release(self.state.hold, tenure, background, cx);
             // Under the lock of the key, so that the closing of the client sees the hold or the release.
             let releasing = (!background && leaving != Leaving::PassedOn).then(|| closing.releasing());
             (leaving, releasing, cx.now)
         });
-        let leaving = if leaving == Leaving::Over { Err(self.end(tenure)) } else { Ok(leaving) };
+        let leaving = if leaving == Leaving::Over { Err(self.state.end(tenure)) } else { Ok(leaving) };
         Left { leaving, releasing, now }
     }
 
     /// The hold of this tenure ends `max_hold` from now.
     pub(crate) fn limit_hold(&self, tenure: Tenure, max_hold: Duration) {
-        self.cell.with(|engine, cx| engine.limit_hold(self.hold, tenure, max_hold, cx));
+        self.cell.with(|engine, cx| engine.limit_hold(self.state.hold, tenure, max_hold, cx));
     }
 
     /// The holder of this tenure only reads from now on: the tenure that begins, and the request to send. `None` if it has ended,
     /// or is not exclusive.
     pub(crate) fn begin_downgrade(&self, tenure: Tenure) -> Option<(Tenure, Renewal)> {
-        self.cell.with(|engine, cx| engine.downgrade(self.hold, tenure, cx))
+        self.cell.with(|engine, cx| engine.downgrade(self.state.hold, tenure, cx))
     }
 
     /// Sends a downgrade until it is answered.
     pub(crate) async fn downgrade(&self, tenure: Tenure, renewal: &Renewal) -> Result<Tenure, Error> {
         let driver = self.cell.driver();
-        let limit = RenewalPlan::answer_limit(self.ttl.get());
+        let limit = RenewalPlan::answer_limit(self.state.ttl.get());
         loop {
             let sent = driver.clock.now();
             let answer = tokio::time::timeout(limit, driver.backend.downgrade(renewal)).await.unwrap_or_else(|_| {
                 let text = "the downgrade took a fifth of the lease";
                 Err(Unknown::new(driver.config.place.clone(), Fault::Timeout, text))
             });
-            match self.cell.with(|engine, cx| engine.downgrade_answered(self.hold, tenure, sent, answer, cx)) {
+            match self.cell.with(|engine, cx| engine.downgrade_answered(self.state.hold, tenure, sent, answer, cx)) {
                 Downgrading::Done(tenure) => return Ok(tenure),
                 Downgrading::Again(at) => tokio::time::sleep(at.since(driver.clock.now())).await,
                 Downgrading::Refused(cause) => return Err(unreachable_once(Some(self.key()), cause)),
@@ -181,10 +145,10 @@ impl Lease {
     /// It goes on without this client. Says whether it was held.
     pub(crate) fn detach(&self, tenure: Tenure) -> bool {
         self.cell.with(|engine, cx| {
-            let was_held = matches!(engine.detach(self.hold, tenure, cx), Status::Held(_));
+            let was_held = matches!(engine.detach(self.state.hold, tenure, cx), Status::Held(_));
             if was_held {
                 // Under the lock of the key, so that no guard that is told of the end releases it.
-                self.given_away.store(true, Ordering::Relaxed);
+                self.state.give_away();
             }
             was_held
         })
@@ -192,18 +156,18 @@ impl Lease {
 
     /// Whether its holder id belongs to another process.
     pub(crate) fn is_given_away(&self) -> bool {
-        self.given_away.load(Ordering::Relaxed)
+        self.state.is_given_away()
     }
 
     /// Its release in the background.
     pub(crate) fn pending_release(&self) -> PendingRelease {
-        let until = self.cell.driver().clock.now() + self.ttl.get();
-        let (key, holder, stray_until) = (self.key().clone(), self.holder, self.stray_until);
+        let until = self.cell.driver().clock.now() + self.state.ttl.get();
+        let (key, holder, stray_until) = (self.key().clone(), self.state.holder, self.state.stray_until);
         PendingRelease { key, holder, until, stray_until, is_hold: true }
     }
 
     /// Whether a claim of this holder may still be on its way, and would take the key again.
     pub(crate) fn may_have_strays(&self) -> bool {
-        self.cell.driver().clock.now() < self.stray_until
+        self.cell.driver().clock.now() < self.state.stray_until
     }
 }

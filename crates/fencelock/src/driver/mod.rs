@@ -10,6 +10,7 @@ mod inner;
 mod key_cell;
 mod keys;
 mod lease;
+mod lease_state;
 mod listener;
 mod renewals;
 mod waiter;

@@ -29,7 +29,7 @@ pub(super) struct Waiter<'a> {
 }
 
 /// A step, and the lease of a grant unless that is over already.
-pub(super) type Next = (Step, Option<Arc<Lease>>);
+pub(super) type Next = (Step, Option<Lease>);
 
 impl<'a> Waiter<'a> {
     /// A task that had the lease once, and lost it, enters `again`.
@@ -166,7 +166,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-pub(super) fn guard(client: &Arc<ClientInner>, grant: Grant, lease: Arc<Lease>, waited: Duration) -> Guard {
+pub(super) fn guard(client: &Arc<ClientInner>, grant: Grant, lease: Lease, waited: Duration) -> Guard {
     client.telemetry.acquired(lease.key(), &grant.tenure, waited, grant.source);
     Guard::new(Arc::clone(client), lease, grant)
 }

@@ -1,6 +1,9 @@
-use super::{HeldEntry, Refusal, Unread, Value};
+use super::holds::HeldEntry;
+use super::queue::Unread;
+use super::value::Value;
 use fencelock_core::Mode;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// Why a script ended with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -242,4 +245,34 @@ pub struct QueueScan {
 impl QueueScan {
     /// The queue was not examined.
     pub(super) const SKIPPED: Self = Self { more: false, unread: None };
+}
+
+/// Why a server must not grant, as the reply to a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The marker has an unknown version.
+    Version(Arc<str>),
+    /// The marker belongs to another run, or there is none.
+    Handshake,
+    /// The server belongs to another set.
+    Nodeset {
+        /// The longest TTL and the set of nodes of the marker.
+        quorum: Arc<str>,
+        /// That set as text.
+        nodes: Arc<str>,
+    },
+    /// The server may have lost its grants.
+    Quarantined {
+        /// The remaining quarantine.
+        rest_ms: u64,
+    },
+}
+
+/// The result of a foreign command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Done {
+    /// The command had an effect.
+    Yes,
+    /// The command had no effect.
+    No,
 }

@@ -1,4 +1,8 @@
-use super::{Entry, Fence, KeyModel, Kind, Lock, Name, ScriptError, Server, Value};
+use super::answer::{Done, ScriptError};
+use super::key::{Fence, KeyModel, Lock};
+use super::queue::{Entry, Name};
+use super::server::Server;
+use super::value::{Kind, Value};
 
 /// Commands of other programs.
 impl KeyModel {
@@ -123,15 +127,6 @@ impl KeyModel {
         self.expire(server);
         self.waiters.remove(name);
     }
-}
-
-/// The result of a foreign command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Done {
-    /// The command had an effect.
-    Yes,
-    /// The command had no effect.
-    No,
 }
 
 /// The option `NX`.

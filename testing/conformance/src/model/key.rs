@@ -1,8 +1,7 @@
-use super::answer::{Availability, Inspect, Listed, Occupied, QueueScan, Raise, Renew, ScriptError};
-use super::marker::Gate;
+use super::answer::{QueueScan, ScriptError};
+use super::holds::{HeldEntries, Holds};
 use super::queue::{Channel, Unread, WaiterDeadlines, WaiterQueue, Waiters};
 use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
-use super::shared::{HeldEntries, Holds};
 use super::tokens::Tokens;
 use super::value::Value;
 use fencelock_core::Mode;
@@ -32,12 +31,12 @@ impl Lock {
     }
 
     /// Extends the expiry, or shortens one that is more than a second later than `ttl_ms` and the end that its holder knows.
-    fn renew(&mut self, server: &Server, ttl_ms: u64, told_ms: u64) {
+    pub(super) fn renew(&mut self, server: &Server, ttl_ms: u64, told_ms: u64) {
         let left = self.ttl_ms(server).unwrap_or(0);
         self.expires_ms = Some(server.now_ms() + Self::renewed(left, ttl_ms, told_ms));
     }
 
-    fn renewed(left_ms: u64, ttl_ms: u64, told_ms: u64) -> u64 {
+    pub(super) fn renewed(left_ms: u64, ttl_ms: u64, told_ms: u64) -> u64 {
         let longest = ttl_ms.max(told_ms);
         let left_ms = if left_ms > longest + SLACK_MS { longest } else { left_ms };
         left_ms.max(ttl_ms)
@@ -181,88 +180,6 @@ pub struct KeyModel {
     pub held: HeldEntries,
 }
 
-/// The scripts.
-impl KeyModel {
-    /// `raise.lua`: raises the fence of a hold to this token, unless it was granted with a greater one. The fence of the key is at
-    /// least this token then.
-    pub fn raise(&mut self, server: &Server, holder: u128, to: u64, gate: &Gate) -> Result<Raise, ScriptError> {
-        self.expire(server);
-        if gate.refusal()?.is_some() {
-            return Ok(Raise::Refused);
-        }
-        let fence = self.fence.map_or(0, |fence| fence.token);
-        let granted = if self.lock_of(holder).is_some() {
-            Some(fence)
-        } else if self.shared().is_some() && server.time_refused {
-            return Err(ScriptError::Time);
-        } else {
-            let is_held = self.shared().is_some() && self.rest(server, holder).is_some();
-            self.held.entries.get(&holder).filter(|_| is_held).map(|entry| entry.token)
-        };
-        if granted.is_none_or(|granted| granted > to) {
-            return Ok(Raise::Refused);
-        }
-        take_memory(server, &mut Wrote::Nothing)?;
-        self.set_fence(server, fence.max(to));
-        if self.shared().is_some()
-            && let Some(entry) = self.held.entries.get_mut(&holder)
-        {
-            entry.token = to;
-        }
-        Ok(Raise::Acked)
-    }
-
-    /// `renew.lua`: a held lock has at least this TTL from now, and never less than its holder knows. It creates no lock.
-    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Result<Renew, ScriptError> {
-        self.expire(server);
-        let waiters = self.living(server);
-        if self.shared().is_some() {
-            if server.time_refused {
-                return Err(ScriptError::Time);
-            }
-            let Some(left) = self.rest(server, holder) else {
-                return Ok(self.listed(server).map_or(Renew::Absent, Renew::Shared));
-            };
-            self.prolong_hold(server, holder, Lock::renewed(left, ttl_ms, told_ms));
-        } else if let Some(lock) = self.lock_of(holder) {
-            lock.renew(server, ttl_ms, told_ms);
-        } else {
-            return Ok(self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone())));
-        }
-        if let Some(fence) = &mut self.fence {
-            fence.expires_ms = server.now_ms() + FENCE_TTL_MS;
-        }
-        Ok(Renew::Renewed { waiters })
-    }
-
-    /// `inspect.lua` with a quarantine check: a server that may have lost data never reports that a lock is free.
-    pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {
-        self.expire(server);
-        if self.shared().is_some() && server.time_refused {
-            return Err(ScriptError::Time);
-        }
-        if let Some(seen) = self.inspect(server) {
-            return Ok(Availability::Held(seen));
-        }
-        Ok(gate.refusal()?.map_or(Availability::Free, |refusal| Availability::Refused(refusal.clone())))
-    }
-
-    /// `inspect.lua`: the holder; `None` if the lock is free.
-    pub fn inspect(&mut self, server: &Server) -> Option<Inspect> {
-        self.expire(server);
-        let lock = self.lock.as_ref()?;
-        let fence = self.fence.map(|fence| fence.token);
-        let waiters = self.living(server);
-        let (by, mut ttl_ms, mut listed) = (lock.value.clone(), lock.ttl_ms(server), None);
-        if self.shared().is_some() {
-            // The key has no holder any more.
-            let holds = self.listed(server)?;
-            (ttl_ms, listed) = (holds.first_rest_ms(), Some(holds));
-        }
-        Some(Inspect { by, ttl_ms, fence, waiters, listed })
-    }
-}
-
 /// Shared steps.
 impl KeyModel {
     /// Removes expired data, which stays removed even if the clock is set back later.
@@ -290,15 +207,6 @@ impl KeyModel {
         self.lock.as_mut().filter(|lock| lock.value.holder() == Some(holder))
     }
 
-    pub(super) fn occupied(&self, server: &Server) -> Occupied {
-        let lock = self.lock.as_ref().unwrap_or_else(|| unreachable!("only of a lock that is not free"));
-        let last_fence = self.fence.map_or(0, |fence| fence.token);
-        // Without the time, the holders are not listed.
-        let listed = if server.time_refused { None } else { self.listed(server) };
-        let ttl_ms = listed.as_ref().map_or_else(|| lock.ttl_ms(server), Listed::first_rest_ms);
-        Occupied { last_fence, ttl_ms, by: lock.value.clone(), listed, unread: None }
-    }
-
     /// The next fence, and the number of tokens in its block.
     pub(super) fn draw(
         &mut self,
@@ -319,7 +227,7 @@ impl KeyModel {
         Ok((token, count))
     }
 
-    fn set_fence(&mut self, server: &Server, token: u64) {
+    pub(super) fn set_fence(&mut self, server: &Server, token: u64) {
         self.fence = Some(Fence { token, expires_ms: server.now_ms() + FENCE_TTL_MS });
     }
 }

@@ -1,4 +1,5 @@
-use super::{Done, ScriptError, Server, VERSION};
+use super::answer::{Done, Refusal, ScriptError};
+use super::server::{Server, VERSION};
 use std::sync::Arc;
 
 /// The marker of a server: what the server has promised to remember, and its set of nodes.
@@ -52,27 +53,6 @@ impl Expectation {
             nodes: self.nodes.clone(),
         }
     }
-}
-
-/// Why a server must not grant, as the reply to a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The marker has an unknown version.
-    Version(Arc<str>),
-    /// The marker belongs to another run, or there is none.
-    Handshake,
-    /// The server belongs to another set.
-    Nodeset {
-        /// The longest TTL and the set of nodes of the marker.
-        quorum: Arc<str>,
-        /// That set as text.
-        nodes: Arc<str>,
-    },
-    /// The server may have lost its grants.
-    Quarantined {
-        /// The remaining quarantine.
-        rest_ms: u64,
-    },
 }
 
 /// Whether this server may grant.

@@ -1,6 +1,6 @@
 //! One Redis node as the scripts of `fencelock-redis/src/redis/lua` make it: their specification, in Rust.
 //!
-//! No socket, no clock, no dice: time, refusals and who reads which channel are inputs. Simulators use it as a node,
+//! No socket, no clock, no random numbers: time, refusals and who reads which channel are inputs. Simulators use it as a node,
 //! and `fencelock-redis` holds it against the real scripts on a real server.
 //!
 //! ```
@@ -17,10 +17,13 @@ mod acquiring;
 mod answer;
 mod ending;
 mod foreign;
+mod holds;
+mod inspecting;
 mod key;
 mod marker;
 mod message;
 mod queue;
+mod renewing;
 mod resizing;
 mod server;
 mod shared;
@@ -29,17 +32,17 @@ mod value;
 mod waiting;
 
 pub use answer::{
-    Acquire, Availability, Downgrade, Evict, Inspect, Listed, ListedHold, Occupied, QueueScan, Raise, Release, Renew,
-    Resize, ScriptError,
+    Acquire, Availability, Done, Downgrade, Evict, Inspect, Listed, ListedHold, Occupied, QueueScan, Raise, Refusal,
+    Release, Renew, Resize, ScriptError,
 };
-pub use foreign::{Done, OnlyIfFree};
+pub use foreign::OnlyIfFree;
+pub use holds::{HeldEntries, HeldEntry, Holds};
 pub use key::{Claim, Fence, HoldKind, Intent, KeyModel, Lock};
-pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, Refusal, UnknownVersion};
+pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, UnknownVersion};
 pub use message::Message;
 pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
 pub use resizing::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
-pub use shared::{HeldEntries, HeldEntry, Holds};
 pub use value::{Kind, Value};
 
 use std::collections::BTreeMap;
