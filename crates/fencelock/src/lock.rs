@@ -248,6 +248,8 @@ impl Lock {
 
     /// Changes the limit of the semaphore of this key.
     pub(crate) async fn resize(&self, limit: u32) -> Result<Resized, Error> {
+        let config = &self.client.config;
+        modes::check_resize(&config.place, &Key::new(&self.key)?, config.capabilities.modes, self.mode)?;
         let key = self.check()?.key;
         let answer = self.client.backend.resize(&key, limit).await;
         match answer.map_err(|cause| unreachable_once(Some(&key), cause))? {

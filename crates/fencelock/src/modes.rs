@@ -14,6 +14,15 @@ pub(crate) fn check(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<
     Err(Invalid::new(format!("{place} has no {what}, so {key} cannot be acquired as {mode}: {advice}")))
 }
 
+/// Checks that the place has a semaphore whose limit could be changed, before anything is sent.
+pub(crate) fn check_resize(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
+    if modes.has(mode) {
+        return Ok(());
+    }
+    let advice = "connect to a place that has semaphores, or use slots and change their number in all clients";
+    Err(Invalid::new(format!("{place} has no semaphores, so the limit of {key} cannot be resized: {advice}")))
+}
+
 /// The key is in use in a mode that never fits the one that was asked for.
 pub(crate) fn conflict(key: &Key, present: Mode) -> Invalid {
     let class = present.class();

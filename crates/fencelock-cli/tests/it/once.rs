@@ -4,13 +4,6 @@ use crate::place::Place;
 use crate::test::Test;
 use serde_json::Value;
 
-/// Every kind of place that the program can use.
-fn places() -> Vec<Place> {
-    let mut places = vec![Place::files()];
-    places.extend(Place::redis());
-    places
-}
-
 /// No test lasts into the next window.
 const RUN: &str = "run --once-per 365d job -- sh -c";
 
@@ -22,7 +15,7 @@ const DONE: &str = "job: done by *; the next window begins in *, at *T00:00:00Z\
 
 #[test]
 fn the_second_run_of_a_window_does_nothing_and_says_why() {
-    for place in places() {
+    for place in Place::every_kind() {
         run(&place, "echo ran").stdout("ran\n").run();
         run(&place, "echo ran").stderr(&format!("fencelock: {DONE}")).run();
         Test::new(&place, "-q run --once-per 365d job -- echo ran").run();
@@ -34,7 +27,7 @@ fn the_second_run_of_a_window_does_nothing_and_says_why() {
 
 #[test]
 fn a_failure_gives_the_window_back() {
-    for place in places() {
+    for place in Place::every_kind() {
         run(&place, "echo no; exit 3").stdout("no\n").status(3).run();
         run(&place, "kill -9 $$").status(137).run();
         run(&place, "echo ran").stdout("ran\n").run();
@@ -43,7 +36,7 @@ fn a_failure_gives_the_window_back() {
 
 #[test]
 fn a_start_uses_the_window_up_with_even_if_failed() {
-    for place in places() {
+    for place in Place::every_kind() {
         Test::new(&place, "run --once-per 365d --even-if-failed job -- sh -c").arg("exit 3").status(3).run();
         run(&place, "echo ran").stderr(&format!("fencelock: {DONE}")).run();
     }
@@ -51,7 +44,7 @@ fn a_start_uses_the_window_up_with_even_if_failed() {
 
 #[test]
 fn many_callers_at_once_run_it_once() {
-    for place in places() {
+    for place in Place::every_kind() {
         let callers: Vec<_> = (0..12)
             .map(|_| Test::new(&place, "-q run --once-per 365d job -- sh -c").arg("echo ran; sleep 0.2").start())
             .collect();
@@ -65,7 +58,7 @@ fn many_callers_at_once_run_it_once() {
 
 #[test]
 fn a_killed_run_gives_the_window_back() {
-    for place in places() {
+    for place in Place::every_kind() {
         let mut killed =
             Test::new(&place, "run --ttl 1s --once-per 365d job -- sh -c").arg("echo ready; read _").start();
         killed.wait_for("ready");
@@ -77,7 +70,7 @@ fn a_killed_run_gives_the_window_back() {
 
 #[test]
 fn a_busy_run_is_waited_for_or_not() {
-    for place in places() {
+    for place in Place::every_kind() {
         let mut busy = run(&place, "echo ready; read _").start();
         busy.wait_for("ready");
         assert_eq!(Test::new(&place, "run -n --once-per 365d job -- echo ran").output().status, 75);
@@ -94,7 +87,7 @@ fn a_busy_run_is_waited_for_or_not() {
 
 #[test]
 fn cleared_work_runs_again() {
-    for place in places() {
+    for place in Place::every_kind() {
         Test::new(&place, "once job --clear").stdout("job: not done in this window\n").run();
         run(&place, "echo ran").stdout("ran\n").run();
         Test::new(&place, "once job").stdout(DONE).run();
@@ -105,7 +98,7 @@ fn cleared_work_runs_again() {
 
 #[test]
 fn programs_read_who_has_done_the_work() {
-    for place in places() {
+    for place in Place::every_kind() {
         let json = |line: &str| -> Value { serde_json::from_str(&Test::new(&place, line).output().stdout).unwrap() };
         assert!(json("--json once job")["done"].is_null() && json("--json status job")["done"].is_null());
         Test::new(&place, "run --label nightly --once-per 365d job -- true").run();

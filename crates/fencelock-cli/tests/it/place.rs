@@ -24,6 +24,11 @@ impl Place {
         Some(Self { dir, url: server.url(), redis: Some(server) })
     }
 
+    /// Files, and a Redis server if there is one.
+    pub(crate) fn every_kind() -> Vec<Self> {
+        [Some(Self::files()), Self::redis()].into_iter().flatten().collect()
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

@@ -2,16 +2,11 @@
 
 use crate::place::Place;
 use crate::test::Test;
-
-fn places() -> Vec<Place> {
-    let mut places = vec![Place::files()];
-    places.extend(Place::redis());
-    places
-}
+use fencelock_testkit::{redlock_url, servers_or_skip};
 
 #[test]
 fn a_change_says_what_it_changed_and_status_shows_it() {
-    for place in places() {
+    for place in Place::every_kind() {
         let held = Test::new(&place, "run --permits 2 --weight 2 k -- sh -c").arg("echo held; read _").start();
         let mut held = [held];
         held[0].wait_for("held");
@@ -50,8 +45,20 @@ fn a_command_that_waits_starts_when_the_semaphore_grows() {
 }
 
 #[test]
+fn a_quorum_refuses_a_resize_in_its_own_words() {
+    let Some(servers) = servers_or_skip(3) else { return };
+    let quorum = redlock_url(&servers, "trust_empty=true");
+    let refused = Test::new(&Place::files(), "resize --permits 3 k").env("FENCELOCK_URL", &quorum).output();
+    assert_eq!(refused.status, 64, "{}", refused.stderr);
+    for part in ["has no semaphores, so the limit of k cannot be resized", "use slots and change their number"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    assert!(!refused.stderr.contains("acquire"), "{}", refused.stderr);
+}
+
+#[test]
 fn what_cannot_be_resized_is_refused_by_name() {
-    for place in places() {
+    for place in Place::every_kind() {
         for (line, why) in [
             ("resize --permits 3 k", "k is not in use"),
             ("resize --permits 0 k", "0 is not in 1..=1000000"),

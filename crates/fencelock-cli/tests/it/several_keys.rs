@@ -7,20 +7,13 @@ use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Every kind of place that the program can use.
-fn places() -> Vec<Place> {
-    let mut places = vec![Place::files()];
-    places.extend(Place::redis());
-    places
-}
-
 fn is_free(place: &Place, key: &str) -> bool {
     Test::new(place, &format!("status {key}")).output().status == 0
 }
 
 #[test]
 fn the_command_finds_every_lock_in_the_order_given() {
-    for place in places() {
+    for place in Place::every_kind() {
         let script = r#"echo "$FENCELOCK_KEYS"; set -- $FENCELOCK_FENCES; echo $#; test $1 -gt 0 && test $2 -gt 0 || echo bad
             set -- $FENCELOCK_HOLDERS; echo $# ${#1} ${#2}
             echo "${FENCELOCK_KEY-none} ${FENCELOCK_HOLDER-none} ${FENCELOCK_FENCE-none}""#;
@@ -45,7 +38,7 @@ fn one_key_has_the_variables_of_several_too() {
 
 #[test]
 fn a_busy_key_is_named_and_the_others_stay_free() {
-    for place in places() {
+    for place in Place::every_kind() {
         let mut holder = Test::script(&place, "b", "echo ready; read _; true").start();
         holder.wait_for("ready");
         for (options, status) in [("-n", 75), ("-w 0.1", 75), ("-n -E 9", 9)] {
@@ -65,7 +58,7 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
 
 #[test]
 fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
-    for place in places() {
+    for place in Place::every_kind() {
         let orders = ["a b c", "c b a", "b c", "c a"].into_iter().cycle().take(16);
         let runs: Vec<_> = orders.map(|keys| Test::new(&place, &format!("run -q {keys} -- true")).start()).collect();
         for run in runs {
@@ -125,7 +118,7 @@ fn max_hold_names_all_locks() {
 
 #[test]
 fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
-    for place in places() {
+    for place in Place::every_kind() {
         for (signal, status) in [("INT", 130), ("TERM", 143)] {
             let mut holder = Test::script(&place, "b", "echo ready; read _; true").start();
             holder.wait_for("ready");
@@ -144,7 +137,7 @@ fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
 
 #[test]
 fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease() {
-    for place in places() {
+    for place in Place::every_kind() {
         let mut wrapper = Test::script(&place, "--ttl 1s a b", "echo $$; exec sleep 1000").start();
         let child = wrapper.wait_for("");
         wrapper.kill("KILL");

@@ -3,16 +3,9 @@
 use crate::place::Place;
 use crate::test::Test;
 
-/// Every kind of place that the program can use.
-fn places() -> Vec<Place> {
-    let mut places = vec![Place::files()];
-    places.extend(Place::redis());
-    places
-}
-
 #[test]
 fn each_command_has_a_slot_of_its_own() {
-    for place in places() {
+    for place in Place::every_kind() {
         let script = r#"echo "$FENCELOCK_KEY:$FENCELOCK_SLOT:$((FENCELOCK_FENCE > 0))"; read _; true"#;
         let mut commands: Vec<_> =
             (0..3).map(|_| Test::new(&place, "run --slots 3 pool -- sh -c").arg(script).start()).collect();
