@@ -4,7 +4,7 @@
 //! returns to an earlier one. Between two fail-overs a minority of the sentinels may name the old master, and the old master may
 //! not know yet that it was replaced.
 
-use crate::Moment;
+use crate::{Drift, Moment};
 use std::time::Duration;
 
 /// The master that a sentinel names.
@@ -73,9 +73,9 @@ impl MasterLease {
     }
 
     /// Whether a new master may renew a lease during its quarantine, if this much of it is left after the majority has named the new
-    /// master: the lease must outlast the window.
-    pub fn carries(&self, left: Duration) -> bool {
-        left >= self.window
+    /// master: the lease must outlast the window on every clock.
+    pub fn carries(&self, left: Duration, drift: Drift) -> bool {
+        left >= self.window + drift.of(self.window) * 2
     }
 }
 
@@ -126,6 +126,7 @@ mod tests {
         lease.confirmed(at(1200));
         lease.confirmed(at(1100));
         assert!(lease.counts(at(1699)) && !lease.counts(at(1700)));
-        assert!(lease.carries(millis(500)) && !lease.carries(millis(499)));
+        let drift = Drift { ppm: 10_000, fixed: millis(2) };
+        assert!(lease.carries(millis(514), drift) && !lease.carries(millis(513), drift));
     }
 }

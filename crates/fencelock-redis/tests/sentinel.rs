@@ -3,7 +3,7 @@
 
 use fencelock::backends::{ConnectError, connect};
 use fencelock_core::{Acquire, Backend, Claim, Fault, Renew, Renewal};
-use fencelock_testkit::{Sentinels, claim};
+use fencelock_testkit::{Reply, Sentinels, claim};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -46,7 +46,7 @@ async fn a_client_follows_its_master() {
     granted(&place, &first).await;
     let old = sentinels.master();
     // The hold is on both replicas.
-    assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), fencelock_testkit::Reply::Int(2));
+    assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), Reply::Int(2));
     sentinels.fail_over();
     let begun = Instant::now();
     let other = claim("other", Duration::from_secs(30));
@@ -91,7 +91,7 @@ async fn a_new_master_begins_with_a_quarantine_and_keeps_the_leases_that_it_know
     let place = connect(&sentinels.url("quarantine=on&max_ttl=12000")).await.unwrap();
     assert_eq!(fault(&place, &claim("free", Duration::from_secs(12))).await, None, "the marker says that it serves");
     let old = sentinels.master();
-    assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), fencelock_testkit::Reply::Int(2));
+    assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), Reply::Int(2));
     sentinels.fail_over();
     let begun = Instant::now();
     let other = claim("other", Duration::from_secs(12));
@@ -133,6 +133,11 @@ async fn without_most_sentinels_a_quarantine_grants_nothing_and_other_clients_go
     };
     assert!(refused.to_string().contains("sentinel"), "{refused}");
     assert!(!refused.changed_nothing(), "the server may have granted it: {refused}");
+    // Nothing else that this master says counts either, and a release needs no answer that counts.
+    assert!(strict.inspect(&held.key).await.is_err());
+    assert!(strict.read_completion(&held.key).await.is_err());
+    assert_eq!(renew(&strict, &renewal(&held, Duration::from_secs(1))).await, Err(Fault::Timeout));
+    assert!(strict.release(&other.key, &other.holder.id).await.is_ok());
     granted(&plain, &claim("k", Duration::from_secs(1))).await;
     let fresh = connect(&sentinels.url("prefix=plain:")).await.unwrap();
     granted(&fresh, &claim("k2", Duration::from_secs(1))).await;
@@ -171,6 +176,35 @@ async fn a_wrong_url_says_what_is_wrong() {
     assert!(told.unwrap_err().to_string().contains("not a sentinel"));
     let told = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster").await.unwrap_err().to_string();
     assert!(told.contains("127.0.0.1:1") && told.contains("127.0.0.1:2"), "{told}");
+}
+
+/// Without the run id and the replication id, a restart and a promotion cannot be noticed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quarantine_needs_info() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    for server in &sentinels.servers {
+        server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info"]);
+    }
+    let url = |options| sentinels.url(options).replace("//", "//app:pw@");
+    let plain = connect(&url("")).await.unwrap();
+    granted(&plain, &claim("k", Duration::from_secs(1))).await;
+    let strict = connect(&url("quarantine=on&max_ttl=1000&trust_empty=true")).await;
+    assert!(strict.unwrap_err().to_string().contains("allow INFO to this user"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_resp2_a_client_follows_its_master() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let place = connect(&sentinels.url("protocol=resp2&quarantine=on&max_ttl=1000&trust_empty=true")).await.unwrap();
+    granted(&place, &claim("a", Duration::from_secs(1))).await;
+    sentinels.fail_over();
+    let new = sentinels.master();
+    let begun = Instant::now();
+    while sentinels.servers[new].command(&["EXISTS", "b"]) != Reply::Int(1) {
+        assert!(begun.elapsed() < PATIENCE, "it stays with the old master");
+        let _ = place.acquire(&claim("b", Duration::from_secs(1))).await;
+        sleep(PAUSE).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

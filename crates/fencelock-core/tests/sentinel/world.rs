@@ -3,7 +3,7 @@
 //!
 //! Times are ages and rests, so that the states are finitely many without an end of time.
 
-use fencelock_core::{MasterLease, Moment, NamedMaster, master_by_majority, named_masters};
+use fencelock_core::{Drift, MasterLease, Moment, NamedMaster, master_by_majority, named_masters};
 use std::time::Duration;
 
 const SENTINELS: usize = 3;
@@ -199,7 +199,10 @@ impl World {
             return 0;
         }
         let in_quarantine = server.marker != promised(master, *term, setting) || server.quarantine > 0;
-        if in_quarantine && setting.rule != Rule::RenewsAll && !window(setting).carries(span(client.trusts)) {
+        if in_quarantine
+            && setting.rule != Rule::RenewsAll
+            && !window(setting).carries(span(client.trusts), Drift { ppm: 0, fixed: Duration::ZERO })
+        {
             return Self::NOT_CARRIED;
         }
         server.hold = Some((i, setting.ttl));

@@ -58,13 +58,16 @@ impl Redis {
     async fn call_acked(&self, call: Call) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let (Some(writer), Some(acks)) = (&session.acks, self.link.target.acks) else {
-            return self.link.call(&session, &call).await.map_err(|error| self.unknown(&error));
+            let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
+            session.ensure_master(self.link.node()).await?;
+            return Ok(answer);
         };
         let sent = writer.send(vec![call]).await;
         self.link.check(&session);
         let (mut answers, acked) = sent.map_err(|error| self.unknown(&error))?;
         let answer = answers.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| self.unknown(&error))?;
         acks.enough(self.link.node(), acked.map_err(|error| self.unknown(&error))?)?;
+        session.ensure_master(self.link.node()).await?;
         Ok(answer)
     }
 

@@ -95,7 +95,7 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
             Level::Warning,
             "quarantine",
             format!(
-                "the server may have lost its locks: it is restarted, flushed or new. It grants none for another {} s of {:.0} s",
+                "the server may have lost its locks: it is restarted, promoted, flushed or new. It grants none for another {} s of {:.0} s",
                 // The same for nodes that started together.
                 rest.as_secs() + 1,
                 span.ceil()

@@ -15,17 +15,22 @@ pub(crate) struct Origin {
     /// Its run id, once it is known.
     pub(crate) run_id: OnceLock<String>,
     /// With sentinels: whether they still name it as the master.
-    pub(crate) mastership: OnceLock<Arc<Mastership>>,
+    pub(crate) mastership: Option<Arc<Mastership>>,
 }
 
 impl Origin {
+    /// The run id follows.
+    pub(crate) fn of(mastership: Option<&Arc<Mastership>>) -> Self {
+        Self { run_id: OnceLock::new(), mastership: mastership.cloned() }
+    }
+
     pub(crate) fn run_id(&self) -> &str {
         self.run_id.get().map_or(UNKNOWN_RUN_ID, String::as_str)
     }
 
     /// Whether a message that arrives now counts.
     pub(crate) fn counts(&self) -> bool {
-        self.mastership.get().is_none_or(|mastership| mastership.counts())
+        self.mastership.as_ref().is_none_or(|mastership| mastership.counts())
     }
 }
 

@@ -154,7 +154,9 @@ impl Redis {
     async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let call = call(self.epoch_check(&session));
-        self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
+        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
+        session.ensure_master(self.link.node()).await?;
+        Ok(answer)
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
@@ -179,7 +181,12 @@ impl Redis {
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-        let release = || self.call(|epoch_check| script::release(&wire, holder, now, epoch_check));
+        // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
+        let release = async || {
+            let session = self.session().await?;
+            let call = script::release(&wire, holder, now, self.epoch_check(&session));
+            self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
+        };
         let released = release().await?;
         self.link.note_unread(&wire, &released);
         let (answer, mut left) = reply::read_release(self.link.node(), released)?;
@@ -275,10 +282,7 @@ impl Redis {
 
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
-        let session = self.session().await?;
-        let call = script::inspect(&self.link.target.wire(key), self.epoch_check(&session));
-        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-        session.ensure_master(self.link.node()).await?;
+        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
         Refusal::check(self.link.node(), self.quarantine(), &answer)?;
         reply::read_inspect(self.link.node(), answer)
     }

@@ -97,7 +97,7 @@ fn refusal(unmarked: &str, others: &[(String, bool)]) -> Option<Unknown> {
     }
     (!silent.is_empty()).then(|| {
         let why = format!(
-            "it may have lost its locks: restarted, flushed or new. It is not marked before {silent} answers or another \
+            "it may have lost its locks: restarted, promoted, flushed or new. It is not marked before {silent} answers or another \
              node says that it belongs to this set; if the list is right, `fencelock init`"
         );
         Unknown::new(unmarked, Fault::Quarantined, why)

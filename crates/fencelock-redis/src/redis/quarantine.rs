@@ -289,10 +289,10 @@ fn not_begun(node: &str) -> Unknown {
     Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
 }
 
-pub(crate) const NOT_BEGUN: &str = "it may have lost its locks: restarted, flushed or new; its quarantine starts with `fencelock init` or the next claim";
+pub(crate) const NOT_BEGUN: &str = "it may have lost its locks: restarted, promoted, flushed or new; its quarantine starts with `fencelock init` or the next claim";
 
 pub(crate) fn forgotten(rest: Duration) -> String {
-    format!("it may have lost its locks: restarted, flushed or new; {:.1} s left", rest.as_secs_f64())
+    format!("it may have lost its locks: restarted, promoted, flushed or new; {:.1} s left", rest.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::quarantine::MarkerState;
 use super::script::{self, Call};
 use super::session::Session;
 use super::{Redis, reply};
-use fencelock_core::{Fault, Renew, Renewal, Unknown};
+use fencelock_core::{Drift, Fault, Moment, Renew, Renewal, Unknown};
 use redis::{RedisResult, Value};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ type Answers = Vec<Result<Renew, Unknown>>;
 
 impl Redis {
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
-        let begun = Instant::now();
+        let begun = self.clock.now();
         let session = match self.session().await {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
@@ -53,7 +53,7 @@ impl Redis {
         first_answered(first, again).await
     }
 
-    async fn renew_over(&self, session: &Session, renewals: &[Renewal], begun: Instant) -> Answers {
+    async fn renew_over(&self, session: &Session, renewals: &[Renewal], begun: Moment) -> Answers {
         let withheld = self.withheld(session, renewals, begun).await;
         let is_sent = |i: usize| withheld.as_ref().is_none_or(|withheld| withheld[i].is_none());
         let sent = renewals.iter().enumerate().filter(|(i, _)| is_sent(*i)).map(|(_, renewal)| {
@@ -72,20 +72,26 @@ impl Redis {
 
     /// The renewals that a new master must not execute during its quarantine, with the error: the old master could grant the key to
     /// another client. `None` if all may be sent.
-    async fn withheld(&self, session: &Session, renewals: &[Renewal], begun: Instant) -> Option<Vec<Option<Unknown>>> {
+    async fn withheld(&self, session: &Session, renewals: &[Renewal], begun: Moment) -> Option<Vec<Option<Unknown>>> {
         let (mastership, quarantine) = (session.mastership.as_ref()?, self.quarantine()?);
         if session.serves.load(Ordering::Relaxed) {
             return None;
         }
-        let state = self.link.inspect_marker(session, quarantine).await;
-        if matches!(state, Ok(MarkerState::Serving)) {
-            session.serves.store(true, Ordering::Relaxed);
-            return None;
+        match self.link.inspect_marker(session, quarantine).await {
+            Ok(MarkerState::Serving) => {
+                session.serves.store(true, Ordering::Relaxed);
+                return None;
+            }
+            // Clients with other sentinels may use another master.
+            Err(unknown) if unknown.is_permanent() => return Some(vec![Some(unknown); renewals.len()]),
+            _ => {}
         }
+        let drift = Drift::default();
         let withhold = |renewal: &Renewal| {
-            // An unknown rest proves nothing.
+            // An unknown rest proves nothing. The assumed rest includes the drift of the clocks, and this must not.
             let left = Some(renewal.assumed).filter(|left| *left != Duration::MAX).unwrap_or_default();
-            let carried = mastership.carries(left.saturating_sub(begun.elapsed()));
+            let left = left.saturating_sub(self.clock.now().since(begun));
+            let carried = mastership.carries(left.saturating_sub(drift.of(left)));
             let why = || {
                 Unknown::new(
                     self.link.node(),

@@ -50,7 +50,7 @@ impl ServerInfo {
         channel: &str,
         push_handler: &Arc<PushHandler>,
         liveness: &Liveness,
-        mastership: Option<&Mastership>,
+        mastership: Option<&Arc<Mastership>>,
     ) -> Result<Self, Unknown> {
         let node = target.name.as_str();
         let mut limitations = Vec::new();
@@ -90,7 +90,7 @@ impl ServerInfo {
         } else if resp3 {
             connection.subscribe(channel).await
         } else {
-            let server = Arc::<Origin>::default();
+            let server = Arc::new(Origin::of(mastership));
             let started = Subscription::start(target, channel, push_handler, liveness, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {

@@ -77,10 +77,7 @@ impl Session {
         push_handler: &Arc<PushHandler>,
         mastership: Option<Arc<Mastership>>,
     ) -> Result<Self, Unknown> {
-        let origin = Arc::<Origin>::default();
-        if let Some(mastership) = &mastership {
-            let _ = origin.mastership.set(Arc::clone(mastership));
-        }
+        let origin = Arc::new(Origin::of(mastership.as_ref()));
         let open = async {
             match dial(target, target.resp3, target.limit, push_handler, &origin).await {
                 // Servers before Redis 6 and some proxies do not support HELLO.
@@ -102,16 +99,9 @@ impl Session {
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
         let liveness = Liveness::new();
-        let server_info = ServerInfo::learn(
-            connection.clone(),
-            target,
-            resp3,
-            channel,
-            push_handler,
-            &liveness,
-            mastership.as_deref(),
-        )
-        .await?;
+        let server_info =
+            ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref())
+                .await?;
         let _ = origin.run_id.set(server_info.run_id.clone());
         let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
         let [has_claimed, quarantine_logged, serves] = [(); 3].map(|()| AtomicBool::new(false));
@@ -146,7 +136,10 @@ impl Session {
     pub(crate) async fn check_identity(&self, node: &str) -> Result<(), Unknown> {
         let Some(mastership) = &self.mastership else { return Ok(()) };
         let checked = mastership.check(&mut self.connection.clone(), node).await;
-        if checked.is_err() {
+        // Without an answer of most sentinels, it may still be the master.
+        if let Err(cause) = &checked
+            && cause.nodes().iter().any(|node| node.fault == Fault::ReadOnly)
+        {
             self.liveness.end();
         }
         checked

@@ -50,6 +50,8 @@ struct Due {
     cell: Arc<KeyCell>,
     hold: HoldId,
     renewal: Renewal,
+    /// When it was decided. The task that sends it may start later.
+    decided: Moment,
 }
 
 impl Timers {
@@ -166,12 +168,13 @@ impl Driver {
     fn due(&self) -> Vec<Due> {
         let mut renewals = Vec::new();
         // What is due in the same millisecond goes into the same batch.
-        let horizon = self.clock.now() + Duration::from_millis(1);
+        let decided = self.clock.now();
+        let horizon = decided + Duration::from_millis(1);
         for ahead in [Duration::ZERO, TOGETHER] {
             for (fired, cell, hold) in self.timers.take_before(horizon + ahead) {
                 let duty = cell.with(|engine, cx| engine.hold_due(hold, fired, ahead, horizon, cx));
                 if let Duty::Renew(renewal) = duty {
-                    renewals.push(Due { cell, hold, renewal });
+                    renewals.push(Due { cell, hold, renewal, decided });
                 }
             }
             if renewals.is_empty() {
@@ -196,8 +199,9 @@ impl Driver {
     async fn renew_batch(self: Arc<Self>, due: Vec<Due>) {
         let sent = self.clock.now();
         let (mut leases, mut renewals) = (Vec::with_capacity(due.len()), Vec::with_capacity(due.len()));
-        for Due { cell, hold, renewal } in due {
+        for Due { cell, hold, mut renewal, decided } in due {
             leases.push((cell, hold));
+            renewal.assumed = renewal.assumed.saturating_sub(sent.since(decided));
             renewals.push(renewal);
         }
         // An answer that takes longer is given up, so that there is time for another try.

@@ -94,9 +94,12 @@ impl Sentinels {
 
     /// Whether these answers say that the master is another one than `present`.
     pub(super) fn has_another(&self, answers: &Answers, present: &Named) -> bool {
-        let majority = master_by_majority(&answers.named);
-        let named = if self.needs_majority { majority } else { named_masters(&answers.named).first().copied() };
-        named.is_some_and(|named| named != present)
+        match master_by_majority(&answers.named) {
+            Some(master) => master != present,
+            None if self.needs_majority => false,
+            // An earlier epoch is an old answer.
+            None => named_masters(&answers.named).iter().any(|named| named.config_epoch > present.config_epoch),
+        }
     }
 
     /// The address of the master for programs that are no locks, from the first sentinel that answers.
@@ -123,7 +126,11 @@ pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
         })
         .collect();
     let (votes, all) = (votes.join(" and "), answers.named.len());
-    let why = format!("no majority of its {all} sentinels names one master: {votes}; a fail-over may be under way");
+    let why = if votes.is_empty() {
+        format!("none of its {all} sentinels names a master")
+    } else {
+        format!("no majority of its {all} sentinels names one master: {votes}; a fail-over may be under way")
+    };
     let mut faults = vec![NodeFault::new(node, Fault::Busy, why)];
     faults.extend(answers.faults.iter().cloned());
     Unknown::of_nodes(faults)

@@ -5,7 +5,7 @@ use crate::redis::liveness::Liveness;
 use crate::redis::push_handler::PushHandler;
 use crate::redis::server_info::field;
 use crate::redis::target::Target;
-use fencelock_core::{BootClock, Clock, Fault, MasterLease, Moment, NamedMaster, Unknown, master_by_majority};
+use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, NamedMaster, Unknown, master_by_majority};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use sha2::{Digest, Sha256};
@@ -23,8 +23,8 @@ pub(crate) struct Mastership {
     named: NamedMaster<Address>,
     /// Until when its answers count; `None` without a quarantine, as then nothing makes them safe.
     lease: Option<Mutex<MasterLease>>,
-    /// Callers that wait for a confirmation share one.
-    asking: tokio::sync::Mutex<()>,
+    /// Callers that wait for a confirmation share one: the last that failed, and its end.
+    asking: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
     replication_id: OnceLock<String>,
 }
 
@@ -76,6 +76,10 @@ impl Mastership {
         run_id: &str,
     ) -> Result<String, Unknown> {
         let id = self.replication_id(connection, node).await?;
+        if run_id.is_empty() || id.is_empty() {
+            // A quarantine refuses to work without them.
+            return Ok(String::new());
+        }
         let identity = format!("{:x}", Sha256::digest(format!("{run_id} {id} {}", self.named.config_epoch)));
         let _ = self.replication_id.set(id);
         // As long as a run id.
@@ -99,7 +103,6 @@ impl Mastership {
         }
         match info {
             Ok(info) => Ok(field(&info, "master_replid")),
-            // A quarantine refuses to work without INFO.
             Err(_) => Ok(String::new()),
         }
     }
@@ -108,6 +111,9 @@ impl Mastership {
     pub(crate) fn limitation(target: &Target) -> Option<String> {
         let lost = "may forget locks that were just acquired or renewed";
         match (&target.quarantine, target.acks) {
+            (Some(quarantine), _) if quarantine.trust => Some(format!(
+                "trust_empty=true trusts every new master: a fail-over {lost}, and two clients then hold one lock; it is for tests only"
+            )),
             (Some(_), _) => None,
             (None, None) => Some(format!(
                 "a fail-over {lost}, and two clients then hold one lock: quarantine=on in the URL prevents that, and acks=N makes \
@@ -128,13 +134,24 @@ impl Mastership {
 
     /// Whether the server may renew a lease during its quarantine, if this much of it is left.
     pub(crate) fn carries(&self, left: Duration) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lock(lease).carries(left))
+        self.lease.as_ref().is_none_or(|lease| lock(lease).carries(left, Drift::default()))
     }
 
     /// Asks the sentinels, as they have not confirmed the master for too long. Without a confirmation no answer counts.
     pub(crate) async fn ensure(&self, node: &str) -> Result<(), Unknown> {
-        let _one = self.asking.lock().await;
-        if self.counts() { Ok(()) } else { self.confirm(node).await }
+        let asked = BootClock.now();
+        let mut failed = self.asking.lock().await;
+        if self.counts() {
+            return Ok(());
+        }
+        if let Some((ended, unknown)) = &*failed
+            && *ended >= asked
+        {
+            return Err(unknown.clone());
+        }
+        let answer = self.confirm(node).await;
+        *failed = answer.as_ref().err().map(|unknown| (BootClock.now(), unknown.clone()));
+        answer
     }
 
     async fn confirm(&self, node: &str) -> Result<(), Unknown> {

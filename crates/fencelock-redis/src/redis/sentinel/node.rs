@@ -7,6 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 
@@ -20,17 +21,19 @@ pub(super) struct SentinelNode {
     client: redis::Client,
     resp3: redis::Client,
     connection: Mutex<Option<MultiplexedConnection>>,
+    /// A question had no answer in time: the peer of the connection may be gone.
+    is_silent: AtomicBool,
 }
 
 impl SentinelNode {
     pub(super) fn new(host: &Address, client: redis::Client, resp3: redis::Client) -> Self {
-        Self { name: shown(host), client, resp3, connection: Mutex::default() }
+        Self { name: shown(host), client, resp3, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
     }
 
     /// The same sentinel without its connection.
     pub(super) fn fresh(&self) -> Self {
         let (client, resp3) = (self.client.clone(), self.resp3.clone());
-        Self { name: self.name.clone(), client, resp3, connection: Mutex::default() }
+        Self { name: self.name.clone(), client, resp3, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
     }
 
     /// The master that this sentinel names. `switched` is notified when it publishes another one.
@@ -52,10 +55,7 @@ impl SentinelNode {
             }
             Ok(Err(error)) => Err(fault(fault_of(&error), words(&error))),
             Err(_) => {
-                // The peer of the connection may be gone.
-                if let Ok(mut live) = self.connection.try_lock() {
-                    *live = None;
-                }
+                self.is_silent.store(true, Ordering::Relaxed);
                 Err(fault(Fault::Timeout, String::new()))
             }
         }
@@ -63,6 +63,9 @@ impl SentinelNode {
 
     async fn answer(&self, master: &str, limit: Duration, switched: &Arc<Notify>) -> RedisResult<Option<Named>> {
         let mut live = self.connection.lock().await;
+        if self.is_silent.swap(false, Ordering::Relaxed) {
+            *live = None;
+        }
         if let Some(connection) = &mut *live {
             match named(connection, master).await {
                 // The sentinel may have been restarted since the last question.
@@ -143,6 +146,6 @@ fn read(answers: Vec<Value>) -> RedisResult<Option<Named>> {
     let Some(address) = address else { return Ok(None) };
     let mut fields: HashMap<String, String> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
     let epoch = fields.remove("config-epoch").and_then(|epoch| epoch.parse().ok());
-    let config_epoch = epoch.ok_or((redis::ErrorKind::Parse, "a sentinel that reports no config-epoch"))?;
+    let config_epoch = epoch.ok_or((redis::ErrorKind::Client, "it reports no config-epoch, as a sentinel does"))?;
     Ok(Some(NamedMaster { address, config_epoch }))
 }
