@@ -87,6 +87,12 @@ impl Sentinel {
             .map_or_else(|e| Reply::NoAnswer(e.to_string()), |mut client| client.command(words))
     }
 
+    /// The port of the master that it names to clients. The one that leads a fail-over knows it before its fields change.
+    fn named(&self) -> Option<String> {
+        let Reply::Array(address) = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]) else { return None };
+        address.get(1)?.text().map(str::to_owned)
+    }
+
     /// A field of what it knows about the master.
     fn field(&self, name: &str) -> Option<String> {
         let Reply::Array(fields) = self.command(&["SENTINEL", "MASTER", MASTER]) else { return None };
@@ -178,7 +184,7 @@ impl Sentinels {
     fn named(&self) -> Option<usize> {
         let mut votes = vec![0; self.servers.len()];
         self.sentinels.iter().find_map(|sentinel| {
-            let port = sentinel.field("port")?;
+            let port = sentinel.named()?;
             let named = self.servers.iter().position(|server| server.port().to_string() == port)?;
             votes[named] += 1;
             (votes[named] * 2 > self.sentinels.len()).then_some(named)
