@@ -2,12 +2,16 @@
 
 use super::clients::ClientNemesis;
 use super::sentinels::{SentinelNemesis, isolate_replicas};
-use super::{POLLS, reply};
+use super::{POLLS, SLICE, reply};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::held_at;
 use crate::plan::Step;
-use crate::recorder::now;
+use crate::recorder::{Recorder, micros, now};
+use crate::recovery::Recovery;
+use fencelock::blocking::Client;
+use std::sync::Arc;
+use std::time::Duration;
 
 impl SentinelNemesis {
     pub(super) fn with_clients<T>(
@@ -45,8 +49,11 @@ impl SentinelNemesis {
         let (named_us, new) = (now(), self.sentinels.master());
         self.expect_quarantine();
         let resumption = self.resumption(new, named_us);
+        let (url, bound) = (self.sentinels.url(&self.topology.options(self.ttl)), self.bound(named_us));
+        let (keys, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
         let epoch = std::thread::scope(|scope| {
             scope.spawn(|| resumption.measure());
+            scope.spawn(|| probe_anew(&url, &keys, ttl, &recorder, bound));
             let epoch = self.sentinels.config_epoch();
             self.restore(step, old).map(|()| epoch)
         })?;
@@ -114,5 +121,19 @@ impl SentinelNemesis {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// A client that starts after the fail-over never used the old master: its holds overlap those of clients that go on there.
+fn probe_anew(url: &str, keys: &[String], ttl: Duration, recorder: &Recorder, bound: Duration) {
+    let until = now() + micros(bound);
+    while now() < until {
+        if let Ok(client) = Client::connect(url) {
+            Recovery { client: &client, recorder, keys, ttl }.probe(bound);
+            // Nothing is held any more.
+            let _ = client.close(Duration::from_secs(1));
+            return;
+        }
+        std::thread::sleep(SLICE);
     }
 }

@@ -93,6 +93,10 @@ impl SentinelNemesis {
         self.whole_at_us = now() + micros(self.topology.quarantine(self.ttl));
     }
 
+    pub(super) fn bound(&self, healed_us: u64) -> Duration {
+        recovery::bound(self.ttl, healed_us, self.whole_at_us)
+    }
+
     /// Injects a fault. When this returns, there is one master.
     pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
         self.note_unplanned();
@@ -147,7 +151,7 @@ impl SentinelNemesis {
     pub(crate) fn recover(&mut self, step: &Step) {
         for _ in 0..REPEATS {
             let healed = now();
-            let bound = recovery::bound(self.ttl, healed, self.whole_at_us);
+            let bound = self.bound(healed);
             let Self { client, recorder, keys, ttl, .. } = &*self;
             let recovery = Recovery { client, recorder, keys, ttl: *ttl };
             recovery.probe(bound);
