@@ -20,6 +20,18 @@ pub enum Fault {
     Failover,
     /// A master and its replica swap roles. Clients keep their connections to the new replica, which rejects writes.
     Switchover,
+    /// The sentinels promote a replica. The old master does not know it, and goes on for seconds.
+    SentinelFailover,
+    /// A master is killed, the sentinels promote a replica, which lags, and the old master returns with its disk.
+    KillMaster,
+    /// The same, and the old master returns without data.
+    WipeMaster,
+    /// A master is stopped until the sentinels have promoted a replica, and then continues.
+    FreezeMaster,
+    /// A sentinel is stopped while the others promote a replica.
+    FreezeSentinel,
+    /// The process of a client is stopped while it holds a lock and the sentinels promote a replica.
+    FreezeClientInFailover,
     /// The network is slow in both directions.
     Slow,
     /// All connections are closed, and new ones are refused.
@@ -54,7 +66,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 28] = [
         Self::RestartFromDisk,
         Self::RestartEmpty,
         Self::FreezeServer,
@@ -62,6 +74,12 @@ impl Fault {
         Self::Demote,
         Self::Failover,
         Self::Switchover,
+        Self::SentinelFailover,
+        Self::KillMaster,
+        Self::WipeMaster,
+        Self::FreezeMaster,
+        Self::FreezeSentinel,
+        Self::FreezeClientInFailover,
         Self::Slow,
         Self::Cut,
         Self::BlackHole,
@@ -89,6 +107,12 @@ impl Fault {
             Self::Demote => "demote",
             Self::Failover => "failover",
             Self::Switchover => "switchover",
+            Self::SentinelFailover => "sentinel failover",
+            Self::KillMaster => "kill master",
+            Self::WipeMaster => "wipe master",
+            Self::FreezeMaster => "freeze master",
+            Self::FreezeSentinel => "freeze sentinel",
+            Self::FreezeClientInFailover => "freeze client in failover",
             Self::Slow => "slow network",
             Self::Cut => "cut network",
             Self::BlackHole => "black hole",
@@ -110,9 +134,17 @@ impl Fault {
     /// The checks that the fault may violate. Tokens always stay unique and ordered.
     ///
     /// Exclusion is violated by a Redis server without quarantine that loses its data; by a clock that ends leases early, if it
-    /// belongs to one of exactly as many nodes as needed; and by a plain `DEL` of another program.
+    /// belongs to one of exactly as many nodes as needed; and by a plain `DEL` of another program. After a fail-over by sentinels, there
+    /// are two masters for seconds: without a quarantine, the old one also renews locks that the new one has granted to others.
     pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
+            _ if self.is_for_sentinels() => {
+                if topology.has_quarantine() {
+                    &[]
+                } else {
+                    &["C3", "C4", "C6"]
+                }
+            }
             Self::RestartEmpty | Self::Failover | Self::Switchover if !topology.has_quarantine() => &["C3", "C4"],
             Self::ClockForward | Self::ClockBack | Self::ForeignDelete => &["C3", "C4"],
             _ => &[],
@@ -124,9 +156,22 @@ impl Fault {
         matches!(self, Self::Failover | Self::Switchover)
     }
 
+    /// Whether sentinels promote a replica.
+    pub const fn is_for_sentinels(self) -> bool {
+        matches!(
+            self,
+            Self::SentinelFailover
+                | Self::KillMaster
+                | Self::WipeMaster
+                | Self::FreezeMaster
+                | Self::FreezeSentinel
+                | Self::FreezeClientInFailover
+        )
+    }
+
     /// Whether the victim is a worker process.
     pub const fn is_for_clients(self) -> bool {
-        matches!(self, Self::FreezeClient | Self::KillClient)
+        matches!(self, Self::FreezeClient | Self::KillClient | Self::FreezeClientInFailover)
     }
 
     /// Whether a node has lost its data, or may have.
@@ -139,10 +184,11 @@ impl Fault {
         Some(match self {
             Self::RestartFromDisk => "data that was kept",
             Self::RestartEmpty => "data that was lost",
-            Self::FreezeServer | Self::PauseServer | Self::Cut | Self::BlackHole => "unreachable",
+            Self::FreezeServer | Self::PauseServer | Self::Cut | Self::BlackHole | Self::FreezeMaster => "unreachable",
             Self::Demote => "READONLY",
             Self::Switchover => "a client that stayed with a replica",
-            Self::Failover => "a promotion that lost a lock",
+            Self::Failover | Self::KillMaster | Self::WipeMaster => "a promotion that lost a lock",
+            Self::SentinelFailover => "a replaced master that does not know it",
             Self::Repeat => "a request that was repeated",
             Self::LoseReplies => "a reply that was lost",
             Self::FlushScripts => "NOSCRIPT",
@@ -150,9 +196,14 @@ impl Fault {
             Self::FreezeClient => "lost by expiry",
             Self::KillClient => "a holder that was killed",
             Self::ForeignDelete => "a held key that was deleted",
-            Self::Slow | Self::Stall | Self::ClockBack | Self::ClockForward | Self::ClockFast | Self::ClockSlow => {
-                return None;
-            }
+            Self::Slow
+            | Self::Stall
+            | Self::ClockBack
+            | Self::ClockForward
+            | Self::ClockFast
+            | Self::ClockSlow
+            | Self::FreezeSentinel
+            | Self::FreezeClientInFailover => return None,
         })
     }
 }
@@ -160,6 +211,15 @@ impl Fault {
 impl Topology {
     /// The faults of this topology.
     pub fn faults(self) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| self.has_replica() || !fault.needs_a_replica()).collect()
+        let plays = |fault: &Fault| {
+            if self.has_sentinels() {
+                // The sentinels name the ports of the servers, so there are no proxies, and no other program knows them.
+                return fault.is_for_sentinels()
+                    || fault.is_for_clients()
+                    || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk);
+            }
+            !fault.is_for_sentinels() && (self.has_replica() || !fault.needs_a_replica())
+        };
+        Fault::ALL.into_iter().filter(plays).collect()
     }
 }

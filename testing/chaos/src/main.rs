@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use fencelock_chaos::{Failure, Settings, Topology, report, run, run_if_asked, sim};
+use fencelock_chaos::{Failure, Settings, Topology, report, resumption_summary, run, run_if_asked, sim};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -27,8 +27,11 @@ struct Arguments {
     /// One Redis server with a replica, which is promoted from time to time
     #[arg(long, conflicts_with = "nodes")]
     replica: bool,
-    /// With --replica: no quarantine, so a promotion may admit a second holder
-    #[arg(long, requires = "replica")]
+    /// A Redis master with two replicas and three sentinels
+    #[arg(long, conflicts_with_all = ["nodes", "replica"])]
+    sentinel: bool,
+    /// With --replica or --sentinel: no quarantine, so a promotion may admit a second holder
+    #[arg(long)]
     bare: bool,
     /// The number of worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -68,10 +71,13 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     println!("seed {seed}");
     let mut settings = Settings::new(seed, &std::env::current_exe()?);
-    settings.topology = match (arguments.replica, arguments.bare) {
-        (true, false) => Topology::Replica,
-        (true, true) => Topology::BareReplica,
-        (false, _) => Topology::of(arguments.nodes.into()),
+    settings.topology = match (arguments.replica, arguments.sentinel, arguments.bare) {
+        (true, _, false) => Topology::Replica,
+        (true, _, true) => Topology::BareReplica,
+        (_, true, false) => Topology::Sentinels,
+        (_, true, true) => Topology::BareSentinels,
+        (false, false, true) => return Err("--bare needs --replica or --sentinel".into()),
+        (false, false, false) => Topology::of(arguments.nodes.into()),
     };
     settings.workers = arguments.workers.into();
     settings.length = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;
@@ -80,6 +86,9 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let history = arguments.out.join("history.jsonl");
     run.history.write(BufWriter::new(File::create(&history)?))?;
     print!("{}", run.results);
+    if let Some(summary) = resumption_summary(&run.history) {
+        println!("{summary}");
+    }
     let page = arguments.out.join("report.html");
     fs::write(&page, report::html(&settings, &run))?;
     println!("history: {}\nreport: {}", history.display(), page.display());

@@ -1,7 +1,11 @@
 //! Injects a fault, and ends it.
 
 mod clients;
+mod fail_over;
+mod sentinels;
 mod servers;
+
+pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
 
 use crate::Failure;
 use crate::fault::Fault;
@@ -11,6 +15,7 @@ use crate::plan::Step;
 use crate::recorder::{Recorder, now};
 use crate::topology::Topology;
 use crate::workers::Workers;
+use clients::ClientNemesis;
 use fencelock_testkit::Shift;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +83,12 @@ impl Nemesis {
             Fault::ForeignDelete => "all nodes".to_owned(),
             _ => format!("node {}", step.victim),
         }
+    }
+
+    fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
+        let Self { nodes, workers, recorder, keys, ttl, .. } = self;
+        let (look, quorum) = (|key: &str| nodes.look(key), nodes.quorum());
+        ClientNemesis { workers, recorder, keys, ttl: *ttl, look: &look, quorum }.inject(step)
     }
 
     fn with_clock(&self, step: &Step, shift: Shift) -> Result<(), Failure> {

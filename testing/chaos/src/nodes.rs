@@ -175,11 +175,13 @@ impl Nodes {
 
     /// The value of a key at each node, and its remaining TTL in milliseconds.
     pub(crate) fn look(&self, key: &str) -> Vec<(String, i64)> {
-        let look = |node: &Node| {
-            let value = node.server().command(&["GET", key]).text()?.to_owned();
-            let Reply::Int(left) = node.server().command(&["PTTL", key]) else { return None };
-            Some((value, left))
-        };
-        self.all.iter().filter_map(look).collect()
+        self.all.iter().filter_map(|node| held_at(node.server(), key)).collect()
     }
+}
+
+/// The value of a key at a server, and its remaining TTL in milliseconds.
+pub(crate) fn held_at(server: &RedisServer, key: &str) -> Option<(String, i64)> {
+    let value = server.command(&["GET", key]).text()?.to_owned();
+    let Reply::Int(left) = server.command(&["PTTL", key]) else { return None };
+    Some((value, left))
 }

@@ -4,6 +4,9 @@ use crate::topology::Topology;
 use fastrand::Rng;
 use std::time::Duration;
 
+/// The number of sentinels.
+const SENTINELS: usize = 3;
+
 /// A step of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -25,17 +28,24 @@ pub struct Plan {
     rng: Rng,
     topology: Topology,
     workers: usize,
+    faults: Vec<Fault>,
     left: Vec<Fault>,
 }
 
 impl Plan {
     /// The schedule of this seed.
     pub fn new(seed: u64, topology: Topology, workers: usize) -> Self {
-        Self { rng: Rng::with_seed(seed), topology, workers, left: Vec::new() }
+        Self { rng: Rng::with_seed(seed), topology, workers, faults: topology.faults(), left: Vec::new() }
+    }
+
+    /// Contains only these faults.
+    #[must_use]
+    pub fn only(self, faults: Vec<Fault>) -> Self {
+        Self { faults, ..self }
     }
 
     fn refill(&mut self) {
-        self.left = self.topology.faults();
+        self.left.clone_from(&self.faults);
         self.rng.shuffle(&mut self.left);
     }
 }
@@ -53,18 +63,26 @@ impl Iterator for Plan {
             Fault::RestartEmpty
             | Fault::RestartFromDisk
             | Fault::Failover
+            | Fault::SentinelFailover
             | Fault::ForeignDelete
             | Fault::KillClient => Duration::ZERO,
+            // Shorter and longer than the time in which sentinels demote a replaced master, and than the window of a quarantine.
+            Fault::KillMaster | Fault::WipeMaster | Fault::FreezeMaster => self.rng.millis(100, 7000),
+            Fault::FreezeSentinel => self.rng.millis(100, 3000),
             // Longer than the timeout of the client.
             Fault::FreezeServer | Fault::PauseServer | Fault::Cut | Fault::BlackHole => self.rng.millis(500, 900),
             // About as long as a lease.
             Fault::ClockFast | Fault::ClockSlow => self.rng.millis(900, 1200),
             // In addition to the lease.
-            Fault::FreezeClient => self.rng.millis(100, 400),
+            Fault::FreezeClient | Fault::FreezeClientInFailover => self.rng.millis(100, 400),
             _ => self.rng.millis(400, 900),
         };
         let peace = self.rng.millis(100, 400);
-        let victims = if fault.is_for_clients() { self.workers } else { self.topology.nodes() };
+        let victims = match fault {
+            Fault::FreezeSentinel => SENTINELS,
+            fault if fault.is_for_clients() => self.workers,
+            _ => self.topology.nodes(),
+        };
         let victim = self.rng.usize(..victims);
         Some(Step { fault, victim, lasts, peace })
     }
@@ -90,11 +108,11 @@ mod tests {
 
     #[test]
     fn every_round_has_every_fault() {
-        for topology in [Topology::Single, Topology::Replica, Topology::Quorum(3)] {
+        for topology in [Topology::Single, Topology::Replica, Topology::Sentinels, Topology::Quorum(3)] {
             let round = topology.faults().len();
             for steps in steps(1, topology, 3 * round).chunks(round) {
                 let faults: BTreeSet<_> = steps.iter().map(|step| step.fault).collect();
-                assert_eq!(faults.len(), round);
+                assert_eq!(faults.len(), round, "{topology}");
             }
         }
     }

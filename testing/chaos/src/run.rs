@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::checker::{CheckResults, check};
-use crate::control::{self, Control};
+use crate::control::{self, Control, ControlHolds};
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
 use crate::history::{History, Line, Op};
@@ -10,7 +10,9 @@ use crate::nemesis::Nemesis;
 use crate::nodes::Nodes;
 use crate::plan::{Plan, Step};
 use crate::recorder::{self, Recorder, micros, now};
+use crate::recovery::{self, Recovery};
 use crate::resource;
+use crate::sentinel_run;
 use crate::topology::Topology;
 use crate::worker::WorkerJob;
 use crate::workers::Workers;
@@ -29,6 +31,8 @@ pub struct Settings {
     pub seed: u64,
     /// The servers of the locks.
     pub topology: Topology,
+    /// The faults to inject, if not all of the topology.
+    pub only: Option<Vec<Fault>>,
     /// The minimum length. A started round of faults is completed; there is at least one.
     pub length: Duration,
     /// The number of worker processes.
@@ -48,7 +52,13 @@ impl Settings {
     pub fn new(seed: u64, program: &Path) -> Self {
         let ttl = Duration::from_secs(1);
         let program = program.to_owned();
-        Self { seed, topology: Topology::Single, length: Duration::ZERO, workers: 3, tasks: 6, keys: 3, ttl, program }
+        let (topology, only, length) = (Topology::Single, None, Duration::ZERO);
+        Self { seed, topology, only, length, workers: 3, tasks: 6, keys: 3, ttl, program }
+    }
+
+    /// The faults of a round.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.only.clone().unwrap_or_else(|| self.topology.faults())
     }
 }
 
@@ -61,8 +71,6 @@ pub struct Run {
     pub results: CheckResults,
 }
 
-/// Time for the queue, a busy machine and the leases of clients that have just died.
-const SLACK: Duration = Duration::from_secs(8);
 /// The time limit for random events of the clients.
 const PATIENCE: Duration = Duration::from_secs(20);
 const DISMISSAL: Duration = Duration::from_secs(30);
@@ -77,29 +85,32 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let histories = dir.path().join("histories");
     std::fs::create_dir(&histories)?;
     let recorder = Arc::new(Recorder::new(&histories.join("run.jsonl"))?);
-    let mut nodes = Nodes::start(dir.path(), settings.topology)?;
     let resource = resource::serve()?;
-    let trusting = nodes.url(settings.topology.trusting());
-    Control { url: &trusting, nodes: &mut nodes, recorder: &recorder, resource }.run()?;
-    // Controls start with healthy servers and correct clocks.
-    for node in &mut nodes.all {
-        node.machine.server.restart_empty()?;
+    if settings.topology.has_sentinels() {
+        sentinel_run::perform(settings, resource, &histories, recorder)?;
+    } else {
+        let mut nodes = Nodes::start(dir.path(), settings.topology)?;
+        let trusting = nodes.url(settings.topology.trusting());
+        let holds = ControlHolds { url: &trusting, recorder: &recorder, resource };
+        Control { nodes: &mut nodes, holds }.run()?;
+        // Controls start with healthy servers and correct clocks.
+        for node in &mut nodes.all {
+            node.machine.server.restart_empty()?;
+        }
+        perform(settings, nodes, resource, &histories, recorder)?;
     }
-    trust(settings, &nodes)?;
-    perform(settings, nodes, resource, &histories, recorder)?;
     let history = recorder::collect(&histories)?;
     let results = check(&history);
     Ok(Run { history, results })
 }
 
 /// Declares once, at the start, that the servers have lost no data.
-fn trust(settings: &Settings, nodes: &Nodes) -> Result<(), Failure> {
-    let url = nodes.url(&settings.topology.options(settings.ttl));
+pub(crate) fn trust(settings: &Settings, url: &str) -> Result<(), Failure> {
     if settings.topology.has_quarantine() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(init(&url, true))?;
+        runtime.block_on(init(url, true))?;
     }
-    drop(Client::connect(&url)?);
+    drop(Client::connect(url)?);
     Ok(())
 }
 
@@ -112,96 +123,112 @@ fn perform(
 ) -> Result<(), Failure> {
     let keys = workload::keys(settings.keys, settings.topology);
     let url = nodes.url(&settings.topology.options(settings.ttl));
-    let ttl_ms = u64::try_from(settings.ttl.as_millis())?;
+    trust(settings, &url)?;
+    expect(settings, &recorder);
+    let foreign = nodes.all.iter().map(|node| node.direct_access.clone()).collect();
+    let workers = spawn_workers(settings, &url, resource, histories)?;
+    let rng = Rng::with_seed(settings.seed ^ 0xf0);
+    let foreigner = ForeignClient::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
+    let mut nemesis =
+        Nemesis { topology: settings.topology, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
+    let client = Client::connect(&url)?;
+    play(settings, |step| {
+        nemesis.inject(step)?;
+        recover(&nemesis, &client, step);
+        Ok(())
+    })?;
+    await_expected(settings, &nemesis.workers)?;
+    drop(foreigner);
+    let Nemesis { nodes, workers, keys, recorder, .. } = nemesis;
+    finish(settings, workers, client, &keys, &recorder, &|key| nodes.look(key))
+}
+
+pub(crate) fn spawn_workers(
+    settings: &Settings,
+    url: &str,
+    resource: u16,
+    histories: &Path,
+) -> Result<Workers, Failure> {
     let job = WorkerJob {
         name: String::new(),
-        url: url.clone(),
-        keys: keys.clone(),
+        url: url.to_owned(),
+        keys: workload::keys(settings.keys, settings.topology),
         tasks: settings.tasks,
-        ttl_ms,
+        ttl_ms: u64::try_from(settings.ttl.as_millis())?,
         seed: settings.seed,
         shares: true,
         writers_percent: 30,
         resource,
         history: PathBuf::new(),
     };
+    Workers::spawn(&settings.program, histories, job, settings.workers)
+}
+
+/// Takes the steps of the schedule, for whole rounds.
+pub(crate) fn play(settings: &Settings, mut take: impl FnMut(&Step) -> Result<(), Failure>) -> Result<(), Failure> {
+    let faults = settings.faults();
+    let mut plan = Plan::new(settings.seed, settings.topology, settings.workers).only(faults.clone());
+    let began = now();
+    loop {
+        for step in plan.by_ref().take(faults.len()) {
+            std::thread::sleep(step.peace);
+            take(&step)?;
+        }
+        if Duration::from_micros(now() - began) >= settings.length {
+            return Ok(());
+        }
+    }
+}
+
+/// Records which events must be observed.
+pub(crate) fn expect(settings: &Settings, recorder: &Recorder) {
     let at = now();
     for what in expected(settings) {
         recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
     }
-    let foreign = nodes.all.iter().map(|node| node.direct_access.clone()).collect();
-    let workers = Workers::spawn(&settings.program, histories, job, settings.workers)?;
-    let rng = Rng::with_seed(settings.seed ^ 0xf0);
-    let foreigner = ForeignClient::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
-    let mut nemesis =
-        Nemesis { topology: settings.topology, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
-    let client = Client::connect(&url)?;
-    let plan = Plan::new(settings.seed, settings.topology, settings.workers);
-    let (began, mut plan) = (now(), plan);
-    loop {
-        for step in plan.by_ref().take(settings.topology.faults().len()) {
-            std::thread::sleep(step.peace);
-            nemesis.inject(&step)?;
-            recover(settings, &nemesis, &client, &step);
-        }
-        if Duration::from_micros(now() - began) >= settings.length {
-            break;
-        }
-    }
-    await_expected(settings, &nemesis)?;
-    drop(foreigner);
-    finish(settings, nemesis, client)
 }
 
 /// The events that must be observed for a valid run.
 fn expected(settings: &Settings) -> Vec<&'static str> {
-    let always = ["busy", "renewed by the watchdog", "a foreign hold", "a hold past its lease"];
-    let always = always.into_iter().chain([
-        "a write was refused",
-        "a late write was refused",
-        "a doctor that warned of eviction",
-    ]);
-    let always = always.chain(["a lease passed on within a process"]);
+    let Settings { topology, .. } = settings;
+    let always = ["busy", "renewed by the watchdog", "a hold past its lease", "a write was refused"];
+    let always = always.into_iter().chain(["a late write was refused", "a lease passed on within a process"]);
+    // Programs that do not know sentinels are not started with them, and neither is the control of eviction.
+    let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
+    let always = always.chain(of_proxies.filter(|_| !topology.has_sentinels()));
     let of_modes = ["holders of a key together", "a downgrade"].into_iter();
-    let always = always.chain(of_modes.filter(|_| settings.topology.has_modes()));
-    let always = always.chain(settings.topology.has_quarantine().then_some("quarantine hit"));
+    let always = always.chain(of_modes.filter(|_| topology.has_modes()));
+    let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));
     // With a single server, every client observes the quarantine.
-    let is_observed = settings.topology == Topology::Replica;
+    let is_observed = matches!(topology, Topology::Replica | Topology::Sentinels);
     let always = always.chain(is_observed.then_some("a claim refused in quarantine"));
-    let all = always.chain(settings.topology.faults().into_iter().filter_map(Fault::proof));
+    let all = always.chain(settings.faults().into_iter().filter_map(Fault::proof));
     // A quorum hides the loss of a minority of its nodes.
-    all.filter(|what| !settings.topology.is_quorum() || *what != "unreachable").collect()
+    all.filter(|what| !topology.is_quorum() || *what != "unreachable").collect()
 }
 
 /// The clients choose their actions at random. On a slow machine some may not have occurred yet.
-fn await_expected(settings: &Settings, nemesis: &Nemesis) -> Result<(), Failure> {
+pub(crate) fn await_expected(settings: &Settings, workers: &Workers) -> Result<(), Failure> {
     let until = now() + micros(PATIENCE);
     for what in expected(settings) {
-        while !nemesis.workers.has_seen(what)? && now() < until {
+        while !workers.has_seen(what)? && now() < until {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
     Ok(())
 }
 
-/// After the end of a fault, each key must be granted soon. This client waits in the queue like all others.
-fn recover(settings: &Settings, nemesis: &Nemesis, client: &Client, step: &Step) {
-    let mut bound = 3 * settings.ttl + SLACK;
+/// After the end of a fault, each key must be granted soon.
+fn recover(nemesis: &Nemesis, client: &Client, step: &Step) {
+    let Nemesis { keys, ttl, recorder, .. } = nemesis;
+    let healed = now();
+    let mut bound = recovery::bound(*ttl, healed, nemesis.whole_at_us);
     if matches!(step.fault, Fault::ClockForward | Fault::ClockBack) {
         bound += nemesis.jump();
     }
-    let healed = now();
-    bound += Duration::from_micros(nemesis.whole_at_us.saturating_sub(healed));
-    for key in &nemesis.keys {
-        let mut line = Line::new("run", key, Op::Heal, healed, healed).what(step.fault.name());
-        line.bound_us = Some(micros(bound));
-        nemesis.recorder.note(&line);
-    }
-    std::thread::scope(|scope| {
-        for key in &nemesis.keys {
-            scope.spawn(|| probe(settings, nemesis, client, key, bound));
-        }
-    });
+    let recovery = Recovery { client, recorder, keys, ttl: *ttl };
+    recovery.demand(step.fault.name(), healed, bound);
+    recovery.probe(bound);
     // A token granted under a wrong clock may be as far ahead as the clock was. Until that time has come, a server
     // that loses its data could grant it again: only a quorum tolerates this.
     if matches!(step.fault, Fault::ClockForward) {
@@ -209,43 +236,32 @@ fn recover(settings: &Settings, nemesis: &Nemesis, client: &Client, step: &Step)
     }
 }
 
-fn probe(settings: &Settings, nemesis: &Nemesis, client: &Client, key: &str, bound: Duration) {
-    let invoke_us = now();
-    let Ok(guard) = client.lock(key).ttl(settings.ttl).wait(bound).acquire() else { return };
-    let at = now();
-    let until = at.saturating_add(micros(guard.remaining()));
-    let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
-    let mut line = Line::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence);
-    line.valid_until_us = Some(until);
-    line.ttl_us = Some(micros(settings.ttl));
-    nemesis.recorder.note(&line);
-    let invoke_us = now();
-    // If the reply is lost, the lease expires, and until then it counts as held only up to here.
-    let _ = guard.release();
-    nemesis.recorder.note(&Line::new("run", key, Op::Release, invoke_us, now()).hold(&holder, fence));
-}
-
-/// Stops all clients, and records what is left.
-fn finish(settings: &Settings, nemesis: Nemesis, client: Client) -> Result<(), Failure> {
-    let Nemesis { nodes, workers, keys, recorder, .. } = nemesis;
+/// Stops all clients, and records what is left. `look` returns the values of a key on the servers, and their remaining TTLs.
+pub(crate) fn finish(
+    settings: &Settings,
+    workers: Workers,
+    client: Client,
+    keys: &[String],
+    recorder: &Recorder,
+    look: &dyn Fn(&str) -> Vec<(String, i64)>,
+) -> Result<(), Failure> {
     workers.finish(DISMISSAL)?;
     // Its remaining holds are no longer needed.
     let _ = client.close(Duration::from_secs(1));
     let stopped = now();
     recorder.note(&Line::new("run", "", Op::Stop, stopped, stopped));
     let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
-    look(&nodes, &keys, &recorder);
-    std::thread::sleep(Duration::from_millis(500));
-    look(&nodes, &keys, &recorder);
-    std::thread::sleep(settings.ttl + Duration::from_millis(600));
-    look(&nodes, &keys, &recorder);
+    for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600)] {
+        std::thread::sleep(pause);
+        record_left(&keys, recorder, look);
+    }
     Ok(())
 }
 
-fn look(nodes: &Nodes, keys: &[&str], recorder: &Recorder) {
+fn record_left(keys: &[&str], recorder: &Recorder, look: &dyn Fn(&str) -> Vec<(String, i64)>) {
     for key in keys {
         let invoke_us = now();
-        let held = nodes.look(key);
+        let held = look(key);
         let at = now();
         let line = Line::new("run", key, Op::Look, invoke_us, at);
         if held.is_empty() {

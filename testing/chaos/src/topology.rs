@@ -3,6 +3,9 @@ use fencelock_core::quarantine;
 use std::fmt;
 use std::time::Duration;
 
+/// How long a replaced master may go on granting, if a quarantine is on: the new one counts it as a part of the longest TTL.
+const MASTER_WINDOW: Duration = Duration::from_secs(5);
+
 /// The servers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
@@ -12,6 +15,10 @@ pub enum Topology {
     Replica,
     /// The same without a quarantine.
     BareReplica,
+    /// A master with two replicas, three sentinels and a quarantine.
+    Sentinels,
+    /// The same without a quarantine.
+    BareSentinels,
     /// A quorum of this size.
     Quorum(usize),
 }
@@ -25,7 +32,7 @@ impl Topology {
     /// The number of servers that clients use.
     pub const fn nodes(self) -> usize {
         match self {
-            Self::Single | Self::Replica | Self::BareReplica => 1,
+            Self::Single | Self::Replica | Self::BareReplica | Self::Sentinels | Self::BareSentinels => 1,
             Self::Quorum(nodes) => nodes,
         }
     }
@@ -45,15 +52,21 @@ impl Topology {
         matches!(self, Self::Replica | Self::BareReplica)
     }
 
+    /// Whether sentinels replace the master.
+    pub const fn has_sentinels(self) -> bool {
+        matches!(self, Self::Sentinels | Self::BareSentinels)
+    }
+
     /// Whether a server that may have lost data grants nothing until all its leases have ended. A single Redis server
     /// runs without a quarantine, and has excuses.
     pub const fn has_quarantine(self) -> bool {
-        matches!(self, Self::Replica | Self::Quorum(_))
+        matches!(self, Self::Replica | Self::Sentinels | Self::Quorum(_))
     }
 
     /// The length of the quarantine, if no lease is longer than `max_ttl`.
     pub fn quarantine(self, max_ttl: Duration) -> Duration {
-        if self.has_quarantine() { quarantine(max_ttl, Drift::default()) } else { Duration::ZERO }
+        let window = if self.has_sentinels() { MASTER_WINDOW } else { Duration::ZERO };
+        if self.has_quarantine() { quarantine(max_ttl + window, Drift::default()) } else { Duration::ZERO }
     }
 
     /// The options of its URL, for leases up to `max_ttl`.
@@ -61,16 +74,16 @@ impl Topology {
         // The timeout of a claim is shorter than a lease.
         let (max_ttl, timeout) = (max_ttl.as_millis(), (max_ttl * 2 / 5).as_millis());
         match self {
-            Self::Single | Self::BareReplica => format!("timeout={timeout}"),
-            Self::Replica => format!("timeout={timeout}&quarantine=on&max_ttl={max_ttl}"),
+            Self::Single | Self::BareReplica | Self::BareSentinels => format!("timeout={timeout}"),
+            Self::Replica | Self::Sentinels => format!("timeout={timeout}&quarantine=on&max_ttl={max_ttl}"),
             Self::Quorum(_) => format!("max_ttl={max_ttl}"),
         }
     }
 
-    /// The options of a URL that trusts servers without data.
+    /// The options of the URL of the controls: it trusts servers without data.
     pub(crate) const fn trusting(self) -> &'static str {
         match self {
-            Self::Single | Self::BareReplica => "timeout=400",
+            Self::Single | Self::BareReplica | Self::Sentinels | Self::BareSentinels => "timeout=400",
             Self::Replica => "timeout=400&quarantine=on&trust_empty=true",
             Self::Quorum(_) => "trust_empty=true",
         }
@@ -83,6 +96,8 @@ impl fmt::Display for Topology {
             Self::Single => f.write_str("one Redis"),
             Self::Replica => f.write_str("one Redis with a replica and a quarantine"),
             Self::BareReplica => f.write_str("one Redis with a replica"),
+            Self::Sentinels => f.write_str("a master with sentinels and a quarantine"),
+            Self::BareSentinels => f.write_str("a master with sentinels"),
             Self::Quorum(nodes) => write!(f, "a quorum of {nodes}"),
         }
     }

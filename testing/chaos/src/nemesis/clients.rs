@@ -1,17 +1,32 @@
 //! Faults of clients.
 
-use super::{Nemesis, POLLS, SLICE};
+use super::{POLLS, SLICE};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::plan::Step;
+use crate::recorder::Recorder;
+use crate::workers::Workers;
 use std::time::Duration;
 
 /// The maximum number of stops until a client has lost a lock.
 const REPEATS: u32 = 5;
 
-impl Nemesis {
-    pub(super) fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
-        let holds = self.until_it_holds(step.victim)?;
+/// The workers, and what they hold.
+pub(super) struct ClientNemesis<'a> {
+    pub(super) workers: &'a mut Workers,
+    pub(super) recorder: &'a Recorder,
+    pub(super) keys: &'a [String],
+    pub(super) ttl: Duration,
+    /// The values of a key on the servers, and their remaining TTLs in milliseconds.
+    pub(super) look: &'a dyn Fn(&str) -> Vec<(String, i64)>,
+    /// The number of servers on which a lock must be.
+    pub(super) quorum: usize,
+}
+
+impl ClientNemesis<'_> {
+    /// Stops or kills a worker while it holds a lock.
+    pub(super) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+        let holds = self.freeze_holder(step.victim)?;
         if step.fault == Fault::KillClient {
             self.workers.replace(step.victim)?;
             if holds {
@@ -29,17 +44,17 @@ impl Nemesis {
                 self.recorder.seen("lost by expiry");
                 break;
             }
-            self.until_it_holds(step.victim)?;
+            self.freeze_holder(step.victim)?;
             std::thread::sleep(self.ttl + step.lasts);
             self.workers.thaw(step.victim)?;
         }
         Ok(())
     }
 
-    /// Stops the process while it holds a lock; returns whether it does.
+    /// Stops the process while it holds a lock, or after many attempts without one; returns whether it does.
     ///
     /// It must have held the lock before as well, because a stopped process does not know of a new hand-off.
-    fn until_it_holds(&self, worker: usize) -> Result<bool, Failure> {
+    pub(super) fn freeze_holder(&self, worker: usize) -> Result<bool, Failure> {
         for _ in 0..POLLS {
             let before = self.held_by(worker);
             if !before.is_empty() {
@@ -61,9 +76,9 @@ impl Nemesis {
         let mark = format!(":{} ", self.workers.pid(worker));
         let half = i64::try_from(self.ttl.as_millis() / 2).unwrap_or(i64::MAX);
         let held = self.keys.iter().filter_map(|key| {
-            let mut its = self.nodes.look(key);
+            let mut its = (self.look)(key);
             its.retain(|(value, left)| value.contains(&mark) && *left > half);
-            (its.len() >= self.nodes.quorum()).then(|| its.swap_remove(0).0)
+            (its.len() >= self.quorum).then(|| its.swap_remove(0).0)
         });
         held.collect()
     }

@@ -26,10 +26,11 @@ pub fn html(settings: &Settings, run: &Run) -> String {
         "<b class=\"bad\">Guarantees were violated.</b>"
     };
     let Settings { seed, topology, workers, tasks, keys, ttl, .. } = settings;
+    let foreign = if topology.has_sentinels() { "" } else { ", one foreign client" };
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>fencelock chaos, seed {seed}</title>\
          <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>Locks on {topology}; {workers} processes with {tasks} \
-         tasks each on {keys} keys, TTL {ttl:?}, one foreign client; {seconds} s and {} faults.</p>\n",
+         tasks each on {keys} keys, TTL {ttl:?}{foreign}; {seconds} s and {} faults.</p>\n",
         timeline.faults.len()
     );
     page += "<h2>Checks</h2>\n";

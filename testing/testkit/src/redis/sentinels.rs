@@ -6,6 +6,7 @@ use crate::{RedisServer, Reply, freezing, port};
 use std::fs::{self, File};
 use std::io;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -20,6 +21,8 @@ const DOWN_AFTER: &str = "1000";
 /// A busy machine may take seconds for each step of a fail-over.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
+/// Three times the timeout of a fail-over.
+const GIVEN_UP: Duration = Duration::from_secs(12);
 
 /// A master with replicas, and sentinels that fail it over.
 #[derive(Debug)]
@@ -35,6 +38,7 @@ struct Sentinel {
     port: u16,
     password: Option<String>,
     child: Child,
+    is_frozen: AtomicBool,
 }
 
 impl Drop for Sentinel {
@@ -75,11 +79,22 @@ impl Sentinel {
         let log = File::create(dir.path().join("log"))?;
         let mut command = spawner::mortal(&program());
         command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
-        Ok(Self { port, password: password.map(str::to_owned), child: spawner::spawn(command)?, _dir: dir })
+        let (child, password) = (spawner::spawn(command)?, password.map(str::to_owned));
+        Ok(Self { port, password, child, is_frozen: AtomicBool::new(false), _dir: dir })
     }
 
     fn command(&self, words: &[&str]) -> Reply {
+        // It would not answer, and the others are not asked until then.
+        if self.is_frozen.load(Ordering::SeqCst) {
+            return Reply::NoAnswer("it is stopped".to_owned());
+        }
         RedisForeign::new(self.port, self.password.clone()).command(words)
+    }
+
+    /// The port of the master that it names to clients. The one that leads a fail-over knows it before its fields change.
+    fn named(&self) -> Option<String> {
+        let Reply::Array(address) = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]) else { return None };
+        address.get(1)?.text().map(str::to_owned)
     }
 
     /// A field of what it knows about the master.
@@ -128,19 +143,38 @@ impl Sentinels {
         Ok(this)
     }
 
-    /// Every sentinel knows all others and all replicas of the same master, and could begin a fail-over.
-    fn wait_until_settled(&self) {
+    /// Waits until there is one master: all sentinels name it and could begin a fail-over, and all other servers are its replicas.
+    ///
+    /// # Panics
+    /// If this takes longer than a minute.
+    pub fn wait_until_settled(&self) {
         let others = (self.sentinels.len() - 1).to_string();
         let replicas = (self.servers.len() - 1).to_string();
-        until("the sentinels know each other", || {
+        until("the sentinels know each other, and the replicas their master", || {
             let master = self.sentinels[0].field("port");
             self.sentinels.iter().all(|sentinel| {
                 sentinel.field("num-other-sentinels").is_some_and(|count| count == others)
                     && sentinel.field("num-slaves").is_some_and(|count| count == replicas)
                     && sentinel.field("flags").is_some_and(|flags| flags == "master")
                     && sentinel.field("port") == master
+            }) && self.servers.iter().all(|server| {
+                let info = server.command(&["INFO", "replication"]);
+                let has = |line: String| info.text().is_some_and(|info| info.contains(&line));
+                let port = server.port().to_string();
+                let Some(master) = &master else { return false };
+                if port == *master {
+                    has("role:master".to_owned())
+                } else {
+                    has(format!("master_port:{master}\r")) && has("master_link_status:up".to_owned())
+                }
             })
         });
+    }
+
+    /// The configuration epoch of the last fail-over that any sentinel knows.
+    pub fn config_epoch(&self) -> u64 {
+        let epoch = |sentinel: &Sentinel| sentinel.field("config-epoch").and_then(|epoch| epoch.parse().ok());
+        self.sentinels.iter().filter_map(epoch).max().unwrap_or(0)
     }
 
     /// The URL of the master. `options` has the form `name=value&...` and may be empty.
@@ -157,14 +191,21 @@ impl Sentinels {
     pub fn master(&self) -> usize {
         let mut found = None;
         until("a master that most sentinels name", || {
-            let named = |index: &usize| {
-                let port = self.servers[*index].port().to_string();
-                self.sentinels.iter().filter(|one| one.field("port").is_some_and(|named| named == port)).count()
-            };
-            found = (0..self.servers.len()).find(|index| named(index) * 2 > self.sentinels.len());
+            found = self.named();
             found.is_some()
         });
         found.unwrap_or_default()
+    }
+
+    /// Asks one sentinel after the other until most of them have named one server.
+    fn named(&self) -> Option<usize> {
+        let mut votes = vec![0; self.servers.len()];
+        self.sentinels.iter().find_map(|sentinel| {
+            let port = sentinel.named()?;
+            let named = self.servers.iter().position(|server| server.port().to_string() == port)?;
+            votes[named] += 1;
+            (votes[named] * 2 > self.sentinels.len()).then_some(named)
+        })
     }
 
     /// Promotes a replica, and waits until most sentinels name it. The old master does not know yet.
@@ -172,11 +213,23 @@ impl Sentinels {
     /// # Panics
     /// If this takes longer than a minute.
     pub fn fail_over(&self) {
-        let before = self.master();
-        until("a sentinel begins a fail-over", || {
-            self.sentinels.iter().any(|one| one.command(&["SENTINEL", "FAILOVER", MASTER]).text() == Some("OK"))
+        let (before, mut began) = (self.master(), None::<Instant>);
+        until("another master", || {
+            // A sentinel gives up if a replica or its own process is too slow.
+            if began.is_none_or(|at| at.elapsed() > GIVEN_UP) && self.begin_fail_over() {
+                began = Some(Instant::now());
+            }
+            self.master() != before
         });
-        self.wait_for_another_than(before);
+    }
+
+    fn begin_fail_over(&self) -> bool {
+        // In TILT mode, which follows a stop of its process, a sentinel accepts the command and does nothing for half a minute.
+        let acts = |one: &Sentinel| {
+            one.command(&["INFO", "sentinel"]).text().is_some_and(|info| info.contains("sentinel_tilt:0"))
+        };
+        let begins = |one: &Sentinel| one.command(&["SENTINEL", "FAILOVER", MASTER]).text() == Some("OK");
+        self.sentinels.iter().any(|one| acts(one) && begins(one))
     }
 
     /// Waits until most sentinels name another master than this one.
@@ -198,6 +251,7 @@ impl Sentinels {
     /// If the process cannot be stopped.
     pub fn freeze_sentinel(&self, index: usize) {
         freezing::freeze(self.sentinels[index].child.id()).expect("a sentinel that can be stopped");
+        self.sentinels[index].is_frozen.store(true, Ordering::SeqCst);
     }
 
     /// Continues a stopped sentinel.
@@ -206,6 +260,7 @@ impl Sentinels {
     /// If the process cannot be continued.
     pub fn thaw_sentinel(&self, index: usize) {
         freezing::thaw(self.sentinels[index].child.id()).expect("a sentinel that can be continued");
+        self.sentinels[index].is_frozen.store(false, Ordering::SeqCst);
     }
 }
 

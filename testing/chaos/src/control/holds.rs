@@ -1,0 +1,82 @@
+//! The holds of the controls, and what they write.
+
+use crate::Failure;
+use crate::history::{Line, Op, Outcome};
+use crate::recorder::{Recorder, micros, now};
+use crate::resource::{UNGUARDED, Writer, Written};
+use fencelock::FencingToken;
+use fencelock::blocking::Client;
+use std::time::Duration;
+
+/// Long enough for a restart on a busy machine.
+pub(super) const LEASE: Duration = Duration::from_secs(20);
+/// A lease that ends within the run.
+pub(super) const SHORT_LEASE: Duration = Duration::from_millis(400);
+
+/// The clients of the controls.
+pub(crate) struct ControlHolds<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) recorder: &'a Recorder,
+    pub(crate) resource: u16,
+}
+
+/// A hold that is neither renewed nor released, like that of a paused process.
+pub(super) struct Asleep {
+    holder: String,
+    fence: FencingToken,
+}
+
+impl ControlHolds<'_> {
+    /// The checker must flag this key by this check.
+    pub(super) fn announce(&self, key: &str, check: &str) {
+        let at = now();
+        self.recorder.note(&Line::new("control", key, Op::Control, at, at).what(check));
+    }
+
+    /// A late writer uses a resource that checks no token, and one that does.
+    pub(crate) fn unguarded(&self) -> Result<(), Failure> {
+        self.announce(UNGUARDED, "C5");
+        self.write_late(UNGUARDED)?;
+        let refused = self.write_late("control-guarded")?;
+        if matches!(refused, Written::Refused(_)) {
+            self.recorder.seen("a late write was refused");
+        }
+        Ok(())
+    }
+
+    fn write_late(&self, key: &str) -> Result<Written, Failure> {
+        let client = Client::connect(self.url)?;
+        let sleeper = self.take(&client, "sleeper", key, SHORT_LEASE)?;
+        let successor = self.take(&client, "successor", key, SHORT_LEASE)?;
+        self.write("successor", key, &successor)?;
+        self.write("sleeper", key, &sleeper)
+    }
+
+    /// Takes a lock that is neither renewed nor released.
+    pub(super) fn take(&self, client: &Client, name: &str, key: &str, ttl: Duration) -> Result<Asleep, Failure> {
+        let invoke_us = now();
+        let guard = client.lock(key).ttl(ttl).wait(3 * LEASE).acquire()?;
+        let at = now();
+        let until_us = at.saturating_add(micros(guard.remaining()));
+        let fence = guard.fencing_token();
+        // From here on, the hold is neither renewed nor released.
+        let holder = guard.into_holder().to_string();
+        let mut line = Line::new(name, key, Op::Acquire, invoke_us, at).hold(&holder, Some(fence.get()));
+        line.valid_until_us = Some(until_us);
+        self.recorder.note(&line);
+        Ok(Asleep { holder, fence })
+    }
+
+    fn write(&self, name: &str, key: &str, hold: &Asleep) -> Result<Written, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let invoke_us = now();
+        let written = runtime.block_on(async { Writer::connect(self.resource).await?.write(key, hold.fence).await })?;
+        let mut line = Line::new(name, key, Op::Write, invoke_us, now()).hold(&hold.holder, Some(hold.fence.get()));
+        match written {
+            Written::Taken(seq) => line.seq = Some(seq),
+            Written::Refused(_) => line.result = Outcome::Fail,
+        }
+        self.recorder.note(&line);
+        Ok(written)
+    }
+}

@@ -1,0 +1,58 @@
+//! After the end of a fault, each key must be granted soon.
+
+use crate::history::{Line, Op};
+use crate::recorder::{Recorder, micros, now};
+use fencelock::blocking::Client;
+use std::time::Duration;
+
+/// Time for the queue, a busy machine and the leases of clients that have just died.
+pub(crate) const SLACK: Duration = Duration::from_secs(8);
+
+/// When each key must have been granted, if all quarantines have ended at `whole_at_us`.
+pub(crate) fn bound(ttl: Duration, healed_us: u64, whole_at_us: u64) -> Duration {
+    3 * ttl + SLACK + Duration::from_micros(whole_at_us.saturating_sub(healed_us))
+}
+
+/// A client that waits in the queue of every key like all others.
+pub(crate) struct Recovery<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) recorder: &'a Recorder,
+    pub(crate) keys: &'a [String],
+    pub(crate) ttl: Duration,
+}
+
+impl Recovery<'_> {
+    /// Each key must be granted within the bound.
+    pub(crate) fn demand(&self, after: &str, healed_us: u64, bound: Duration) {
+        for key in self.keys {
+            let mut line = Line::new("run", key, Op::Heal, healed_us, healed_us).what(after);
+            line.bound_us = Some(micros(bound));
+            self.recorder.note(&line);
+        }
+    }
+
+    /// Acquires and releases every key.
+    pub(crate) fn probe(&self, bound: Duration) {
+        std::thread::scope(|scope| {
+            for key in self.keys {
+                scope.spawn(|| self.probe_key(key, bound));
+            }
+        });
+    }
+
+    fn probe_key(&self, key: &str, bound: Duration) {
+        let invoke_us = now();
+        let Ok(guard) = self.client.lock(key).ttl(self.ttl).wait(bound).acquire() else { return };
+        let at = now();
+        let until = at.saturating_add(micros(guard.remaining()));
+        let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
+        let mut line = Line::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence);
+        line.valid_until_us = Some(until);
+        line.ttl_us = Some(micros(self.ttl));
+        self.recorder.note(&line);
+        let invoke_us = now();
+        // If the reply is lost, the lease expires, and until then it counts as held only up to here.
+        let _ = guard.release();
+        self.recorder.note(&Line::new("run", key, Op::Release, invoke_us, now()).hold(&holder, fence));
+    }
+}
