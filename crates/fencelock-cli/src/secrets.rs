@@ -26,7 +26,9 @@ fn with_password(url: &str, password: &str) -> String {
         _ if query.is_some_and(|query| query.split(['?', '&']).any(|option| option.starts_with("password_file="))) => {
             None
         }
-        Some(("redis" | "rediss", server)) => Some(with(server, password)),
+        Some(("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel", server)) => {
+            Some(with(server, password))
+        }
         Some(("redlock" | "redlock+tls", list)) => {
             Some(list.split(',').map(|server| with(server, password)).collect::<Vec<_>>().join(","))
         }
@@ -68,6 +70,9 @@ mod tests {
             ("redis://:a,b@h", "redis://:a,b@h"),
             ("redlock://a:1,u:p@b,u@c?max_ttl=5", "redlock://:s%2F3%40t@a:1,u:p@b,u:s%2F3%40t@c?max_ttl=5"),
             ("redlock+tls://a", "redlock+tls://:s%2F3%40t@a"),
+            ("redis+unix:///run/s", "redis+unix://:s%2F3%40t@/run/s"),
+            // The password of the master, not of the sentinels.
+            ("redis+sentinel://u@a,b/m?acks=1", "redis+sentinel://u:s%2F3%40t@a,b/m?acks=1"),
             ("redis://h?x=1&password_file=/p", "redis://h?x=1&password_file=/p"),
             ("file:/tmp/x", "file:/tmp/x"),
             ("memory:", "memory:"),

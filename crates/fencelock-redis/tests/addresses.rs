@@ -31,6 +31,9 @@ async fn a_unix_socket() {
     let place = connect(&format!("{url}?db=3")).await.unwrap();
     locks_and_releases(&place).await;
     assert!(server.command(&["INFO", "keyspace"]).text().unwrap().contains("db3:keys="));
+    server.command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    assert!(connect(&url).await.is_err());
+    locks_and_releases(&connect(&format!("redis+unix://:s3cret@{file}")).await.unwrap()).await;
     assert!(connect(&format!("redis+unix://{file}.missing")).await.is_err());
 }
 

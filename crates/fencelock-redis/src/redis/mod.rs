@@ -100,7 +100,7 @@ impl Redis {
     /// | `quarantine=on` | a server that may have lost its locks grants nothing for the longest TTL |
     /// | `max_ttl=MS` | with a quarantine: the longest TTL of a lock; 60000 ms by default |
     /// | `trust_empty=true` | with a quarantine: an unused server has lost nothing |
-    /// | `db=N`, `user=NAME` | with `redis+unix:///path`: the database and the user |
+    /// | `db=N` | with `redis+unix:///path`: the database |
     /// | `sentinel_user=NAME` | the user at the sentinels |
     /// | `sentinel_password_file=FILE` | the password at the sentinels is the first line of this file |
     ///

@@ -32,7 +32,6 @@ pub(super) struct Options {
     pub(super) max_ttl: Option<Ttl>,
     pub(super) trust_empty: Option<bool>,
     db: Option<i64>,
-    user: Option<String>,
     pub(super) sentinel_user: Option<String>,
     pub(super) sentinel_password_file: Option<String>,
 }
@@ -55,7 +54,6 @@ impl Default for Options {
             max_ttl: None,
             trust_empty: None,
             db: None,
-            user: None,
             sentinel_user: None,
             sentinel_password_file: None,
         }
@@ -99,36 +97,29 @@ impl Options {
                 self.db =
                     Some(db.ok_or_else(|| Invalid::new(format!("db= takes the number of a database, not {text:?}")))?);
             }
-            ("user", _) => self.user = Some(value),
             ("sentinel_user", _) => self.sentinel_user = Some(value),
             ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
             _ => {
                 return Err(Invalid::new(format!(
                     "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
                      push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; for redis+unix:// also \
-                     db=N and user=NAME, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
+                     db=N, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
                 )));
             }
         }
         Ok(())
     }
 
-    /// A URL with a path to a socket has no other place for a user and a database.
+    /// The path to a socket leaves no place for a database.
     pub(super) fn with_socket(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
-        let mut settings = info.redis_settings().clone();
-        if !matches!(info.addr(), ConnectionAddr::Unix(_)) {
-            return match (self.db, &self.user) {
-                (None, None) => Ok(info),
-                _ => Err(Invalid::new(
-                    "db= and user= are for redis+unix:// URLs; in others, write redis://USER:PASSWORD@HOST/DB",
-                )),
-            };
+        match self.db {
+            None => Ok(info),
+            Some(db) if matches!(info.addr(), ConnectionAddr::Unix(_)) => {
+                let settings = info.redis_settings().clone().set_db(db);
+                Ok(info.set_redis_settings(settings))
+            }
+            Some(_) => Err(Invalid::new("db= is for redis+unix:// URLs; in others, write redis://HOST/DB")),
         }
-        settings = settings.set_db(self.db.unwrap_or(0));
-        if let Some(user) = &self.user {
-            settings = settings.set_username(user);
-        }
-        Ok(info.set_redis_settings(settings))
     }
 
     pub(super) fn with_password(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {

@@ -1,5 +1,5 @@
 use super::acks::Acks;
-use super::options::Options;
+use super::options::{Options, percent_decoded};
 use super::quarantine::Quarantine;
 use super::secrets;
 use super::sentinel::{Address, SentinelUrl, Sentinels};
@@ -67,10 +67,15 @@ impl Target {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let sentinel_url = SentinelUrl::parse(base)?;
         let base = sentinel_url.as_ref().map_or(base, |url| url.server.as_str());
-        let info = base.into_connection_info().map_err(|error| {
+        let (base, login) = socket_login(base);
+        let info = base.as_ref().into_connection_info().map_err(|error| {
             // The message does not contain the URL, which may include a password.
-            reason(base).unwrap_or_else(|| unusable(&error))
+            reason(&base).unwrap_or_else(|| unusable(&error))
         })?;
+        let info = match login {
+            Some(login) => with_login(info, login)?,
+            None => info,
+        };
         let info = with_settings(info);
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -157,6 +162,28 @@ fn reason(base: &str) -> Option<Invalid> {
     let escape = "; in a user or a password, write @ : / # ? as %40 %3A %2F %23 %3F";
     let hint = if base.contains('@') { escape } else { "" };
     Some(Invalid::new(format!("not a usable redis:// URL: {error}{hint}")))
+}
+
+/// The base of a URL and its login, if the URL has a path to a socket: the driver takes a login only of a host.
+fn socket_login(base: &str) -> (Cow<'_, str>, Option<&str>) {
+    let split = base.strip_prefix("redis+unix://").and_then(|rest| rest.split_once('@'));
+    match split.filter(|(login, _)| !login.contains('/')) {
+        Some((login, path)) => (Cow::Owned(format!("redis+unix://{path}")), Some(login)),
+        None => (Cow::Borrowed(base), None),
+    }
+}
+
+fn with_login(info: ConnectionInfo, login: &str) -> Result<ConnectionInfo, Invalid> {
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let (user, password) = (percent_decoded(user)?, percent_decoded(password)?);
+    let mut settings = info.redis_settings().clone();
+    if !user.is_empty() {
+        settings = settings.set_username(user);
+    }
+    if !password.is_empty() {
+        settings = settings.set_password(password);
+    }
+    Ok(info.set_redis_settings(settings))
 }
 
 /// The same kind of connection to another address.
@@ -280,11 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_its_database_and_user_among_the_options() {
-        let target = Target::parse("redis+unix:///run/redis.sock?db=3&user=alice&prefix=x").unwrap();
+    fn a_socket_has_a_login_and_its_database_is_an_option() {
+        let target = Target::parse("redis+unix://alice:s3%40cret@/run/redis.sock?db=3&prefix=x").unwrap();
         assert_eq!(target.name, "redis+unix:///run/redis.sock?db=3");
-        assert_eq!(target.client.get_connection_info().redis_settings().username(), Some("alice"));
-        for url in ["redis+unix://run/redis.sock", "redis+unix:///s?db=-1", "redis://h?db=1", "redis://h?user=x"] {
+        let settings = target.client.get_connection_info().redis_settings().clone();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("alice"), Some("s3@cret"), 3));
+        for url in ["redis+unix://run/redis.sock", "redis+unix:///s?db=-1", "redis://h?db=1", "redis+unix://u@"] {
             assert!(Target::parse(url).is_err(), "{url}");
         }
     }
