@@ -21,7 +21,7 @@ pub struct NamedMaster<A> {
 /// Two majorities of one list share a sentinel, which names the master of the later epoch later. So as soon as one client has
 /// found a new master by majority, no client finds the old one by majority any more.
 pub fn master_by_majority<A: Eq>(answers: &[Option<NamedMaster<A>>]) -> Option<&NamedMaster<A>> {
-    answers.iter().flatten().find(|named| votes(answers, named) * 2 > answers.len())
+    answers.iter().flatten().find(|named| votes_for(answers, named) * 2 > answers.len())
 }
 
 /// Every master that a sentinel names: those with most votes first, then those of later epochs.
@@ -34,11 +34,12 @@ pub fn named_masters<A: Eq>(answers: &[Option<NamedMaster<A>>]) -> Vec<&NamedMas
             named.push(master);
         }
     }
-    named.sort_by_key(|master| std::cmp::Reverse((votes(answers, master), master.config_epoch)));
+    named.sort_by_key(|master| std::cmp::Reverse((votes_for(answers, master), master.config_epoch)));
     named
 }
 
-fn votes<A: Eq>(answers: &[Option<NamedMaster<A>>], named: &NamedMaster<A>) -> usize {
+/// The number of sentinels that name this master.
+pub fn votes_for<A: Eq>(answers: &[Option<NamedMaster<A>>], named: &NamedMaster<A>) -> usize {
     answers.iter().flatten().filter(|answer| *answer == named).count()
 }
 

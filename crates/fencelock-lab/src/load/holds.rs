@@ -94,13 +94,7 @@ mod tests {
     }
 
     fn holds(mode: LoadMode) -> Holds {
-        let mut job = LoadJob::parse(
-            r#"{"url":"memory:","workload":"hot-key","key":"k","keys":1,"tasks":1,"process":0,"processes":1,
-                "warm_up_ms":0,"span_ms":1,"ttl_ms":1}"#,
-        )
-        .unwrap();
-        job.mode = mode;
-        Holds::of(&job, at(10))
+        Holds::of(&LoadJob::of_one_key(mode), at(10))
     }
 
     #[test]

@@ -191,6 +191,14 @@ impl LoadJob {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// A job of two tasks with one key, for the tests of what records a run.
+    #[cfg(test)]
+    pub(crate) fn of_one_key(mode: LoadMode) -> Self {
+        let job = r#"{"url":"memory:","workload":"hot-key","key":"k","keys":1,"tasks":2,"process":0,"processes":1,
+            "warm_up_ms":100,"span_ms":100,"ttl_ms":1}"#;
+        Self { mode, ..Self::parse(job).unwrap() }
+    }
+
     /// Parses a job.
     ///
     /// # Errors

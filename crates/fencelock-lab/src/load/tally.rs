@@ -91,25 +91,15 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn job(mode: LoadMode) -> LoadJob {
-        let mut job = LoadJob::parse(
-            r#"{"url":"memory:","workload":"hot-key","key":"k","keys":1,"tasks":2,"process":0,"processes":1,
-                "warm_up_ms":100,"span_ms":100,"ttl_ms":1}"#,
-        )
-        .unwrap();
-        job.mode = mode;
-        job
-    }
-
     #[test]
     fn waits_of_writers_are_also_counted_on_their_own() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
-        let tally = Tally::new(&job(LoadMode::Shared { writers_ppm: 1 }), at(0), at(200));
+        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Shared { writers_ppm: 1 }), at(0), at(200));
         tally.granted(0, Hold::Shared, at(1), at(2));
         tally.granted(1, Hold::Exclusive, at(1), at(8));
         let log = tally.log(0, None);
         assert_eq!((log.waits.count(), log.writer_waits.pairs()), (2, &[(7000, 1)][..]));
-        let tally = Tally::new(&job(LoadMode::Exclusive), at(0), at(200));
+        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(0), at(200));
         tally.granted(1, Hold::Exclusive, at(1), at(8));
         assert!(tally.log(0, None).writer_waits.is_empty());
     }
@@ -117,7 +107,7 @@ mod tests {
     #[test]
     fn only_grants_within_the_span_count() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
-        let tally = Tally::new(&job(LoadMode::Exclusive), at(100), at(200));
+        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(100), at(200));
         for (task, asked, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
             tally.granted(task, Hold::Exclusive, at(asked), at(had));
         }

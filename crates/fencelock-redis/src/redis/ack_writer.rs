@@ -14,6 +14,7 @@ use super::liveness::Liveness;
 use super::push_handler::PushHandler;
 use super::script::{self, Call};
 use super::server_info::ServerInfo;
+use super::session_task::SessionTask;
 use super::target::Target;
 use fencelock_core::{Fault, HolderId, Unknown};
 use redis::aio::MultiplexedConnection;
@@ -21,7 +22,6 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 /// The number of replicas that have confirmed all writes of the connection so far.
 pub(crate) type Acked = RedisResult<u32>;
@@ -37,13 +37,7 @@ const SHARE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct AckWriter {
     requests: mpsc::Sender<AckRequest>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for AckWriter {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: SessionTask,
 }
 
 #[derive(Debug)]
@@ -89,8 +83,8 @@ impl AckWriter {
         };
         known.map_err(|error| refused(&target.name, acks, &error))?;
         let (requests, incoming) = mpsc::channel(ROOM);
-        let task = tokio::spawn(work(connection, acks.wait(), incoming, liveness.clone()));
-        Ok(Some(Self { requests, task }))
+        let task = SessionTask::spawn(work(connection, acks.wait(), incoming, liveness.clone()));
+        Ok(Some(Self { requests, _task: task }))
     }
 
     /// Sends the calls, and returns the number of replicas that have their writes.

@@ -58,9 +58,7 @@ impl Redis {
     async fn call_acked(&self, call: Call) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let (Some(writer), Some(acks)) = (&session.acks, self.link.target.acks) else {
-            let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-            session.ensure_master(self.link.node()).await?;
-            return Ok(answer);
+            return self.call_over(&session, &call).await;
         };
         let sent = writer.send(vec![call]).await;
         self.link.check(&session);

@@ -50,8 +50,7 @@ impl Redis {
         }
         let session = self.session().await?;
         let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
-        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
-        session.ensure_master(node).await?;
+        let answer = self.call_over(&session, &call).await?;
         Refusal::check(node, self.quarantine(), &answer)?;
         let (answer, left) = reply::read_downgrade(node, answer)?;
         if left == Remaining::More {

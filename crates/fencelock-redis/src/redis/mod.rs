@@ -45,6 +45,7 @@ mod sentinel;
 mod server;
 mod server_info;
 mod session;
+mod session_task;
 mod shared;
 mod target;
 mod unread;
@@ -154,7 +155,12 @@ impl Redis {
     async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let call = call(self.epoch_check(&session));
-        let answer = self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))?;
+        self.call_over(&session, &call).await
+    }
+
+    /// With sentinels, the answer counts only while they name the server of this session.
+    async fn call_over(&self, session: &Session, call: &Call) -> Result<Value, Unknown> {
+        let answer = self.link.call(session, call).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
         Ok(answer)
     }

@@ -5,13 +5,13 @@ use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
 use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
+use super::session_task::SessionTask;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use std::sync::Arc;
-use tokio::task::JoinHandle;
 
 /// The result of the handshake.
 #[derive(Debug)]
@@ -34,13 +34,7 @@ pub(crate) struct ServerInfo {
 }
 
 #[derive(Debug)]
-struct Subscription(JoinHandle<()>);
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+struct Subscription(#[expect(dead_code, reason = "the task runs as long as it lives")] SessionTask);
 
 impl ServerInfo {
     pub(crate) async fn learn(
@@ -166,7 +160,7 @@ impl Subscription {
             Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
         };
         let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
-        let task = tokio::spawn(async move {
+        let task = SessionTask::spawn(async move {
             let mut messages = pubsub.into_on_message();
             while let Some(message) = messages.next().await {
                 push_handler.message(message.get_payload_bytes(), &server);

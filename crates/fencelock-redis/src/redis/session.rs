@@ -5,8 +5,9 @@ use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest};
 use super::protocol;
 use super::push_handler::PushHandler;
-use super::sentinel::{Mastership, Watch};
+use super::sentinel::Mastership;
 use super::server_info::ServerInfo;
+use super::session_task::SessionTask;
 use super::target::Target;
 use fencelock_core::{BootClock, Clock, Fault, Unknown};
 use redis::aio::MultiplexedConnection;
@@ -27,7 +28,8 @@ pub(crate) struct Session {
     pub(crate) liveness: Liveness,
     /// With sentinels: that this server is the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
-    _watch: Option<Watch>,
+    /// Leaves a replaced master.
+    _watch: Option<SessionTask>,
     /// The server was seen out of quarantine.
     pub(crate) serves: AtomicBool,
     opened: Instant,

@@ -1,11 +1,9 @@
 use super::node::SentinelNode;
-use super::{Address, SentinelUrl};
-use fencelock_core::{Fault, Invalid, NamedMaster, NodeFault, Unknown, master_by_majority, named_masters};
+use super::{Address, Named, SentinelUrl};
+use fencelock_core::{Fault, Invalid, NodeFault, Unknown, master_by_majority, named_masters, votes_for};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-
-type Named = NamedMaster<Address>;
 
 /// The sentinels of a URL.
 #[derive(Debug)]
@@ -120,10 +118,7 @@ impl Sentinels {
 pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
     let votes: Vec<_> = named_masters(&answers.named)
         .iter()
-        .map(|master| {
-            let votes = answers.named.iter().flatten().filter(|named| named == master).count();
-            format!("{} by {votes}", super::shown(&master.address))
-        })
+        .map(|master| format!("{} by {}", super::shown(&master.address), votes_for(&answers.named, master)))
         .collect();
     let (votes, all) = (votes.join(" and "), answers.named.len());
     let why = if votes.is_empty() {

@@ -1,5 +1,5 @@
 use super::{Mastership, shown};
-use fencelock_core::{Finding, Level, NodeFault};
+use fencelock_core::{Finding, Level, NodeFault, votes_for};
 
 /// Fewer sentinels cannot replace a master when one of them fails.
 const ENOUGH: usize = 3;
@@ -8,7 +8,7 @@ const ENOUGH: usize = 3;
 pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
     let answers = mastership.sentinels().ask(|_| false).await;
     let (named, all) = (mastership.named(), answers.named.len());
-    let votes = answers.named.iter().flatten().filter(|answer| *answer == named).count();
+    let votes = votes_for(&answers.named, named);
     let answered = answers.named.iter().flatten().count();
     let text = format!(
         "{votes} of {all} name {} as the master, in configuration epoch {}",

@@ -1,17 +1,17 @@
-use super::ask::no_majority;
-use super::{Address, Sentinels, shown};
+use super::ask::{Answers, no_majority};
+use super::{Named, Sentinels, shown};
 use crate::redis::fault::unknown;
 use crate::redis::liveness::Liveness;
 use crate::redis::push_handler::PushHandler;
 use crate::redis::server_info::field;
+use crate::redis::session_task::SessionTask;
 use crate::redis::target::Target;
-use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, NamedMaster, Unknown, master_by_majority};
+use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, Unknown, master_by_majority};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinHandle;
 
 /// How often the sentinels are asked, besides after their message about another master.
 const EVERY: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Mastership {
     sentinels: Arc<Sentinels>,
-    named: NamedMaster<Address>,
+    named: Named,
     /// Until when its answers count; `None` without a quarantine, as then nothing makes them safe.
     lease: Option<Mutex<MasterLease>>,
     /// Callers that wait for a confirmation share one: the last that failed, and its end.
@@ -28,24 +28,9 @@ pub(crate) struct Mastership {
     replication_id: OnceLock<String>,
 }
 
-/// Leaves a replaced master. It ends with its session.
-#[derive(Debug)]
-pub(crate) struct Watch(JoinHandle<()>);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Mastership {
     /// `asked` is the moment before the sentinels were asked, `window` that of a quarantine.
-    pub(crate) fn new(
-        sentinels: &Arc<Sentinels>,
-        named: NamedMaster<Address>,
-        asked: Moment,
-        window: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(sentinels: &Arc<Sentinels>, named: Named, asked: Moment, window: Option<Duration>) -> Self {
         Self {
             sentinels: Arc::clone(sentinels),
             named,
@@ -59,7 +44,7 @@ impl Mastership {
         &self.sentinels
     }
 
-    pub(super) const fn named(&self) -> &NamedMaster<Address> {
+    pub(super) const fn named(&self) -> &Named {
         &self.named
     }
 
@@ -154,16 +139,22 @@ impl Mastership {
         answer
     }
 
-    async fn confirm(&self, node: &str) -> Result<(), Unknown> {
+    /// Asks the sentinels. If a majority names this master, its answers count for another window.
+    async fn ask(&self) -> Answers {
         let asked = BootClock.now();
         let answers = self.sentinels.ask(|named| master_by_majority(named).is_some()).await;
+        if let Some(lease) = &self.lease
+            && master_by_majority(&answers.named) == Some(&self.named)
+        {
+            lock(lease).confirmed(asked);
+        }
+        answers
+    }
+
+    async fn confirm(&self, node: &str) -> Result<(), Unknown> {
+        let answers = self.ask().await;
         match master_by_majority(&answers.named) {
-            Some(master) if *master == self.named => {
-                if let Some(lease) = &self.lease {
-                    lock(lease).confirmed(asked);
-                }
-                Ok(())
-            }
+            Some(master) if *master == self.named => Ok(()),
             Some(master) => {
                 let why = format!("the sentinels name {} as its master now", shown(&master.address));
                 Err(Unknown::new(node, Fault::ReadOnly, why))
@@ -187,28 +178,21 @@ impl Mastership {
     }
 
     /// Ends the session as soon as the sentinels name another master.
-    pub(crate) fn watch(self: &Arc<Self>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> Watch {
+    pub(crate) fn watch(self: &Arc<Self>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> SessionTask {
         let (this, liveness, push_handler) = (Arc::clone(self), liveness.clone(), Arc::clone(push_handler));
-        Watch(tokio::spawn(async move {
+        SessionTask::spawn(async move {
             loop {
                 // The message is a hint: the answers decide.
                 let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;
-                let asked = BootClock.now();
-                let answers = this.sentinels.ask(|named| master_by_majority(named).is_some()).await;
-                if this.sentinels.has_another(&answers, &this.named) {
+                if this.sentinels.has_another(&this.ask().await, &this.named) {
                     break;
-                }
-                if let Some(lease) = &this.lease
-                    && master_by_majority(&answers.named) == Some(&this.named)
-                {
-                    lock(lease).confirmed(asked);
                 }
             }
             tracing::info!(server = this.address(), "the sentinels name another master");
             liveness.end();
             // All waiters ask again, and so connect to the new master.
             push_handler.reset();
-        }))
+        })
     }
 }
 

@@ -6,10 +6,13 @@ mod mastership;
 mod node;
 mod url;
 
+use fencelock_core::NamedMaster;
+
 pub(crate) use ask::Sentinels;
 pub(crate) use diagnose::diagnose;
-pub(crate) use mastership::{Mastership, Watch};
+pub(crate) use mastership::Mastership;
 pub(crate) use url::{SentinelUrl, shown};
 
 /// Host and port of a master.
 pub(crate) type Address = (String, u16);
+type Named = NamedMaster<Address>;

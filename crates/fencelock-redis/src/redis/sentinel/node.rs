@@ -1,6 +1,6 @@
 //! One sentinel.
 
-use super::{Address, shown};
+use super::{Address, Named, shown};
 use crate::redis::fault::{fault_of, words};
 use fencelock_core::{Fault, NamedMaster, NodeFault};
 use redis::aio::MultiplexedConnection;
@@ -37,12 +37,7 @@ impl SentinelNode {
     }
 
     /// The master that this sentinel names. `switched` is notified when it publishes another one.
-    pub(super) async fn ask(
-        &self,
-        master: &str,
-        limit: Duration,
-        switched: &Arc<Notify>,
-    ) -> Result<NamedMaster<Address>, NodeFault> {
+    pub(super) async fn ask(&self, master: &str, limit: Duration, switched: &Arc<Notify>) -> Result<Named, NodeFault> {
         let fault = |fault, detail: String| NodeFault::new(format!("sentinel {}", self.name), fault, detail);
         match tokio::time::timeout(limit, self.answer(master, limit, switched)).await {
             Ok(Ok(Some(named))) => Ok(named),
@@ -120,8 +115,6 @@ const NO_SENTINEL: &str = "this is not a sentinel but a server: sentinels use po
 fn is_no_sentinel(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
 }
-
-type Named = NamedMaster<Address>;
 
 async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
     let question = question(master);

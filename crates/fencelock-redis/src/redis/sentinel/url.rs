@@ -35,10 +35,11 @@ impl SentinelUrl {
                 hosts.len()
             )));
         }
-        if let Some((host, port)) =
-            hosts.iter().enumerate().find(|(n, host)| hosts[..*n].contains(host)).map(|(_, h)| h)
-        {
-            return Err(Invalid::new(format!("the sentinel {host}:{port} is listed twice: it would have two votes")));
+        if let Some((_, twice)) = hosts.iter().enumerate().find(|(n, host)| hosts[..*n].contains(host)) {
+            return Err(Invalid::new(format!(
+                "the sentinel {} is listed twice: it would have two votes",
+                shown(twice)
+            )));
         }
         let (master, db) = path.split_once('/').unwrap_or((path, ""));
         let master = percent_decoded(master)?;
