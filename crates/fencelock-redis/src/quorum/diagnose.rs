@@ -4,7 +4,7 @@ use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
 use super::findings::merge;
 use super::report::NodeReport;
-use fencelock_core::{Finding, Health, Level};
+use fencelock_core::{Finding, Level};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ impl Quorum {
                     Ok((health, findings)) => {
                         NodeReport { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
                     }
-                    Err(_) => NodeReport { name, answers: false, health: Health::default(), findings: vec![silent()] },
+                    Err(_) => NodeReport::silent(name, silent()),
                 }
             }));
         }

@@ -10,7 +10,7 @@ struct FindingGroup {
 }
 
 /// Grouped by subject, in the order of the first occurrence.
-pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
+pub(crate) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
     let answering = reports.iter().filter(|report| report.answers).count();
     let all = if answering == reports.len() { "each node" } else { "each that answers" };
     let mut lines: Vec<FindingGroup> = Vec::new();

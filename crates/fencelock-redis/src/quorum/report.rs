@@ -4,10 +4,17 @@ use fencelock_core::{Finding, Health};
 
 /// The known facts about one node.
 #[derive(Debug)]
-pub(super) struct NodeReport {
+pub(crate) struct NodeReport {
     /// The address without the scheme.
-    pub(super) name: String,
-    pub(super) answers: bool,
-    pub(super) health: Health,
-    pub(super) findings: Vec<Finding>,
+    pub(crate) name: String,
+    pub(crate) answers: bool,
+    pub(crate) health: Health,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl NodeReport {
+    /// Of a node that does not answer.
+    pub(crate) fn silent(name: String, finding: Finding) -> Self {
+        Self { name, answers: false, health: Health::default(), findings: vec![finding] }
+    }
 }

@@ -4,12 +4,12 @@ use super::Redis;
 use super::acks::Acks;
 use super::fault::fault_of;
 use super::health::{self, fields};
-use super::product::{mode, product};
+use super::product::product;
 use super::quarantine::{EpochCheck, MarkerState, NOT_BEGUN, Quarantine};
 use super::scan;
 use super::sentinel;
 use super::session::Session;
-use fencelock_core::{Fault, Finding, Level, Unknown};
+use fencelock_core::{Fault, Finding, Level, Unknown, number_in_slot};
 use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,7 +27,6 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
         Err(_) => HashMap::new(),
     };
     let mut findings = vec![connection(redis, session, &info).await];
-    findings.extend(mode(&info));
     if let Some(mastership) = &session.mastership {
         findings.extend(sentinel::diagnose(mastership).await);
     }
@@ -48,7 +47,7 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
     }
     findings.push(eviction(&info));
     findings.push(memory(&info));
-    findings.push(persistence(&info, redis.quarantine()));
+    findings.push(persistence(&info, redis.quarantine(), redis.link.target.cluster.is_some()));
     findings.extend(replication(
         &info,
         redis.link.target.acks,
@@ -138,10 +137,12 @@ fn uptime(info: &HashMap<String, String>) -> String {
 }
 
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    let call = super::script::inspect(
-        &format!("{}fencelock-doctor", redis.link.target.prefix),
-        EpochCheck::without_marker(""),
-    );
+    let target = &redis.link.target;
+    // A node of a cluster runs scripts for the slots that it serves.
+    let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
+    let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
+    let name = format!("{}fencelock-doctor{tag}", target.prefix);
+    let call = super::script::inspect(&name, EpochCheck::without_marker(""));
     match redis.link.call(session, &call).await {
         Ok(_) => Finding::fine("scripts", "Lua scripts run"),
         Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),
@@ -164,7 +165,11 @@ fn advice_for(error: &RedisError) -> &'static str {
 }
 
 fn wake_ups(session: &Session) -> Finding {
-    let how = if session.server_info.resp3 { "on the same connection" } else { "on a second connection" };
+    let how = match (&session.shards, session.server_info.resp3) {
+        (Some(_), true) => "on sharded channels from Redis 7.0 on, else on one channel of the cluster",
+        (None, true) => "on the same connection",
+        (_, false) => "on a second connection",
+    };
     lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user")
         .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
 }
@@ -247,7 +252,7 @@ fn memory(info: &HashMap<String, String>) -> Finding {
     Finding::fine("memory", format!("{} MiB used", used >> 20))
 }
 
-fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) -> Finding {
+fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>, has_no_quarantine: bool) -> Finding {
     let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
     if aof {
         return Finding::fine("persistence", "append-only file: a restart loses at most the last second");
@@ -263,7 +268,9 @@ fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) 
         "persistence",
         "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
          back too",
-        if quarantine.is_some() {
+        if has_no_quarantine {
+            "CONFIG SET appendonly yes"
+        } else if quarantine.is_some() {
             "remove trust_empty=true from the URL, or CONFIG SET appendonly yes"
         } else {
             "quarantine=on in the URL, or CONFIG SET appendonly yes"

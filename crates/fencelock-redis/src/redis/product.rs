@@ -1,6 +1,5 @@
 //! The program of a server: several use the protocol of Redis, and report a compatible Redis version.
 
-use fencelock_core::{Finding, Level};
 use std::collections::HashMap;
 
 /// `Valkey 9.1.2`, `Redis 8.2.3`. Other products report their own version in addition to `redis_version`.
@@ -21,20 +20,6 @@ pub(super) fn product(info: &HashMap<String, String>, claimed: &str) -> String {
     }
 }
 
-/// A finding if the server is not a standalone server.
-pub(super) fn mode(info: &HashMap<String, String>) -> Option<Finding> {
-    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"))?;
-    match mode.as_str() {
-        "cluster" => Some(Finding::new(
-            Level::Warning,
-            "cluster",
-            "cluster mode is on: keys in the slots of other servers cannot be locked here, and a moved slot loses its locks",
-            "use a standalone server, or several with redlock://",
-        )),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::health::fields;
@@ -52,12 +37,5 @@ mod tests {
         }
         assert_eq!(product(&HashMap::new(), "7.0.15"), "Redis 7.0.15", "INFO is refused");
         assert_eq!(product(&HashMap::new(), ""), "Redis of unknown version");
-    }
-
-    #[test]
-    fn a_standalone_server_has_no_finding() {
-        let level = |info: &str| mode(&fields(info)).map(|finding| finding.level);
-        assert_eq!(level("redis_mode:standalone\r\n"), None);
-        assert_eq!(level("redis_mode:cluster\r\n"), Some(Level::Warning));
     }
 }

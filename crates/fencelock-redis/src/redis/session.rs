@@ -8,10 +8,12 @@ use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
 use super::server_info::ServerInfo;
 use super::session_task::SessionTask;
+use super::shard_channels::ShardChannels;
 use super::target::Target;
 use fencelock_core::{BootClock, Clock, Fault, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, Value};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -26,6 +28,8 @@ pub(crate) struct Session {
     /// The connection for writes that replicas must confirm.
     pub(crate) acks: Option<AckWriter>,
     pub(crate) liveness: Liveness,
+    /// With a node of a cluster.
+    pub(crate) shards: Option<ShardChannels>,
     /// With sentinels: that this server is the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
     /// Leaves a replaced master.
@@ -106,6 +110,8 @@ impl Session {
                 .await?;
         let _ = origin.run_id.set(server_info.run_id.clone());
         let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
+        let shards = || ShardChannels::new(target, &server_info, channel, push_handler, &liveness);
+        let shards = target.cluster.is_some().then(shards);
         let [has_claimed, quarantine_logged, serves] = [(); 3].map(|()| AtomicBool::new(false));
         let (opened, watch) = (Instant::now(), mastership.as_ref().map(|master| master.watch(&liveness, push_handler)));
         Ok(Self {
@@ -114,6 +120,7 @@ impl Session {
             server_info,
             acks,
             liveness,
+            shards,
             mastership,
             _watch: watch,
             serves,
@@ -164,6 +171,14 @@ impl Session {
             self.note(answer.as_ref().err());
         }
         Ok(answers)
+    }
+
+    /// The channel that wakes waiters of a lock; `-` if they poll.
+    pub(crate) fn channel(&self, wire: &str) -> Cow<'_, str> {
+        match &self.shards {
+            None => Cow::Borrowed(&self.server_info.channel),
+            Some(shards) => shards.channel(wire).map_or(Cow::Borrowed("-"), Cow::Owned),
+        }
     }
 
     /// Whether the connection is unusable.
