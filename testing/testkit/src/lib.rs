@@ -5,6 +5,7 @@
 //! | faults of a Redis server | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | a master with sentinels | [`Sentinels`] |
+//! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | faults of a network | [`Proxy`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
@@ -26,8 +27,8 @@ pub use claim::claim;
 pub use freezing::{freeze, thaw};
 pub use proxy::{Proxy, Then};
 pub use redis::{
-    Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift, StartError,
-    TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
+    ClusterNodes, Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift,
+    StartError, TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
 pub use scripted::ScriptedServer;
 pub use test_process::TestProcess;
