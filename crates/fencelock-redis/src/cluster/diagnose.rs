@@ -1,13 +1,15 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::Cluster;
-use crate::quorum::{NodeReport, merge};
+use crate::quorum::{NodeReport, clocks, merge};
 use crate::redis::shown;
-use fencelock_core::{Backend, Finding, HASH_SLOTS, Health, Level, QuorumNode};
+use fencelock_core::{Backend, Finding, HASH_SLOTS, Level, QuorumNode};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// What a difference of the clocks means here.
+const SKEW: &str = "shared locks and permits end earlier by as much when their slot moves to a node that is ahead, and tokens allow for 1 s";
 /// A node needs a few round trips for its report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -22,7 +24,9 @@ impl Cluster {
             )];
         }
         let mut findings = vec![self.slots()];
-        findings.extend(merge(self.reports().await));
+        let reports = self.reports().await;
+        findings.extend(clocks(&reports, SKEW));
+        findings.extend(merge(reports));
         findings
     }
 
@@ -58,8 +62,7 @@ impl Cluster {
                 Err(_) => return NodeReport::silent(name, silent("no answer in time".to_owned())),
             };
             let answers = health.is_ok();
-            // The clock of each node is a finding of its own: locks on different nodes need not agree on the time.
-            NodeReport { name, answers, health: Health::default(), findings }
+            NodeReport { name, answers, health: health.unwrap_or_default(), findings }
         });
         join_all(reports).await
     }

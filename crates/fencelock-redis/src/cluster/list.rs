@@ -1,18 +1,34 @@
 use super::Cluster;
-use crate::redis::Listed;
-use fencelock_core::{Backend, Holding, Key, Unknown};
+use crate::redis::{Address, Listed};
+use fencelock_core::{Backend, Fault, Holding, Key, Unknown};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 
+/// A slot is moved in less time than a list takes.
+const TRIES: u32 = 5;
 /// More keys that change their node during one list are an error: repeat it.
 const MOVED_MAX: usize = 1000;
 
 impl Cluster {
     /// The locks of all nodes. All must answer: a list without those of a node would say that they are free.
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
-        // What a node does not serve any more, another one has to list.
         self.refresh().await?;
-        let masters = self.view.masters();
+        let mut masters = self.view.masters();
+        for _ in 0..TRIES {
+            let held = self.list_at(&masters).await?;
+            // A lock of a slot that was moved meanwhile may have been on neither node when it was asked.
+            let before = self.view.copy();
+            self.refresh_now().await?;
+            if self.view.is_same(&before) {
+                return Ok(held.into_values().collect());
+            }
+            masters = self.view.masters();
+        }
+        let why = "slots are being moved to other nodes all the time: list the locks again after that";
+        Err(Unknown::new(&self.url.name, Fault::Moved, why))
+    }
+
+    async fn list_at(&self, masters: &[Address]) -> Result<BTreeMap<Key, Holding>, Unknown> {
         let nodes: Vec<_> =
             masters.iter().map(|address| self.nodes.at(address, &self.url, &self.view)).collect::<Result<_, _>>()?;
         let (mut held, mut moved, mut causes) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -29,13 +45,13 @@ impl Cluster {
             return Err(Unknown::of_nodes(causes));
         }
         self.look_again(moved, &mut held).await?;
-        Ok(held.into_values().collect())
+        Ok(held)
     }
 
     async fn look_again(&self, moved: Vec<Key>, held: &mut BTreeMap<Key, Holding>) -> Result<(), Unknown> {
         if moved.len() > MOVED_MAX {
             let why = "very many keys are being moved to other nodes: list the locks again after that";
-            return Err(Unknown::new(&self.url.name, fencelock_core::Fault::Moved, why));
+            return Err(Unknown::new(&self.url.name, Fault::Moved, why));
         }
         for key in moved {
             match self.inspect(&key).await? {

@@ -20,19 +20,20 @@ mod nodes;
 mod renewals;
 mod routing;
 mod scheme;
+mod suspects;
 mod url;
 
-use crate::redis::{ClusterView, Server};
+use crate::redis::{ClusterView, Redis, Server};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead,
-    ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener, Release, Renew, Renewal,
-    Resize, Unknown, WriteCompletion,
+    ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Release, Renew,
+    Renewal, Resize, Unknown, WriteCompletion, hash_slot,
 };
 use nodes::Nodes;
-use routing::Refresh;
+use routing::{Refresh, is_moved};
 pub use scheme::ClusterScheme;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use suspects::Suspects;
 use url::ClusterUrl;
 
 /// Locks on a Redis Cluster. It must be used inside a tokio runtime.
@@ -41,8 +42,8 @@ pub struct Cluster {
     url: ClusterUrl,
     view: Arc<ClusterView>,
     nodes: Nodes,
-    /// A node did not answer, or answered that the cluster is down: the next request asks for a new map first.
-    is_stale: AtomicBool,
+    /// A request for one of these asks for a new map first.
+    suspects: Suspects,
     refresh: tokio::sync::Mutex<Refresh>,
 }
 
@@ -57,6 +58,10 @@ impl Cluster {
     pub async fn open(url: &str) -> Result<Self, ConnectError> {
         let cluster = Self::lazy(url)?;
         cluster.refresh().await?;
+        // Its capabilities are those of all nodes, and the URL may list replicas only.
+        if let Some(master) = cluster.view.masters().first() {
+            cluster.nodes.at(master, &cluster.url, &cluster.view)?.ready().await?;
+        }
         Ok(cluster)
     }
 
@@ -73,7 +78,7 @@ impl Cluster {
             url,
             view,
             nodes: Nodes::default(),
-            is_stale: AtomicBool::new(false),
+            suspects: Suspects::default(),
             refresh: tokio::sync::Mutex::default(),
         }
     }
@@ -90,6 +95,20 @@ impl Cluster {
             }
         }
         Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))
+    }
+}
+
+impl Cluster {
+    /// A poll keeps a waiter alive, also if its slot is being moved and nothing can be granted.
+    async fn keep_position(&self, claim: &Claim) {
+        let slot = hash_slot(&self.url.target.wire(&claim.key));
+        let wait = move |node: Arc<Redis>, importing: Option<Arc<Redis>>| async move {
+            node.wait_singly(claim, importing.as_deref()).await
+        };
+        // Without an answer, the next poll is as good.
+        if let Err(cause) = Box::pin(self.singly(slot, wait)).await {
+            tracing::debug!(key = %claim.key, "its position in the queue was not renewed: {cause}");
+        }
     }
 }
 
@@ -116,7 +135,14 @@ impl Backend for Cluster {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(self.at_owner(&claim.key, move |node| async move { node.acquire(claim).await }))
+        Box::pin(async move {
+            let answer = self.at_owner(&claim.key, move |node| async move { node.acquire(claim).await }).await;
+            match &answer {
+                Err(moved) if is_moved(moved) && claim.intent != Intent::Try => self.keep_position(claim).await,
+                _ => {}
+            }
+            answer
+        })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

@@ -1,6 +1,6 @@
 use super::url::ClusterUrl;
 use crate::redis::{Address, ClusterView, Redis};
-use fencelock_core::{Backend, Fault, Listener, Listeners, Unknown};
+use fencelock_core::{Backend, Event, Fault, Listener, Listeners, Unknown};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,10 +46,19 @@ impl Nodes {
 
     /// Uses the nodes of a new map: those that it does not name are disconnected, and one that was asked and serves slots is kept.
     pub(super) fn keep(&self, masters: &[Address], named: &[Address], asked: Vec<(Address, Arc<Redis>)>) {
-        let mut used = self.used();
-        used.retain(|address, _| named.contains(address));
-        for (address, node) in asked.into_iter().filter(|(address, _)| masters.contains(address)) {
-            used.entry(address).or_insert(node);
+        let is_dropped = {
+            let mut used = self.used();
+            let before = used.len();
+            used.retain(|address, _| named.contains(address));
+            let is_dropped = used.len() < before;
+            for (address, node) in asked.into_iter().filter(|(address, _)| masters.contains(address)) {
+                used.entry(address).or_insert(node);
+            }
+            is_dropped
+        };
+        if is_dropped {
+            // Their messages are not heard any more.
+            self.listeners.send(&Event::Reset);
         }
     }
 

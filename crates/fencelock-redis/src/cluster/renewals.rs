@@ -7,13 +7,19 @@
 use super::Cluster;
 use super::routing::is_moved;
 use crate::redis::{Address, Redis};
-use fencelock_core::{Renew, Renewal, Unknown, hash_slot};
+use fencelock_core::{Backend, Fault, Renew, Renewal, Unknown, hash_slot};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// The node of a slot can have changed more than once since the last renewal.
 const TRIES: u32 = 3;
+
+/// A node that does not answer for this long may have been replaced.
+const SILENT: Duration = Duration::from_millis(300);
 
 /// An answer for each renewal.
 type Answers = Vec<Result<Renew, Unknown>>;
@@ -33,7 +39,7 @@ impl Cluster {
             let parts = self.parts(renewals, &left, &mut answers).await;
             let sent = parts.iter().map(|part| async {
                 let batch: Vec<Renewal> = part.numbers.iter().map(|number| renewals[*number].clone()).collect();
-                part.node.renew_all(&batch).await
+                self.until_replaced(part, renewals, &batch).await
             });
             left.clear();
             for (part, answered) in parts.iter().zip(join_all(sent).await) {
@@ -50,6 +56,26 @@ impl Cluster {
         }
         let single = renewals.iter().zip(answers).map(|(renewal, answer)| self.renewed_singly(renewal, answer));
         join_all(single).await
+    }
+
+    /// Ends without an answer as soon as another node serves the slot: there may be no time to wait for a node that is gone. A renewal
+    /// can be repeated, whether it was executed or not.
+    async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> Answers {
+        let slot = part.numbers.first().map(|number| self.slot(&all[*number]));
+        let mut request = pin!(self.watched(&part.address, part.node.renew_all(batch)));
+        loop {
+            if let Ok(answers) = timeout(SILENT, request.as_mut()).await {
+                return answers;
+            }
+            // Without a new map, the old node may still answer.
+            let is_new = self.refresh().await.is_ok();
+            let owner = slot.and_then(|slot| self.view.owner(slot));
+            if is_new && owner.is_some_and(|owner| owner != part.address) {
+                let replaced =
+                    Unknown::new(part.node.name(), Fault::Unreachable, "another node has replaced it").unsent();
+                return vec![Err(replaced); batch.len()];
+            }
+        }
     }
 
     /// The nodes of these renewals. A renewal without a node is answered.
@@ -84,28 +110,41 @@ impl Cluster {
         renewal: &Renewal,
         answer: Option<Result<Renew, Unknown>>,
     ) -> Result<Renew, Unknown> {
-        let no_answer = || Err(Unknown::new(&self.url.name, fencelock_core::Fault::Other, "no answer"));
+        let no_answer = || Err(Unknown::new(&self.url.name, Fault::Other, "no answer"));
         let cause = match answer.unwrap_or_else(no_answer) {
             Err(cause) if is_moved(&cause) => cause,
             answer => return answer,
         };
         let slot = self.slot(renewal);
-        let (_, node) = self.owner(slot).await?;
-        let importing = match self.view.importing(slot) {
-            Some(address) => Some(self.nodes.at(&address, &self.url, &self.view)?),
-            None => None,
+        let renew = move |node: Arc<Redis>, importing: Option<Arc<Redis>>| async move {
+            node.renew_singly(renewal, importing.as_deref()).await
         };
-        // The first answer names the node to which the slot is moved.
-        match node.renew_singly(renewal, importing.as_deref()).await {
-            Err(moved) if is_moved(&moved) && importing.is_none() => match self.view.importing(slot) {
-                Some(address) => {
-                    let importing = self.nodes.at(&address, &self.url, &self.view)?;
-                    node.renew_singly(renewal, Some(&importing)).await
-                }
-                None => Err(self.explained(slot, cause)),
-            },
+        match self.singly(slot, renew).await {
             Err(moved) if is_moved(&moved) => Err(self.explained(slot, cause)),
             answer => answer,
+        }
+    }
+
+    /// Sends requests with one key each, to the node that serves the slot and to the one to which it is moved.
+    pub(super) async fn singly<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
+        &self,
+        slot: u16,
+        request: impl Fn(Arc<Redis>, Option<Arc<Redis>>) -> F + Send,
+    ) -> Result<T, Unknown> {
+        let mut importing = self.view.importing(slot);
+        loop {
+            let (_, node) = self.owner(slot).await?;
+            let other = match &importing {
+                Some(address) => Some(self.nodes.at(address, &self.url, &self.view)?),
+                None => None,
+            };
+            let answer = request(node, other).await;
+            // The first answer names the node to which the slot is moved.
+            let named = self.view.importing(slot);
+            match &answer {
+                Err(moved) if is_moved(moved) && named.is_some() && named != importing => importing = named,
+                _ => return answer,
+            }
         }
     }
 

@@ -1,21 +1,24 @@
 //! Finds the node of a key, and the node after it when the key has moved.
 
 use super::Cluster;
+use super::suspects::Asked;
 use crate::redis::{Address, ClusterMap, Redis, shown};
 use fencelock_core::{BootClock, Clock, Fault, Key, Moment, Unknown, hash_slot};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
-/// A request is repeated this often before its caller has to decide. A slot that is moved is usually done by then.
-const TRIES: u32 = 10;
-/// A slot with few keys is moved in some milliseconds. A quarter of a second, together.
-const PAUSE: Duration = Duration::from_millis(15);
+/// The pauses of a request that is repeated while its slot is moved, together a third of a second. A slot with few keys is moved in some
+/// milliseconds.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const TRIES: u32 = 6;
 /// The nodes of a cluster agree on a fail-over in seconds, so asking them more often tells nothing.
 const REFRESH_AT_MOST: Duration = Duration::from_millis(250);
-/// The number of nodes that are asked for a map at the same time: some may be down, or may be partitioned from the rest.
+/// The number of nodes that are asked for a map at the same time, and after which time more are asked: some may be down, or may be
+/// partitioned from the rest.
 const ASKED: usize = 4;
+const MORE_AFTER: Duration = Duration::from_millis(200);
 
 /// The last question for a map.
 #[derive(Debug, Default)]
@@ -40,7 +43,7 @@ impl Cluster {
         let mut tries = 0;
         loop {
             let (address, node) = self.owner(slot).await?;
-            let cause = match request(node).await {
+            let cause = match self.watched(&address, request(node)).await {
                 Ok(answer) => return Ok(answer),
                 Err(cause) => cause,
             };
@@ -49,16 +52,24 @@ impl Cluster {
                 return Err(self.explained(slot, cause));
             }
             if tries > 1 || self.view.owner(slot).as_ref() == Some(&address) {
-                tokio::time::sleep(jittered(PAUSE)).await;
+                tokio::time::sleep(jittered(FIRST_PAUSE * 2_u32.pow(tries - 1))).await;
             }
         }
     }
 
+    /// A request that is cancelled before its answer may have waited for a node that is gone. So the node is suspect until it answers.
+    pub(super) async fn watched<T>(&self, node: &Address, request: impl Future<Output = T> + Send) -> T {
+        let asked = Asked { suspects: &self.suspects, node, begun: Instant::now(), is_answered: false };
+        let answer = request.await;
+        asked.answered();
+        answer
+    }
+
     pub(super) async fn owner(&self, slot: u16) -> Result<(Address, Arc<Redis>), Unknown> {
         let mut owner = self.view.owner(slot);
-        if owner.is_none() || self.is_stale.load(Ordering::Relaxed) {
+        if owner.as_ref().is_none_or(|owner| self.suspects.has(owner)) {
             let refreshed = self.refresh().await;
-            owner = self.view.owner(slot).or(owner);
+            owner = self.view.owner(slot);
             if owner.is_none() {
                 refreshed?;
             }
@@ -70,7 +81,8 @@ impl Cluster {
         Ok((address, node))
     }
 
-    /// Whether the request was not executed and another try may succeed. A failure makes the next request ask for a new map.
+    /// Whether the request was not executed and another try may succeed. A failure makes the next request for this node ask for a new
+    /// map.
     pub(super) async fn helps_to_repeat(&self, slot: u16, address: &Address, cause: &Unknown) -> bool {
         if is_moved(cause) {
             return true;
@@ -78,7 +90,7 @@ impl Cluster {
         if cause.is_permanent() {
             return false;
         }
-        self.is_stale.store(true, Ordering::Relaxed);
+        self.suspects.add(address);
         if !cause.is_unsent() {
             return false;
         }
@@ -100,59 +112,97 @@ impl Cluster {
         Unknown::new(node, Fault::Moved, why)
     }
 
-    /// Asks for a new map. Callers that ask at the same time share the answer.
+    /// Asks for a new map, unless that was done a moment ago. Callers that ask at the same time share the answer.
     pub(super) async fn refresh(&self) -> Result<(), Unknown> {
         let asked = BootClock.now();
         let mut refresh = self.refresh.lock().await;
         if refresh.ended.is_some_and(|ended| ended >= asked || asked.since(ended) < REFRESH_AT_MOST) {
             return refresh.failed.clone().map_or(Ok(()), Err);
         }
-        self.is_stale.store(false, Ordering::Relaxed);
-        let answer = self.ask_nodes(&mut refresh).await;
-        refresh.failed = answer.err();
+        refresh.failed = self.ask_nodes(&mut refresh).await.err();
         refresh.ended = Some(BootClock.now());
         refresh.failed.clone().map_or(Ok(()), Err)
     }
 
-    async fn ask_nodes(&self, refresh: &mut Refresh) -> Result<(), Unknown> {
-        let mut candidates = self.url.seeds.clone();
-        candidates.extend(refresh.named.iter().filter(|named| !self.url.seeds.contains(named)).cloned());
-        refresh.turn = (refresh.turn + 1) % candidates.len();
-        candidates.rotate_left(refresh.turn);
-        let mut causes = Vec::new();
-        for some in candidates.chunks(ASKED) {
-            match self.ask_some(some).await {
-                Ok((answer, asked)) => {
-                    refresh.named.clone_from(&answer.nodes);
-                    let masters: Vec<Address> = answer.map.masters().into_iter().cloned().collect();
-                    self.view.replace(answer.map);
-                    self.nodes.keep(&masters, &refresh.named, asked);
-                    return Ok(());
-                }
-                Err(unknown) => causes.extend(unknown.nodes().to_vec()),
-            }
-        }
-        Err(Unknown::of_nodes(causes).unsent())
+    /// Asks for a new map.
+    pub(super) async fn refresh_now(&self) -> Result<(), Unknown> {
+        let mut refresh = self.refresh.lock().await;
+        self.ask_nodes(&mut refresh).await
     }
 
-    /// The first answer of a node that sees most of the cluster; if there is none, any answer.
-    async fn ask_some(&self, some: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
-        let (mut questions, mut asked, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
-        for address in some {
-            let node = self.nodes.unused(address, &self.url, &self.view)?;
-            asked.push((address.clone(), Arc::clone(&node)));
-            questions.spawn(async move { node.cluster_map().await });
-        }
-        let mut any = None;
-        while let Some(answer) = questions.join_next().await {
-            match answer {
-                Ok(Ok(answer)) if answer.is_ok => return Ok((answer, asked)),
-                Ok(Ok(answer)) => any = Some(answer),
-                Ok(Err(cause)) => causes.extend(cause.nodes().to_vec()),
-                Err(_) => {}
+    async fn ask_nodes(&self, refresh: &mut Refresh) -> Result<(), Unknown> {
+        let mut candidates = self.url.seeds.clone();
+        for known in self.view.masters().into_iter().chain(refresh.named.iter().cloned()) {
+            if !candidates.contains(&known) {
+                candidates.push(known);
             }
         }
-        any.map(|answer| (answer, asked)).ok_or_else(|| Unknown::of_nodes(causes))
+        refresh.turn = (refresh.turn + 1) % candidates.len();
+        candidates.rotate_left(refresh.turn);
+        let (answer, asked) = self.ask(&candidates).await?;
+        // A node that sees only a part of the cluster may have forgotten the others.
+        if answer.is_ok {
+            refresh.named.clear();
+        }
+        refresh.named.extend(answer.nodes);
+        refresh.named.sort_unstable();
+        refresh.named.dedup();
+        let masters: Vec<Address> = answer.map.masters().into_iter().cloned().collect();
+        self.view.replace(answer.map);
+        self.nodes.keep(&masters, &refresh.named, asked);
+        self.suspects.clear();
+        Ok(())
+    }
+
+    /// The first answer of a node that sees most of the cluster; if there is none, the answer with most slots.
+    async fn ask(&self, candidates: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
+        let (mut questions, mut asked, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
+        let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(ASKED));
+        loop {
+            for address in more.next().unwrap_or_default() {
+                let node = self.nodes.unused(address, &self.url, &self.view)?;
+                asked.push((address.clone(), Arc::clone(&node)));
+                questions.spawn(async move { node.cluster_map().await });
+            }
+            let begun = Instant::now();
+            while let Some(answer) = next(&mut questions, begun, more.len() > 0).await {
+                match answer {
+                    Ok(answer) if answer.is_ok && answer.slots() > 0 => return Ok((answer, asked)),
+                    Ok(answer) if best.as_ref().is_none_or(|best| best.slots() < answer.slots()) => best = Some(answer),
+                    Ok(_) => {}
+                    Err(cause) => causes.extend(cause.nodes().to_vec()),
+                }
+            }
+            if more.len() == 0 && questions.is_empty() {
+                break;
+            }
+        }
+        match best {
+            Some(answer) if answer.slots() > 0 => Ok((answer, asked)),
+            Some(_) => {
+                let why = "the nodes that answer serve no slots";
+                Err(Unknown::new(&self.url.name, Fault::Busy, why).unsent())
+            }
+            None => Err(Unknown::of_nodes(causes).unsent()),
+        }
+    }
+}
+
+/// The next answer. `None` if all have answered, or if it is time to ask `more`.
+async fn next(
+    questions: &mut JoinSet<Result<ClusterMap, Unknown>>,
+    begun: Instant,
+    more: bool,
+) -> Option<Result<ClusterMap, Unknown>> {
+    loop {
+        let joined = if more {
+            timeout_at(begun + MORE_AFTER, questions.join_next()).await.ok()??
+        } else {
+            questions.join_next().await?
+        };
+        if let Ok(answer) = joined {
+            return Some(answer);
+        }
     }
 }
 

@@ -44,8 +44,9 @@ pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     ))
 }
 
-/// The differences between the clocks: first among the nodes, then between them and this machine.
-pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
+/// The differences between the clocks: first among the nodes, then between them and this machine. `meaning` says what the first ones
+/// affect.
+pub(crate) fn clocks(reports: &[NodeReport], meaning: &str) -> Option<Finding> {
     let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.clock?))).collect();
     let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;
     let behind = known.iter().map(|(_, clock)| *clock).min_by_key(|clock| clock.ahead)?;
@@ -67,7 +68,7 @@ pub(super) fn clocks(reports: &[NodeReport]) -> Option<Finding> {
             level,
             "clocks",
             format!(
-                "the nodes' clocks are {} apart; tokens and quarantines allow for 1 s (relative to this machine: {each})",
+                "the nodes' clocks are {} apart; {meaning} (relative to this machine: {each})",
                 span(Duration::from_micros(ahead.ahead.abs_diff(behind.ahead)))
             ),
             "run NTP on all nodes",
@@ -157,7 +158,7 @@ mod tests {
             let clock = ClockOffset { ahead: ahead * 1000, within: Duration::from_millis(*within) };
             node(&format!("n{ahead}"), health(|of| of.clock = Some(clock)))
         };
-        clocks(&ahead.iter().map(with).collect::<Vec<_>>()).unwrap()
+        clocks(&ahead.iter().map(with).collect::<Vec<_>>(), "tokens allow for 1 s").unwrap()
     }
 
     #[test]

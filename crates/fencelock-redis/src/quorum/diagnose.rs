@@ -17,7 +17,7 @@ impl Quorum {
         let reports = self.reports().await;
         let mut findings = vec![self.size_finding(), self.answering(&reports)];
         findings.extend(duplicates(&reports).or_else(|| hosts(&reports, self.settings.size)));
-        findings.extend(clocks(&reports));
+        findings.extend(clocks(&reports, "tokens and quarantines allow for 1 s"));
         findings.extend(self.forgetting().or_else(|| restarts(&reports, self.longest_ttl())));
         findings.extend(merge(reports));
         findings

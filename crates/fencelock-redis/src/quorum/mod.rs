@@ -39,6 +39,7 @@ mod scheme;
 mod startup_check;
 mod url;
 
+pub(crate) use compare::clocks;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The side keys of a lock.
 pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds", "held"];
 
+/// A side key that never exists: see `lock.lua`.
+const ABSENT_KEY: &str = "absent";
+
 /// The side key of a completion.
 pub(super) const COMPLETION_KEY: &str = "once";
 
@@ -22,30 +25,26 @@ pub(crate) struct Call {
 impl Call {
     /// `wire` is the name of the lock on the server; its side keys follow, as the scripts expect.
     pub(super) fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
-        Self::marked(lua, wire, &SIDE, None)
+        Self::marked(lua, wire, &SIDE, EpochCheck::without_marker(""))
     }
 
     /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
     pub(super) fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
-        Self::marked(lua, wire, &SIDE, epoch_check.mark)
+        Self::marked(lua, wire, &SIDE, epoch_check)
     }
 
     /// A call that names only the keys of the common case, if the server allows the script to use others. The epoch check must be
     /// among its arguments: `packed_check`.
     pub(super) fn brief(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
         let side = if epoch_check.derives_keys { &SIDE[..2] } else { &SIDE };
-        Self::marked(lua, wire, side, epoch_check.mark)
+        Self::marked(lua, wire, side, epoch_check)
     }
 
-    pub(super) fn marked(
-        lua: &'static LazyLock<Lua>,
-        wire: &str,
-        side: &[&str],
-        mark: Option<ExpectedMarker<'_>>,
-    ) -> Self {
+    pub(super) fn marked(lua: &'static LazyLock<Lua>, wire: &str, side: &[&str], epoch_check: EpochCheck<'_>) -> Self {
+        let (mark, guards_slot) = (epoch_check.mark, epoch_check.guards_slot);
         // Space for the digest, the names and the arguments: one allocation for each of them.
         let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * wire.len());
-        let keys = 1 + side.len() + usize::from(mark.is_some());
+        let keys = 1 + side.len() + usize::from(mark.is_some() || guards_slot);
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
         let mut names = SideKeys::of(wire);
         for what in side {
@@ -53,6 +52,8 @@ impl Call {
         }
         if let Some(mark) = mark {
             by_digest.arg(mark.name);
+        } else if guards_slot {
+            by_digest.arg(names.name(ABSENT_KEY));
         }
         Self { lua, by_digest, tracked: false }
     }

@@ -17,7 +17,7 @@ impl Redis {
         let had_channel = self.has_channel(&session, &claim.key);
         if let Some(answer) = self.ask(&session, claim).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
-            let answer = if had_channel { answer } else { self.with_channel(&session, claim, answer).await? };
+            let answer = self.with_channel(&session, claim, answer, had_channel).await;
             return self.confirmed(&session, claim, answer).await;
         }
         // The lease may have ended between the two.
@@ -32,15 +32,22 @@ impl Redis {
 
     /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. Then a poll tells it to the server.
     /// Until then the server hands over without a message.
-    async fn with_channel(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
+    async fn with_channel(&self, session: &Session, claim: &Claim, answer: Acquire, had_channel: bool) -> Acquire {
         let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) else {
-            return Ok(answer);
+            return answer;
         };
         let wire = self.link.target.wire(&claim.key);
-        if !shards.subscribe(&wire, &claim.key).await {
-            return Ok(answer);
+        if had_channel {
+            shards.waits(&wire, &claim.key);
+            return answer;
         }
-        Ok(self.ask(session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone))
+        if !shards.subscribe(&wire, &claim.key).await {
+            return answer;
+        }
+        // The claim was executed and is in the queue. If this fails, the next poll is as good.
+        self.ask(session, &claim.with_intent(Intent::Poll))
+            .await
+            .map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
     }
 
     /// `None` if the claim already holds the key and a poll must confirm it.

@@ -3,7 +3,7 @@
 use super::Redis;
 use super::fault::{unknown, words};
 use super::hosts::Address;
-use fencelock_core::{Fault, SlotMap, Unknown};
+use fencelock_core::{Fault, HASH_SLOTS, SlotMap, Unknown};
 use redis::{RedisResult, Value};
 use std::ops::RangeInclusive;
 
@@ -15,6 +15,13 @@ pub(crate) struct ClusterMap {
     pub(crate) nodes: Vec<Address>,
     /// Whether it sees a majority of the masters.
     pub(crate) is_ok: bool,
+}
+
+impl ClusterMap {
+    /// The number of slots that are served.
+    pub(crate) fn slots(&self) -> usize {
+        usize::from(HASH_SLOTS) - self.map.unassigned()
+    }
 }
 
 impl Redis {
@@ -70,6 +77,12 @@ fn ranges(answer: Value, host: &str) -> RedisResult<Ranges> {
     ranges.into_iter().map(|range| read_range(range, host)).collect()
 }
 
+/// The address in what else is known of a node.
+fn ip_of(more: Value) -> Option<String> {
+    let words: Vec<String> = redis::from_redis_value(more).ok()?;
+    words.iter().position(|word| word == "ip").and_then(|name| words.get(name + 1)).cloned()
+}
+
 fn read_range(range: Vec<Value>, host: &str) -> RedisResult<(RangeInclusive<u16>, Vec<Address>)> {
     let mut words = range.into_iter();
     let mut next = || words.next().unwrap_or(Value::Nil);
@@ -79,8 +92,14 @@ fn read_range(range: Vec<Value>, host: &str) -> RedisResult<(RangeInclusive<u16>
         let node: Vec<Value> = redis::from_redis_value(node)?;
         let mut words = node.into_iter();
         let named: Option<String> = redis::from_redis_value(words.next().unwrap_or(Value::Nil))?;
-        let named = named.filter(|named| !named.is_empty() && named != "?").unwrap_or_else(|| host.to_owned());
-        nodes.push((named, redis::from_redis_value(words.next().unwrap_or(Value::Nil))?));
+        let port = redis::from_redis_value(words.next().unwrap_or(Value::Nil))?;
+        let named = match named.as_deref() {
+            // A node without a hostname, where nodes are known by theirs.
+            Some("?") => words.nth(1).and_then(|more| ip_of(more).filter(|ip| !ip.is_empty())),
+            Some("") => None,
+            _ => named,
+        };
+        nodes.push((named.unwrap_or_else(|| host.to_owned()), port));
     }
     Ok((first..=last, nodes))
 }
@@ -104,13 +123,26 @@ mod tests {
         let answer = Value::Array(vec![
             range(0, 99, vec![node(bulk("10.0.0.1"), 1), node(bulk("10.0.0.2"), 2)]),
             range(100, 100, vec![node(Value::Nil, 3)]),
-            range(101, 16383, vec![node(bulk(""), 4), node(bulk("?"), 5)]),
+            range(
+                101,
+                16383,
+                vec![
+                    node(bulk(""), 4),
+                    node(bulk("?"), 5),
+                    Value::Array(vec![
+                        bulk("?"),
+                        Value::Int(6),
+                        bulk("id"),
+                        Value::Array(vec![bulk("ip"), bulk("10.0.0.6")]),
+                    ]),
+                ],
+            ),
         ]);
         let ranges = ranges(answer, "here").unwrap();
         let at = |host: &str, port| (host.to_owned(), port);
         assert_eq!(ranges[0], (0..=99, vec![at("10.0.0.1", 1), at("10.0.0.2", 2)]));
         assert_eq!(ranges[1], (100..=100, vec![at("here", 3)]));
-        assert_eq!(ranges[2].1, [at("here", 4), at("here", 5)]);
+        assert_eq!(ranges[2].1, [at("here", 4), at("here", 5), at("10.0.0.6", 6)]);
     }
 
     #[test]

@@ -52,6 +52,12 @@ impl ClusterView {
         Self(RwLock::new(View { map: self.read().map.clone(), importing: HashMap::new() }))
     }
 
+    /// Whether both have the same owners.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let (one, other) = (self.read(), other.read());
+        (0..HASH_SLOTS).all(|slot| one.map.owner(slot) == other.map.owner(slot))
+    }
+
     pub(crate) fn replace(&self, map: SlotMap<Address>) {
         *self.write() = View { map, importing: HashMap::new() };
     }

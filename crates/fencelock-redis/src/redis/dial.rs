@@ -1,10 +1,9 @@
 //! Opens connections to the server, and detects dead ones.
 
-use super::liveness::Liveness;
 use super::push_handler::PushHandler;
 use super::quarantine::UNKNOWN_RUN_ID;
 use super::sentinel::Mastership;
-use super::shard_channels::Subscribed;
+use super::subscribed::Subscribed;
 use super::target::Target;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};
@@ -18,8 +17,8 @@ pub(crate) struct Origin {
     pub(crate) run_id: OnceLock<String>,
     /// With sentinels: whether they still name it as the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
-    /// Of a connection with sharded channels: its subscriptions, and its session, which ends with it.
-    pub(crate) shards: Option<(Arc<Subscribed>, Liveness)>,
+    /// Of a connection with sharded channels: its subscriptions.
+    pub(crate) shards: Option<Arc<Subscribed>>,
 }
 
 impl Origin {

@@ -53,6 +53,7 @@ mod session;
 mod session_task;
 mod shard_channels;
 mod shared;
+mod subscribed;
 mod subscription;
 mod target;
 mod unread;
@@ -151,6 +152,7 @@ impl Redis {
         self.quarantine()
             .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
             .deriving_keys(*derives_keys)
+            .guarding_slot(self.link.target.cluster.is_some())
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {

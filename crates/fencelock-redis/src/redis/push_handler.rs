@@ -34,12 +34,12 @@ impl PushHandler {
                 _ => self.listeners.send(&Event::Reset),
             },
             PushKind::SSubscribe | PushKind::SUnsubscribe => {
-                let ended = server.shards.iter().flat_map(|(subscribed, _)| subscribed.pushed(info));
+                let ended = server.shards.iter().flat_map(|subscribed| subscribed.pushed(info));
                 ended.for_each(|key| self.changed(&key));
             }
             PushKind::Disconnection => {
-                if let Some((_, session)) = &server.shards {
-                    session.end();
+                if let Some(subscribed) = &server.shards {
+                    subscribed.end();
                 }
                 self.reset();
             }

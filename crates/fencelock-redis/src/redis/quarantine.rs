@@ -44,6 +44,8 @@ pub(crate) struct EpochCheck<'a> {
     pub(crate) epoch: &'a str,
     /// Whether the server lets a script use keys that its call does not name.
     pub(crate) derives_keys: bool,
+    /// Whether the server is a node of a cluster, and has to refuse the script while the slot of the lock is moved.
+    pub(crate) guards_slot: bool,
     /// The marker that the server must have, if any.
     pub(crate) mark: Option<ExpectedMarker<'a>>,
 }
@@ -58,7 +60,13 @@ pub(crate) struct ExpectedMarker<'a> {
 impl<'a> EpochCheck<'a> {
     /// For a server without a quarantine.
     pub(crate) fn without_marker(run_id: &'a str) -> Self {
-        Self { epoch: if run_id.is_empty() { UNKNOWN_RUN_ID } else { run_id }, derives_keys: false, mark: None }
+        let epoch = if run_id.is_empty() { UNKNOWN_RUN_ID } else { run_id };
+        Self { epoch, derives_keys: false, guards_slot: false, mark: None }
+    }
+
+    /// The same for a node of a cluster.
+    pub(crate) fn guarding_slot(self, guards_slot: bool) -> Self {
+        Self { guards_slot, ..self }
     }
 
     /// The same for a server that is no cluster.

@@ -2,8 +2,8 @@
 
 use super::Redis;
 use super::script::{self, Call, SingleKey};
-use fencelock_core::{Fault, Renew, Renewal, Unknown};
-use redis::{ErrorKind, ServerErrorKind, Value};
+use fencelock_core::{Claim, Fault, Renew, Renewal, Unknown, hash_slot};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 impl Redis {
     /// Renews with one key of the lock at a time. Each key is at this node, or at `importing`, to which the slot is moved. It cannot
@@ -14,11 +14,10 @@ impl Redis {
             return Err(Unknown::new(self.link.node(), Fault::Busy, why));
         }
         let wire = self.link.target.wire(&renewal.key);
-        let keys: &[SingleKey] = &[SingleKey::Lock, SingleKey::Held, SingleKey::Holds];
-        for key in keys {
-            let call = script::renew_singly(&wire, *key, &renewal.holder, renewal.ttl.get());
-            match self.call_single(&call, importing).await? {
-                Value::BulkString(word) if word == b"renewed" && *key != SingleKey::Held => break,
+        for key in [SingleKey::Lock, SingleKey::Held, SingleKey::Holds] {
+            let call = script::renew_singly(&wire, key, &renewal.holder, renewal.ttl.get());
+            match self.call_single(&wire, &call, importing).await? {
+                Value::BulkString(word) if word == b"renewed" && key != SingleKey::Held => break,
                 Value::BulkString(word) if word == b"renewed" || word == b"shared" => {}
                 _ => {
                     let why = "its slot is being moved, and the keys that were found do not show the hold";
@@ -30,17 +29,27 @@ impl Redis {
         Ok(Renew::Renewed { waiters: 1 })
     }
 
-    async fn call_single(&self, call: &Call, importing: Option<&Self>) -> Result<Value, Unknown> {
+    /// A waiter that cannot poll, because its slot is being moved, keeps its position.
+    pub(crate) async fn wait_singly(&self, claim: &Claim, importing: Option<&Self>) -> Result<(), Unknown> {
+        let wire = self.link.target.wire(&claim.key);
+        let call = script::renew_singly(&wire, SingleKey::Alive, &claim.holder.id, claim.ttl.get());
+        self.call_single(&wire, &call, importing).await.map(drop)
+    }
+
+    async fn call_single(&self, wire: &str, call: &Call, importing: Option<&Self>) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let error = match self.link.call(&session, call).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
+        let moved = self.unknown(&error);
+        let names = || self.link.target.cluster.as_ref()?.importing(hash_slot(wire));
         match importing {
-            Some(importing) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
+            // The slot may be moved to another node than before.
+            Some(importing) if is_ask(&error) && importing.link.target.tcp_address() == names() => {
                 importing.call_asking(call).await
             }
-            _ => Err(self.unknown(&error)),
+            _ => Err(moved),
         }
     }
 
@@ -55,4 +64,8 @@ impl Redis {
         let mut answers = answers.map_err(|error| self.unknown(&error))?;
         answers.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| self.unknown(&error))
     }
+}
+
+fn is_ask(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::Ask)
 }

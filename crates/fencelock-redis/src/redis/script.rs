@@ -182,6 +182,8 @@ pub(crate) enum SingleKey {
     Held,
     /// When the holds of a shared lock end.
     Holds,
+    /// Until when waiters count without another poll.
+    Alive,
 }
 
 /// For a lock in a hash slot that is being moved.
@@ -190,8 +192,10 @@ pub(crate) fn renew_singly(wire: &str, key: SingleKey, holder: &HolderId, ttl: D
         SingleKey::Lock => ("lock", wire.to_owned()),
         SingleKey::Held => ("held", side_key(wire, "held")),
         SingleKey::Holds => ("holds", side_key(wire, "holds")),
+        SingleKey::Alive => ("alive", side_key(wire, "alive")),
     };
-    Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(ttl))
+    let span = if key == SingleKey::Alive { WAITER_LIFE } else { ttl };
+    Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(span))
 }
 
 /// The token that a downgrade asks for.

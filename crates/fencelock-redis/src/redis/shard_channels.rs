@@ -6,7 +6,7 @@
 //! beginning of its run id. Another node that serves the slot later can tell from it that the subscription was not made there, and
 //! so does not mistake the waiter for a dead one: see `advance` in the scripts.
 //!
-//! A client subscribes when it first waits in a slot. A node that does not know sharded channels, before Redis 7.0, publishes on one
+//! A client subscribes when it first waits in a slot, on a connection of its own: see [`Subscribed`]. A node that does not know sharded channels, before Redis 7.0, publishes on one
 //! channel of the client, `<channel of the client>:cluster`, and does not conclude anything from the number of subscribers.
 
 use super::dial::{Origin, dial};
@@ -14,21 +14,23 @@ use super::fault::{fault_of, is_unknown_command};
 use super::liveness::Liveness;
 use super::push_handler::PushHandler;
 use super::server_info::{ServerInfo, field};
+use super::subscribed::Subscribed;
 use super::subscription::Subscription;
 use super::target::Target;
 use fencelock_core::{Fault, Key, hash_slot, number_in_slot};
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, RedisResult, Value};
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, OnceCell};
+use redis::{RedisResult, Value};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
-/// The keys that are remembered for each slot, to look at them again when the slot is moved. Others are polled as always.
-const KEYS_MAX: usize = 64;
 /// The part of a run id that tells nodes apart. The scripts compare it.
 const NODE_LEN: usize = 8;
+/// A claim does not wait longer for its subscription: the server forgets a waiter that does not poll for three seconds. It is also the
+/// time between two attempts, and between two checks of the connection.
+const LONGEST: Duration = Duration::from_secs(1);
 
-/// Opened with the first claim that waits.
+/// The connection is opened with the first claim that waits, and again after it was lost.
 #[derive(Debug)]
 pub(crate) struct ShardChannels {
     target: Target,
@@ -37,37 +39,28 @@ pub(crate) struct ShardChannels {
     client: String,
     push_handler: Arc<PushHandler>,
     liveness: Liveness,
-    subscribed: Arc<Subscribed>,
-    connection: OnceCell<Wake>,
+    wake: Mutex<Option<Arc<Wake>>>,
+    /// The last attempt to open a connection. One caller tries, and all use its result.
+    tried: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// How a node wakes this client.
 #[derive(Debug)]
-enum Wake {
-    Sharded(MultiplexedConnection),
-    /// On one channel for all slots.
-    Global {
-        channel: String,
-        _connection: GlobalConnection,
-    },
-    /// Waiters poll.
-    Never,
+struct Wake {
+    kind: WakeKind,
+    subscribed: Arc<Subscribed>,
+    /// When the connection was checked.
+    checked: Mutex<Instant>,
 }
 
 #[derive(Debug)]
-enum GlobalConnection {
-    Resp3(#[expect(dead_code, reason = "it is subscribed as long as it lives")] MultiplexedConnection),
-    Resp2(#[expect(dead_code, reason = "it is subscribed as long as it lives")] Subscription),
-}
-
-/// The slots whose channels this client hears, and keys that wait there.
-///
-/// The confirmation of a subscription is matched by the name of its channel: the driver takes the message that a slot was moved, which
-/// nobody asked for, for the answer of the next request. So the connection has no other requests.
-#[derive(Debug, Default)]
-pub(crate) struct Subscribed {
-    slots: Mutex<HashMap<u16, HashSet<Key>>>,
-    changed: Notify,
+enum WakeKind {
+    Sharded(MultiplexedConnection),
+    /// On one channel for all slots.
+    Global(String, MultiplexedConnection),
+    GlobalResp2(String, #[expect(dead_code, reason = "it is subscribed as long as it lives")] Subscription),
+    /// Waiters poll.
+    Never,
 }
 
 impl ShardChannels {
@@ -85,20 +78,29 @@ impl ShardChannels {
             client: client.to_owned(),
             push_handler: Arc::clone(push_handler),
             liveness: liveness.clone(),
-            subscribed: Arc::default(),
-            connection: OnceCell::new(),
+            wake: Mutex::default(),
+            tried: tokio::sync::Mutex::default(),
         }
     }
 
     /// The channel on which this client hears of a lock, if it is subscribed.
     pub(crate) fn channel(&self, wire: &str) -> Option<String> {
-        match self.connection.get()? {
-            Wake::Sharded(_) => {
+        let wake = self.wake()?;
+        match &wake.kind {
+            WakeKind::Sharded(_) => {
                 let slot = hash_slot(wire);
-                self.subscribed.has(slot).then(|| self.name(slot))
+                wake.subscribed.has(slot).then(|| self.name(slot))
             }
-            Wake::Global { channel, .. } => Some(channel.clone()),
-            Wake::Never => None,
+            WakeKind::Global(channel, _) | WakeKind::GlobalResp2(channel, _) => Some(channel.clone()),
+            WakeKind::Never => None,
+        }
+    }
+
+    /// A claim waits for this lock, and its entry has a channel.
+    pub(crate) fn waits(&self, wire: &str, key: &Key) {
+        if let Some(wake) = self.wake() {
+            wake.subscribed.add(hash_slot(wire), key);
+            self.check(&wake);
         }
     }
 
@@ -108,28 +110,53 @@ impl ShardChannels {
             return false;
         }
         let slot = hash_slot(wire);
-        match self.connection.get_or_try_init(|| self.open(slot)).await {
-            Ok(Wake::Sharded(connection)) => self.subscribe_shard(connection, slot, key).await,
-            Ok(Wake::Global { .. }) => true,
-            Ok(Wake::Never) => false,
-            Err(error) => {
-                tracing::debug!(node = %self.target.name, %error, "no connection for wake-ups");
-                false
-            }
+        let Some(wake) = self.open(slot).await else { return false };
+        match &wake.kind {
+            WakeKind::Sharded(connection) => self.subscribe_shard(connection, &wake.subscribed, slot, key).await,
+            WakeKind::Global(..) | WakeKind::GlobalResp2(..) => true,
+            WakeKind::Never => false,
         }
     }
 
-    async fn subscribe_shard(&self, connection: &MultiplexedConnection, slot: u16, key: &Key) -> bool {
-        if !self.subscribed.has(slot) {
-            let answer = self.send_subscribe(connection, slot).await;
-            let confirmed = tokio::time::timeout(self.target.limit, self.subscribed.wait_for(slot));
-            // After an error only if it was the answer of another request.
-            if answer.is_err() && !self.subscribed.has(slot) || confirmed.await.is_err() {
+    async fn subscribe_shard(
+        &self,
+        connection: &MultiplexedConnection,
+        subscribed: &Subscribed,
+        slot: u16,
+        key: &Key,
+    ) -> bool {
+        if !subscribed.has(slot) {
+            self.give_up_idle(connection, subscribed);
+            let confirmed = async {
+                let answer = self.send_subscribe(connection, slot).await;
+                // After an error only if it was the answer of another request.
+                if answer.is_ok() || subscribed.has(slot) {
+                    subscribed.wait_for(slot).await;
+                    return true;
+                }
+                false
+            };
+            if !timeout(self.longest(), confirmed).await.unwrap_or(false) {
                 return false;
             }
         }
-        self.subscribed.add(slot, key);
+        subscribed.add(slot, key);
         true
+    }
+
+    /// Each subscription costs the server some hundred bytes.
+    fn give_up_idle(&self, connection: &MultiplexedConnection, subscribed: &Subscribed) {
+        let idle = subscribed.idle();
+        if idle.is_empty() {
+            return;
+        }
+        // One command for each, because a command has channels of one slot.
+        let mut commands = redis::pipe();
+        for slot in idle {
+            commands.cmd("SUNSUBSCRIBE").arg(self.name(slot));
+        }
+        let (mut connection, count) = (connection.clone(), commands.len());
+        tokio::spawn(async move { drop(connection.send_packed_commands(&commands, 0, count).await) });
     }
 
     async fn send_subscribe(&self, connection: &MultiplexedConnection, slot: u16) -> RedisResult<Value> {
@@ -144,17 +171,71 @@ impl ShardChannels {
         format!("{}:{node}:{{{}}}", self.client, number_in_slot(slot))
     }
 
-    async fn open(&self, slot: u16) -> RedisResult<Wake> {
-        if !self.resp3 {
-            let channel = self.global_name();
-            let subscription =
-                Subscription::start(&self.target, &channel, &self.push_handler, &self.liveness, &self.origin()).await;
-            return Ok(match subscription {
-                Ok(subscription) => Wake::Global { channel, _connection: GlobalConnection::Resp2(subscription) },
-                Err(error) => self.never(&error)?,
-            });
+    /// A connection that was lost without a word would let every hand-off pass over its waiters. So it has to answer once a second while
+    /// somebody waits.
+    fn check(&self, wake: &Arc<Wake>) {
+        let (WakeKind::Sharded(connection) | WakeKind::Global(_, connection)) = &wake.kind else { return };
+        let now = Instant::now();
+        {
+            let mut checked = wake.checked.lock().unwrap_or_else(PoisonError::into_inner);
+            if now - *checked < LONGEST {
+                return;
+            }
+            *checked = now;
         }
-        let (limit, origin) = (self.target.limit, self.origin());
+        let (mut connection, limit) = (connection.clone(), self.target.limit);
+        let (subscribed, push_handler) = (Arc::clone(&wake.subscribed), Arc::clone(&self.push_handler));
+        tokio::spawn(async move {
+            let answer = timeout(limit, connection.send_packed_command(&redis::cmd("PING"))).await;
+            if !matches!(answer, Ok(Ok(_))) && !subscribed.has_ended() {
+                subscribed.end();
+                push_handler.reset();
+            }
+        });
+    }
+
+    /// The connection that is open.
+    fn wake(&self) -> Option<Arc<Wake>> {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        wake.filter(|wake| !wake.subscribed.has_ended())
+    }
+
+    async fn open(&self, slot: u16) -> Option<Arc<Wake>> {
+        let mut tried = self.tried.lock().await;
+        if let Some(wake) = self.wake() {
+            return Some(wake);
+        }
+        if tried.is_some_and(|tried| tried.elapsed() < LONGEST) {
+            return None;
+        }
+        // Also if the caller is cancelled.
+        *tried = Some(Instant::now());
+        let subscribed = Arc::<Subscribed>::default();
+        let opened = timeout(self.longest(), self.connect(slot, &subscribed)).await;
+        *tried = Some(Instant::now());
+        let kind = match opened {
+            Ok(Ok(kind)) => kind,
+            Ok(Err(error)) => {
+                tracing::debug!(node = %self.target.name, %error, "no connection for wake-ups");
+                return None;
+            }
+            Err(_) => return None,
+        };
+        let wake = Arc::new(Wake { kind, subscribed, checked: Mutex::new(Instant::now()) });
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&wake));
+        Some(wake)
+    }
+
+    async fn connect(&self, slot: u16, subscribed: &Arc<Subscribed>) -> RedisResult<WakeKind> {
+        let (limit, origin) = (self.target.limit, self.origin(subscribed));
+        let channel = format!("{}:cluster", self.client);
+        if !self.resp3 {
+            let started = Subscription::start(&self.target, &channel, &self.push_handler, &self.liveness, &origin);
+            return match started.await {
+                Ok(subscription) => Ok(WakeKind::GlobalResp2(channel, subscription)),
+                Err(error) => self.never(error),
+            };
+        }
         let mut connection = dial(&self.target, true, limit, &self.push_handler, &origin).await?;
         if !self.run_id.is_empty() {
             let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
@@ -164,131 +245,32 @@ impl ShardChannels {
         }
         match self.send_subscribe(&connection, slot).await {
             Err(error) if is_unknown_command(&error) || fault_of(&error) == Fault::Denied => {
-                let channel = self.global_name();
                 match connection.subscribe(&channel).await {
-                    Ok(()) => Ok(Wake::Global { channel, _connection: GlobalConnection::Resp3(connection) }),
-                    Err(error) => self.never(&error),
+                    Ok(()) => Ok(WakeKind::Global(channel, connection)),
+                    Err(error) => self.never(error),
                 }
             }
             // Also if another node serves this slot now.
-            _ => Ok(Wake::Sharded(connection)),
+            _ => Ok(WakeKind::Sharded(connection)),
         }
     }
 
-    fn global_name(&self) -> String {
-        format!("{}:cluster", self.client)
+    fn longest(&self) -> Duration {
+        self.target.limit.min(LONGEST)
     }
 
     /// A permanent error is remembered.
-    fn never(&self, error: &redis::RedisError) -> RedisResult<Wake> {
-        if !matches!(fault_of(error), Fault::Denied | Fault::Unsupported | Fault::Other) {
-            return Err(error.clone());
+    fn never(&self, error: redis::RedisError) -> RedisResult<WakeKind> {
+        if !matches!(fault_of(&error), Fault::Denied | Fault::Unsupported | Fault::Other) {
+            return Err(error);
         }
         tracing::warn!(node = %self.target.name, "no wake-ups ({error}): waiters poll once per second");
-        Ok(Wake::Never)
+        Ok(WakeKind::Never)
     }
 
-    fn origin(&self) -> Arc<Origin> {
-        let origin =
-            Origin { shards: Some((Arc::clone(&self.subscribed), self.liveness.clone())), ..Origin::default() };
+    fn origin(&self, subscribed: &Arc<Subscribed>) -> Arc<Origin> {
+        let origin = Origin { shards: Some(Arc::clone(subscribed)), ..Origin::default() };
         let _ = origin.run_id.set(self.run_id.clone());
         Arc::new(origin)
-    }
-}
-
-impl Subscribed {
-    /// A message about a subscription. Returns the keys whose channel has ended, because their slot was moved.
-    pub(crate) fn pushed(&self, info: &PushInfo) -> Vec<Key> {
-        let Some(slot) = info.data.first().and_then(slot_of_channel) else { return Vec::new() };
-        let ended = {
-            let mut slots = self.slots();
-            if info.kind == PushKind::SSubscribe {
-                slots.entry(slot).or_default();
-                None
-            } else {
-                slots.remove(&slot)
-            }
-        };
-        self.changed.notify_waiters();
-        ended.into_iter().flatten().collect()
-    }
-
-    fn has(&self, slot: u16) -> bool {
-        self.slots().contains_key(&slot)
-    }
-
-    fn add(&self, slot: u16, key: &Key) {
-        if let Some(keys) = self.slots().get_mut(&slot).filter(|keys| !keys.contains(key)) {
-            if keys.len() >= KEYS_MAX {
-                keys.clear();
-            }
-            keys.insert(key.clone());
-        }
-    }
-
-    async fn wait_for(&self, slot: u16) {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if self.has(slot) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    fn slots(&self) -> MutexGuard<'_, HashMap<u16, HashSet<Key>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn slot_of_channel(name: &Value) -> Option<u16> {
-    let Value::BulkString(name) = name else { return None };
-    let name = std::str::from_utf8(name).ok()?;
-    name.ends_with('}').then(|| hash_slot(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pushed(kind: PushKind, channel: &str) -> PushInfo {
-        PushInfo { kind, data: vec![Value::BulkString(channel.into()), Value::Int(1)] }
-    }
-
-    #[test]
-    fn a_moved_slot_returns_its_keys() {
-        let (subscribed, key) = (Subscribed::default(), Key::new("foo").unwrap());
-        let channel = format!("fencelock:wake:ab:12345678:{{{}}}", number_in_slot(hash_slot("foo")));
-        assert!(subscribed.pushed(&pushed(PushKind::SSubscribe, &channel)).is_empty());
-        subscribed.add(hash_slot("foo"), &key);
-        subscribed.add(hash_slot("bar"), &Key::new("bar").unwrap());
-        assert!(subscribed.has(hash_slot("foo")) && !subscribed.has(hash_slot("bar")));
-        assert!(subscribed.pushed(&pushed(PushKind::SUnsubscribe, "something else")).is_empty());
-        assert_eq!(subscribed.pushed(&pushed(PushKind::SUnsubscribe, &channel)), [key]);
-        assert!(!subscribed.has(hash_slot("foo")));
-    }
-
-    #[test]
-    fn the_remembered_keys_are_bounded() {
-        let subscribed = Subscribed::default();
-        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{1}"));
-        for number in 0..1000 {
-            subscribed.add(hash_slot("1"), &Key::new(format!("{{1}}{number}")).unwrap());
-        }
-        assert!(subscribed.pushed(&pushed(PushKind::SUnsubscribe, "c:{1}")).len() <= KEYS_MAX);
-    }
-
-    #[tokio::test]
-    async fn a_confirmation_ends_the_wait() {
-        let subscribed = Arc::new(Subscribed::default());
-        let waiting = tokio::spawn({
-            let subscribed = Arc::clone(&subscribed);
-            async move { subscribed.wait_for(hash_slot("1")).await }
-        });
-        tokio::task::yield_now().await;
-        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{2}"));
-        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{1}"));
-        waiting.await.unwrap();
     }
 }

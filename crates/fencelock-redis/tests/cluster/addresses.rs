@@ -110,3 +110,22 @@ async fn doctor_reports_each_master_and_slots_without_one() {
     let findings = place.diagnose().await;
     assert!(failures(&findings)[0].contains("16383 of 16384"), "{owner}: {findings:?}");
 }
+
+/// A node that was removed from the cluster and still runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_serves_nothing_is_not_believed() {
+    let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    let lonely = RedisServer::options().args(["--cluster-enabled", "yes"]).start().unwrap();
+    let port = cluster.nodes[0].port();
+    let url = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{port}", lonely.port());
+    let place = connect(&url).await.unwrap();
+    granted(&place, &held("a", Mode::Exclusive)).await;
+    // The nodes that are left say for a while that the cluster is down.
+    cluster.nodes[0].kill();
+    for key in ["b", "c", "d", "e", "f", "g"] {
+        granted(&place, &held(key, Mode::Exclusive)).await;
+    }
+    let alone = connect(&format!("redis+cluster://127.0.0.1:{}", lonely.port())).await;
+    let Err(ConnectError::Unknown(unknown)) = alone else { panic!("{alone:?}") };
+    assert!(unknown.to_string().contains("serve no slots"), "{unknown}");
+}

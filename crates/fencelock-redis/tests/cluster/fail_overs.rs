@@ -1,7 +1,9 @@
 use crate::kit::{granted, held, place, poll, queued, release, renew, tokens, waiting};
 use fencelock::backends::connect;
-use fencelock_core::{Mode, Renew};
+use fencelock_core::{Intent, Mode, Renew};
 use fencelock_testkit::{ClusterNodes, Reply};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Waits until the replica of this key's node has all writes.
 fn replicate(cluster: &ClusterNodes, key: &str) -> usize {
@@ -21,9 +23,20 @@ async fn a_promoted_replica_goes_on_with_the_queue() {
     queued(&one, &second, 0).await;
     queued(&other, &third, 1).await;
     let owner = replicate(&cluster, "k");
-    cluster.fail_over(cluster.replica_of(owner).unwrap());
+    let cluster = Arc::new(cluster);
+    let failed_over = tokio::task::spawn_blocking({
+        let cluster = Arc::clone(&cluster);
+        move || cluster.fail_over(cluster.replica_of(owner).unwrap())
+    });
+    // Waiters live for three seconds without a poll, and a fail-over may take longer.
+    while !failed_over.is_finished() {
+        for (place, waiter) in [(&one, &second), (&other, &third)] {
+            let _ = place.acquire(&waiter.with_intent(Intent::Poll)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    failed_over.await.unwrap();
     assert!(matches!(renew(&one, &first).await, Ok(Renew::Renewed { .. })));
-    // Nobody has subscribed at the new master yet.
     release(&other, &first).await;
     tokens(&poll(&one, &second).await);
     release(&one, &second).await;

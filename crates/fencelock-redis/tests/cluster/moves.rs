@@ -158,3 +158,54 @@ async fn a_poll_of_a_waiter_that_left_is_gone_at_the_new_node_too() {
     let gone = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
     assert!(matches!(gone, Acquire::Gone), "{gone:?}");
 }
+
+/// All keys of the lock exist, so nothing but a key that never exists makes the node refuse the script. It would delete the lock, and
+/// then stop at a command for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_never_runs_in_part_while_its_slot_is_moved() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
+    granted(&place, &first).await;
+    queued(&place, &waiter, 0).await;
+    let node = &cluster.nodes[cluster.owner_of(slot)];
+    // What is left of a reader that crashed.
+    node.command(&["ZADD", "fencelock:{k}:holds", "1", "x"]);
+    node.command(&["HSET", "fencelock:{k}:held", "x", "1 1 x"]);
+    let to = elsewhere(&cluster, slot);
+    cluster.begin_move(slot, to, 0).unwrap();
+    let refused = place.release(&first.key, &first.holder.id).await.unwrap_err();
+    assert!(refused.changed_nothing(), "{refused}");
+    cluster.end_move(slot, to).unwrap();
+    assert!(matches!(renew(&place, &first).await, Ok(Renew::Renewed { waiters: 1 })));
+    release(&place, &first).await;
+    tokens(&poll(&place, &waiter).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_keep_their_order_in_a_slot_that_is_half_moved_for_longer_than_they_live() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let first = held("k", Mode::Exclusive);
+    granted(&place, &first).await;
+    let waiters = [waiting("k"), waiting("k"), waiting("k")];
+    for (waiter, ahead) in waiters.iter().zip(0..) {
+        queued(&place, waiter, ahead).await;
+    }
+    let to = elsewhere(&cluster, slot);
+    cluster.begin_move(slot, to, 2).unwrap();
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        for waiter in &waiters {
+            let refused = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap_err();
+            assert_eq!(refused.nodes()[0].fault, Fault::Moved);
+        }
+    }
+    cluster.end_move(slot, to).unwrap();
+    let mut holder = first;
+    for waiter in waiters {
+        release(&place, &holder).await;
+        tokens(&poll(&place, &waiter).await);
+        holder = waiter;
+    }
+}

@@ -194,3 +194,34 @@ async fn hand_offs_are_work_for_the_node_of_the_key_alone() {
         }
     }
 }
+
+/// Waiters poll, and are woken again as soon as there is another connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_for_wake_ups_that_is_lost_is_opened_again() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (other, (place, heard)) = (place(&cluster).await, listening(&cluster.url("")).await);
+    let (mut holder, owner) = (held("k", Mode::Exclusive), cluster.owner_of(cluster.slot_of("k")));
+    granted(&other, &holder).await;
+    for _ in 0..3 {
+        let waiter = waiting("k");
+        queued(&place, &waiter, 0).await;
+        assert!(matches!(cluster.nodes[owner].command(&["CLIENT", "KILL", "TYPE", "pubsub"]), Reply::Int(1..)));
+        heard.until(|event| *event == Event::Reset).await;
+        heard.events.lock().unwrap().clear();
+        // As a client does it once a second.
+        let polled = async {
+            loop {
+                assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));
+                match cluster.nodes[owner].command(&["CLIENT", "LIST", "TYPE", "pubsub"]) {
+                    Reply::Text(clients) if !clients.is_empty() => return,
+                    _ => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        timeout(PATIENCE, polled).await.unwrap();
+        release(&other, &holder).await;
+        heard.until(|event| is_handed(event, &waiter)).await;
+        tokens(&poll(&place, &waiter).await);
+        holder = waiter;
+    }
+}

@@ -10,12 +10,11 @@ pub(crate) fn factory(name: &'static str, options: &'static str) -> FixtureFacto
     let cluster: Mutex<Option<Arc<ClusterNodes>>> = Mutex::default();
     FixtureFactory::new(name, move || {
         let mut cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        let nodes = match &*cluster {
-            Some(nodes) => Arc::clone(nodes),
-            None => {
-                let started = ClusterNodes::start(&RedisServer::options(), 3, 0);
-                Arc::clone(cluster.insert(Arc::new(started.map_err(StartError::reason_to_skip)?)))
-            }
+        let nodes = if let Some(nodes) = &*cluster {
+            Arc::clone(nodes)
+        } else {
+            let started = ClusterNodes::start(&RedisServer::options(), 3, 0);
+            Arc::clone(cluster.insert(Arc::new(started.map_err(StartError::reason_to_skip)?)))
         };
         let foreign = nodes.nodes.iter().map(RedisServer::foreign).collect();
         Ok(Box::new(OnCluster { url: nodes.url(options), nodes, foreign }))

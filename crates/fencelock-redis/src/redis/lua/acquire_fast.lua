@@ -19,10 +19,10 @@ if wanted and redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0 then
   local marker, open = KEYS[8] or not KEYS[5] and KEYS[4], now and now <= 9007199254740991
   if marker and open then
     -- See refusal.lua.
-    local found = redis.pcall('HMGET', marker, 'epoch', 'until', 'quorum', 'version')
     local run_id, quorum = string.match(ARGV[4], '^([^\t]*)\t([^\t]*)')
-    local till = not found.err and tonumber(found[2])
-    open = till and till <= math.floor(now / 1000) and found[1] == run_id and found[3] == quorum
+    local found = quorum ~= '' and redis.pcall('HMGET', marker, 'epoch', 'until', 'quorum', 'version')
+    local till = found and not found.err and tonumber(found[2])
+    open = not found or till and till <= math.floor(now / 1000) and found[1] == run_id and found[3] == quorum
       and (not found[4] or found[4] == '1')
   end
   if open then

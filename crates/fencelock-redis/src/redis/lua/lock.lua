@@ -11,7 +11,10 @@
 --       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count without another poll
 --       6 holds     zset: holder ids by the end of their holds, ms            only of a lock that several clients hold together
 --       7 held      hash: holder id -> "<weight> <token> <owner>", "#used" -> the sum of the weights of a semaphore        "
---       8 marker    only for clients that ask for a quarantine, see handshake.lua
+--       8 marker    only for clients that ask for a quarantine, which also send a quorum: see handshake.lua
+--         absent    only for a node of a cluster: a key that never exists. While a slot is moved, the node refuses a script that names
+--                   a missing key. Without this one it would run the script if all others exist, and would stop it in the middle
+--                   when it uses a key that it has deleted.
 --
 -- The common cases need the keys 1, 2 and 3, and the marker. A server that is no cluster gets only these, because each key costs it
 -- as much as a fifth of a command. Then the names of the others are derived.

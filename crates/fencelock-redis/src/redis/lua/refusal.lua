@@ -1,6 +1,6 @@
 -- The reply to a claim that this server must refuse; nil if it may grant, or if the client did not ask for a quarantine.
 local function refusal(epoch, quorum)
-  if not KEYS[8] then return nil end
+  if not KEYS[8] or not quorum or quorum == '' then return nil end
   local marker = redis.call('HMGET', KEYS[8], 'epoch', 'until', 'quorum', 'version')
   if marker[4] and marker[4] ~= '1' then return {'version', marker[4]} end
   local till = tonumber(marker[2])

@@ -1,8 +1,8 @@
--- Renews a held lock with one of its keys, while its slot is moved to another node of a cluster and its keys are on both. It only
+-- Renews a held lock, or the life of a waiter, with one key of the lock, while its slot is moved to another node of a cluster and its keys are on both. It only
 -- prolongs: whether the lock was lost can be seen after the move.
 --
--- KEYS  1 the lock, or one of its side keys held and holds: see lock.lua
--- ARGV  1 which of them      2 holder id      3 ttl, ms
+-- KEYS  1 the lock, or one of its side keys held, holds and alive: see lock.lua
+-- ARGV  1 which of them      2 holder id      3 ttl, or life of a waiter between two polls, ms
 -- Reply "renewed"
 --       "shared" of the lock if several clients can hold it: then held and holds follow, in this order, so that the lock and what
 --       belongs to it last until the hold ends
@@ -33,7 +33,8 @@ if which == 'held' then
 end
 local till, time = tonumber(redis.call('ZSCORE', KEYS[1], id) or nil), redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if not till or till < now then return 'other' end
-outlast(ttl + KEEP)
+-- A poll revives a waiter that is still in the queue, too.
+if not till or till < now and which ~= 'alive' then return 'other' end
+if which == 'holds' then outlast(ttl + KEEP) end
 redis.call('ZADD', KEYS[1], string.format('%.0f', math.max(till, now + ttl)), id)
 return 'renewed'

@@ -1,0 +1,72 @@
+use crate::redis::Address;
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A pause of a scheduler is as long, so a request that was cancelled sooner proves nothing.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The nodes that did not answer since the last map, or answered that the cluster is down.
+#[derive(Debug, Default)]
+pub(super) struct Suspects(Mutex<HashSet<Address>>);
+
+/// A request without an answer yet. If it is cancelled, its node is suspect.
+pub(super) struct Asked<'a> {
+    pub(super) suspects: &'a Suspects,
+    pub(super) node: &'a Address,
+    pub(super) begun: Instant,
+    pub(super) is_answered: bool,
+}
+
+impl Suspects {
+    pub(super) fn add(&self, node: &Address) {
+        self.nodes().insert(node.clone());
+    }
+
+    pub(super) fn has(&self, node: &Address) -> bool {
+        self.nodes().contains(node)
+    }
+
+    pub(super) fn clear(&self) {
+        self.nodes().clear();
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashSet<Address>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked<'_> {
+    pub(super) fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered && self.begun.elapsed() >= SHORTEST {
+            self.suspects.add(self.node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_cancelled_after_a_long_wait_makes_its_node_suspect() {
+        let (suspects, node) = (Suspects::default(), ("h".to_owned(), 1));
+        let ask = || Asked { suspects: &suspects, node: &node, begun: Instant::now(), is_answered: false };
+        let (answered, impatient, cancelled) = (ask(), ask(), ask());
+        drop(impatient);
+        tokio::time::advance(SHORTEST).await;
+        answered.answered();
+        assert!(!suspects.has(&node));
+        drop(cancelled);
+        assert!(suspects.has(&node));
+        suspects.clear();
+        assert!(!suspects.has(&node));
+    }
+}
