@@ -3,14 +3,10 @@
 use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
 use super::findings::merge;
-use super::report::NodeReport;
+use super::report::{NodeReport, PATIENCE};
 use fencelock_core::{Finding, Health, Level};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::timeout;
-
-/// A node needs a few round trips for its report.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {

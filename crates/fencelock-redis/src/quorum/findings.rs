@@ -16,8 +16,8 @@ pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
     let mut lines: Vec<FindingGroup> = Vec::new();
     for report in reports {
         for finding in report.findings {
-            // The comparison of the clocks is reported separately.
-            if finding.subject == "clock" && report.health.clock.is_some() {
+            // The comparison of the clocks is reported separately, and a quorum does not use all features of its nodes.
+            if finding.subject == "features" || finding.subject == "clock" && report.health.clock.is_some() {
                 continue;
             }
             match lines.iter_mut().find(|line| line.finding == finding) {

@@ -43,7 +43,7 @@ use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
     CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
-    Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
+    Modes, PlaceReport, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
@@ -313,6 +313,10 @@ impl Backend for Quorum {
         let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
         // It only releases, which needs no check.
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
+    }
+
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(self.place_report())
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

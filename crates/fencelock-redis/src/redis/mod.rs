@@ -18,6 +18,7 @@ mod diagnose;
 mod dial;
 mod evict;
 mod fault;
+mod features;
 mod health;
 mod link;
 mod list;
@@ -34,6 +35,7 @@ mod quarantine;
 mod quorum_node;
 mod renewing;
 mod reply;
+mod report;
 mod resize;
 mod scan;
 mod scheme;
@@ -48,6 +50,7 @@ mod session;
 mod session_task;
 mod shared;
 mod target;
+mod topology;
 mod unread;
 mod wire;
 
@@ -55,7 +58,7 @@ use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
     CompletionRead, ConnectError, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key,
-    Listener, Occupant, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Listener, Occupant, PlaceReport, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use link::Link;
 pub(crate) use node_setup::{members, register};
@@ -380,12 +383,11 @@ impl Backend for Redis {
         Some(Arc::new(self.for_releases()?))
     }
 
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(report::report(self))
+    }
+
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(async move {
-            match self.session().await {
-                Ok(session) => diagnose::diagnose(self, &session).await,
-                Err(unknown) => vec![diagnose::away(&unknown)],
-            }
-        })
+        Box::pin(diagnose::diagnose(self))
     }
 }

@@ -1,0 +1,118 @@
+//! What of fencelock works on a server: asked, not concluded from its name or version.
+
+use super::Redis;
+use super::fault::words;
+use super::quarantine::EpochCheck;
+use super::script;
+use super::session::Session;
+use fencelock_core::{Feature, Finding, Level, Topology};
+use redis::{Cmd, RedisError};
+
+const LOCKS: &str = "exclusive_locks";
+
+/// Returns immediately, whatever the number of replicas.
+fn no_wait() -> Cmd {
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(0).arg(1);
+    wait
+}
+
+fn one_page() -> Cmd {
+    let mut scan = redis::cmd("SCAN");
+    scan.arg(0).arg("COUNT").arg(1);
+    scan
+}
+
+/// Scripts need a key, because a proxy finds the server by it.
+fn time_in_a_script(key: &str) -> Cmd {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg("return redis.call('TIME')").arg(1).arg(key);
+    eval
+}
+
+/// What works on the server of this session. It writes nothing.
+pub(super) async fn features(redis: &Redis, session: &Session, topology: Topology) -> Vec<Feature> {
+    let key = probe(redis);
+    let scripts = scripts(redis, session).await.map_err(|error| needs("EVALSHA and EVAL", &error));
+    let locks = match topology {
+        Topology::Replica => Err("it is a replica, which refuses writes".to_owned()),
+        _ => scripts,
+    };
+    let time = session.send(&time_in_a_script(&key)).await.map(drop).map_err(|error| needs("TIME in scripts", &error));
+    let shared = locks.clone().and_then(|()| time.clone());
+    let limitation = |begins: &str| {
+        let found = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins));
+        found.map_or(Ok(()), |lack| Err(lack.clone()))
+    };
+    let asked =
+        async |command: Cmd, name: &str| session.send(&command).await.map(drop).map_err(|error| needs(name, &error));
+    let run_id = match session.server_info.run_id.as_str() {
+        "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
+        _ => Ok(()),
+    };
+    vec![
+        Feature::new(LOCKS, locks),
+        Feature::new("shared_locks", shared.clone()),
+        Feature::new("semaphores", shared),
+        Feature::new("tokens_by_server_time", time.clone()),
+        Feature::new("wake_ups", limitation("no wake-ups")),
+        Feature::new("tracking", limitation("no client tracking")),
+        Feature::new("acks", asked(no_wait(), "WAIT").await),
+        Feature::new("quarantine", run_id.and(time)),
+        Feature::new("list", asked(one_page(), "SCAN").await),
+    ]
+}
+
+/// Runs a script that every lock needs.
+pub(super) async fn scripts(redis: &Redis, session: &Session) -> Result<(), RedisError> {
+    let call = script::inspect(&probe(redis), EpochCheck::without_marker(""));
+    redis.link.call(session, &call).await.map(drop)
+}
+
+/// The name of a lock that nobody uses.
+fn probe(redis: &Redis) -> String {
+    format!("{}fencelock-doctor", redis.link.target.prefix)
+}
+
+fn needs(what: &str, error: &RedisError) -> String {
+    format!("it needs {what}: {}", words(error))
+}
+
+/// One line for people.
+pub(super) fn finding(features: &[Feature]) -> Finding {
+    let named = |feature: &Feature| feature.name.replace('_', " ");
+    let here: Vec<_> = features.iter().filter(|feature| feature.works).map(named).collect();
+    let lacking: Vec<_> = features.iter().filter(|feature| !feature.works).collect();
+    if lacking.is_empty() {
+        return Finding::fine("features", format!("all work: {}", here.join(", ")));
+    }
+    let list = |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+    let missing: Vec<_> = lacking.iter().map(|feature| named(feature)).collect();
+    let (mut reasons, mut level) = (Vec::new(), Level::Note);
+    for feature in lacking {
+        if !reasons.contains(&feature.reason) {
+            reasons.push(feature.reason.clone());
+        }
+        if feature.name == LOCKS {
+            level = Level::Failure;
+        }
+    }
+    let text = format!("work: {}. Do not work: {}", list(&here), list(&missing));
+    Finding::new(level, "features", text, reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_is_named_once_with_its_reason() {
+        let lack = |name| Feature::new(name, Err("it needs TIME in scripts: denied".to_owned()));
+        let some = finding(&[Feature::new(LOCKS, Ok(())), lack("shared_locks"), lack("semaphores")]);
+        assert_eq!(some.level, Level::Note);
+        assert_eq!(some.text, "work: exclusive locks. Do not work: shared locks, semaphores");
+        assert_eq!(some.advice, "it needs TIME in scripts: denied");
+        assert_eq!(finding(&[Feature::new(LOCKS, Ok(()))]).level, Level::Fine);
+        assert_eq!(finding(&[lack(LOCKS)]).level, Level::Failure);
+    }
+}
