@@ -24,7 +24,7 @@ mod test_process;
 
 pub use claim::claim;
 pub use freezing::{freeze, thaw};
-pub use proxy::{Proxy, Then};
+pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
     Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift, StartError,
     TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,

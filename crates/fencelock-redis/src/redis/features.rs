@@ -24,21 +24,20 @@ fn one_page() -> Cmd {
 }
 
 /// Scripts need a key, because a proxy finds the server by it.
-fn time_in_a_script(key: &str) -> Cmd {
+pub(super) fn time_in_a_script(redis: &Redis) -> Cmd {
     let mut eval = redis::cmd("EVAL");
-    eval.arg("return redis.call('TIME')").arg(1).arg(key);
+    eval.arg("return redis.call('TIME')").arg(1).arg(probe(redis));
     eval
 }
 
 /// What works on the server of this session. It writes nothing.
 pub(super) async fn features(redis: &Redis, session: &Session, topology: Topology) -> Vec<Feature> {
-    let key = probe(redis);
     let scripts = scripts(redis, session).await.map_err(|error| needs("EVALSHA and EVAL", &error));
     let locks = match topology {
         Topology::Replica => Err("it is a replica, which refuses writes".to_owned()),
         _ => scripts,
     };
-    let time = session.send(&time_in_a_script(&key)).await.map(drop).map_err(|error| needs("TIME in scripts", &error));
+    let time = session.send(&time_in_a_script(redis)).await.map(drop).map_err(|error| needs("TIME in scripts", &error));
     let shared = locks.clone().and_then(|()| time.clone());
     let limitation = |begins: &str| {
         let found = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins));

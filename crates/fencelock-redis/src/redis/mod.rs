@@ -14,6 +14,7 @@ mod call;
 mod compat;
 mod completions;
 mod confirmation;
+mod declared_keys;
 mod diagnose;
 mod dial;
 mod evict;
@@ -28,6 +29,7 @@ mod message;
 mod node_setup;
 mod options;
 mod peers;
+mod plain_proxy;
 mod product;
 mod protocol;
 mod push_handler;
@@ -69,7 +71,6 @@ pub use scheme::RedisScheme;
 use script::{Call, Path, Requested};
 pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
-use server_info::ServerInfo;
 use session::Session;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -139,13 +140,6 @@ impl Redis {
         Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
     }
 
-    fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
-        let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
-        self.quarantine()
-            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
-            .deriving_keys(*derives_keys)
-    }
-
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
         // Later requests use this session.
         self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
@@ -193,8 +187,8 @@ impl Redis {
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.session().await?;
-            let call = script::release(&wire, holder, now, self.epoch_check(&session));
-            self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
+            let release = |epoch_check: EpochCheck<'_>| script::release(&wire, holder, now, epoch_check);
+            self.call_naming_keys(&session, release).await.map_err(|error| self.unknown(&error))
         };
         let released = release().await?;
         self.link.note_unread(&wire, &released);
@@ -262,8 +256,9 @@ impl Redis {
     async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
         let (wire, channel) = (self.link.target.wire(&claim.key), &session.server_info.channel);
         let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-        let call = script::acquire(&wire, claim, path, self.clock.wall_micros(), channel, self.epoch_check(session));
-        let answer = self.link.call(session, &call).await.map_err(|error| self.unknown(&error))?;
+        let now = self.clock.wall_micros();
+        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, now, channel, epoch_check);
+        let answer = self.call_naming_keys(session, acquire).await.map_err(|error| self.unknown(&error))?;
         session.has_claimed.store(true, Ordering::Relaxed);
         session.ensure_master(self.link.node()).await?;
         Ok(answer)
