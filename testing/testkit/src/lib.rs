@@ -6,6 +6,7 @@
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | a master with sentinels | [`Sentinels`] |
 //! | faults of a network | [`Proxy`] |
+//! | a name whose addresses change | [`Resolver`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
 //! | other languages | [`programs`] |
@@ -19,7 +20,9 @@ mod port;
 pub mod programs;
 mod proxy;
 mod redis;
+mod resolver;
 mod scripted;
+mod shim;
 mod test_process;
 
 pub use claim::claim;
@@ -29,5 +32,6 @@ pub use redis::{
     Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift, StartError,
     TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
+pub use resolver::Resolver;
 pub use scripted::ScriptedServer;
 pub use test_process::TestProcess;
