@@ -92,8 +92,16 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// is a hint: it may be late or missing.
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()>;
 
-    /// Renews many leases in one request. The answers have the order of the renewals.
+    /// Renews many leases in one request. The answers have the order of the renewals. They come together, so a caller sends the
+    /// renewals of each [group](Backend::renewal_group) in a request of their own.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>>;
+
+    /// Which renewals can be sent in one request: those of keys with the same number. Keys that are stored on different servers
+    /// have different numbers, so that no renewal waits for a server that it does not need. The number of a key may change.
+    fn renewal_group(&self, key: &Key) -> u32 {
+        let _ = key;
+        0
+    }
 
     /// Releases a hold, or leaves the queue.
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release>;

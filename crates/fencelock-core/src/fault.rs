@@ -27,13 +27,16 @@ pub enum Fault {
         /// The required number.
         wanted: u32,
     },
+    /// The server is a node of a cluster that does not serve the key, or not yet: another node does. Nothing was executed, and a
+    /// retry at the other node helps.
+    Moved,
     /// The server works, but may have lost its grants, so it grants nothing for a while. Nothing was executed, and the state
     /// ends by itself: the detail says when.
     Quarantined,
     /// The server works, but belongs to another set of nodes, or has another longest TTL. Nothing was executed, and a retry
     /// does not help.
     Misconfigured,
-    /// The server cannot store these locks: a node of a Redis Cluster, a missing database,
+    /// The server cannot store these locks: a node of a Redis Cluster without a URL of the cluster, a missing database,
     /// another protocol. A retry does not help, and the detail names the remedy.
     Unsupported,
     /// The backend does not support this mode. Nothing was executed. A retry does not help.
@@ -64,7 +67,12 @@ impl Fault {
         self.is_refusal()
             || matches!(
                 self,
-                Self::ReadOnly | Self::Loading | Self::Full | Self::ModeUnsupported(_) | Self::ModeConflict(_)
+                Self::ReadOnly
+                    | Self::Loading
+                    | Self::Full
+                    | Self::Moved
+                    | Self::ModeUnsupported(_)
+                    | Self::ModeConflict(_)
             )
     }
 
@@ -78,6 +86,7 @@ impl Fault {
             Self::Full => "cannot store anything",
             Self::Busy => "busy",
             Self::NotReplicated { .. } => "not replicated",
+            Self::Moved => "not the node of this key",
             Self::Quarantined => "in quarantine",
             Self::Misconfigured => "set up otherwise",
             Self::Unsupported => "cannot hold these locks",
@@ -306,7 +315,8 @@ mod tests {
     #[test]
     fn a_server_that_takes_no_writes_has_changed_nothing() {
         let node = |fault| NodeFault::new("a:1", fault, "");
-        let takes_none = [Fault::ReadOnly, Fault::Full, Fault::Loading, Fault::Quarantined].map(node).to_vec();
+        let takes_none =
+            [Fault::ReadOnly, Fault::Full, Fault::Loading, Fault::Moved, Fault::Quarantined].map(node).to_vec();
         assert!(Unknown::of_nodes(takes_none.clone()).changed_nothing());
         for maybe in [Fault::Timeout, Fault::Unreachable, Fault::Denied, Fault::Busy, Fault::Other] {
             let nodes = [takes_none.clone(), vec![node(maybe)]].concat();

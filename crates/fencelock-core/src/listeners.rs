@@ -24,3 +24,10 @@ impl Listeners {
         }
     }
 }
+
+/// A backend that is made of others sends their events on.
+impl Listener for Listeners {
+    fn event(&self, event: &Event) {
+        self.send(event);
+    }
+}

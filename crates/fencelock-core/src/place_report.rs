@@ -12,6 +12,13 @@ pub struct PlaceReport {
     pub wire: Option<u32>,
 }
 
+impl PlaceReport {
+    /// Of a place with one server, without options.
+    pub fn of_server(server: ServerReport) -> Self {
+        Self { servers: vec![server], ..Self::default() }
+    }
+}
+
 /// One server of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -41,6 +48,11 @@ impl ServerReport {
             failure: None,
             features: Vec::new(),
         }
+    }
+
+    /// A report on a server that could not be asked.
+    pub fn failed(node: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { failure: Some(why.into()), ..Self::new(node) }
     }
 }
 

@@ -1,8 +1,6 @@
 use crate::Key;
+use crate::hash_slot::{hash_slot, number_in_slot, tag};
 use std::fmt::Write as _;
-
-/// Redis Cluster spreads keys over this many slots.
-const SLOTS: u16 = 16_384;
 
 /// The names of what belongs to one lock and must live on the same node of a Redis Cluster as its key.
 ///
@@ -40,7 +38,7 @@ impl SideKeys {
             before.push_str("raw:");
             before.push_str(&without_braces(name));
             // Writing to a string cannot fail.
-            let _ = write!(before, "{{{}}}:", number_in_slot(slot(name)));
+            let _ = write!(before, "{{{}}}:", number_in_slot(hash_slot(name)));
         } else {
             before.push('{');
             before.push_str(name);
@@ -80,38 +78,11 @@ fn with_braces(name: &str) -> String {
     name.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
 }
 
-fn tag(name: &str) -> Option<&str> {
-    let (_, rest) = name.split_once('{')?;
-    let (tag, _) = rest.split_once('}')?;
-    Some(tag).filter(|tag| !tag.is_empty())
-}
-
-fn slot(name: &str) -> u16 {
-    crc16(tag(name).unwrap_or(name).as_bytes()) % SLOTS
-}
-
-fn number_in_slot(wanted: u16) -> u32 {
-    // A hundred thousand numbers cover all 16384 slots; the test below counts them.
-    (0..1 << 20).find(|n: &u32| slot(&n.to_string()) == wanted).unwrap_or(0)
-}
-
-/// CRC-16/XMODEM, as the cluster specification asks for.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashSet;
-
-    #[test]
-    fn the_checksum_is_the_one_of_the_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-    }
 
     #[test]
     fn a_plain_key_is_its_own_tag() {
@@ -127,12 +98,6 @@ mod tests {
     fn a_key_with_braces_and_no_tag_lends_a_number() {
         let side = side_key("app:}{", "fence");
         assert!(side.starts_with("fencelock:raw:app:%7D%7B{") && side.ends_with("}:fence"), "{side}");
-    }
-
-    #[test]
-    fn a_number_is_found_for_every_slot() {
-        let slots: HashSet<u16> = (0..1u32 << 20).map(|n| slot(&n.to_string())).collect();
-        assert_eq!(slots.len(), usize::from(SLOTS));
     }
 
     #[test]
@@ -155,8 +120,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_side_key_lives_where_its_lock_lives(name in "[a-c{}:]{1,8}") {
-            prop_assert_eq!(slot(&side_key(&name, "fence")), slot(&name), "{}", name);
-            prop_assert_eq!(slot(&side_key(&name, "line")), slot(&name), "{}", name);
+            prop_assert_eq!(hash_slot(&side_key(&name, "fence")), hash_slot(&name), "{}", name);
+            prop_assert_eq!(hash_slot(&side_key(&name, "line")), hash_slot(&name), "{}", name);
         }
 
         #[test]

@@ -1,22 +1,25 @@
-//! Locks of [fencelock](https://crates.io/crates/fencelock) on Redis: on one server, and on a quorum of independent ones.
+//! Locks of [fencelock](https://crates.io/crates/fencelock) on Redis: on one server, on a cluster, and on a quorum of independent servers.
 //!
 //! | backend | URL | what frees a crashed holder | line of waiters |
 //! |---|---|---|---|
 //! | [`Redis`] | `redis://`, `rediss://` | the lease's TTL | first come, first served |
 //! | [`Redis`] | `redis+sentinel://`, `rediss+sentinel://` | the lease's TTL | first come, first served |
+//! | [`Cluster`] | `redis+cluster://`, `rediss+cluster://` | the lease's TTL | first come, first served |
 //! | [`Quorum`] | `redlock://`, `redlock+tls://` | the lease's TTL | the first claim after a release |
 //!
-//! [`RedisScheme`] and [`QuorumScheme`] are these URLs. `fencelock` knows both by its feature `redis`. The nodes of a
+//! [`RedisScheme`], [`ClusterScheme`] and [`QuorumScheme`] are these URLs. `fencelock` knows all by its feature `redis`. The nodes of a
 //! [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
 #![forbid(unsafe_code)]
 
 #[cfg(not(unix))]
 compile_error!("the feature `redis` of fencelock needs Unix so far. Build with default-features = false.");
 
+mod cluster;
 mod quorum;
 mod redis;
 mod servers;
 
+pub use cluster::{Cluster, ClusterScheme};
 pub use quorum::{Quorum, QuorumScheme};
 #[doc(hidden)]
 pub use redis::{LockScripts, lock_scripts};

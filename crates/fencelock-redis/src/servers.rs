@@ -1,13 +1,19 @@
+use crate::cluster::Cluster;
 use crate::quorum::node_urls;
 use crate::redis::Server;
 use fencelock_core::Invalid;
 
-/// The Redis servers that a `redis://` or `redlock://` URL names.
+/// The Redis servers that a `redis://` or `redlock://` URL names, and the masters of the cluster of a `redis+cluster://` URL, which is
+/// asked for them.
 ///
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used.
 pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
-    if url.starts_with("redlock") { Server::of_set(&node_urls(url)?) } else { Ok(vec![Server::alone(url)?]) }
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("redlock" | "redlock+tls") => Server::of_set(&node_urls(url)?),
+        Some("redis+cluster" | "rediss+cluster") => Cluster::servers(url),
+        _ => Ok(vec![Server::alone(url)?]),
+    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ fn signal(pid: u32, signal: Signal) -> io::Result<()> {
 }
 
 /// Whether all threads of the process have stopped.
-fn has_stopped(pid: u32) -> io::Result<bool> {
+pub(crate) fn has_stopped(pid: u32) -> io::Result<bool> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         // The state follows the name, which is in parentheses and may contain any characters.
         let stat = std::fs::read_to_string(thread?.path().join("stat"))?;

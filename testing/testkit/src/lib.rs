@@ -5,6 +5,7 @@
 //! | faults of a Redis server | [`RedisServer`], [`redis_or_skip`], [`WallClock`] |
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | a master with sentinels | [`Sentinels`] |
+//! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
@@ -29,8 +30,8 @@ pub use claim::claim;
 pub use freezing::{freeze, thaw};
 pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
-    Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift, StartError,
-    TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
+    ClusterNodes, Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift,
+    StartError, TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
 pub use resolver::Resolver;
 pub use scripted::ScriptedServer;

@@ -22,8 +22,8 @@ pub(crate) struct Workspace<'p> {
     directory: Option<PathBuf>,
 }
 
-/// The number of keys in one command.
-const CHUNK: usize = 1000;
+/// The number of locks in one command.
+const CHUNK: usize = 200;
 
 impl<'p> Workspace<'p> {
     pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
@@ -71,14 +71,18 @@ impl<'p> Workspace<'p> {
 
     fn clean_up(&self, server: &Server) -> redis::RedisResult<()> {
         let mut connection = connect(server)?;
-        let mut names = vec![shop::stock(&self.base), shop::sold(&self.base)];
-        for key in self.plan.locks(&self.base).unwrap_or_default() {
-            names.extend(server.names(&key));
-        }
+        let locks = self.plan.locks(&self.base).unwrap_or_default();
+        let mut names: Vec<Vec<String>> = vec![vec![shop::stock(&self.base)], vec![shop::sold(&self.base)]];
+        names.extend(locks.iter().map(|key| server.names(key)));
+        let locks_at_once = if server.is_cluster_node() { 1 } else { CHUNK };
         // Twice: the server may execute commands of a killed worker after the first pass, but not after the second.
         for _ in 0..2 {
-            for chunk in names.chunks(CHUNK) {
-                redis::cmd("DEL").arg(chunk).exec(&mut connection)?;
+            for chunk in names.chunks(locks_at_once) {
+                match redis::cmd("DEL").arg(chunk.concat()).exec(&mut connection) {
+                    // Another node of the cluster has it.
+                    Err(error) if error.redirect_node().is_some() => {}
+                    deleted => deleted?,
+                }
             }
         }
         Ok(())

@@ -10,14 +10,14 @@ struct FindingGroup {
 }
 
 /// Grouped by subject, in the order of the first occurrence.
-pub(super) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
+pub(crate) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
     let answering = reports.iter().filter(|report| report.answers).count();
     let all = if answering == reports.len() { "each node" } else { "each that answers" };
     let mut lines: Vec<FindingGroup> = Vec::new();
     for report in reports {
         for finding in report.findings {
-            // The comparison of the clocks is reported separately, and a quorum does not use all features of its nodes.
-            if finding.subject == "features" || finding.subject == "clock" && report.health.clock.is_some() {
+            // The comparison of the clocks is reported separately.
+            if finding.subject == "clock" && report.health.clock.is_some() {
                 continue;
             }
             match lines.iter_mut().find(|line| line.finding == finding) {

@@ -45,7 +45,9 @@ use fencelock_core::{
     CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
     Modes, PlaceReport, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
 };
+pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
+pub(crate) use report::{NodeReport, PATIENCE, place_report};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
 use std::sync::Arc;

@@ -1,49 +1,55 @@
 //! The reports of the nodes, before they are compared.
 
 use super::Quorum;
-use fencelock_core::{Finding, Health, PlaceReport, ServerReport};
+use fencelock_core::{Backend, Finding, Health, PlaceReport, ServerReport};
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// A node needs a few round trips for its report.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The known facts about one node.
 #[derive(Debug)]
-pub(super) struct NodeReport {
+pub(crate) struct NodeReport {
     /// The address without the scheme.
-    pub(super) name: String,
-    pub(super) answers: bool,
-    pub(super) health: Health,
-    pub(super) findings: Vec<Finding>,
+    pub(crate) name: String,
+    pub(crate) answers: bool,
+    pub(crate) health: Health,
+    pub(crate) findings: Vec<Finding>,
 }
 
-impl Quorum {
-    /// All nodes have the same options.
-    pub(super) async fn place_report(&self) -> PlaceReport {
-        let asking = self.nodes.iter().map(|node| {
-            let node = Arc::clone(node);
-            tokio::spawn(async move {
-                timeout(PATIENCE, node.backend.report()).await.unwrap_or_else(|_| silent(node.backend.name()))
-            })
-        });
-        let mut place = PlaceReport::default();
-        for report in asking.collect::<Vec<_>>() {
-            let Ok(report) = report.await else { continue };
-            if place.options.is_empty() {
-                (place.options, place.wire) = (report.options, report.wire);
-            }
-            place.servers.extend(report.servers);
-        }
-        place
+impl NodeReport {
+    /// Of a node that does not answer.
+    pub(crate) fn silent(name: String, finding: Finding) -> Self {
+        Self { name, answers: false, health: Health::default(), findings: vec![finding] }
     }
 }
 
+impl Quorum {
+    pub(super) async fn place_report(&self) -> PlaceReport {
+        let nodes = self.nodes.iter().map(|node| (node.backend.name(), Arc::clone(&node.backend)));
+        place_report(nodes.collect()).await
+    }
+}
+
+/// The reports of all nodes. They have the same options.
+pub(crate) async fn place_report<N: Backend + ?Sized>(nodes: Vec<(String, Arc<N>)>) -> PlaceReport {
+    let reports = nodes.into_iter().map(|(name, node)| async move {
+        let report = timeout(PATIENCE, node.report()).await;
+        report.unwrap_or_else(|_| silent(name))
+    });
+    let mut place = PlaceReport::default();
+    for report in join_all(reports).await {
+        if place.options.is_empty() {
+            (place.options, place.wire) = (report.options, report.wire);
+        }
+        place.servers.extend(report.servers);
+    }
+    place
+}
+
 fn silent(node: String) -> PlaceReport {
-    let mut server = ServerReport::new(node);
-    server.failure = Some("it does not answer in time".to_owned());
-    let mut report = PlaceReport::default();
-    report.servers = vec![server];
-    report
+    PlaceReport::of_server(ServerReport::failed(node, "it does not answer in time"))
 }

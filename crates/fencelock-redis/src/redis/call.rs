@@ -74,11 +74,16 @@ impl Call {
         Self { lua, by_digest, tracked: false }
     }
 
+    /// A script that uses one key.
+    pub(super) fn of_one_key(lua: &'static LazyLock<Lua>, name: &str) -> Self {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&lua.digest).arg(1).arg(name);
+        Self { lua, by_digest, tracked: false }
+    }
+
     /// A script that only uses a marker.
     pub(super) fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
-        let mut by_digest = redis::cmd("EVALSHA");
-        by_digest.arg(&lua.digest).arg(1).arg(&quarantine.marker);
-        Self { lua, by_digest, tracked: false }
+        Self::of_one_key(lua, &quarantine.marker)
             .arg(run_id)
             .arg(millis(quarantine.span()))
             .arg(&quarantine.quorum)

@@ -57,7 +57,7 @@ async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
     }
     findings.push(eviction(&info));
     findings.push(memory(&info));
-    findings.push(persistence(&info, redis.quarantine()));
+    findings.push(persistence(&info, redis.quarantine(), redis.link.target.cluster.is_some()));
     findings.extend(replication(
         &info,
         redis.link.target.acks,
@@ -170,7 +170,11 @@ fn advice_for(error: &RedisError) -> &'static str {
 }
 
 fn wake_ups(session: &Session) -> Finding {
-    let how = if session.server_info.resp3 { "on the same connection" } else { "on a second connection" };
+    let how = match (&session.shards, session.server_info.resp3) {
+        (Some(_), true) => "on sharded channels from Redis 7.0 on, else on one channel of the cluster",
+        (None, true) => "on the same connection",
+        (_, false) => "on a second connection",
+    };
     lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user")
         .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
 }
@@ -253,7 +257,7 @@ fn memory(info: &HashMap<String, String>) -> Finding {
     Finding::fine("memory", format!("{} MiB used", used >> 20))
 }
 
-fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) -> Finding {
+fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>, has_no_quarantine: bool) -> Finding {
     let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
     if aof {
         return Finding::fine("persistence", "append-only file: a restart loses at most the last second");
@@ -269,7 +273,9 @@ fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>) 
         "persistence",
         "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
          back too",
-        if quarantine.is_some() {
+        if has_no_quarantine {
+            "CONFIG SET appendonly yes"
+        } else if quarantine.is_some() {
             "remove trust_empty=true from the URL, or CONFIG SET appendonly yes"
         } else {
             "quarantine=on in the URL, or CONFIG SET appendonly yes"

@@ -1,8 +1,10 @@
 //! Opens connections to the server, and detects dead ones.
 
+use super::liveness::Liveness;
 use super::push_handler::PushHandler;
 use super::quarantine::UNKNOWN_RUN_ID;
 use super::sentinel::Mastership;
+use super::shard_channels::Subscribed;
 use super::target::Target;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};
@@ -16,12 +18,14 @@ pub(crate) struct Origin {
     pub(crate) run_id: OnceLock<String>,
     /// With sentinels: whether they still name it as the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
+    /// Of a connection with sharded channels: its subscriptions, and its session, which ends with it.
+    pub(crate) shards: Option<(Arc<Subscribed>, Liveness)>,
 }
 
 impl Origin {
     /// The run id follows.
     pub(crate) fn of(mastership: Option<&Arc<Mastership>>) -> Self {
-        Self { run_id: OnceLock::new(), mastership: mastership.cloned() }
+        Self { mastership: mastership.cloned(), ..Self::default() }
     }
 
     pub(crate) fn run_id(&self) -> &str {

@@ -74,7 +74,7 @@ const REMEDIES: [(&str, &str); 12] = [
 const LITERAL_KEYS: &str = "bad lua script for redis cluster";
 /// Raised by `lua/tokens.lua`.
 const LAST_TOKEN: &str = "the fencing token of this key has reached 2^53";
-const CLUSTER: &str = "this is a node of a Redis Cluster, which redis:// does not support yet";
+pub(crate) const CLUSTER: &str = "this is a node of a Redis Cluster: use redis+cluster://HOST:PORT";
 const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/en/operations.md lists them";
 const COMMANDS: &str = "the scripts need every command that docs/en/operations.md lists, under its own name";
 
@@ -99,6 +99,11 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// The server does not have this command. Its text depends on the version.
+pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
 }
 
 pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
@@ -342,7 +347,7 @@ mod tests {
         let message = |line| heard(line).for_people();
         assert!(
             message("MOVED 866 127.0.0.1:7001")
-                .ends_with("is a node of a Redis Cluster, which redis:// does not support yet")
+                .ends_with("is a node of a Redis Cluster: use redis+cluster://HOST:PORT")
         );
         assert!(message("ERR DB index is out of range").contains("0 is the default"));
         assert!(message("NOAUTH HELLO must be called with").starts_with("NOAUTH: it wants a password"));

@@ -5,7 +5,7 @@ use super::fault::words;
 use super::quarantine::EpochCheck;
 use super::script;
 use super::session::Session;
-use fencelock_core::{Feature, Finding, Level, Topology};
+use fencelock_core::{Feature, Finding, Level, Topology, number_in_slot};
 use redis::{Cmd, RedisError};
 
 const LOCKS: &str = "exclusive_locks";
@@ -46,6 +46,9 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
     let asked =
         async |command: Cmd, name: &str| session.send(&command).await.map(drop).map_err(|error| needs(name, &error));
     let run_id = match session.server_info.run_id.as_str() {
+        _ if topology == Topology::ClusterNode => {
+            Err("a cluster has none: each fail-over would stop its slots".to_owned())
+        }
         "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
         _ => Ok(()),
     };
@@ -68,9 +71,12 @@ pub(super) async fn scripts(redis: &Redis, session: &Session) -> Result<(), Redi
     redis.link.call(session, &call).await.map(drop)
 }
 
-/// The name of a lock that nobody uses.
+/// The name of a lock that nobody uses. A node of a cluster runs scripts for the slots that it serves.
 fn probe(redis: &Redis) -> String {
-    format!("{}fencelock-doctor", redis.link.target.prefix)
+    let target = &redis.link.target;
+    let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
+    let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
+    format!("{}fencelock-doctor{tag}", target.prefix)
 }
 
 fn needs(what: &str, error: &RedisError) -> String {

@@ -4,7 +4,7 @@ use super::Redis;
 use super::features::time_in_a_script;
 use super::session::Session;
 use fencelock_core::{ClockOffset, Health};
-use redis::{ConnectionAddr, Value};
+use redis::Value;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -17,17 +17,10 @@ pub(crate) async fn look(redis: &Redis, session: &Session) -> Health {
     let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
     let mut health = Health::default();
     health.identity = Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty());
-    health.host = host(redis);
+    health.host = Some(redis.link.target.host().to_lowercase()).filter(|host| !host.is_empty());
     health.clock = clock(redis, session).await;
     health.up_for = up_for.map(Duration::from_secs);
     health
-}
-
-fn host(redis: &Redis) -> Option<String> {
-    match redis.link.target.client.get_connection_info().addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host.to_lowercase()),
-        _ => None,
-    }
 }
 
 /// The best of several samples; `None` if the server does not report its time.

@@ -6,7 +6,7 @@ use super::quarantine::EpochCheck;
 use super::session::Session;
 use super::{reply, script};
 use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of keys per request when locks are listed.
 const SCAN_COUNT: u32 = 500;
@@ -22,27 +22,47 @@ struct Bounds {
 /// `fencelock list` of 100,000 locks takes about 80 MB, its table included; 200,000 pages are a database of 100 million keys.
 const BOUNDS: Bounds = Bounds { locks: 100_000, pages: 200_000 };
 
+/// The locks on a server.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) holdings: Vec<Holding>,
+    /// Keys that a node of a cluster has in part, or does not serve any more.
+    pub(crate) moved: Vec<Key>,
+}
+
+/// The same by key: `SCAN` may return a key more than once.
+#[derive(Debug, Default)]
+struct Found {
+    held: BTreeMap<Key, Holding>,
+    moved: BTreeSet<Key>,
+}
+
 impl Redis {
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+        self.list_served().await.map(|listed| listed.holdings)
+    }
+
+    /// The locks that a node of a cluster serves.
+    pub(crate) async fn list_served(&self) -> Result<Listed, Unknown> {
         self.list_within(BOUNDS).await
     }
 
     /// Every lock of fencelock has a fence, which persists for a day. `SCAN` finds the fences without blocking the server.
     /// Each page is processed before the next is requested: only held locks are kept.
-    async fn list_within(&self, bounds: Bounds) -> Result<Vec<Holding>, Unknown> {
+    async fn list_within(&self, bounds: Bounds) -> Result<Listed, Unknown> {
         let session = self.session().await?;
-        // `SCAN` may return a key more than once.
-        let (mut held, mut cursor) = (BTreeMap::new(), 0);
+        let (mut found, mut cursor) = (Found::default(), 0);
         for _ in 0..bounds.pages {
             let (next, names) = self.page(&session, cursor, "fence").await?;
             for names in names.chunks(SCAN_COUNT as usize) {
-                self.inspect_all(&session, names, &mut held).await?;
-                if held.len() > bounds.locks {
+                self.inspect_all(&session, names, &mut found).await?;
+                if found.held.len() > bounds.locks {
                     return Err(self.too_many(&format!("more than {} locks are held", bounds.locks)));
                 }
             }
             if next == 0 {
-                return Ok(held.into_values().collect());
+                let Found { held, moved } = found;
+                return Ok(Listed { holdings: held.into_values().collect(), moved: moved.into_iter().collect() });
             }
             cursor = next;
         }
@@ -63,12 +83,7 @@ impl Redis {
         answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| self.unknown(&error))
     }
 
-    async fn inspect_all(
-        &self,
-        session: &Session,
-        fences: &[Vec<u8>],
-        held: &mut BTreeMap<Key, Holding>,
-    ) -> Result<(), Unknown> {
+    async fn inspect_all(&self, session: &Session, fences: &[Vec<u8>], found: &mut Found) -> Result<(), Unknown> {
         let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name, "fence")).collect();
         let calls = keys
             .iter()
@@ -78,10 +93,16 @@ impl Redis {
             .collect();
         let batch = send_batch(session, calls, None).await.map_err(|error| self.unknown(&error))?;
         for (key, answer) in keys.into_iter().zip(batch.answers) {
-            let answer = answer.map_err(|error| self.unknown(&error))?;
+            let answer = match answer.map_err(|error| self.unknown(&error)) {
+                Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Moved) => {
+                    found.moved.insert(key);
+                    continue;
+                }
+                answer => answer?,
+            };
             if let Some(seen) = reply::read_inspect(self.link.node(), answer)? {
                 let holding = seen.holding(&key, self.clock.wall_micros());
-                held.insert(key, holding);
+                found.held.insert(key, holding);
             }
         }
         Ok(())

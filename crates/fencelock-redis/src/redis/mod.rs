@@ -11,6 +11,9 @@ mod ack_writer;
 mod acks;
 mod batch;
 mod call;
+mod claims;
+mod cluster_map;
+mod cluster_view;
 mod compat;
 mod completions;
 mod confirmation;
@@ -21,6 +24,7 @@ mod evict;
 mod fault;
 mod features;
 mod health;
+mod hosts;
 mod link;
 mod list;
 mod liveness;
@@ -36,6 +40,7 @@ mod push_handler;
 mod quarantine;
 mod quorum_node;
 mod renewing;
+mod renewing_singly;
 mod reply;
 mod report;
 mod resize;
@@ -50,30 +55,35 @@ mod server;
 mod server_info;
 mod session;
 mod session_task;
+mod shard_channels;
 mod shared;
+mod subscription;
 mod target;
 mod topology;
 mod unread;
 mod wire;
 
+pub(crate) use cluster_map::ClusterMap;
+pub(crate) use cluster_view::ClusterView;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, ConnectError, Downgrade, Eviction, Fault, Finding, HolderId, Holding, Intent, Invalid, Key,
-    Listener, Occupant, PlaceReport, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener, PlaceReport,
+    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
+pub(crate) use hosts::{Address, host_and_port, listed_twice, shown};
 use link::Link;
+pub(crate) use list::Listed;
 pub(crate) use node_setup::{members, register};
-use quarantine::{EpochCheck, MarkerState, Quarantine, Refusal};
+use quarantine::{EpochCheck, Quarantine, Refusal};
 use redis::{RedisError, Value};
-use reply::{Claimed, Remaining, StoredLock};
+use reply::{Remaining, StoredLock};
 pub use scheme::RedisScheme;
-use script::{Call, Path, Requested};
+use script::{Call, Requested};
 pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
 use session::Session;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 pub(crate) use target::{Role, Target};
 
 /// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
@@ -126,7 +136,7 @@ impl Redis {
         Self::at(Target::parse(url)?)
     }
 
-    fn at(target: Target) -> Result<Self, Invalid> {
+    pub(crate) fn at(target: Target) -> Result<Self, Invalid> {
         Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
     }
 
@@ -146,7 +156,9 @@ impl Redis {
     }
 
     fn unknown(&self, error: &RedisError) -> Unknown {
-        unknown(self.link.node(), error)
+        let (node, target) = (self.link.node(), &self.link.target);
+        let redirected = target.cluster.as_ref().and_then(|view| view.redirected(node, target.host(), error));
+        redirected.unwrap_or_else(|| unknown(node, error))
     }
 
     async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
@@ -160,18 +172,6 @@ impl Redis {
         let answer = self.link.call(session, call).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
         Ok(answer)
-    }
-
-    async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        claim.supported_by(self)?;
-        let session = self.session().await?;
-        if let Some(answer) = self.ask(&session, claim).await? {
-            self.watch_foreign(&session, &claim.key, &answer).await;
-            return self.confirmed(&session, claim, answer).await;
-        }
-        // The lease may have ended between the two.
-        let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
-        self.confirmed(&session, claim, answer).await
     }
 
     /// Continues a hand-off after a script that has reached its limit of waiters.
@@ -202,86 +202,6 @@ impl Redis {
             left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
         Ok(answer)
-    }
-
-    /// `None` if the claim already holds the key and a poll must confirm it.
-    async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
-        let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
-        if let Some(quarantine) = self.quarantine() {
-            quarantine.check(node, claim.ttl)?;
-        }
-        for _ in 0..MOST_STEPS {
-            let answer = self.ask_checked(session, claim).await?;
-            let unread = self.link.note_unread(&wire, &answer);
-            match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
-                Claimed::Answered(answer) => return Ok(Some(answer)),
-                Claimed::Yours => return Ok(None),
-                Claimed::More => {}
-                Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
-                Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
-            }
-        }
-        Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
-    }
-
-    /// If the server requires a handshake, sends it and repeats the claim on the same connection, because another one might
-    /// lead to another server.
-    async fn ask_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
-        let node = self.link.node();
-        let answer = self.ask_once(session, claim).await?;
-        match Refusal::read(node, self.quarantine(), &answer)? {
-            None => return Ok(answer),
-            Some(Refusal::Cause(cause)) => {
-                if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
-                    self.link.warn_of(session, &MarkerState::Quarantined(rest));
-                }
-                return Err(cause);
-            }
-            Some(Refusal::Handshake) => {}
-        }
-        if let Some(quarantine) = self.quarantine()
-            // Boxed, because it is rare and large: every claim would allocate and move its size.
-            && let MarkerState::Quarantined(rest) = Box::pin(self.link.handshake(session, quarantine)).await?
-        {
-            return Err(quarantine::quarantined(node, rest));
-        }
-        let answer = self.ask_once(session, claim).await?;
-        match Refusal::read(node, self.quarantine(), &answer)? {
-            None => Ok(answer),
-            Some(Refusal::Cause(cause)) => Err(cause),
-            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
-        }
-    }
-
-    async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
-        let (wire, channel) = (self.link.target.wire(&claim.key), &session.server_info.channel);
-        let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-        let now = self.clock.wall_micros();
-        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, now, channel, epoch_check);
-        let answer = self.call_naming_keys(session, acquire).await.map_err(|error| self.unknown(&error))?;
-        session.has_claimed.store(true, Ordering::Relaxed);
-        session.ensure_master(self.link.node()).await?;
-        Ok(answer)
-    }
-
-    /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
-    async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
-        let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
-        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
-            self.watch_key(session, key).await;
-        }
-    }
-
-    async fn watch_key(&self, session: &Session, key: &Key) {
-        if !session.server_info.tracking {
-            return;
-        }
-        let mut watch = redis::pipe();
-        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
-        let answers = session.send_all(&watch).await.unwrap_or_default();
-        if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
-            self.link.push_handler.changed(key);
-        }
     }
 
     /// A server that may have lost data never reports that a lock is free.

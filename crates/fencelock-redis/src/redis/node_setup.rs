@@ -69,7 +69,7 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
 /// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written then, unless it says so.
 pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
     let targets = match role {
-        Role::Alone => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
+        Role::Alone | Role::ClusterNode => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
         Role::Member => targets(urls)?,
     };
     let nodes = connect_all(targets).await?;

@@ -163,6 +163,16 @@ impl Options {
     }
 
     pub(super) fn quarantine(&self, role: Role, prefix: &str) -> Result<Option<Quarantine>, Invalid> {
+        if role == Role::ClusterNode {
+            if self.quarantine == Some(true) || self.max_ttl.is_some() || self.trust_empty.is_some() {
+                return Err(Invalid::new(
+                    "redis+cluster:// has no quarantine: its marker is one key, and scripts of a cluster can only read keys in the slot of \
+                     the lock; without one, a fail-over may lose the last locks, so let the protected resource check fencing tokens, or \
+                     use redlock:// or redis+sentinel:// with quarantine=on",
+                ));
+            }
+            return Ok(None);
+        }
         if role == Role::Member && self.quarantine == Some(false) {
             return Err(Invalid::new(
                 "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \

@@ -2,7 +2,9 @@
 
 use super::dial::{Origin, dial};
 use super::fault::fault_of;
+use super::protocol;
 use super::push_handler::PushHandler;
+use super::server_info::ServerInfo;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::aio::MultiplexedConnection;
@@ -19,9 +21,23 @@ pub(super) fn is_closed(error: &RedisError) -> bool {
     fault_of(error) == Fault::Unreachable && !error.is_connection_refusal()
 }
 
+/// The session of such a proxy. If it is none, the error is why the connection ended.
+pub(super) async fn session_of(
+    target: &Target,
+    push_handler: &Arc<PushHandler>,
+    origin: &Arc<Origin>,
+    unknown: Unknown,
+) -> Result<(MultiplexedConnection, ServerInfo), Unknown> {
+    let Some(connection) = connect(target, push_handler, origin).await else {
+        return Err(protocol::mismatch(target).await.unwrap_or(unknown));
+    };
+    check(target)?;
+    Ok((connection, ServerInfo::plain()))
+}
+
 /// Connects to a proxy that closes the connection at `INFO` and answers `PING`; `None` if it is not one. A server that ends also
 /// closes connections, so this asks again.
-pub(super) async fn connect(
+async fn connect(
     target: &Target,
     push_handler: &Arc<PushHandler>,
     origin: &Arc<Origin>,
@@ -56,7 +72,7 @@ pub(super) async fn refuses_database(
 }
 
 /// Options that such a proxy cannot have are refused.
-pub(super) fn check(target: &Target) -> Result<(), Unknown> {
+fn check(target: &Target) -> Result<(), Unknown> {
     let lacks = |option: &str, command: &str| {
         let why = format!("{option} needs {command}, and {CLOSES}");
         Err(Unknown::new(&target.name, Fault::Unsupported, why))

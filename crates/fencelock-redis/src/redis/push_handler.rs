@@ -23,7 +23,7 @@ impl PushHandler {
     /// A push message of a RESP3 connection to `server`.
     pub(crate) fn push(&self, info: &PushInfo, server: &Origin) {
         match info.kind {
-            PushKind::Message => {
+            PushKind::Message | PushKind::SMessage => {
                 if let Some(Value::BulkString(payload)) = info.data.get(1) {
                     self.message(payload, server);
                 }
@@ -33,7 +33,16 @@ impl PushHandler {
                 // The whole database was flushed.
                 _ => self.listeners.send(&Event::Reset),
             },
-            PushKind::Disconnection => self.reset(),
+            PushKind::SSubscribe | PushKind::SUnsubscribe => {
+                let ended = server.shards.iter().flat_map(|(subscribed, _)| subscribed.pushed(info));
+                ended.for_each(|key| self.changed(&key));
+            }
+            PushKind::Disconnection => {
+                if let Some((_, session)) = &server.shards {
+                    session.end();
+                }
+                self.reset();
+            }
             _ => {}
         }
     }

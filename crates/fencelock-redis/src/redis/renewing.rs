@@ -22,7 +22,7 @@ const SOONEST: Duration = Duration::from_millis(25);
 type Answers = Vec<Result<Renew, Unknown>>;
 
 impl Redis {
-    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
+    pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
         let begun = self.clock.now();
         let session = match self.session().await {
             Ok(session) => session,

@@ -25,8 +25,7 @@ pub(crate) async fn report(redis: &Redis) -> PlaceReport {
         }
         Err(unknown) => server.failure = Some(unknown.to_string()),
     }
-    let mut report = PlaceReport::default();
-    report.servers = vec![server];
+    let mut report = PlaceReport::of_server(server);
     report.options = options(&redis.link.target);
     report.wire = WIRE.parse().ok();
     report

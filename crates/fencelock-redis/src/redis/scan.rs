@@ -29,12 +29,14 @@ struct Found {
 pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
     match Found::on(redis, session).await {
         Ok(found) => found.finding(),
-        Err(cause) if session.server_info.is_plain || cause.nodes().iter().all(|node| node.fault == Fault::Denied) => {
-            Finding::fine(
-                SUBJECT,
-                "SCAN is refused here: doctor as an operator, at the server itself, looks for what this version cannot read",
-            )
-        }
+        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(
+            SUBJECT,
+            "this user may not SCAN: doctor as an operator looks for what this version cannot read",
+        ),
+        Err(_) if session.server_info.is_plain => Finding::fine(
+            SUBJECT,
+            "the proxy has no SCAN: doctor at the server looks for what this version cannot read",
+        ),
         Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "look at the server"),
     }
 }

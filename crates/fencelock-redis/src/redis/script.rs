@@ -6,7 +6,7 @@ pub(super) use super::call::{COMPLETION_KEY, SIDE};
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
-use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode};
+use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, side_key};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| {
 });
 pub(crate) static RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
+pub(crate) static RENEW_SINGLY: LazyLock<Lua> =
+    LazyLock::new(|| Lua::alone(include_str!("lua/renew_singly.lua").to_owned()));
 pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/downgrade.lua")));
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL, SHARED], include_str!("lua/raise.lua")));
 pub(crate) static RESIZE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/resize.lua")));
@@ -170,6 +172,26 @@ pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, known: Duratio
     // The maximum exact integer in a double.
     let known = millis(known).min(FencingToken::MAX);
     Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(known)
+}
+
+/// A key of a lock that a renewal can use alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SingleKey {
+    Lock,
+    /// What a shared lock knows about its holds.
+    Held,
+    /// When the holds of a shared lock end.
+    Holds,
+}
+
+/// For a lock in a hash slot that is being moved.
+pub(crate) fn renew_singly(wire: &str, key: SingleKey, holder: &HolderId, ttl: Duration) -> Call {
+    let (which, name) = match key {
+        SingleKey::Lock => ("lock", wire.to_owned()),
+        SingleKey::Held => ("held", side_key(wire, "held")),
+        SingleKey::Holds => ("holds", side_key(wire, "holds")),
+    };
+    Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(ttl))
 }
 
 /// The token that a downgrade asks for.

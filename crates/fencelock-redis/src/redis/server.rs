@@ -1,7 +1,9 @@
+use super::cluster_map::masters;
+use super::hosts::Address;
 use super::node_setup::targets;
 use super::script::SIDE;
 use super::target::{Role, Target};
-use fencelock_core::{Invalid, Key, SideKeys};
+use fencelock_core::{Invalid, Key, SideKeys, SlotMap};
 
 /// A Redis server that stores locks.
 #[derive(Debug, Clone)]
@@ -16,6 +18,24 @@ impl Server {
         let Some(sentinels) = &target.sentinels else { return Ok(Self { target }) };
         let master = target.at(&sentinels.ask_blocking()?);
         Ok(Self { target: master.map_err(|error| Invalid::new(error.to_string()))? })
+    }
+
+    /// A node of a cluster.
+    pub(crate) fn of_cluster(target: Target) -> Self {
+        Self { target }
+    }
+
+    /// Whether it is a node of a cluster, which takes only keys of one slot in a command, and only those that it serves.
+    pub fn is_cluster_node(&self) -> bool {
+        self.target.cluster.is_some()
+    }
+
+    /// The masters of the cluster to which this node belongs, without a runtime.
+    pub(crate) fn masters(&self) -> redis::RedisResult<Vec<Address>> {
+        let mut connection = self.target.client.get_connection_with_timeout(self.target.limit)?;
+        connection.set_read_timeout(Some(self.target.limit))?;
+        let slots = redis::cmd("CLUSTER").arg("SLOTS").query(&mut connection)?;
+        Ok(SlotMap::new(masters(slots, self.target.host())?).masters().into_iter().cloned().collect())
     }
 
     /// The servers of a set, one URL each.

@@ -6,12 +6,11 @@ use super::liveness::Liveness;
 use super::plain_proxy;
 use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
-use super::session_task::SessionTask;
+use super::subscription::Subscription;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
-use futures_util::StreamExt;
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -36,9 +35,6 @@ pub(crate) struct ServerInfo {
     /// With RESP2, a second connection subscribes; it ends with the session.
     _subscription: Option<Subscription>,
 }
-
-#[derive(Debug)]
-struct Subscription(#[expect(dead_code, reason = "the task runs as long as it lives")] SessionTask);
 
 impl ServerInfo {
     /// Of a proxy that is asked nothing.
@@ -76,8 +72,8 @@ impl ServerInfo {
             Ok(info) => {
                 (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version"));
                 derives_keys = has_derived_keys(&info);
-                if is_sentinel(&info) {
-                    return Err(Unknown::new(node, Fault::Unsupported, SENTINEL));
+                if let Some(why) = not_alone(target, &info) {
+                    return Err(Unknown::new(node, Fault::Unsupported, why));
                 }
             }
             Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
@@ -104,6 +100,9 @@ impl ServerInfo {
         let mut subscription = None;
         let subscribed = if !target.push {
             Err((redis::ErrorKind::Client, "switched off by push=off").into())
+        } else if target.cluster.is_some() {
+            // Waiters subscribe: see `ShardChannels`.
+            Ok(())
         } else if resp3 {
             connection.subscribe(channel).await
         } else {
@@ -116,6 +115,7 @@ impl ServerInfo {
             started.map(|started| subscription = Some(started))
         };
         let channel = match subscribed {
+            Ok(()) if target.cluster.is_some() => "-".to_owned(),
             Ok(()) => channel.to_owned(),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
@@ -148,14 +148,26 @@ async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64
 const SENTINEL: &str =
     "this is a Sentinel, which stores no keys: use redis+sentinel://HOST,HOST,HOST/MASTER with all sentinels";
 
-fn is_sentinel(info: &str) -> bool {
-    ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == "sentinel")
+/// Why a URL of one server does not fit what answers at its address.
+fn not_alone(target: &Target, info: &str) -> Option<String> {
+    if has_mode(info, "sentinel") {
+        return Some(SENTINEL.to_owned());
+    }
+    if target.cluster.is_some() || !has_mode(info, "cluster") {
+        return None;
+    }
+    let (scheme, address) = target.name.split_once("://").unwrap_or(("redis", &target.name));
+    let why = "this is a node of a Redis Cluster, which keeps other keys on other nodes";
+    Some(format!("{why}: use {scheme}+cluster://{address}"))
+}
+
+fn has_mode(info: &str, mode: &str) -> bool {
+    ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == mode)
 }
 
 /// Only a server that says so.
 fn has_derived_keys(info: &str) -> bool {
-    let is_standalone = ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == "standalone");
-    is_standalone && field(info, "dragonfly_version").is_empty()
+    has_mode(info, "standalone") && field(info, "dragonfly_version").is_empty()
 }
 
 pub(super) fn field(info: &str, name: &str) -> String {
@@ -163,38 +175,6 @@ pub(super) fn field(info: &str, name: &str) -> String {
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| *key == name)
         .map_or_else(String::new, |(_, value)| value.trim().to_owned())
-}
-
-impl Subscription {
-    /// The session ends with this task: a release must not hand the lock to a channel without subscriber.
-    async fn start(
-        target: &Target,
-        channel: &str,
-        push_handler: &Arc<PushHandler>,
-        liveness: &Liveness,
-        server: &Arc<Origin>,
-    ) -> RedisResult<Self> {
-        let connect = async {
-            let mut pubsub = target.client.get_async_pubsub().await?;
-            pubsub.subscribe(channel).await?;
-            RedisResult::Ok(pubsub)
-        };
-        let pubsub = match tokio::time::timeout(target.limit, connect).await {
-            Ok(pubsub) => pubsub?,
-            Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
-        };
-        let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
-        let task = SessionTask::spawn(async move {
-            let mut messages = pubsub.into_on_message();
-            while let Some(message) = messages.next().await {
-                push_handler.message(message.get_payload_bytes(), &server);
-            }
-            liveness.end();
-            // Wake-ups may be lost from here on.
-            push_handler.reset();
-        });
-        Ok(Self(task))
-    }
 }
 
 #[cfg(test)]

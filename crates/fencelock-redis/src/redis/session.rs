@@ -9,10 +9,12 @@ use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
 use super::server_info::ServerInfo;
 use super::session_task::SessionTask;
+use super::shard_channels::ShardChannels;
 use super::target::Target;
 use fencelock_core::{BootClock, Clock, Fault, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, Value};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub(crate) struct Session {
     /// The connection for writes that replicas must confirm.
     pub(crate) acks: Option<AckWriter>,
     pub(crate) liveness: Liveness,
+    /// With a node of a cluster.
+    pub(crate) shards: Option<ShardChannels>,
     /// With sentinels: that this server is the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
     /// Leaves a replaced master.
@@ -115,17 +119,15 @@ impl Session {
             ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref());
         let (connection, server_info) = match learned.await {
             Ok(server_info) => (connection, server_info),
-            Err(unknown) if !resp3 && mastership.is_none() && is_unreachable(&unknown) => {
-                let Some(plain) = plain_proxy::connect(target, push_handler, &origin).await else {
-                    return Err(protocol::mismatch(target).await.unwrap_or(unknown));
-                };
-                plain_proxy::check(target)?;
-                (plain, ServerInfo::plain())
+            Err(unknown) if !resp3 && is_alone(target) && is_unreachable(&unknown) => {
+                plain_proxy::session_of(target, push_handler, &origin, unknown).await?
             }
             Err(unknown) => return Err(unknown),
         };
         let _ = origin.run_id.set(server_info.run_id.clone());
         let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
+        let shards = || ShardChannels::new(target, &server_info, channel, push_handler, &liveness);
+        let shards = target.cluster.is_some().then(shards);
         let [has_claimed, quarantine_logged, serves] = [(); 3].map(|()| AtomicBool::new(false));
         let (opened, watch) = (Instant::now(), mastership.as_ref().map(|master| master.watch(&liveness, push_handler)));
         Ok(Self {
@@ -134,6 +136,7 @@ impl Session {
             server_info,
             acks,
             liveness,
+            shards,
             mastership,
             _watch: watch,
             serves,
@@ -191,6 +194,14 @@ impl Session {
         Ok(answers)
     }
 
+    /// The channel that wakes waiters of a lock; `-` if they poll.
+    pub(crate) fn channel(&self, wire: &str) -> Cow<'_, str> {
+        match &self.shards {
+            None => Cow::Borrowed(&self.server_info.channel),
+            Some(shards) => shards.channel(wire).map_or(Cow::Borrowed("-"), Cow::Owned),
+        }
+    }
+
     /// Whether the connection is unusable.
     pub(crate) fn is_dead(&self) -> bool {
         self.liveness.is_dead()
@@ -225,6 +236,11 @@ fn is_final(error: &RedisError) -> bool {
     let is_closed = plain_proxy::is_closed(error);
     error.kind() == ErrorKind::Parse
         || !is_closed && matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
+}
+
+/// Whether the URL names the server itself.
+fn is_alone(target: &Target) -> bool {
+    target.sentinels.is_none() && target.cluster.is_none()
 }
 
 fn is_unreachable(unknown: &Unknown) -> bool {

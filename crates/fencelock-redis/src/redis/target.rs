@@ -1,8 +1,10 @@
 use super::acks::Acks;
+use super::cluster_view::ClusterView;
+use super::hosts::{Address, shown};
 use super::options::{Options, percent_decoded};
 use super::quarantine::Quarantine;
 use super::secrets;
-use super::sentinel::{Address, SentinelUrl, Sentinels};
+use super::sentinel::{SentinelUrl, Sentinels};
 use fencelock_core::{Invalid, Key};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
@@ -31,14 +33,18 @@ pub(crate) struct Target {
     pub(crate) quarantine: Option<Quarantine>,
     /// The sentinels that say which server to connect to. The address of `client` is not used then.
     pub(crate) sentinels: Option<Arc<Sentinels>>,
+    /// The cluster of which this server is a node.
+    pub(crate) cluster: Option<Arc<ClusterView>>,
 }
 
 /// Whether a server is standalone, or one of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Alone,
-    /// Always has a quarantine.
+    /// Of a quorum. Always has a quarantine.
     Member,
+    /// Of a Redis Cluster. Never has a quarantine.
+    ClusterNode,
 }
 
 impl Target {
@@ -115,6 +121,7 @@ impl Target {
             push: options.push,
             acks: Acks::new(options.acks, options.acks_limit.unwrap_or(options.limit)),
             quarantine,
+            cluster: None,
         })
     }
 
@@ -135,6 +142,28 @@ impl Target {
         let info = self.client.get_connection_info().clone();
         let addr = at(info.addr(), address);
         Ok(Self { client: self.client_with(info.set_addr(addr))?, ..self.clone() })
+    }
+
+    /// The node of a cluster at this address, with the credentials and options of this URL.
+    pub(crate) fn node_of(&self, cluster: &Arc<ClusterView>, address: &Address) -> RedisResult<Self> {
+        let node = self.at(address)?;
+        Ok(Self { name: name_of(node.client.get_connection_info()), cluster: Some(Arc::clone(cluster)), ..node })
+    }
+
+    /// Host and port; `None` for a socket.
+    pub(crate) fn tcp_address(&self) -> Option<Address> {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+            _ => None,
+        }
+    }
+
+    /// The host without brackets; empty for a socket.
+    pub(crate) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        }
     }
 
     /// The same server with other connection settings.
@@ -224,8 +253,8 @@ fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
 fn name_of(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
     let place = match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
+        ConnectionAddr::Tcp(host, port) => format!("redis://{}", shown(&(host.clone(), *port))),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}", shown(&(host.clone(), *port))),
         other => {
             return if db == 0 { format!("redis+unix://{other}") } else { format!("redis+unix://{other}?db={db}") };
         }

@@ -50,21 +50,14 @@ pub(super) fn words(topology: Topology) -> &'static str {
 /// What does not hold, or is not known, because of what the server is part of.
 pub(super) fn diagnose(topology: Topology, info: &Info) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match topology {
-        Topology::ClusterNode => findings.push(Finding::new(
-            Level::Warning,
-            "cluster",
-            "cluster mode is on: keys in the slots of other servers cannot be locked here, and a moved slot loses its locks",
-            "use a standalone server, or several with redlock://",
-        )),
-        Topology::Proxy => findings.push(Finding::new(
+    if topology == Topology::Proxy {
+        findings.push(Finding::new(
             Level::Note,
             "proxy",
             "a proxy answers for the servers. A proxy that sends the requests for one key to another server, for example because \
              one is ejected, lets two clients hold one lock",
             "let the proxy eject no server, or connect to the server itself",
-        )),
-        _ => {}
+        ));
     }
     if accepts_writes_elsewhere(info) {
         findings.push(Finding::new(

@@ -5,7 +5,7 @@ use super::file::scheme::FileScheme;
 use super::memory::MemoryScheme;
 use fencelock_core::{Invalid, Scheme};
 #[cfg(feature = "redis")]
-use fencelock_redis::{QuorumScheme, RedisScheme};
+use fencelock_redis::{ClusterScheme, QuorumScheme, RedisScheme};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// All schemes of this crate. A new backend adds a line here; the rest is in its [`Scheme`].
@@ -17,18 +17,22 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
         #[cfg(feature = "redis")]
         Arc::new(RedisScheme),
         #[cfg(feature = "redis")]
+        Arc::new(ClusterScheme),
+        #[cfg(feature = "redis")]
         Arc::new(QuorumScheme),
     ]
 }
 
 /// The features of the schemes of this crate, for the error if they are disabled.
-const FEATURES: [(&str, &str); 8] = [
+const FEATURES: [(&str, &str); 10] = [
     ("file", "file"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+unix", "redis"),
     ("redis+sentinel", "redis"),
     ("rediss+sentinel", "redis"),
+    ("redis+cluster", "redis"),
+    ("rediss+cluster", "redis"),
     ("redlock", "redis"),
     ("redlock+tls", "redis"),
 ];

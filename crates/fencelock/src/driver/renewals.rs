@@ -184,13 +184,16 @@ impl Driver {
         renewals
     }
 
-    fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
-        // An answer is waited for as long as the shortest lease of its batch allows: no other may be twice as long.
-        let class = |due: &Due| due.renewal.ttl.as_millis().checked_ilog2();
-        due.sort_by_key(|due| std::cmp::Reverse(class(due)));
-        while let Some(first) = due.last().map(class) {
-            let alike = due.iter().rev().take(BATCH).take_while(|due| class(due) == first).count();
-            let batch = due.split_off(due.len() - alike);
+    fn renew(self: &Arc<Self>, due: Vec<Due>) {
+        // A request has one group. Its answer is waited for as long as the shortest lease of its batch allows: no other may be twice
+        // as long.
+        let class =
+            |due: &Due| (self.backend.renewal_group(&due.renewal.key), due.renewal.ttl.as_millis().checked_ilog2());
+        let mut due: Vec<_> = due.into_iter().map(|due| (class(&due), due)).collect();
+        due.sort_by_key(|(class, _)| std::cmp::Reverse(*class));
+        while let Some(first) = due.last().map(|(class, _)| *class) {
+            let alike = due.iter().rev().take(BATCH).take_while(|(class, _)| *class == first).count();
+            let batch = due.drain(due.len() - alike..).map(|(_, due)| due).collect();
             // A task of its own: a server that does not answer must not delay the next batch.
             tokio::spawn(Arc::clone(self).renew_batch(batch));
         }

@@ -101,8 +101,15 @@ async fn a_node_of_a_cluster_is_identified() {
     let server = restarted_with(server, &file);
     let state = || text(&server, &["CLUSTER", "INFO"]).unwrap();
     eventually("a cluster", async || state().contains("cluster_state:ok")).await;
-    let told = refused_for_good(&server.url()).await;
-    assert!(told.contains("MOVED") && told.contains("Redis Cluster, which redis:// does not support yet"), "{told}");
+    let right = format!("use redis+cluster://127.0.0.1:{}", server.port());
+    for options in ["", "?protocol=resp2"] {
+        let told = refused_for_good(&format!("{}{options}", server.url())).await;
+        assert!(told.contains("Redis Cluster") && told.contains(&right), "{told}");
+    }
+    // A user who may not ask for the mode of the server hears of it with the first lock.
+    ask(&server, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info"]);
+    let told = refused_for_good(&format!("redis://app:pw@127.0.0.1:{}", server.port())).await;
+    assert!(told.contains("MOVED") && told.contains("use redis+cluster://"), "{told}");
 }
 
 /// The same server with another idea of the cluster that it is in.

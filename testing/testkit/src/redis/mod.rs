@@ -1,5 +1,6 @@
 //! Real Redis servers for tests.
 
+mod cluster;
 mod foreign;
 mod options;
 mod quorum;
@@ -12,6 +13,7 @@ mod tls;
 mod version;
 mod wall_clock;
 
+pub use cluster::ClusterNodes;
 pub use foreign::RedisForeign;
 pub use options::RedisOptions;
 pub use quorum::{redlock_url, servers_or_skip};

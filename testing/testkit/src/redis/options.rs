@@ -3,6 +3,7 @@ use super::wall_clock::WallClock;
 use crate::{RedisServer, StartError};
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 /// Options of a [`RedisServer`].
 #[derive(Debug, Clone, Default)]
@@ -11,6 +12,8 @@ pub struct RedisOptions {
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) password: Option<String>,
     pub(super) tls: bool,
+    /// After this time without an answer, the other nodes of the cluster consider it to be down.
+    pub(super) cluster_node_timeout: Option<Duration>,
 }
 
 impl RedisOptions {
@@ -50,6 +53,13 @@ impl RedisOptions {
         self
     }
 
+    /// Becomes a node of a cluster, which it has yet to join.
+    #[must_use]
+    pub(super) fn cluster_node(mut self, timeout: Duration) -> Self {
+        self.cluster_node_timeout = Some(timeout);
+        self
+    }
+
     /// Starts the server, and waits until it answers.
     pub fn start(self) -> Result<RedisServer, StartError> {
         RedisServer::start_with(self)
@@ -62,6 +72,14 @@ impl RedisOptions {
         line.push(dir.into());
         if let Some(password) = &self.password {
             line.extend(["--requirepass", password].map(OsString::from));
+        }
+        if let Some(timeout) = self.cluster_node_timeout {
+            line.extend(["--cluster-enabled", "yes", "--cluster-node-timeout"].map(OsString::from));
+            line.push(timeout.as_millis().to_string().into());
+            // A replica takes over however old its data is, and copies its master at once.
+            line.extend(
+                ["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"].map(OsString::from),
+            );
         }
         if let Some((port, files)) = tls {
             line.extend(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"].map(OsString::from));

@@ -54,7 +54,8 @@ impl RedisServer {
         let mut server = Self { options, dir, port: 0, tls: None, child: None };
         let mut last = StartError::Missing;
         for _ in 0..TRIES {
-            server.port = port::free().map_err(failed)?;
+            let is_cluster_node = server.options.cluster_node_timeout.is_some();
+            server.port = if is_cluster_node { port::free_with_bus() } else { port::free() }.map_err(failed)?;
             server.tls = match &files {
                 Some(files) => Some((port::free().map_err(failed)?, files.clone())),
                 None => None,
@@ -167,8 +168,18 @@ impl RedisServer {
         self.tls.as_ref().expect("a server started with RedisServer::tls")
     }
 
+    /// The user information of its URLs: `:PASSWORD@`, or nothing.
+    pub(super) fn login(&self) -> String {
+        self.options.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default()
+    }
+
+    /// The password of all clients.
+    pub(super) fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
+    }
+
     fn url_of(&self, scheme: &str, port: u16) -> String {
-        let login = self.options.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        let login = self.login();
         format!("{scheme}://{login}127.0.0.1:{port}")
     }
 }
@@ -274,6 +285,11 @@ impl RedisServer {
     /// If the server is not running.
     pub fn thaw(&self) {
         freezing::thaw(self.pid().expect("a running server")).expect("our own child takes our signals");
+    }
+
+    /// Whether the process runs, and is not stopped.
+    pub fn is_running(&self) -> bool {
+        self.pid().is_some_and(|pid| matches!(freezing::has_stopped(pid), Ok(false)))
     }
 }
 

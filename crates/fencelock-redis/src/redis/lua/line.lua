@@ -9,9 +9,20 @@ local function leave(id)
   tolerant('ZREM', KEYS[5], id)
 end
 
+-- Publishes a message for a waiter, and returns the number of subscribers as far as it shows whether the waiter is alive. In a
+-- cluster, a channel ends with its hash slot, ":<node>:{<number>}", and only the node on which the waiter subscribed counts its
+-- subscribers: the slot can have been moved since. A channel that ends with ":cluster" is published to all nodes, and none of them
+-- counts all subscribers.
+local function tell(channel, message, run_id)
+  local node, slot = string.match(channel, ':(%w+):({%d+})$')
+  local readers = redis.pcall(slot and 'SPUBLISH' or 'PUBLISH', channel, message)
+  if string.sub(channel, -8) == ':cluster' or slot and node ~= string.sub(run_id, 1, 8) then return 1 end
+  return readers
+end
+
 -- Grants the lock to the waiters that are first in the queue and alive, as long as there is room for the first one, with a short
 -- lease until they confirm. There is room if the lock is free, or if `shared` may have one more hold. The first waiter without
--- room stops the queue. A waiter whose channel has no subscriber is dead. Waiters that are skipped leave the queue, except a live
+-- room stops the queue. A waiter whose channel has no subscriber is dead; see `tell`. Waiters that are skipped leave the queue, except a live
 -- waiter whose entry cannot be read: it keeps its position until its life ends, and its client rewrites the entry with each poll.
 -- The message contains the run id, because replicas forward the messages of their master to clients that are connected to them.
 -- In every version the key follows a tab, so that a client that cannot read the rest can poll for the key.
@@ -53,7 +64,7 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
         local readers = 1
         if channel ~= '-' then
           local message = '1 ' .. run_id .. ' ' .. id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. '\t' .. KEYS[1]
-          readers = redis.pcall('PUBLISH', channel, message)
+          readers = tell(channel, message, run_id)
         end
         if type(readers) == 'table' or readers > 0 then
           if claim.mode == 'x' then

@@ -1,5 +1,6 @@
 use super::node::SentinelNode;
-use super::{Address, Named, SentinelUrl};
+use super::{Named, SentinelUrl};
+use crate::redis::hosts::{Address, shown};
 use fencelock_core::{Fault, Invalid, NodeFault, Unknown, master_by_majority, named_masters, votes_for};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +119,7 @@ impl Sentinels {
 pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
     let votes: Vec<_> = named_masters(&answers.named)
         .iter()
-        .map(|master| format!("{} by {}", super::shown(&master.address), votes_for(&answers.named, master)))
+        .map(|master| format!("{} by {}", shown(&master.address), votes_for(&answers.named, master)))
         .collect();
     let (votes, all) = (votes.join(" and "), answers.named.len());
     let why = if votes.is_empty() {

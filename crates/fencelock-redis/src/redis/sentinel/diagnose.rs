@@ -1,4 +1,5 @@
-use super::{Mastership, shown};
+use super::Mastership;
+use crate::redis::hosts::shown;
 use fencelock_core::{Finding, Level, NodeFault, votes_for};
 
 /// Fewer sentinels cannot replace a master when one of them fails.

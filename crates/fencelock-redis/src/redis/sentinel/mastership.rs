@@ -1,6 +1,7 @@
 use super::ask::{Answers, no_majority};
-use super::{Named, Sentinels, shown};
+use super::{Named, Sentinels};
 use crate::redis::fault::unknown;
+use crate::redis::hosts::shown;
 use crate::redis::liveness::Liveness;
 use crate::redis::push_handler::PushHandler;
 use crate::redis::server_info::field;

@@ -6,13 +6,13 @@ mod mastership;
 mod node;
 mod url;
 
+use super::hosts::Address;
 use fencelock_core::NamedMaster;
 
 pub(crate) use ask::Sentinels;
 pub(crate) use diagnose::diagnose;
 pub(crate) use mastership::Mastership;
-pub(crate) use url::{SentinelUrl, shown};
+pub(crate) use url::SentinelUrl;
 
-/// Host and port of a master.
-pub(crate) type Address = (String, u16);
+/// The master that a sentinel names.
 type Named = NamedMaster<Address>;

@@ -1,10 +1,11 @@
 //! One sentinel.
 
-use super::{Address, Named, shown};
-use crate::redis::fault::{fault_of, words};
+use super::Named;
+use crate::redis::fault::{fault_of, is_unknown_command, words};
+use crate::redis::hosts::{Address, shown};
 use fencelock_core::{Fault, NamedMaster, NodeFault};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +45,7 @@ impl SentinelNode {
             Ok(Ok(None)) => {
                 Err(fault(Fault::Misconfigured, format!("it monitors no master {master:?}: check the name in the URL")))
             }
-            Ok(Err(error)) if is_no_sentinel(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
+            Ok(Err(error)) if is_unknown_command(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
             Ok(Err(error)) if fault_of(&error) == Fault::Denied => {
                 Err(fault(Fault::Denied, format!("{}: {LOGIN}", error.code().unwrap_or("the login is refused"))))
             }
@@ -110,11 +111,6 @@ impl SentinelNode {
 
 const LOGIN: &str = "sentinel_password_file= in the URL names the file with its password, and sentinel_user= its user";
 const NO_SENTINEL: &str = "this is not a sentinel but a server: sentinels use port 26379 by default, and redis:// is for a server without them";
-
-/// A server does not know the command. Its text depends on the version.
-fn is_no_sentinel(error: &RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
-}
 
 async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
     let question = question(master);

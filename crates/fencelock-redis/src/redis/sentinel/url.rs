@@ -1,5 +1,6 @@
 //! `redis+sentinel://[user:password@]host[:port],...,/MASTER[/db]`.
 
+use crate::redis::hosts::{host_and_port, listed_twice, shown};
 use crate::redis::options::percent_decoded;
 use fencelock_core::Invalid;
 
@@ -28,14 +29,15 @@ impl SentinelUrl {
         };
         let (authority, path) = rest.split_once('/').ok_or_else(form)?;
         let (credentials, list) = authority.rsplit_once('@').map_or(("", authority), |(user, list)| (user, list));
-        let hosts = list.split(',').map(host).collect::<Result<Vec<_>, _>>()?;
+        let hosts =
+            list.split(',').map(|text| host_and_port(text, PORT).ok_or_else(form)).collect::<Result<Vec<_>, _>>()?;
         if hosts.len() > SENTINELS_MAX {
             return Err(Invalid::new(format!(
                 "a URL names at most {SENTINELS_MAX} sentinels, and this one {}",
                 hosts.len()
             )));
         }
-        if let Some((_, twice)) = hosts.iter().enumerate().find(|(n, host)| hosts[..*n].contains(host)) {
+        if let Some(twice) = listed_twice(&hosts) {
             return Err(Invalid::new(format!(
                 "the sentinel {} is listed twice: it would have two votes",
                 shown(twice)
@@ -67,29 +69,6 @@ impl SentinelUrl {
         hosts.sort_unstable();
         format!("{} of the sentinels {}", self.master, hosts.join(","))
     }
-}
-
-/// An IPv6 address has brackets.
-pub(crate) fn shown((host, port): &(String, u16)) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-fn host(text: &str) -> Result<(String, u16), Invalid> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest
-            .split_once(']')
-            .map(|(host, port)| (host, port.strip_prefix(':').or(port.is_empty().then_some(""))))
-            .ok_or_else(form)?,
-        None => text.split_once(':').map_or((text, Some("")), |(host, port)| (host, Some(port))),
-    };
-    let port = match port {
-        Some("") => Some(PORT),
-        Some(port) => port.parse().ok().filter(|port| *port > 0),
-        None => None,
-    };
-    let is_host =
-        !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c.is_control() || "/?#@[]".contains(c));
-    port.filter(|_| is_host).map(|port| (host.to_ascii_lowercase(), port)).ok_or_else(form)
 }
 
 fn form() -> Invalid {

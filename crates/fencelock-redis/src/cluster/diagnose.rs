@@ -1,0 +1,78 @@
+//! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
+
+use super::Cluster;
+use crate::quorum::{NodeReport, PATIENCE, merge, place_report};
+use crate::redis::shown;
+use fencelock_core::{Backend, Finding, HASH_SLOTS, Health, Level, PlaceReport, QuorumNode, ServerReport};
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+impl Cluster {
+    pub(super) async fn findings(&self) -> Vec<Finding> {
+        if let Err(unknown) = self.refresh().await {
+            return vec![Finding::new(
+                Level::Failure,
+                "connection",
+                unknown.to_string(),
+                "check the addresses and the nodes",
+            )];
+        }
+        let mut findings = vec![self.slots()];
+        findings.extend(merge(self.reports().await));
+        findings
+    }
+
+    pub(super) async fn place_report(&self) -> PlaceReport {
+        if let Err(unknown) = self.refresh().await {
+            return PlaceReport::of_server(ServerReport::failed(&self.url.name, unknown.to_string()));
+        }
+        let (mut nodes, mut failed) = (Vec::new(), Vec::new());
+        for address in self.view.masters() {
+            match self.nodes.unused(&address, &self.url, &self.view) {
+                Ok(node) => nodes.push((shown(&address), node)),
+                Err(unknown) => failed.push(ServerReport::failed(shown(&address), unknown.to_string())),
+            }
+        }
+        let mut report = place_report(nodes).await;
+        report.servers.extend(failed);
+        report
+    }
+
+    fn slots(&self) -> Finding {
+        let (masters, missing) = (self.view.masters(), self.view.unassigned());
+        let count =
+            if masters.len() == 1 { "1 master serves".to_owned() } else { format!("{} masters serve", masters.len()) };
+        let names: Vec<_> = masters.iter().map(shown).collect();
+        let names = names.join(", ");
+        if missing == 0 {
+            let text = format!("Redis Cluster: {count} all {HASH_SLOTS} hash slots: {names}");
+            return Finding::fine("cluster", text);
+        }
+        let text =
+            format!("Redis Cluster: {count} {} of {HASH_SLOTS} hash slots: {names}", usize::from(HASH_SLOTS) - missing);
+        let advice = "keys in the other slots cannot be locked: `redis-cli --cluster check HOST:PORT`";
+        Finding::new(Level::Failure, "cluster", text, advice)
+    }
+
+    async fn reports(&self) -> Vec<NodeReport> {
+        let reports = self.view.masters().into_iter().map(|address| async move {
+            let name = shown(&address);
+            let look = async {
+                let node = self.nodes.at(&address, &self.url, &self.view)?;
+                let health = node.health().await;
+                Ok::<_, fencelock_core::Unknown>((health, node.diagnose().await))
+            };
+            let silent =
+                |text: String| Finding::new(Level::Failure, "connection", text, "check the address and the server");
+            let (health, findings) = match timeout(PATIENCE, look).await {
+                Ok(Ok(looked)) => looked,
+                Ok(Err(unknown)) => return NodeReport::silent(name, silent(unknown.to_string())),
+                Err(_) => return NodeReport::silent(name, silent("no answer in time".to_owned())),
+            };
+            let answers = health.is_ok();
+            // The clock of each node is a finding of its own: locks on different nodes need not agree on the time.
+            NodeReport { name, answers, health: Health::default(), findings }
+        });
+        join_all(reports).await
+    }
+}

@@ -1,0 +1,187 @@
+//! Locks on a Redis Cluster.
+//!
+//! All keys of a lock are in one hash slot, and one node serves a slot. So a lock is always a lock on one server, and each node
+//! of the cluster is a [`Redis`] with its own session, which opens with the first lock there. This module finds the node: from a
+//! map that any node answers, and that every node corrects when it does not serve a slot. See `routing`.
+//!
+//! # While a slot is moved
+//! A script names all keys of a lock, and a lock has never all of them. So from the beginning of the move of a slot to its end, a node
+//! refuses every script for it, and executes nothing: `TRYAGAIN`. Nothing is granted, handed over or released meanwhile, and a
+//! request is repeated until the move has ended. Only renewals have another form, which names one key: see `renewals`. When the
+//! move has ended, the holders, the queue and the fence are at the new node.
+//!
+//! # What it does not promise
+//! - **A fail-over may lose the last writes**, as that of a master with replicas: `acks=N` makes it unlikely. There is no
+//!   quarantine.
+
+mod diagnose;
+mod list;
+mod nodes;
+mod renewals;
+mod routing;
+mod scheme;
+mod url;
+
+use crate::redis::{ClusterView, Server};
+use fencelock_core::{
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead,
+    ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener, PlaceReport, Release, Renew,
+    Renewal, Resize, Unknown, WriteCompletion,
+};
+use nodes::Nodes;
+use routing::Refresh;
+pub use scheme::ClusterScheme;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use url::ClusterUrl;
+
+/// Locks on a Redis Cluster. It must be used inside a tokio runtime.
+#[derive(Debug)]
+pub struct Cluster {
+    url: ClusterUrl,
+    view: Arc<ClusterView>,
+    nodes: Nodes,
+    /// A node did not answer, or answered that the cluster is down: the next request asks for a new map first.
+    is_stale: AtomicBool,
+    refresh: tokio::sync::Mutex<Refresh>,
+}
+
+impl Cluster {
+    /// Parses `redis+cluster://[user:password@]host[:port],...[?option=value&...]`, or `rediss+cluster://` for TLS to all nodes,
+    /// and connects. The URL lists some of the nodes, and they name the others. The options are those of
+    /// [`Redis::open`](crate::Redis::open) without `quarantine=` and its options.
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for an invalid URL, [`ConnectError::Unknown`] if none of the listed nodes answers, or if they are not
+    /// nodes of a cluster.
+    pub async fn open(url: &str) -> Result<Self, ConnectError> {
+        let cluster = Self::lazy(url)?;
+        cluster.refresh().await?;
+        Ok(cluster)
+    }
+
+    /// Like [`Cluster::open`], but connects with the first request.
+    ///
+    /// # Errors
+    /// [`Invalid`] for an invalid URL.
+    pub fn lazy(url: &str) -> Result<Self, Invalid> {
+        Ok(Self::with_view(ClusterUrl::parse(url)?, Arc::default()))
+    }
+
+    fn with_view(url: ClusterUrl, view: Arc<ClusterView>) -> Self {
+        Self {
+            url,
+            view,
+            nodes: Nodes::default(),
+            is_stale: AtomicBool::new(false),
+            refresh: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The masters of the cluster of a URL, without a runtime.
+    pub(crate) fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
+        let url = ClusterUrl::parse(url)?;
+        let (view, mut last) = (Arc::default(), String::new());
+        let server = |address| Ok(Server::of_cluster(url.node(&view, address)?));
+        for seed in &url.seeds {
+            match server(seed)?.masters() {
+                Ok(masters) => return masters.iter().map(server).collect(),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))
+    }
+}
+
+impl Backend for Cluster {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
+        (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
+        capabilities.announces_waiters = self.nodes.all().iter().any(|node| node.capabilities().announces_waiters);
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
+        capabilities
+    }
+
+    fn name(&self) -> String {
+        self.url.name.clone()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.nodes.listeners.add(&listener);
+    }
+
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(async { if self.view.masters().is_empty() { self.refresh().await } else { Ok(()) } })
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(self.at_owner(&claim.key, move |node| async move { node.acquire(claim).await }))
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(self.at_owner(key, move |node| async move { node.watch(key).await }))
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(self.renew_all(renewals))
+    }
+
+    fn renewal_group(&self, key: &Key) -> u32 {
+        self.view.owner_number(&self.url.target.wire(key))
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.at_owner(key, move |node| async move { node.release(key, holder).await }))
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(self.at_owner(key, move |node| async move { node.read_completion(key).await }))
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(self.at_owner(key, move |node| async move { node.write_completion(key, holder, completion).await }))
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(self.at_owner(key, move |node| async move { node.clear_completion(key, seen).await }))
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(self.at_owner(&renewal.key, move |node| async move { node.downgrade(renewal).await }))
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(self.at_owner(key, move |node| async move { node.resize(key, limit).await }))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(self.at_owner(key, move |node| async move { node.inspect(key).await }))
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_all())
+    }
+
+    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.at_owner(&holding.key, move |node| async move { node.evict(holding).await }))
+    }
+
+    /// Its nodes are those that this one knows, as the cluster may not be reachable for long.
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
+    }
+
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(self.place_report())
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(self.findings())
+    }
+}

@@ -1,0 +1,67 @@
+use super::url::ClusterUrl;
+use crate::redis::{Address, ClusterView, Redis};
+use fencelock_core::{Backend, Fault, Listener, Listeners, Unknown};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The nodes of a cluster that this client uses. Each connects with its first request.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    used: Mutex<HashMap<Address, Arc<Redis>>>,
+    /// Those of the client. Each node sends its events to them.
+    pub(super) listeners: Arc<Listeners>,
+}
+
+impl Nodes {
+    /// The node at this address, from now on in use.
+    pub(super) fn at(
+        &self,
+        address: &Address,
+        url: &ClusterUrl,
+        view: &Arc<ClusterView>,
+    ) -> Result<Arc<Redis>, Unknown> {
+        if let Some(node) = self.known(address) {
+            return Ok(node);
+        }
+        let node = self.unused(address, url, view)?;
+        Ok(Arc::clone(self.used().entry(address.clone()).or_insert(node)))
+    }
+
+    /// A node to ask a question. It is not in use after that unless it was before.
+    pub(super) fn unused(
+        &self,
+        address: &Address,
+        url: &ClusterUrl,
+        view: &Arc<ClusterView>,
+    ) -> Result<Arc<Redis>, Unknown> {
+        if let Some(node) = self.known(address) {
+            return Ok(node);
+        }
+        let node = url.node(view, address).and_then(Redis::at);
+        let node = node.map_err(|error| Unknown::new(&url.name, Fault::Other, error.to_string()).unsent())?;
+        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.listeners);
+        node.listen(listener);
+        Ok(Arc::new(node))
+    }
+
+    /// Uses the nodes of a new map: those that it does not name are disconnected, and one that was asked and serves slots is kept.
+    pub(super) fn keep(&self, masters: &[Address], named: &[Address], asked: Vec<(Address, Arc<Redis>)>) {
+        let mut used = self.used();
+        used.retain(|address, _| named.contains(address));
+        for (address, node) in asked.into_iter().filter(|(address, _)| masters.contains(address)) {
+            used.entry(address).or_insert(node);
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Redis>> {
+        self.used().values().cloned().collect()
+    }
+
+    fn known(&self, address: &Address) -> Option<Arc<Redis>> {
+        self.used().get(address).cloned()
+    }
+
+    fn used(&self) -> MutexGuard<'_, HashMap<Address, Arc<Redis>>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,39 @@
+use super::Cluster;
+use super::url::ClusterUrl;
+use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use std::sync::Arc;
+
+/// `redis+cluster://` and `rediss+cluster://`.
+#[derive(Debug)]
+pub struct ClusterScheme;
+
+impl Scheme for ClusterScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new("redis+cluster://H1,H2,H3", "machines that share a Redis Cluster"),
+                UrlForm::new("rediss+cluster://H1,H2,H3", "the same over TLS"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Cluster::open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Cluster::lazy(url)?) as _) })
+    }
+
+    fn init<'a>(&'a self, url: &'a str, _: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+        Box::pin(async move {
+            ClusterUrl::parse(url)?;
+            Err(Invalid::new("a cluster has no quarantine, so there is nothing to set up").into())
+        })
+    }
+
+    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
+        ClusterUrl::parse(url)?;
+        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+    }
+}

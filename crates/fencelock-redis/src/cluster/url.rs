@@ -1,0 +1,108 @@
+//! `redis+cluster://[user:password@]host[:port],...`.
+
+use crate::redis::{Address, ClusterView, Role, Target, host_and_port, listed_twice, shown};
+use fencelock_core::Invalid;
+use std::sync::Arc;
+
+const PORT: u16 = 6379;
+/// More seeds than anybody lists: the nodes name each other.
+const HOSTS_MAX: usize = 100;
+
+/// The content of a URL.
+#[derive(Debug)]
+pub(super) struct ClusterUrl {
+    /// The URL without credentials and options.
+    pub(super) name: String,
+    /// The nodes to ask first.
+    pub(super) seeds: Vec<Address>,
+    /// The options, and the credentials of all nodes.
+    pub(super) target: Target,
+}
+
+impl ClusterUrl {
+    /// Errors do not contain the URL, which may include a password.
+    pub(super) fn parse(url: &str) -> Result<Self, Invalid> {
+        let (base, query) =
+            url.split_once('?').map_or((url, String::new()), |(base, query)| (base, format!("?{query}")));
+        let (scheme, rest) = match base.split_once("://") {
+            Some(("redis+cluster", rest)) => ("redis", rest),
+            Some(("rediss+cluster", rest)) => ("rediss", rest),
+            _ => return Err(form()),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !path.is_empty() {
+            return Err(Invalid::new("a cluster has one database, 0: redis+cluster:// takes no path"));
+        }
+        let (credentials, list) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let seeds =
+            list.split(',').map(|text| host_and_port(text, PORT).ok_or_else(form)).collect::<Result<Vec<_>, _>>()?;
+        if seeds.len() > HOSTS_MAX {
+            return Err(Invalid::new(format!(
+                "a URL names at most {HOSTS_MAX} nodes of a cluster, and this one {}",
+                seeds.len()
+            )));
+        }
+        if let Some(twice) = listed_twice(&seeds) {
+            return Err(Invalid::new(format!("the node {} is listed twice", shown(twice))));
+        }
+        let at = if credentials.is_empty() { "" } else { "@" };
+        let first = format!("{scheme}://{credentials}{at}{}/{query}", shown(&seeds[0]));
+        let target = Target::parse_as(Role::ClusterNode, &first)?;
+        let hosts: Vec<_> = seeds.iter().map(shown).collect();
+        Ok(Self { name: format!("{scheme}+cluster://{}", hosts.join(",")), seeds, target })
+    }
+
+    /// The same cluster for releases only.
+    pub(super) fn for_releases(&self) -> Self {
+        Self { name: self.name.clone(), seeds: self.seeds.clone(), target: self.target.for_releases() }
+    }
+
+    /// A node of this cluster.
+    pub(super) fn node(&self, view: &Arc<ClusterView>, address: &Address) -> Result<Target, Invalid> {
+        self.target.node_of(view, address).map_err(|error| Invalid::new(error.to_string()))
+    }
+}
+
+fn form() -> Invalid {
+    Invalid::new(
+        "a URL of a cluster names some of its nodes, like this: redis+cluster://one:6379,two:6379,three:6379; in a user or a password, \
+         write @ : / # ? as %40 %3A %2F %23 %3F",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_nodes_and_options() {
+        let url = ClusterUrl::parse("redis+cluster://u:p%2F@N1,n2:7,[::1]?prefix=x&timeout=50").unwrap();
+        assert_eq!(url.name, "redis+cluster://n1:6379,n2:7,[::1]:6379");
+        assert_eq!(url.seeds, [("n1", 6379), ("n2", 7), ("::1", 6379)].map(|(host, port)| (host.to_owned(), port)));
+        assert_eq!((url.target.prefix.as_str(), url.target.limit.as_millis()), ("x", 50));
+        let node = url.node(&Arc::default(), &url.seeds[2]).unwrap();
+        assert_eq!(node.name, "redis://[::1]:6379");
+        assert_eq!(node.client.get_connection_info().redis_settings().password(), Some("p/"));
+        assert_eq!(ClusterUrl::parse("rediss+cluster://a/").unwrap().name, "rediss+cluster://a:6379");
+    }
+
+    #[test]
+    fn what_a_cluster_does_not_have_is_refused() {
+        for (url, why) in [
+            ("redis+cluster://a/1", "database"),
+            ("redis+cluster://a,b,A", "twice"),
+            ("redis+cluster://a?quarantine=on", "redlock://"),
+            ("redis+cluster://a?max_ttl=1000", "redlock://"),
+            ("redis+cluster://a?sentinel_user=x", "redis+sentinel://"),
+            ("redis+cluster://", "like this"),
+            ("redis+cluster://a,,b", "like this"),
+            ("redis+cluster://u:s3cret@", "like this"),
+            ("redis+cluster://u:s3@cret:x@a:x", "like this"),
+            ("redis+cluster://u:s3cret@a?x=1", "no option"),
+        ] {
+            let error = ClusterUrl::parse(url).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("s3"), "{url}: {error}");
+        }
+        assert!(ClusterUrl::parse("redis+cluster://a?quarantine=off").is_ok());
+    }
+}

@@ -1,0 +1,126 @@
+//! Claims of a lock, and what a waiter needs to be woken.
+
+use super::quarantine::{self, EpochCheck, MarkerState, Refusal};
+use super::reply::{self, Claimed};
+use super::script::{self, Path};
+use super::session::Session;
+use super::unread;
+use super::{MOST_STEPS, Redis};
+use fencelock_core::{Acquire, Claim, Fault, Intent, Key, Occupant, Unknown};
+use redis::Value;
+use std::sync::atomic::Ordering;
+
+impl Redis {
+    pub(super) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        claim.supported_by(self)?;
+        let session = self.session().await?;
+        let had_channel = self.has_channel(&session, &claim.key);
+        if let Some(answer) = self.ask(&session, claim).await? {
+            self.watch_foreign(&session, &claim.key, &answer).await;
+            let answer = if had_channel { answer } else { self.with_channel(&session, claim, answer).await? };
+            return self.confirmed(&session, claim, answer).await;
+        }
+        // The lease may have ended between the two.
+        let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
+        self.confirmed(&session, claim, answer).await
+    }
+
+    /// Whether a claim has a channel already, or needs none.
+    fn has_channel(&self, session: &Session, key: &Key) -> bool {
+        session.shards.as_ref().is_none_or(|shards| shards.channel(&self.link.target.wire(key)).is_some())
+    }
+
+    /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. Then a poll tells it to the server.
+    /// Until then the server hands over without a message.
+    async fn with_channel(&self, session: &Session, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
+        let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) else {
+            return Ok(answer);
+        };
+        let wire = self.link.target.wire(&claim.key);
+        if !shards.subscribe(&wire, &claim.key).await {
+            return Ok(answer);
+        }
+        Ok(self.ask(session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone))
+    }
+
+    /// `None` if the claim already holds the key and a poll must confirm it.
+    async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
+        let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(node, claim.ttl)?;
+        }
+        for _ in 0..MOST_STEPS {
+            let answer = self.ask_checked(session, claim).await?;
+            let unread = self.link.note_unread(&wire, &answer);
+            match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
+                Claimed::Answered(answer) => return Ok(Some(answer)),
+                Claimed::Yours => return Ok(None),
+                Claimed::More => {}
+                Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
+                Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
+            }
+        }
+        Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
+    }
+
+    /// If the server requires a handshake, sends it and repeats the claim on the same connection, because another one might
+    /// lead to another server.
+    async fn ask_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+        let node = self.link.node();
+        let answer = self.ask_once(session, claim).await?;
+        match Refusal::read(node, self.quarantine(), &answer)? {
+            None => return Ok(answer),
+            Some(Refusal::Cause(cause)) => {
+                if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+                    self.link.warn_of(session, &MarkerState::Quarantined(rest));
+                }
+                return Err(cause);
+            }
+            Some(Refusal::Handshake) => {}
+        }
+        if let Some(quarantine) = self.quarantine()
+            // Boxed, because it is rare and large: every claim would allocate and move its size.
+            && let MarkerState::Quarantined(rest) = Box::pin(self.link.handshake(session, quarantine)).await?
+        {
+            return Err(quarantine::quarantined(node, rest));
+        }
+        let answer = self.ask_once(session, claim).await?;
+        match Refusal::read(node, self.quarantine(), &answer)? {
+            None => Ok(answer),
+            Some(Refusal::Cause(cause)) => Err(cause),
+            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
+        }
+    }
+
+    async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+        let wire = self.link.target.wire(&claim.key);
+        let channel = session.channel(&wire);
+        let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
+        let now = self.clock.wall_micros();
+        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, now, &channel, epoch_check);
+        let answer = self.call_naming_keys(session, acquire).await.map_err(|error| self.unknown(&error))?;
+        session.has_claimed.store(true, Ordering::Relaxed);
+        session.ensure_master(self.link.node()).await?;
+        Ok(answer)
+    }
+
+    /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
+    async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
+        let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
+        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
+            self.watch_key(session, key).await;
+        }
+    }
+
+    pub(super) async fn watch_key(&self, session: &Session, key: &Key) {
+        if !session.server_info.tracking {
+            return;
+        }
+        let mut watch = redis::pipe();
+        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
+        let answers = session.send_all(&watch).await.unwrap_or_default();
+        if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
+            self.link.push_handler.changed(key);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Asks a node of a cluster which node serves which hash slot.
+
+use super::Redis;
+use super::fault::{unknown, words};
+use super::hosts::Address;
+use fencelock_core::{Fault, SlotMap, Unknown};
+use redis::{RedisResult, Value};
+use std::ops::RangeInclusive;
+
+/// The answer of one node.
+#[derive(Debug)]
+pub(crate) struct ClusterMap {
+    pub(crate) map: SlotMap<Address>,
+    /// All nodes that it names, with those that serve no slot.
+    pub(crate) nodes: Vec<Address>,
+    /// Whether it sees a majority of the masters.
+    pub(crate) is_ok: bool,
+}
+
+impl Redis {
+    pub(crate) async fn cluster_map(&self) -> Result<ClusterMap, Unknown> {
+        let session = self.session().await?;
+        let mut ask = redis::pipe();
+        ask.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
+        let answers = session.send_all(&ask).await;
+        self.link.check(&session);
+        let mut answers = answers.map_err(|error| self.unknown(&error))?.into_iter();
+        let slots = answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| self.no_cluster(&error))?;
+        let ranges = ranges(slots, self.link.target.host()).map_err(|error| unknown(self.link.node(), &error))?;
+        // A user who may ask for the slots need not be allowed to ask for the state.
+        let info: Option<String> =
+            answers.next().and_then(Result::ok).and_then(|info| redis::from_redis_value(info).ok());
+        let is_ok = info.is_none_or(|info| info.contains("cluster_state:ok"));
+        let mut nodes: Vec<Address> = ranges.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        Ok(ClusterMap { map: SlotMap::new(first_of_each(ranges)), nodes, is_ok })
+    }
+
+    fn no_cluster(&self, error: &redis::RedisError) -> Unknown {
+        if error.detail().is_some_and(|detail| detail.contains("cluster support disabled")) {
+            let (scheme, address) = self.link.node().split_once("://").unwrap_or(("redis", self.link.node()));
+            let why = format!("this is not a node of a Redis Cluster: use {scheme}://{address}");
+            return Unknown::new(self.link.node(), Fault::Unsupported, why);
+        }
+        let mut unknown = unknown(self.link.node(), error);
+        if unknown.nodes().iter().any(|node| node.fault == Fault::Denied) {
+            let why = format!("{}: allow this user CLUSTER SLOTS", words(error));
+            unknown = Unknown::new(self.link.node(), Fault::Denied, why);
+        }
+        unknown
+    }
+}
+
+type Ranges = Vec<(RangeInclusive<u16>, Vec<Address>)>;
+
+/// The master of each range in a reply of `CLUSTER SLOTS` of the node at `host`.
+pub(super) fn masters(answer: Value, host: &str) -> RedisResult<Vec<(RangeInclusive<u16>, Address)>> {
+    ranges(answer, host).map(first_of_each)
+}
+
+fn first_of_each(ranges: Ranges) -> Vec<(RangeInclusive<u16>, Address)> {
+    ranges.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect()
+}
+
+/// The reply of `CLUSTER SLOTS`: ranges with their nodes, the master first. A node that does not know the host of another names
+/// none, and means that of the connection.
+fn ranges(answer: Value, host: &str) -> RedisResult<Ranges> {
+    let ranges: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
+    ranges.into_iter().map(|range| read_range(range, host)).collect()
+}
+
+fn read_range(range: Vec<Value>, host: &str) -> RedisResult<(RangeInclusive<u16>, Vec<Address>)> {
+    let mut words = range.into_iter();
+    let mut next = || words.next().unwrap_or(Value::Nil);
+    let (first, last): (u16, u16) = (redis::from_redis_value(next())?, redis::from_redis_value(next())?);
+    let mut nodes = Vec::new();
+    for node in words {
+        let node: Vec<Value> = redis::from_redis_value(node)?;
+        let mut words = node.into_iter();
+        let named: Option<String> = redis::from_redis_value(words.next().unwrap_or(Value::Nil))?;
+        let named = named.filter(|named| !named.is_empty() && named != "?").unwrap_or_else(|| host.to_owned());
+        nodes.push((named, redis::from_redis_value(words.next().unwrap_or(Value::Nil))?));
+    }
+    Ok((first..=last, nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![host, Value::Int(port), bulk("id"), Value::Array(Vec::new())])
+    }
+
+    #[test]
+    fn a_range_names_its_master_first() {
+        let range =
+            |first, last, nodes: Vec<Value>| Value::Array([vec![Value::Int(first), Value::Int(last)], nodes].concat());
+        let answer = Value::Array(vec![
+            range(0, 99, vec![node(bulk("10.0.0.1"), 1), node(bulk("10.0.0.2"), 2)]),
+            range(100, 100, vec![node(Value::Nil, 3)]),
+            range(101, 16383, vec![node(bulk(""), 4), node(bulk("?"), 5)]),
+        ]);
+        let ranges = ranges(answer, "here").unwrap();
+        let at = |host: &str, port| (host.to_owned(), port);
+        assert_eq!(ranges[0], (0..=99, vec![at("10.0.0.1", 1), at("10.0.0.2", 2)]));
+        assert_eq!(ranges[1], (100..=100, vec![at("here", 3)]));
+        assert_eq!(ranges[2].1, [at("here", 4), at("here", 5)]);
+    }
+
+    #[test]
+    fn another_answer_is_an_error() {
+        for answer in
+            [Value::Int(1), Value::Array(vec![Value::Int(1)]), Value::Array(vec![Value::Array(vec![bulk("x")])])]
+        {
+            assert!(ranges(answer.clone(), "h").is_err(), "{answer:?}");
+        }
+    }
+}

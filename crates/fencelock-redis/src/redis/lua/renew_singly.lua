@@ -1,0 +1,39 @@
+-- Renews a held lock with one of its keys, while its slot is moved to another node of a cluster and its keys are on both. It only
+-- prolongs: whether the lock was lost can be seen after the move.
+--
+-- KEYS  1 the lock, or one of its side keys held and holds: see lock.lua
+-- ARGV  1 which of them      2 holder id      3 ttl, ms
+-- Reply "renewed"
+--       "shared" of the lock if several clients can hold it: then held and holds follow, in this order, so that the lock and what
+--       belongs to it last until the hold ends
+--       "other" if this key does not show a hold of this holder
+
+local KEEP = 60000           -- as in shared.lua
+local which, id, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local function outlast(left)
+  if redis.call('PTTL', KEYS[1]) < left then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left)) end
+end
+
+if which == 'lock' then
+  local value = redis.call('GETRANGE', KEYS[1], 0, 32)
+  if value == id .. ' ' or value == id then
+    -- Written even if nothing changes: replicas confirm the last write.
+    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ttl)))
+    return 'renewed'
+  end
+  if not string.find(value, '^fencelock:1:[rs]:') then return 'other' end
+  outlast(ttl + math.floor(ttl / 8))
+  return 'shared'
+end
+if which == 'held' then
+  if redis.call('HEXISTS', KEYS[1], id) == 0 then return 'other' end
+  outlast(ttl + KEEP)
+  return 'renewed'
+end
+local till, time = tonumber(redis.call('ZSCORE', KEYS[1], id) or nil), redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if not till or till < now then return 'other' end
+outlast(ttl + KEEP)
+redis.call('ZADD', KEYS[1], string.format('%.0f', math.max(till, now + ttl)), id)
+return 'renewed'

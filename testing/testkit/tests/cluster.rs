@@ -1,0 +1,152 @@
+//! Starts real clusters, and checks the functions that other tests rely on.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redis_or_skip};
+
+/// Sends a command to the owner of the key, which is the first argument.
+fn at_owner(cluster: &ClusterNodes, words: &[&str]) -> Reply {
+    cluster.nodes[cluster.owner_of(cluster.slot_of(words[1]))].command(words)
+}
+
+fn another_master(cluster: &ClusterNodes, than: usize) -> usize {
+    cluster.masters().into_iter().find(|master| *master != than).unwrap()
+}
+
+/// Waits until the replicas have all writes to this key.
+fn replicate(cluster: &ClusterNodes, key: &str) {
+    let mut owner = cluster.nodes[cluster.owner_of(cluster.slot_of(key))].connect().unwrap();
+    owner.command(&["SET", key, "replicated"]);
+    assert_eq!(owner.command(&["WAIT", "1", "4000"]), Reply::Int(1));
+}
+
+fn error(reply: &Reply) -> &str {
+    match reply {
+        Reply::Error(why) => why.split(' ').next().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn three_masters_share_all_slots_and_each_has_a_replica() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    assert_eq!(cluster.masters(), [0, 1, 2]);
+    assert_eq!([0, 5461, 5462, 10_923, 10_924, 16_383].map(|slot| cluster.owner_of(slot)), [0, 0, 1, 1, 2, 2]);
+    assert_eq!([0, 1, 2].map(|master| cluster.replica_of(master)), [Some(3), Some(4), Some(5)]);
+    assert_eq!(cluster.slot_of("{tag}1"), cluster.slot_of("{tag}2"));
+    let hosts: Vec<_> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    assert_eq!(cluster.url("a=1"), format!("redis+cluster://{}?a=1", hosts.join(",")));
+    replicate(&cluster, "k");
+    let master = cluster.owner_of(cluster.slot_of("k"));
+    assert_eq!(cluster.get_at(cluster.replica_of(master).unwrap(), "k").as_deref(), Some("replicated"));
+}
+
+#[test]
+fn a_moved_slot_arrives_with_its_keys() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (slot, keys) = (cluster.slot_of("{tag}"), 25);
+    for number in 0..keys {
+        at_owner(&cluster, &["SET", &format!("{{tag}}{number}"), "v", "PX", "60000"]);
+    }
+    let source = cluster.owner_of(slot);
+    let target = another_master(&cluster, source);
+    cluster.move_slots([slot], target).unwrap();
+    assert_eq!(cluster.owner_of(slot), target);
+    let slot_word = slot.to_string();
+    let count = |node: usize| cluster.nodes[node].command(&["CLUSTER", "COUNTKEYSINSLOT", &slot_word]);
+    assert_eq!((count(source), count(target)), (Reply::Int(0), Reply::Int(keys)));
+    assert!(matches!(at_owner(&cluster, &["PTTL", "{tag}0"]), Reply::Int(1..=60_000)));
+    assert_eq!(error(&cluster.nodes[source].command(&["GET", "{tag}0"])), "MOVED");
+    cluster.wait_until_settled();
+}
+
+#[test]
+fn a_slot_on_its_way_has_its_keys_at_both_masters() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let slot = cluster.slot_of("{tag}");
+    for key in ["{tag}1", "{tag}2"] {
+        at_owner(&cluster, &["SET", key, "v"]);
+    }
+    let source = cluster.owner_of(slot);
+    let target = another_master(&cluster, source);
+    cluster.begin_move(slot, target, 1).unwrap();
+    assert_eq!(cluster.owner_of(slot), source);
+    let node = &cluster.nodes[source];
+    let mut errors: Vec<_> = ["{tag}1", "{tag}2"].map(|key| node.command(&["GET", key])).into();
+    errors.retain(|reply| *reply != Reply::Text("v".into()));
+    assert_eq!(errors.iter().map(error).collect::<Vec<_>>(), ["ASK"]);
+    let mut client = cluster.nodes[target].connect().unwrap();
+    client.command(&["ASKING"]);
+    assert_eq!(error(&client.command(&["MGET", "{tag}1", "{tag}2"])), "TRYAGAIN");
+    cluster.end_move(slot, target).unwrap();
+    let both = at_owner(&cluster, &["MGET", "{tag}1", "{tag}2"]);
+    assert_eq!((cluster.owner_of(slot), both), (target, Reply::Array(vec![Reply::Text("v".into()); 2])));
+    cluster.wait_until_settled();
+}
+
+#[test]
+fn every_slot_moves_to_the_next_master() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    at_owner(&cluster, &["SET", "k", "v"]);
+    let slots = [0, 5461, 5462, 10_923, 10_924, 16_383];
+    cluster.move_all_slots().unwrap();
+    assert_eq!(slots.map(|slot| cluster.owner_of(slot)), [1, 1, 2, 2, 0, 0]);
+    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("v".into()));
+    cluster.wait_until_settled();
+}
+
+#[test]
+fn a_fail_over_promotes_the_replica_with_its_data() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    replicate(&cluster, "k");
+    let master = cluster.owner_of(cluster.slot_of("k"));
+    let replica = cluster.replica_of(master).unwrap();
+    cluster.fail_over(replica);
+    cluster.wait_until_settled();
+    assert_eq!((cluster.owner_of(cluster.slot_of("k")), cluster.replica_of(replica)), (replica, Some(master)));
+    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("replicated".into()));
+}
+
+#[test]
+fn a_killed_master_is_replaced_and_returns_as_a_replica() {
+    let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    replicate(&cluster, "k");
+    let slot = cluster.slot_of("k");
+    let master = cluster.owner_of(slot);
+    let replica = cluster.replica_of(master).unwrap();
+    cluster.stop_replication(replica);
+    assert_eq!(at_owner(&cluster, &["SET", "k", "lost"]).text(), Some("OK"));
+    cluster.nodes[master].kill();
+    cluster.wait_for_another_than(master);
+    assert_eq!(cluster.owner_of(slot), replica);
+    cluster.resume_replication(replica);
+    cluster.nodes[master].restart().unwrap();
+    cluster.wait_until_settled();
+    assert_eq!(cluster.replica_of(replica), Some(master));
+    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("replicated".into()));
+}
+
+#[test]
+fn a_stopped_master_is_replaced_and_follows_when_it_continues() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    let replica = cluster.replica_of(0).unwrap();
+    cluster.nodes[0].freeze();
+    assert!(!cluster.nodes[0].is_running());
+    cluster.wait_for_another_than(0);
+    cluster.nodes[0].thaw();
+    cluster.wait_until_settled();
+    assert_eq!((cluster.owner_of(0), cluster.replica_of(replica)), (replica, Some(0)));
+}
+
+#[test]
+fn nodes_with_a_password_become_a_cluster() {
+    if redis_or_skip().is_none() {
+        return;
+    }
+    let cluster = ClusterNodes::start(&RedisServer::options().password("s3cret"), 3, 1).unwrap();
+    assert!(cluster.url("").starts_with("redis+cluster://:s3cret@127.0.0.1:"));
+    at_owner(&cluster, &["SET", "k", "v"]);
+    let slot = cluster.slot_of("k");
+    let target = another_master(&cluster, cluster.owner_of(slot));
+    cluster.move_slots([slot], target).unwrap();
+    assert_eq!((cluster.owner_of(slot), at_owner(&cluster, &["GET", "k"])), (target, Reply::Text("v".into())));
+}
