@@ -138,7 +138,8 @@ fn format_millis(span: Duration) -> String {
 }
 
 fn uptime(info: &HashMap<String, String>) -> String {
-    let seconds: u64 = info.get("uptime_in_seconds").and_then(|s| s.parse().ok()).unwrap_or(0);
+    let seconds: Option<u64> = info.get("uptime_in_seconds").and_then(|s| s.parse().ok());
+    let Some(seconds) = seconds else { return "an unknown time".to_owned() };
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),

@@ -83,27 +83,33 @@ fn needs(what: &str, error: &RedisError) -> String {
     format!("it needs {what}: {}", words(error))
 }
 
+/// Those with a finding of their own, which has the reason.
+const EXPLAINED: [&str; 2] = ["wake_ups", "tracking"];
+
 /// One line for people.
 pub(super) fn finding(features: &[Feature]) -> Finding {
-    let named = |feature: &Feature| feature.name.replace('_', " ");
-    let here: Vec<_> = features.iter().filter(|feature| feature.works).map(named).collect();
+    let title = |feature: &Feature| feature.name.replace('_', " ");
+    let here: Vec<_> = features.iter().filter(|feature| feature.works).map(title).collect();
     let lacking: Vec<_> = features.iter().filter(|feature| !feature.works).collect();
+    let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
     if lacking.is_empty() {
-        return Finding::fine("features", format!("all work: {}", here.join(", ")));
+        return Finding::fine("features", format!("all work: {here}"));
     }
-    let list = |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-    let missing: Vec<_> = lacking.iter().map(|feature| named(feature)).collect();
-    let (mut reasons, mut level) = (Vec::new(), Level::Note);
-    for feature in lacking {
-        if !reasons.contains(&feature.reason) {
-            reasons.push(feature.reason.clone());
-        }
-        if feature.name == LOCKS {
-            level = Level::Failure;
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for feature in &lacking {
+        let reason = if EXPLAINED.contains(&feature.name) { "" } else { feature.reason.as_str() };
+        match groups.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(title(feature)),
+            None => groups.push((reason, vec![title(feature)])),
         }
     }
-    let text = format!("work: {}. Do not work: {}", list(&here), list(&missing));
-    Finding::new(level, "features", text, reasons.join("; "))
+    let shown = groups.iter().map(|(reason, names)| match *reason {
+        "" => names.join(", "),
+        reason => format!("{} ({reason})", names.join(", ")),
+    });
+    let text = format!("work: {here}. Do not work: {}", shown.collect::<Vec<_>>().join(", "));
+    let level = if lacking.iter().any(|feature| feature.name == LOCKS) { Level::Failure } else { Level::Note };
+    Finding::new(level, "features", text, "")
 }
 
 #[cfg(test)]
@@ -115,8 +121,9 @@ mod tests {
         let lack = |name| Feature::new(name, Err("it needs TIME in scripts: denied".to_owned()));
         let some = finding(&[Feature::new(LOCKS, Ok(())), lack("shared_locks"), lack("semaphores")]);
         assert_eq!(some.level, Level::Note);
-        assert_eq!(some.text, "work: exclusive locks. Do not work: shared locks, semaphores");
-        assert_eq!(some.advice, "it needs TIME in scripts: denied");
+        let expected =
+            "work: exclusive locks. Do not work: shared locks, semaphores (it needs TIME in scripts: denied)";
+        assert_eq!(some.text, expected);
         assert_eq!(finding(&[Feature::new(LOCKS, Ok(()))]).level, Level::Fine);
         assert_eq!(finding(&[lack(LOCKS)]).level, Level::Failure);
     }

@@ -3,7 +3,7 @@
 
 use crate::common::{ms, secs};
 use crate::support::{ask, client, in_line, is_free, server, waiting};
-use fencelock::{Client, Error, Level};
+use fencelock::{Client, Error, Level, Topology};
 use fencelock_testkit::{Intercept, Proxy, RedisServer};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -292,4 +292,34 @@ async fn a_server_that_closes_a_connection_once_is_no_proxy() {
         let report = client.report().await;
         assert!(report.servers[0].features.iter().all(|feature| feature.works), "{command}: {report:#?}");
     }
+}
+
+#[tokio::test]
+async fn a_replica_has_no_locks() {
+    let Some(lacking) = Lacking::start(|_| Intercept::Forward) else { return };
+    let master = RedisServer::start().unwrap();
+    lacking.server.follow(master.port());
+    let report = client(&lacking.url("")).await.report().await;
+    assert_eq!(report.servers[0].topology, Topology::Replica);
+    let of_modes = ["exclusive_locks", "shared_locks", "semaphores"];
+    let lacks = |name| report.servers[0].features.iter().any(|feature| feature.name == name && !feature.works);
+    assert!(of_modes.into_iter().all(lacks), "{report:#?}");
+    assert!(lacking.doctor("", "connection").await.contains(", a replica, "));
+}
+
+/// As a database of an Active-Active set reports itself.
+#[tokio::test]
+async fn a_server_whose_peers_accept_writes_is_a_failure() {
+    let rule = |words: &[String]| {
+        if is(words, "INFO") {
+            let info = "redis_version:7.4.0\r\nrun_id:12\r\nrole:master\r\n# CRDT\r\ncrdt_config_version:1\r\n";
+            return Intercept::Answer(info.to_owned());
+        }
+        Intercept::Forward
+    };
+    let Some(lacking) = Lacking::start(rule) else { return };
+    let findings = client(&lacking.url("")).await.diagnose().await;
+    let found = findings.iter().find(|finding| finding.subject == "active-active").unwrap();
+    assert_eq!(found.level, Level::Failure);
+    assert!(found.text.contains("two clients can hold one lock"), "{found:?}");
 }
