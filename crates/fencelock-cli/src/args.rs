@@ -64,7 +64,12 @@ pub(crate) enum Command {
     Init(Init),
     /// Check the configuration and health of the backend.
     #[command(after_help = exit::DOCTOR)]
-    Doctor,
+    Doctor {
+        /// Write a report about the place as one JSON document, without passwords: its servers and what works there, the
+        /// options in effect, and all findings
+        #[arg(long)]
+        report: bool,
+    },
     Lab(Lab),
     Bench(Bench),
     /// Write a completion script for a shell.

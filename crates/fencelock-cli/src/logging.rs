@@ -33,7 +33,7 @@ pub(crate) fn start(arguments: &Arguments) {
 
 /// Whether the result of the command includes all warnings.
 fn includes_warnings(command: &Command) -> bool {
-    matches!(command, Command::Doctor | Command::Init(_))
+    matches!(command, Command::Doctor { .. } | Command::Init(_))
 }
 
 /// Without `-v`, a log line has the format of other messages. Fields may come from a server or from another

@@ -1,6 +1,7 @@
 use crate::{
     Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction, Fault, Finding, HolderId,
-    Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown, WriteCompletion, once, resize,
+    Holding, Key, Listener, Mode, Modes, PlaceReport, Release, Renew, Renewal, Resize, Unknown, WriteCompletion, once,
+    resize,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -165,6 +166,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// releases after the end of the runtime of this one; `None` if the backend has no connections.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         None
+    }
+
+    /// What the place consists of, and what works there.
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(std::future::ready(PlaceReport::default()))
     }
 
     /// Checks what the guarantees of the backend depend on.

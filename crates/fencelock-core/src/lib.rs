@@ -73,6 +73,7 @@ mod mastership;
 mod mode;
 mod occupant;
 pub mod once;
+mod place_report;
 pub mod quorum;
 mod registered_node;
 mod renewal;
@@ -114,6 +115,7 @@ pub use mastership::{MasterLease, NamedMaster, master_by_majority, named_masters
 pub use mode::{Mode, Modes};
 pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
+pub use place_report::{Feature, PlaceReport, ServerReport, Topology};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Standing, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,

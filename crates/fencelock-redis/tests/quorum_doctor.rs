@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{connect, lazy};
-use fencelock_core::{Finding, Level};
+use fencelock_core::{Finding, Level, Topology};
 use fencelock_testkit::{RedisServer, Shift, WallClock, redis_or_skip, redlock_url, servers_or_skip};
 use std::time::Duration;
 
@@ -83,4 +83,16 @@ async fn trusted_servers_are_not_said_to_be_kept_out_after_a_restart() {
     for subject in ["quarantine", "persistence"] {
         assert_eq!(of(&findings, subject).level, Level::Note, "{findings:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_names_each_server_and_why_one_could_not_be_asked() {
+    let Some(mut servers) = servers_or_skip(3) else { return };
+    servers[0].kill();
+    let report = lazy(&redlock_url(&servers, "")).await.unwrap().report().await;
+    let failures: Vec<_> = report.servers.iter().map(|server| server.failure.is_some()).collect();
+    assert_eq!(failures, [true, false, false], "{report:?}");
+    assert_eq!(report.servers[1].topology, Topology::Single, "{report:?}");
+    assert!(report.servers[1].features.iter().all(|feature| feature.works), "{report:?}");
+    assert!(report.wire == Some(1) && report.options.contains(&("quarantine", "on".to_owned())), "{report:?}");
 }

@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{ConnectError, connect};
-use fencelock_core::{Acquire, Backend, Claim, Fault, Renew, Renewal};
+use fencelock_core::{Acquire, Backend, Claim, Fault, Renew, Renewal, Topology};
 use fencelock_testkit::{Reply, Sentinels, claim};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,9 @@ async fn a_client_follows_its_master() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
     let place = connect(&sentinels.url("")).await.unwrap();
     assert_eq!(place.name(), sentinels.url(""));
+    let report = place.report().await;
+    assert_eq!(report.servers[0].topology, Topology::SentinelMaster, "{report:?}");
+    assert!(report.servers[0].features.iter().all(|feature| feature.works), "{report:?}");
     let first = claim("k", Duration::from_secs(300));
     granted(&place, &first).await;
     let old = sentinels.master();

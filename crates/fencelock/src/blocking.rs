@@ -51,7 +51,9 @@ pub use slots::{SlotGuard, Slots};
 
 use crate::identity::Process;
 use crate::reaper::Reaper;
-use crate::{Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, Released};
+use crate::{
+    Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, PlaceReport, Released,
+};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -280,6 +282,12 @@ impl Client {
     pub fn diagnose(&self) -> Vec<Finding> {
         let client = self.inner.clone();
         self.engine.run(async move { client.diagnose().await }).unwrap_or_default()
+    }
+
+    /// Reports what the place consists of and what works there, for programs. Without an answer of a server, its report says why.
+    pub fn report(&self) -> PlaceReport {
+        let client = self.inner.clone();
+        self.engine.run(async move { client.report().await }).unwrap_or_default()
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,

@@ -9,7 +9,8 @@ use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
 use crate::slots::Slots;
 use fencelock_core::{
-    Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl, Unknown,
+    Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, PlaceReport, Renew, Renewal, Ttl,
+    Unknown,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -224,6 +225,14 @@ impl Client {
     /// This method is cancel safe: it only reads.
     pub async fn diagnose(&self) -> Vec<Finding> {
         self.inner.backend.diagnose().await
+    }
+
+    /// Reports what the place consists of and what works there, for programs. Without an answer of a server, its report says why.
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe: it only reads.
+    pub async fn report(&self) -> PlaceReport {
+        self.inner.backend.report().await
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,

@@ -80,9 +80,9 @@ pub use error::Error;
 /// The whole contract, for implementers of other places.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
-    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, FenceGate, FencingToken, Finding, HolderId,
+    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken, Finding, HolderId,
     HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment, NodeFault, Observation,
-    Occupant, Owner, Resized, Span, Superseded, Ttl, Unknown,
+    Occupant, Owner, PlaceReport, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};

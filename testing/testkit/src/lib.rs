@@ -7,6 +7,7 @@
 //! | a master with sentinels | [`Sentinels`] |
 //! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | faults of a network | [`Proxy`] |
+//! | a name whose addresses change | [`Resolver`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
 //! | other languages | [`programs`] |
@@ -20,15 +21,18 @@ mod port;
 pub mod programs;
 mod proxy;
 mod redis;
+mod resolver;
 mod scripted;
+mod shim;
 mod test_process;
 
 pub use claim::claim;
 pub use freezing::{freeze, thaw};
-pub use proxy::{Proxy, Then};
+pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
     ClusterNodes, Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift,
     StartError, TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
 };
+pub use resolver::Resolver;
 pub use scripted::ScriptedServer;
 pub use test_process::TestProcess;

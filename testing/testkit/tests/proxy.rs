@@ -1,7 +1,7 @@
 //! The proxy simulates exactly the requested faults.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_testkit::{Proxy, RedisServer, Reply, RespClient, Then, redis_or_skip};
+use fencelock_testkit::{Intercept, Proxy, RedisServer, Reply, RespClient, Then, redis_or_skip};
 use std::time::{Duration, Instant};
 
 fn connect(proxy: &Proxy) -> RespClient {
@@ -210,4 +210,21 @@ fn it_can_be_dropped_inside_a_runtime() {
     let port = proxy.port();
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { drop(proxy) });
     assert!(eventually(|| RespClient::connect(port).is_err()));
+}
+
+#[test]
+fn it_answers_in_place_of_the_server() {
+    let Some((_server, proxy)) = pair() else { return };
+    let mut client = connect(&proxy);
+    proxy.intercept(|words| match words[0].as_str() {
+        "TIME" => Intercept::Refuse("ERR unknown command".to_owned()),
+        "INFO" => Intercept::Answer("role:proxy".to_owned()),
+        "SELECT" => Intercept::Close,
+        _ => Intercept::Forward,
+    });
+    assert_eq!(client.command(&["PING"]), pong());
+    assert_eq!(client.command(&["TIME"]), Reply::Error("ERR unknown command".to_owned()));
+    assert_eq!(client.command(&["INFO", "server"]), text("role:proxy"));
+    assert_eq!(client.command(&["PING"]), pong(), "the connection goes on");
+    assert!(matches!(client.command(&["SELECT", "1"]), Reply::NoAnswer(_)));
 }

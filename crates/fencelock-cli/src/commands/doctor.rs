@@ -3,12 +3,12 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::plain;
 use anstyle::{AnsiColor, Style};
-use fencelock::{Finding, Level, Mode, Modes};
+use fencelock::{Client, Feature, Finding, Level, Mode, Modes, ServerReport};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Checks the backend.
-pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
+/// Checks the backend. `wants_report`: writes all that is known about it.
+pub(super) async fn doctor(wants_report: bool, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_inspect(), async |client| {
             let mut findings = client.diagnose().await;
@@ -17,9 +17,10 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
             if context.report.quiet {
                 findings.retain(|finding| finding.level >= Level::Warning);
             }
-            let answer = if context.report.json {
-                let findings: Value = findings.iter().map(describe).collect();
-                format!("{}\n", json!({ "place": client.name(), "findings": findings }))
+            let answer = if wants_report {
+                format!("{}\n", report(client, &findings).await)
+            } else if context.report.json {
+                format!("{}\n", json!({ "place": client.name(), "findings": described(&findings) }))
             } else if context.report.quiet && findings.is_empty() {
                 String::new()
             } else {
@@ -31,13 +32,54 @@ pub(super) async fn doctor(context: &Context) -> Result<Exit, Failure> {
         .await
 }
 
+/// All that is known about a place.
+async fn report(client: &Client, findings: &[Finding]) -> Value {
+    let place = client.report().await;
+    let options: serde_json::Map<_, _> =
+        place.options.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let modes: Vec<_> = known_modes(client.capabilities().modes).into_iter().map(|(name, _)| name).collect();
+    json!({
+        "fencelock": env!("CARGO_PKG_VERSION"),
+        "wire": place.wire,
+        "place": client.name(),
+        "servers": place.servers.iter().map(server).collect::<Value>(),
+        "options": options,
+        "modes": modes,
+        "findings": described(findings),
+    })
+}
+
+fn server(server: &ServerReport) -> Value {
+    json!({
+        "node": server.node,
+        "product": server.product,
+        "version": server.version,
+        "topology": server.topology.name(),
+        "reason": server.failure,
+        "features": server.features.iter().map(feature).collect::<Value>(),
+    })
+}
+
+fn feature(feature: &Feature) -> Value {
+    let reason = (!feature.reason.is_empty()).then_some(&feature.reason);
+    json!({ "feature": feature.name, "works": feature.works, "reason": reason })
+}
+
 /// Which locks the place has.
 fn modes(modes: Modes) -> Finding {
-    let permits = Mode::permits(1, 1).is_ok_and(|permits| modes.has(permits));
-    let (shared, permits) = (modes.has(Mode::Shared), permits);
-    let known = [(true, "exclusive locks"), (shared, "shared locks (--shared)"), (permits, "semaphores (--permits)")];
-    let text: Vec<_> = known.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+    let text: Vec<_> = known_modes(modes).into_iter().map(|(_, text)| text).collect();
     Finding::fine("modes", text.join(", "))
+}
+
+/// The modes of a place, for programs and for people.
+fn known_modes(modes: Modes) -> Vec<(&'static str, &'static str)> {
+    let permits = Mode::permits(1, 1).is_ok_and(|permits| modes.has(permits));
+    let known = [
+        (true, ("exclusive", "exclusive locks")),
+        (modes.has(Mode::Shared), ("shared", "shared locks (--shared)")),
+        (permits, ("permits", "semaphores (--permits)")),
+    ];
+    known.into_iter().filter(|(has, _)| *has).map(|(_, mode)| mode).collect()
 }
 
 fn in_columns(findings: &[Finding], colours: bool) -> String {
@@ -61,6 +103,10 @@ fn style(level: Level) -> Style {
         Level::Warning => AnsiColor::Yellow.on_default(),
         Level::Failure => AnsiColor::Red.on_default().bold(),
     }
+}
+
+fn described(findings: &[Finding]) -> Value {
+    findings.iter().map(describe).collect()
 }
 
 fn describe(finding: &Finding) -> Value {

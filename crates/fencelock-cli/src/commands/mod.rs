@@ -39,7 +39,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Resize(resize) => resize::resize(resize, context).await,
         Command::Once(wanted) => once::once(wanted, context).await,
         Command::Init(init) => init::init(init, context).await,
-        Command::Doctor => doctor::doctor(context).await,
+        Command::Doctor { report } => doctor::doctor(report, context).await,
         Command::Lab(wanted) => lab::lab(wanted, context).await,
         Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),

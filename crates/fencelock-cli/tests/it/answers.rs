@@ -99,7 +99,9 @@ fn doctor_finds_a_sound_place_sound() {
         let output = Test::new(&place, "doctor").output();
         assert_eq!(output.status, 0, "{}", output.stdout);
         assert!(output.stdout.starts_with(place.url().split_once(':').unwrap().0), "{}", output.stdout);
-        assert!(place.redis.is_none() || output.stdout.contains(" is Redis "), "{}", output.stdout);
+        for part in [" is Redis ", ", a single server, ", "all work: exclusive locks, "] {
+            assert!(place.redis.is_none() || output.stdout.contains(part), "{part}: {}", output.stdout);
+        }
         assert!(!output.stdout.contains('\u{1b}'), "no colours without a terminal: {}", output.stdout);
         let json: Value = serde_json::from_str(&Test::new(&place, "doctor --json").output().stdout).unwrap();
         assert!(!json["findings"].as_array().unwrap().is_empty(), "{json}");

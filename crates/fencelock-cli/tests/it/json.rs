@@ -66,6 +66,8 @@ fn assert_is(fields: &BTreeSet<String>, object: &Value, heading: &str) {
         for item in value.as_array().into_iter().flatten().filter(|item| !item.is_string()) {
             let heading = match name.as_str() {
                 "nodes" => "### node",
+                "servers" => "### server",
+                "features" => "### feature",
                 "holders" => "### holder",
                 _ => "### finding",
             };
@@ -85,7 +87,8 @@ fn answer(place: &Place, line: &str, status: i32) -> Value {
     assert!(events(&output).iter().all(|name| name == "place"), "{line}: {}", output.stderr);
     assert_eq!(output.stdout.lines().count(), 1, "{line}: {}", output.stdout);
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
-    let fields = answer_of(line.split(' ').next().unwrap());
+    let command = line.split(' ').next().unwrap();
+    let fields = answer_of(if line.contains("--report") { "doctor --report" } else { command });
     match &answer {
         Value::Array(items) => items.iter().for_each(|item| assert_is(&fields, item, "## Fields")),
         object => assert_is(&fields, object, "## Fields"),
@@ -140,6 +143,36 @@ fn every_answer_is_as_documented() {
     answer(&place, "doctor", 0);
     let quiet = answer(&place, "doctor -q", 0);
     assert_eq!(quiet["findings"], Value::Array(Vec::new()), "nothing is wrong there");
+    let report = answer(&place, "doctor --report", 0);
+    let server = &report["servers"][0];
+    assert_eq!((&server["topology"], &server["reason"]), (&"single".into(), &Value::Null), "{report}");
+    assert!(server["product"].is_string() && server["version"].is_string(), "{report}");
+    let lacking: Vec<_> =
+        server["features"].as_array().unwrap().iter().filter(|feature| feature["works"] != true).collect();
+    assert!(lacking.is_empty() && !server["features"].as_array().unwrap().is_empty(), "{report}");
+    assert_eq!((&report["wire"], &report["options"]["timeout"]), (&1.into(), &"1000".into()));
+    assert_eq!(report["modes"], serde_json::json!(["exclusive", "shared", "permits"]));
+}
+
+#[test]
+fn a_report_is_json_without_the_option_and_has_no_password() {
+    let Some(place) = Place::redis() else { return };
+    let secret = place.url().replace("redis://", "redis://default:s3cret@");
+    place.server().command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    for (url, answers) in [(secret.as_str(), true), (place.url(), false)] {
+        let output = Test::new(&place, "doctor --report --url").arg(url).output();
+        assert_eq!(output.status, if answers { 0 } else { 69 }, "{}{}", output.stdout, output.stderr);
+        let report: Value = serde_json::from_str(&output.stdout).unwrap();
+        assert!(!output.stdout.contains("s3cret"), "{report}");
+        assert_eq!(report["servers"][0]["reason"].is_null(), answers, "{report}");
+        assert_eq!(report["options"]["push"], "on", "the options do not depend on the server: {report}");
+    }
+}
+
+#[test]
+fn a_place_without_servers_has_a_report() {
+    let report = answer(&Place::files(), "doctor --report", 0);
+    assert_eq!((&report["servers"], &report["wire"]), (&Value::Array(Vec::new()), &Value::Null), "{report}");
 }
 
 #[test]

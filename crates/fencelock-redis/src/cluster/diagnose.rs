@@ -1,17 +1,14 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::Cluster;
-use crate::quorum::{NodeReport, clocks, merge};
+use crate::quorum::{NodeReport, PATIENCE, clocks, merge, place_report};
 use crate::redis::shown;
-use fencelock_core::{Backend, Finding, HASH_SLOTS, Level, QuorumNode};
+use fencelock_core::{Backend, Finding, HASH_SLOTS, Level, PlaceReport, QuorumNode, ServerReport};
 use futures_util::future::join_all;
-use std::time::Duration;
 use tokio::time::timeout;
 
 /// What a difference of the clocks means here.
 const SKEW: &str = "shared locks and permits end earlier by as much when their slot moves to a node that is ahead, and tokens allow for 1 s";
-/// A node needs a few round trips for its report.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Cluster {
     pub(super) async fn findings(&self) -> Vec<Finding> {
@@ -28,6 +25,22 @@ impl Cluster {
         findings.extend(clocks(&reports, SKEW));
         findings.extend(merge(reports));
         findings
+    }
+
+    pub(super) async fn place_report(&self) -> PlaceReport {
+        if let Err(unknown) = self.refresh().await {
+            return PlaceReport::of_server(ServerReport::failed(&self.url.name, unknown.to_string()));
+        }
+        let (mut nodes, mut failed) = (Vec::new(), Vec::new());
+        for address in self.view.masters() {
+            match self.nodes.unused(&address, &self.url, &self.view) {
+                Ok(node) => nodes.push((shown(&address), node)),
+                Err(unknown) => failed.push(ServerReport::failed(shown(&address), unknown.to_string())),
+            }
+        }
+        let mut report = place_report(nodes).await;
+        report.servers.extend(failed);
+        report
     }
 
     fn slots(&self) -> Finding {

@@ -26,8 +26,8 @@ mod url;
 use crate::redis::{ClusterView, Redis, Server};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead,
-    ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Release, Renew,
-    Renewal, Resize, Unknown, WriteCompletion, hash_slot,
+    ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, PlaceReport,
+    Release, Renew, Renewal, Resize, Unknown, WriteCompletion, hash_slot,
 };
 use nodes::Nodes;
 use routing::{Refresh, is_moved};
@@ -201,6 +201,10 @@ impl Backend for Cluster {
     /// Its nodes are those that this one knows, as the cluster may not be reachable for long.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
+    }
+
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(self.place_report())
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

@@ -3,14 +3,10 @@
 use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
 use super::findings::merge;
-use super::report::NodeReport;
+use super::report::{NodeReport, PATIENCE};
 use fencelock_core::{Finding, Level};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::timeout;
-
-/// A node needs a few round trips for its report.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {
@@ -32,7 +28,9 @@ impl Quorum {
                 let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
                 let look = async { (node.backend.health().await, node.backend.diagnose().await) };
                 match timeout(PATIENCE, look).await {
-                    Ok((health, findings)) => {
+                    Ok((health, mut findings)) => {
+                        // A quorum does not use all features of its nodes.
+                        findings.retain(|finding| finding.subject != "features");
                         NodeReport { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
                     }
                     Err(_) => NodeReport::silent(name, silent()),

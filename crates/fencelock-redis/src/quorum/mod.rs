@@ -44,11 +44,11 @@ use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
     CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
-    Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
+    Modes, PlaceReport, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
 };
 pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
-pub(crate) use report::NodeReport;
+pub(crate) use report::{NodeReport, PATIENCE, place_report};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
 use std::sync::Arc;
@@ -316,6 +316,10 @@ impl Backend for Quorum {
         let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
         // It only releases, which needs no check.
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
+    }
+
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(self.place_report())
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

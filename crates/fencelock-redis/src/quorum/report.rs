@@ -1,6 +1,14 @@
-//! The report of one node, before the nodes are compared.
+//! The reports of the nodes, before they are compared.
 
-use fencelock_core::{Finding, Health};
+use super::Quorum;
+use fencelock_core::{Backend, Finding, Health, PlaceReport, ServerReport};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A node needs a few round trips for its report.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The known facts about one node.
 #[derive(Debug)]
@@ -17,4 +25,31 @@ impl NodeReport {
     pub(crate) fn silent(name: String, finding: Finding) -> Self {
         Self { name, answers: false, health: Health::default(), findings: vec![finding] }
     }
+}
+
+impl Quorum {
+    pub(super) async fn place_report(&self) -> PlaceReport {
+        let nodes = self.nodes.iter().map(|node| (node.backend.name(), Arc::clone(&node.backend)));
+        place_report(nodes.collect()).await
+    }
+}
+
+/// The reports of all nodes. They have the same options.
+pub(crate) async fn place_report<N: Backend + ?Sized>(nodes: Vec<(String, Arc<N>)>) -> PlaceReport {
+    let reports = nodes.into_iter().map(|(name, node)| async move {
+        let report = timeout(PATIENCE, node.report()).await;
+        report.unwrap_or_else(|_| silent(name))
+    });
+    let mut place = PlaceReport::default();
+    for report in join_all(reports).await {
+        if place.options.is_empty() {
+            (place.options, place.wire) = (report.options, report.wire);
+        }
+        place.servers.extend(report.servers);
+    }
+    place
+}
+
+fn silent(node: String) -> PlaceReport {
+    PlaceReport::of_server(ServerReport::failed(node, "it does not answer in time"))
 }

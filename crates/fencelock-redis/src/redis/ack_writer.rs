@@ -98,8 +98,10 @@ impl AckWriter {
 
 fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
     let told = unknown(node, error);
+    // A server that does not know the command never will.
+    let fault = Some(fault_of(error)).filter(|fault| *fault != Fault::Other).unwrap_or(Fault::Unsupported);
     let words = told.nodes().first().map_or("", |node| node.detail.as_str());
-    Unknown::new(node, fault_of(error), format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
+    Unknown::new(node, fault, format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
 }
 
 async fn work(

@@ -1,6 +1,6 @@
 //! Claims of a lock, and what a waiter needs to be woken.
 
-use super::quarantine::{self, MarkerState, Refusal};
+use super::quarantine::{self, EpochCheck, MarkerState, Refusal};
 use super::reply::{self, Claimed};
 use super::script::{self, Path};
 use super::session::Session;
@@ -103,8 +103,9 @@ impl Redis {
         let wire = self.link.target.wire(&claim.key);
         let channel = session.channel(&wire);
         let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-        let call = script::acquire(&wire, claim, path, self.clock.wall_micros(), &channel, self.epoch_check(session));
-        let answer = self.link.call(session, &call).await.map_err(|error| self.unknown(&error))?;
+        let now = self.clock.wall_micros();
+        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, now, &channel, epoch_check);
+        let answer = self.call_naming_keys(session, acquire).await.map_err(|error| self.unknown(&error))?;
         session.has_claimed.store(true, Ordering::Relaxed);
         session.ensure_master(self.link.node()).await?;
         Ok(answer)

@@ -3,13 +3,16 @@
 use super::Redis;
 use super::acks::Acks;
 use super::fault::fault_of;
-use super::health::{self, fields};
-use super::product::product;
-use super::quarantine::{EpochCheck, MarkerState, NOT_BEGUN, Quarantine};
+use super::features;
+use super::health;
+use super::product::Product;
+use super::quarantine::{MarkerState, NOT_BEGUN, Quarantine};
+use super::report::everything;
 use super::scan;
 use super::sentinel;
 use super::session::Session;
-use fencelock_core::{Fault, Finding, Level, Unknown, number_in_slot};
+use super::topology;
+use fencelock_core::{Fault, Finding, Level, Topology, Unknown};
 use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,21 +20,28 @@ use std::time::Duration;
 /// The allowed difference of the server's clock: the fence is limited to a second around it.
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 
-pub(crate) fn away(unknown: &Unknown) -> Finding {
+pub(crate) async fn diagnose(redis: &Redis) -> Vec<Finding> {
+    match redis.session().await {
+        Ok(session) => findings(redis, &session).await,
+        Err(unknown) => vec![away(&unknown)],
+    }
+}
+
+fn away(unknown: &Unknown) -> Finding {
     Finding::new(Level::Failure, "connection", unknown.to_string(), "check the address, the server and the credentials")
 }
 
-pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
-    let info = match session.send(redis::cmd("INFO").arg("everything")).await {
-        Ok(value) => fields(&redis::from_redis_value::<String>(value).unwrap_or_default()),
-        Err(_) => HashMap::new(),
-    };
-    let mut findings = vec![connection(redis, session, &info).await];
+async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
+    let info = everything(session).await;
+    let topology = topology::topology(session, &info);
+    let mut findings = vec![connection(redis, session, &info, topology).await];
+    findings.extend(topology::diagnose(topology, &info));
     if let Some(mastership) = &session.mastership {
         findings.extend(sentinel::diagnose(mastership).await);
     }
     findings.extend(quarantine(redis, session).await);
     findings.push(scripts(redis, session).await);
+    findings.push(features::finding(&features::features(redis, session, topology).await));
     findings.push(scan::diagnose(redis, session).await);
     findings.push(wake_ups(session));
     findings.push(tracking(session));
@@ -56,7 +66,7 @@ pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings
 }
 
-async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, String>) -> Finding {
+async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, String>, topology: Topology) -> Finding {
     let sent = redis.clock.now();
     let answer = session.send(&redis::cmd("PING")).await;
     let took = redis.clock.now().since(sent);
@@ -64,9 +74,10 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
         Ok(_) => Finding::fine(
             "connection",
             format!(
-                "{} is {}, {} ms away, protocol {}, up for {}",
+                "{} is {}, {}, {} ms away, protocol {}, up for {}",
                 redis.link.node(),
-                product(info, &session.server_info.version),
+                Product::of(info, &session.server_info.version),
+                topology::words(topology),
                 format_millis(took),
                 if session.server_info.resp3 { "RESP3" } else { "RESP2" },
                 uptime(info)
@@ -127,7 +138,8 @@ fn format_millis(span: Duration) -> String {
 }
 
 fn uptime(info: &HashMap<String, String>) -> String {
-    let seconds: u64 = info.get("uptime_in_seconds").and_then(|s| s.parse().ok()).unwrap_or(0);
+    let seconds: Option<u64> = info.get("uptime_in_seconds").and_then(|s| s.parse().ok());
+    let Some(seconds) = seconds else { return "an unknown time".to_owned() };
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),
@@ -137,14 +149,8 @@ fn uptime(info: &HashMap<String, String>) -> String {
 }
 
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    let target = &redis.link.target;
-    // A node of a cluster runs scripts for the slots that it serves.
-    let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
-    let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
-    let name = format!("{}fencelock-doctor{tag}", target.prefix);
-    let call = super::script::inspect(&name, EpochCheck::without_marker(""));
-    match redis.link.call(session, &call).await {
-        Ok(_) => Finding::fine("scripts", "Lua scripts run"),
+    match features::scripts(redis, session).await {
+        Ok(()) => Finding::fine("scripts", "Lua scripts run"),
         Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),
     }
 }

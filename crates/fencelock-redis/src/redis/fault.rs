@@ -27,7 +27,7 @@ const CODES: [(&str, Fault); 17] = [
 ];
 
 /// Errors that are identified by their text: the code is `ERR`, or there is none.
-const TEXTS: [(&str, Fault); 12] = [
+const TEXTS: [(&str, Fault); 13] = [
     ("invalid password", Fault::Denied),
     // A command or a key in a script: up to Redis 7.0, and from 7.2 and in Valkey.
     ("The user executing the script", Fault::Denied),
@@ -43,10 +43,11 @@ const TEXTS: [(&str, Fault); 12] = [
     ("nknown command called from", Fault::Unsupported),
     ("unknown command 'EVAL", Fault::Unsupported),
     ("unknown command `EVAL", Fault::Unsupported),
+    (LITERAL_KEYS, Fault::Unsupported),
 ];
 
 /// The remedy, if the error of the server does not contain it.
-const REMEDIES: [(&str, &str); 11] = [
+const REMEDIES: [(&str, &str); 12] = [
     // The server's text is about HELLO, which the user did not send.
     ("NOAUTH", "it wants a password, in the URL before the host: [USER]:PASSWORD@HOST"),
     ("MOVED", CLUSTER),
@@ -63,7 +64,14 @@ const REMEDIES: [(&str, &str); 11] = [
     ("ACL failure in script", SCRIPTS),
     ("nknown Redis command called from", COMMANDS),
     ("nknown command called from", COMMANDS),
+    (
+        LITERAL_KEYS,
+        "a proxy reads the text of each script, and accepts no key that is not written as KEYS[n]: connect to the server itself, or \
+         switch the check off",
+    ),
 ];
+/// Of the proxy of Tair.
+const LITERAL_KEYS: &str = "bad lua script for redis cluster";
 /// Raised by `lua/tokens.lua`.
 const LAST_TOKEN: &str = "the fencing token of this key has reached 2^53";
 pub(crate) const CLUSTER: &str = "this is a node of a Redis Cluster: use redis+cluster://HOST:PORT";
@@ -295,6 +303,11 @@ mod tests {
         ("valkey 9.1", "ERR Unknown command called from script script: on @user_script:1.", Fault::Unsupported),
         ("6.2", "ERR unknown command `EVALSHA`, with args beginning with: `db8d`, ", Fault::Unsupported),
         ("7.0", "ERR unknown command 'EVALSHA', with args beginning with: 'db8d' ", Fault::Unsupported),
+        (
+            "proxy",
+            "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array",
+            Fault::Unsupported,
+        ),
         (
             "6.2",
             "ERR Error running script (call to f_42d5): @user_script:1: ERR fencelock: the fencing token",

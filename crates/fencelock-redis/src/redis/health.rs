@@ -1,6 +1,7 @@
 //! The facts that a server reports, without assessment.
 
 use super::Redis;
+use super::features::time_in_a_script;
 use super::session::Session;
 use fencelock_core::{ClockOffset, Health};
 use redis::Value;
@@ -27,7 +28,11 @@ pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffse
     let mut best: Option<ClockOffset> = None;
     for _ in 0..CLOCK_SAMPLES {
         let before = redis.clock.wall_micros();
-        let answer = session.send(&redis::cmd("TIME")).await.ok()?;
+        let answer = match session.send(&redis::cmd("TIME")).await {
+            // A proxy cannot know which server to ask, unless a key names it.
+            Err(_) => session.send(&time_in_a_script(redis)).await.ok()?,
+            Ok(answer) => answer,
+        };
         let after = redis.clock.wall_micros();
         let sample = ClockOffset::measured(before, micros(&answer)?, after);
         if best.is_none_or(|best| sample.within < best.within) {

@@ -269,13 +269,11 @@ pub(crate) fn wake_channels(prefix: &str) -> String {
 
 /// A quarantine needs the run id to detect a restart.
 pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
-    let refused = session
-        .server_info
-        .limitations
-        .iter()
-        .find(|lack| lack.starts_with("INFO"))
-        .map_or("INFO names no run id", |l| l);
-    let detail = format!("{refused}; a quarantine needs it to notice a restart: allow INFO to this user");
+    const NEEDED: &str = "a quarantine needs it to notice a restart";
+    let detail = match session.server_info.limitations.iter().find(|lack| lack.starts_with("INFO")) {
+        Some(refused) => format!("{refused}; {NEEDED}: allow INFO to this user"),
+        None => format!("INFO names no run id; {NEEDED}, so this server cannot have one"),
+    };
     Unknown::new(node, Fault::Denied, detail)
 }
 

@@ -17,10 +17,12 @@ mod cluster_view;
 mod compat;
 mod completions;
 mod confirmation;
+mod declared_keys;
 mod diagnose;
 mod dial;
 mod evict;
 mod fault;
+mod features;
 mod health;
 mod hosts;
 mod link;
@@ -31,6 +33,7 @@ mod message;
 mod node_setup;
 mod options;
 mod peers;
+mod plain_proxy;
 mod product;
 mod protocol;
 mod push_handler;
@@ -39,6 +42,7 @@ mod quorum_node;
 mod renewing;
 mod renewing_singly;
 mod reply;
+mod report;
 mod resize;
 mod scan;
 mod scheme;
@@ -56,6 +60,7 @@ mod shared;
 mod subscribed;
 mod subscription;
 mod target;
+mod topology;
 mod unread;
 mod wire;
 
@@ -64,8 +69,8 @@ pub(crate) use cluster_view::ClusterView;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener, Release,
-    Renew, Renewal, Resize, Unknown, WriteCompletion,
+    CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener, PlaceReport,
+    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub(crate) use hosts::{Address, host_and_port, listed_twice, shown};
 use link::Link;
@@ -78,7 +83,6 @@ pub use scheme::RedisScheme;
 use script::{Call, Requested};
 pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
-use server_info::ServerInfo;
 use session::Session;
 use std::sync::Arc;
 pub(crate) use target::{Role, Target};
@@ -147,14 +151,6 @@ impl Redis {
         Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
     }
 
-    fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
-        let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
-        self.quarantine()
-            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
-            .deriving_keys(*derives_keys)
-            .guarding_slot(self.link.target.cluster.is_some())
-    }
-
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
         // Later requests use this session.
         self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
@@ -192,8 +188,8 @@ impl Redis {
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.session().await?;
-            let call = script::release(&wire, holder, now, self.epoch_check(&session));
-            self.link.call(&session, &call).await.map_err(|error| self.unknown(&error))
+            let release = |epoch_check: EpochCheck<'_>| script::release(&wire, holder, now, epoch_check);
+            self.call_naming_keys(&session, release).await.map_err(|error| self.unknown(&error))
         };
         let released = release().await?;
         self.link.note_unread(&wire, &released);
@@ -303,12 +299,11 @@ impl Backend for Redis {
         Some(Arc::new(self.for_releases()?))
     }
 
+    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+        Box::pin(report::report(self))
+    }
+
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(async move {
-            match self.session().await {
-                Ok(session) => diagnose::diagnose(self, &session).await,
-                Err(unknown) => vec![diagnose::away(&unknown)],
-            }
-        })
+        Box::pin(diagnose::diagnose(self))
     }
 }

@@ -33,6 +33,10 @@ pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
             SUBJECT,
             "this user may not SCAN: doctor as an operator looks for what this version cannot read",
         ),
+        Err(_) if session.server_info.is_plain => Finding::fine(
+            SUBJECT,
+            "the proxy has no SCAN: doctor at the server looks for what this version cannot read",
+        ),
         Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "look at the server"),
     }
 }

@@ -3,6 +3,7 @@
 use super::dial::Origin;
 use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
+use super::plain_proxy;
 use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
 use super::subscription::Subscription;
@@ -11,6 +12,7 @@ use fencelock_core::{Fault, Unknown};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The result of the handshake.
 #[derive(Debug)]
@@ -20,12 +22,14 @@ pub(crate) struct ServerInfo {
     pub(crate) version: String,
     /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of them can be on the way to
     /// another server; and Dragonfly refuses it.
-    pub(crate) derives_keys: bool,
+    pub(crate) derives_keys: AtomicBool,
     /// The channel of this client; `-` without wake-ups.
     pub(crate) channel: String,
     /// Whether the server reports changes of tracked keys.
     pub(crate) tracking: bool,
     pub(crate) resp3: bool,
+    /// Whether a proxy closes the connection at a command that it does not know.
+    pub(crate) is_plain: bool,
     /// The missing features with their reasons, for people.
     pub(crate) limitations: Vec<String>,
     /// With RESP2, a second connection subscribes; it ends with the session.
@@ -33,6 +37,25 @@ pub(crate) struct ServerInfo {
 }
 
 impl ServerInfo {
+    /// Of a proxy that is asked nothing.
+    pub(crate) fn plain() -> Self {
+        Self { is_plain: true, limitations: plain_proxy::limitations(), ..Self::unknown() }
+    }
+
+    fn unknown() -> Self {
+        Self {
+            run_id: String::new(),
+            version: String::new(),
+            derives_keys: AtomicBool::new(false),
+            channel: "-".to_owned(),
+            tracking: false,
+            resp3: false,
+            is_plain: false,
+            limitations: Vec::new(),
+            _subscription: None,
+        }
+    }
+
     pub(crate) async fn learn(
         mut connection: MultiplexedConnection,
         target: &Target,
@@ -100,7 +123,8 @@ impl ServerInfo {
                 "-".to_owned()
             }
         };
-        Ok(Self { run_id, version, derives_keys, channel, tracking, resp3, limitations, _subscription: subscription })
+        let unknown = Self { derives_keys: AtomicBool::new(derives_keys), ..Self::unknown() };
+        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..unknown })
     }
 }
 

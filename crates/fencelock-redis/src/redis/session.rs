@@ -3,6 +3,7 @@ use super::batch::PipelineSender;
 use super::dial::{Origin, dial};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest};
+use super::plain_proxy;
 use super::protocol;
 use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
@@ -85,7 +86,12 @@ impl Session {
     ) -> Result<Self, Unknown> {
         let origin = Arc::new(Origin::of(mastership.as_ref()));
         let open = async {
-            match dial(target, target.resp3, target.limit, push_handler, &origin).await {
+            let mut dialled = dial(target, target.resp3, target.limit, push_handler, &origin).await;
+            // Some proxies close the connection at HELLO, and a server that ends closes it once.
+            if target.resp3 && dialled.as_ref().is_err_and(plain_proxy::is_closed) {
+                dialled = dial(target, true, target.limit, push_handler, &origin).await;
+            }
+            match dialled {
                 // Servers before Redis 6 and some proxies do not support HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
@@ -101,13 +107,23 @@ impl Session {
         };
         let (connection, resp3) = match opened {
             Ok(Ok(dialled)) => dialled,
+            Ok(Err(error)) if plain_proxy::is_closed(&error) => {
+                let refused = plain_proxy::refuses_database(target, push_handler, &origin).await;
+                return Err(if let Some(refused) = refused { refused } else { explained(target, &error).await });
+            }
             Ok(Err(error)) => return Err(explained(target, &error).await),
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
         let liveness = Liveness::new();
-        let server_info =
-            ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref())
-                .await?;
+        let learned =
+            ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref());
+        let (connection, server_info) = match learned.await {
+            Ok(server_info) => (connection, server_info),
+            Err(unknown) if !resp3 && is_alone(target) && is_unreachable(&unknown) => {
+                plain_proxy::session_of(target, push_handler, &origin, unknown).await?
+            }
+            Err(unknown) => return Err(unknown),
+        };
         let _ = origin.run_id.set(server_info.run_id.clone());
         let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
         let shards = || ShardChannels::new(target, &server_info, channel, push_handler, &liveness);
@@ -155,6 +171,11 @@ impl Session {
     }
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        if self.server_info.is_plain
+            && let Some(refusal) = plain_proxy::refusal(command)
+        {
+            return Err(refusal);
+        }
         let asked = self.liveness.ask();
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
         self.heard(asked, answer.as_ref().err());
@@ -212,8 +233,18 @@ impl PipelineSender for Session {
 /// Whether another protocol version would have the same error.
 fn is_final(error: &RedisError) -> bool {
     use Fault::{Denied, Loading, Timeout, Unreachable, Unsupported};
+    let is_closed = plain_proxy::is_closed(error);
     error.kind() == ErrorKind::Parse
-        || matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
+        || !is_closed && matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
+}
+
+/// Whether the URL names the server itself.
+fn is_alone(target: &Target) -> bool {
+    target.sentinels.is_none() && target.cluster.is_none()
+}
+
+fn is_unreachable(unknown: &Unknown) -> bool {
+    unknown.nodes().iter().all(|node| node.fault == Fault::Unreachable)
 }
 
 async fn explained(target: &Target, error: &RedisError) -> Unknown {

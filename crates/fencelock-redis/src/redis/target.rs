@@ -245,7 +245,9 @@ fn sentinels(
 fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
     // Small requests with a waiting caller: Nagle's algorithm would delay them.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
-    info.set_tcp_settings(tcp)
+    // Some proxies close the connection at CLIENT SETINFO, which the driver sends otherwise.
+    let settings = info.redis_settings().clone().set_skip_set_lib_name();
+    info.set_tcp_settings(tcp).set_redis_settings(settings)
 }
 
 fn name_of(info: &ConnectionInfo) -> String {

@@ -99,6 +99,13 @@ async fn doctor_reports_each_master_and_slots_without_one() {
     let findings = place.diagnose().await;
     assert_eq!(failures(&findings), [""; 0]);
     assert!(findings[0].text.contains("3 masters serve all 16384 hash slots"), "{}", findings[0].text);
+    let report = place.report().await;
+    assert_eq!(report.servers.len(), 3, "{report:?}");
+    for server in &report.servers {
+        assert_eq!(server.topology, fencelock_core::Topology::ClusterNode, "{report:?}");
+        let lacking: Vec<_> = server.features.iter().filter(|f| !f.works).map(|f| f.name).collect();
+        assert_eq!(lacking, ["quarantine"], "{report:?}");
+    }
     for node in &cluster.nodes {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }

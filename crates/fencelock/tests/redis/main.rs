@@ -9,6 +9,7 @@ const SHARING: bool = false;
 
 mod acks;
 mod blocking;
+mod capabilities;
 mod child;
 mod config;
 mod foreign;

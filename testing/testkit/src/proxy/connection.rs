@@ -1,3 +1,4 @@
+use super::intercept::Requests;
 use super::rules::{Mode, Shared, Then};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -83,11 +84,16 @@ impl Connection {
     }
 
     async fn read(&self, way: Way, mut from: impl AsyncRead + Unpin, pieces: UnboundedSender<Piece>) {
-        let mut buffer = vec![0; PIECE];
+        let (mut buffer, mut requests) = (vec![0; PIECE], Requests::default());
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            let piece = &buffer[..length];
+            let mut piece = buffer[..length].to_vec();
             let delay = match way {
-                Way::Up => self.request(piece),
+                Way::Up => {
+                    let delay = self.request(&piece);
+                    let Some(rewritten) = requests.rewrite(&self.shared.interceptor, &piece) else { return };
+                    piece = rewritten;
+                    delay
+                }
                 Way::Down => match self.drop_replies.get() {
                     None => self.shared.down(),
                     Some(then) => {
@@ -99,7 +105,7 @@ impl Connection {
                     }
                 },
             };
-            if pieces.send((Instant::now() + delay, piece.to_vec())).is_err() {
+            if pieces.send((Instant::now() + delay, piece)).is_err() {
                 return;
             }
         }

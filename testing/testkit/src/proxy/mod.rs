@@ -1,6 +1,7 @@
 //! A network between client and server that simulates faults.
 
 mod connection;
+mod intercept;
 mod keeper;
 mod repeat;
 mod request;
@@ -18,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+pub use intercept::Intercept;
 pub use rules::Then;
 
 /// Forwards connections to a local port, and simulates faults on request.
@@ -114,6 +116,11 @@ impl Proxy {
         let (Some(request), Some(runtime)) = (self.shared.latest(words), &self.runtime) else { return false };
         runtime.spawn(repeat::send(request, after, Arc::clone(&self.shared)));
         true
+    }
+
+    /// Decides from now on what happens to each request, by its words. Requests of all connections are examined.
+    pub fn intercept(&self, rule: impl Fn(&[String]) -> Intercept + Send + Sync + 'static) {
+        self.shared.interceptor.set(rule);
     }
 
     /// The number of repeated requests that were answered.

@@ -10,6 +10,23 @@ pub(super) fn whole(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The words of a request; none if it is invalid.
+pub(super) fn words(request: &[u8]) -> Vec<String> {
+    let Some((count, mut at)) = number(request, 0, b'*') else { return Vec::new() };
+    let word = |at: &mut usize| {
+        let (length, begin) = number(request, *at, b'$')?;
+        *at = begin + length + 2;
+        Some(String::from_utf8_lossy(request.get(begin..begin + length)?).into_owned())
+    };
+    (0..count).map_while(|_| word(&mut at)).collect()
+}
+
+/// A request with these words.
+pub(super) fn of(words: &[&str]) -> Vec<u8> {
+    let word = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
+    format!("*{}\r\n{}", words.len(), words.iter().map(word).collect::<String>()).into_bytes()
+}
+
 /// The length of the first request: `*2` and the number of words, each with its length.
 fn length(bytes: &[u8]) -> Option<usize> {
     let (words, mut at) = number(bytes, 0, b'*')?;
@@ -43,6 +60,13 @@ mod tests {
     fn requests_are_split() {
         let both = [PING, GET, PING].concat();
         assert_eq!(whole(&both).collect::<Vec<_>>(), [PING, GET, PING]);
+    }
+
+    #[test]
+    fn a_request_has_its_words() {
+        assert_eq!(words(GET), ["GET", "a\r\nb"]);
+        assert_eq!(of(&["GET", "a\r\nb"]), GET);
+        assert!(words(b"PING\r\n").is_empty());
     }
 
     #[test]

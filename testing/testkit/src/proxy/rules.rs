@@ -1,3 +1,4 @@
+use super::intercept::Interceptor;
 use super::request;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) mode: watch::Sender<Mode>,
+    pub(super) interceptor: Interceptor,
     rules: Mutex<Rules>,
     dropped_replies: watch::Sender<u64>,
     repeated: AtomicU64,
@@ -59,6 +61,7 @@ impl Shared {
     pub(super) fn new(server: SocketAddr) -> Self {
         Self {
             mode: watch::Sender::new(Mode::Forward),
+            interceptor: Interceptor::default(),
             rules: Mutex::new(Rules {
                 server,
                 recent: VecDeque::new(),

@@ -1,11 +1,11 @@
 //! An adjustable wall clock for one server.
 
+use crate::shim;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Error, Result};
+use std::io::Result;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// The error of a clock.
@@ -37,7 +37,7 @@ impl WallClock {
     /// # Errors
     /// If the files cannot be written, or `cc` cannot compile the library that the server is started with.
     pub fn new(dir: &Path, name: &str) -> Result<Self> {
-        let library = compile(dir, name)?;
+        let library = shim::compile(dir, name, include_str!("../../shim/wall_clock.c"))?;
         let path = dir.join(name);
         fs::write(&path, [0; 32])?;
         let file = OpenOptions::new().write(true).open(&path)?;
@@ -75,20 +75,6 @@ impl WallClock {
 fn boot_micros() -> i64 {
     let at = clock_gettime(ClockId::Boottime);
     at.tv_sec * 1_000_000 + at.tv_nsec / 1000
-}
-
-fn compile(dir: &Path, name: &str) -> Result<PathBuf> {
-    let (source, library) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.so")));
-    fs::write(&source, include_str!("../../shim/wall_clock.c"))?;
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).arg("-ldl");
-    let output =
-        cc.output().map_err(|error| Error::other(format!("cannot run cc to compile the wall clock: {error}")))?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::other(format!("the wall clock does not compile: {words}")));
-    }
-    Ok(library)
 }
 
 #[cfg(test)]

@@ -1,0 +1,109 @@
+//! What a place consists of, and what works there: for programs, as [`crate::Finding`] is for people.
+
+/// The servers of a place, what works on each of them, and the options in effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlaceReport {
+    /// The servers, in the order of the URL. Empty if the place has none.
+    pub servers: Vec<ServerReport>,
+    /// The options in effect by their names in the URL, without passwords.
+    pub options: Vec<(&'static str, String)>,
+    /// The version of the format in which clients share locks at this place; `None` if there is none.
+    pub wire: Option<u32>,
+}
+
+impl PlaceReport {
+    /// Of a place with one server, without options.
+    pub fn of_server(server: ServerReport) -> Self {
+        Self { servers: vec![server], ..Self::default() }
+    }
+}
+
+/// One server of a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerReport {
+    /// Its name, without secrets.
+    pub node: String,
+    /// `Redis`, `Valkey`; `None` if it is unknown.
+    pub product: Option<String>,
+    /// The version of the product; `None` if it is unknown.
+    pub version: Option<String>,
+    /// What it is part of.
+    pub topology: Topology,
+    /// Why it could not be asked; `None` if it was.
+    pub failure: Option<String>,
+    /// What works there. Empty if it could not be asked.
+    pub features: Vec<Feature>,
+}
+
+impl ServerReport {
+    /// A report with a name only.
+    pub fn new(node: impl Into<String>) -> Self {
+        Self {
+            node: node.into(),
+            product: None,
+            version: None,
+            topology: Topology::Unknown,
+            failure: None,
+            features: Vec::new(),
+        }
+    }
+
+    /// A report on a server that could not be asked.
+    pub fn failed(node: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { failure: Some(why.into()), ..Self::new(node) }
+    }
+}
+
+/// What a server is part of, as far as it says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Topology {
+    /// A server of its own, with or without replicas.
+    Single,
+    /// A replica.
+    Replica,
+    /// A master that sentinels name.
+    SentinelMaster,
+    /// A node of a cluster.
+    ClusterNode,
+    /// A server behind a proxy, which answers in its place.
+    Proxy,
+    /// The server does not say.
+    Unknown,
+}
+
+impl Topology {
+    /// A word for programs: `single`, `sentinel_master`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Replica => "replica",
+            Self::SentinelMaster => "sentinel_master",
+            Self::ClusterNode => "cluster_node",
+            Self::Proxy => "proxy",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Something that a server may be able to do for its clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Feature {
+    /// A name for programs: `shared_locks`.
+    pub name: &'static str,
+    /// Whether it works there.
+    pub works: bool,
+    /// Why it does not work; empty if it does.
+    pub reason: String,
+}
+
+impl Feature {
+    /// It works if there is no reason why not.
+    pub fn new(name: &'static str, checked: Result<(), String>) -> Self {
+        let (works, reason) = checked.map_or_else(|reason| (false, reason), |()| (true, String::new()));
+        Self { name, works, reason }
+    }
+}

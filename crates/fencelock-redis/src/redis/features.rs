@@ -1,0 +1,130 @@
+//! What of fencelock works on a server: asked, not concluded from its name or version.
+
+use super::Redis;
+use super::fault::words;
+use super::quarantine::EpochCheck;
+use super::script;
+use super::session::Session;
+use fencelock_core::{Feature, Finding, Level, Topology, number_in_slot};
+use redis::{Cmd, RedisError};
+
+const LOCKS: &str = "exclusive_locks";
+
+/// Returns immediately, whatever the number of replicas.
+fn no_wait() -> Cmd {
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(0).arg(1);
+    wait
+}
+
+fn one_page() -> Cmd {
+    let mut scan = redis::cmd("SCAN");
+    scan.arg(0).arg("COUNT").arg(1);
+    scan
+}
+
+/// Scripts need a key, because a proxy finds the server by it.
+pub(super) fn time_in_a_script(redis: &Redis) -> Cmd {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg("return redis.call('TIME')").arg(1).arg(probe(redis));
+    eval
+}
+
+/// What works on the server of this session. It writes nothing.
+pub(super) async fn features(redis: &Redis, session: &Session, topology: Topology) -> Vec<Feature> {
+    let scripts = scripts(redis, session).await.map_err(|error| needs("EVALSHA and EVAL", &error));
+    let locks = match topology {
+        Topology::Replica => Err("it is a replica, which refuses writes".to_owned()),
+        _ => scripts,
+    };
+    let time = session.send(&time_in_a_script(redis)).await.map(drop).map_err(|error| needs("TIME in scripts", &error));
+    let shared = locks.clone().and_then(|()| time.clone());
+    let limitation = |begins: &str| {
+        let found = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins));
+        found.map_or(Ok(()), |lack| Err(lack.clone()))
+    };
+    let asked =
+        async |command: Cmd, name: &str| session.send(&command).await.map(drop).map_err(|error| needs(name, &error));
+    let run_id = match session.server_info.run_id.as_str() {
+        _ if topology == Topology::ClusterNode => {
+            Err("a cluster has none: each fail-over would stop its slots".to_owned())
+        }
+        "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
+        _ => Ok(()),
+    };
+    vec![
+        Feature::new(LOCKS, locks),
+        Feature::new("shared_locks", shared.clone()),
+        Feature::new("semaphores", shared),
+        Feature::new("tokens_by_server_time", time.clone()),
+        Feature::new("wake_ups", limitation("no wake-ups")),
+        Feature::new("tracking", limitation("no client tracking")),
+        Feature::new("acks", asked(no_wait(), "WAIT").await),
+        Feature::new("quarantine", run_id.and(time)),
+        Feature::new("list", asked(one_page(), "SCAN").await),
+    ]
+}
+
+/// Runs a script that every lock needs.
+pub(super) async fn scripts(redis: &Redis, session: &Session) -> Result<(), RedisError> {
+    let call = script::inspect(&probe(redis), EpochCheck::without_marker(""));
+    redis.link.call(session, &call).await.map(drop)
+}
+
+/// The name of a lock that nobody uses. A node of a cluster runs scripts for the slots that it serves.
+fn probe(redis: &Redis) -> String {
+    let target = &redis.link.target;
+    let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
+    let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
+    format!("{}fencelock-doctor{tag}", target.prefix)
+}
+
+fn needs(what: &str, error: &RedisError) -> String {
+    format!("it needs {what}: {}", words(error))
+}
+
+/// Those with a finding of their own, which has the reason.
+const EXPLAINED: [&str; 2] = ["wake_ups", "tracking"];
+
+/// One line for people.
+pub(super) fn finding(features: &[Feature]) -> Finding {
+    let title = |feature: &Feature| feature.name.replace('_', " ");
+    let here: Vec<_> = features.iter().filter(|feature| feature.works).map(title).collect();
+    let lacking: Vec<_> = features.iter().filter(|feature| !feature.works).collect();
+    let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
+    if lacking.is_empty() {
+        return Finding::fine("features", format!("all work: {here}"));
+    }
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for feature in &lacking {
+        let reason = if EXPLAINED.contains(&feature.name) { "" } else { feature.reason.as_str() };
+        match groups.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(title(feature)),
+            None => groups.push((reason, vec![title(feature)])),
+        }
+    }
+    let shown = groups.iter().map(|(reason, names)| match *reason {
+        "" => names.join(", "),
+        reason => format!("{} ({reason})", names.join(", ")),
+    });
+    let text = format!("work: {here}. Do not work: {}", shown.collect::<Vec<_>>().join(", "));
+    let level = if lacking.iter().any(|feature| feature.name == LOCKS) { Level::Failure } else { Level::Note };
+    Finding::new(level, "features", text, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_is_named_once_with_its_reason() {
+        let lack = |name| Feature::new(name, Err("it needs TIME in scripts: denied".to_owned()));
+        let some = finding(&[Feature::new(LOCKS, Ok(())), lack("shared_locks"), lack("semaphores")]);
+        assert_eq!(some.level, Level::Note);
+        let expected =
+            "work: exclusive locks. Do not work: shared locks, semaphores (it needs TIME in scripts: denied)";
+        assert_eq!(some.text, expected);
+        assert_eq!(finding(&[Feature::new(LOCKS, Ok(()))]).level, Level::Fine);
+        assert_eq!(finding(&[lack(LOCKS)]).level, Level::Failure);
+    }
+}
