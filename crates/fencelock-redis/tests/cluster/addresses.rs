@@ -1,0 +1,107 @@
+use crate::kit::{granted, held, place, release};
+use fencelock::backends::{ConnectError, connect};
+use fencelock_core::{Backend, Fault, Mode, Unknown};
+use fencelock_testkit::{ClusterNodes, RedisServer, redis_or_skip};
+use std::sync::Arc;
+
+async fn refused(url: &str) -> Unknown {
+    match connect(url).await {
+        Err(ConnectError::Unknown(unknown)) => unknown,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_lock_is_at_the_node_of_its_slot() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    // One node names the others.
+    let place = connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port())).await.unwrap();
+    for key in ["a", "b", "c", "}{", "{tag}x", "x{tag}", "锁"] {
+        let claim = held(key, Mode::Exclusive);
+        granted(&place, &claim).await;
+        let owner = &cluster.nodes[cluster.owner_of(cluster.slot_of(key))];
+        assert!(owner.command(&["GET", key]).text().is_some(), "{key}");
+        release(&place, &claim).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_the_url_may_be_away() {
+    let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    let away = RedisServer::start().unwrap();
+    let dead = away.port();
+    drop(away);
+    let url = format!("redis+cluster://127.0.0.1:{dead},127.0.0.1:{}", cluster.nodes[3].port());
+    let place = connect(&url).await.unwrap();
+    granted(&place, &held("a", Mode::Exclusive)).await;
+    // None of those in the URL is left. The client knows the others.
+    cluster.nodes[3].kill();
+    for key in ["b", "c", "d", "e"] {
+        granted(&place, &held(key, Mode::Exclusive)).await;
+    }
+    refresh_works(&place, &mut cluster).await;
+}
+
+/// A master dies after that.
+async fn refresh_works(place: &Arc<dyn Backend>, cluster: &mut ClusterNodes) {
+    let master = cluster.masters().into_iter().find(|master| cluster.replica_of(*master).is_some_and(|r| r != 3)).unwrap();
+    cluster.nodes[master].kill();
+    for key in ["f", "g", "h", "i", "j", "k", "l", "m"] {
+        granted(place, &held(key, Mode::Exclusive)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_no_node_of_a_cluster_is_identified() {
+    let Some(server) = redis_or_skip() else { return };
+    let unknown = refused(&format!("redis+cluster://127.0.0.1:{}", server.port())).await;
+    assert_eq!(unknown.nodes()[0].fault, Fault::Unsupported);
+    assert!(unknown.to_string().contains(&format!("use redis://127.0.0.1:{}", server.port())), "{unknown}");
+    assert!(unknown.is_permanent());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_told_once_for_each_node() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    for node in &cluster.nodes {
+        node.command(&["CONFIG", "SET", "requirepass", "right"]);
+    }
+    let url = cluster.url("");
+    let unknown = refused(&url.replace("://", "://:wrong@")).await;
+    assert!(unknown.nodes().iter().all(|node| node.fault == Fault::Denied), "{unknown}");
+    assert!(unknown.is_permanent() && !unknown.to_string().contains("wrong"), "{unknown}");
+    let place = connect(&url.replace("://", "://:right@")).await.unwrap();
+    granted(&place, &held("k", Mode::Exclusive)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_ask_for_the_slots_is_told_so() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    for node in &cluster.nodes {
+        node.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-cluster"]);
+    }
+    let unknown = refused(&cluster.url("").replace("://", "://app:pw@")).await;
+    assert!(unknown.to_string().contains("allow this user CLUSTER SLOTS"), "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_reports_each_master_and_slots_without_one() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let place = place(&cluster).await;
+    let failures = |findings: &[fencelock_core::Finding]| {
+        findings.iter().filter(|f| f.level == fencelock_core::Level::Failure).map(|f| f.text.clone()).collect::<Vec<_>>()
+    };
+    let findings = place.diagnose().await;
+    assert_eq!(failures(&findings), [""; 0]);
+    assert!(findings[0].text.contains("3 masters serve all 16384 hash slots"), "{}", findings[0].text);
+    for node in &cluster.nodes {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let owner = cluster.owner_of(100);
+    for node in &cluster.nodes {
+        node.command(&["CLUSTER", "DELSLOTS", "100"]);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let findings = place.diagnose().await;
+    assert!(failures(&findings)[0].contains("16383 of 16384"), "{owner}: {findings:?}");
+}

@@ -1,0 +1,66 @@
+use crate::kit::{granted, held, place, poll, queued, release, renew, tokens, waiting};
+use fencelock::backends::connect;
+use fencelock_core::{Mode, Renew};
+use fencelock_testkit::{ClusterNodes, Reply};
+
+/// Waits until the replica of this key's node has all writes.
+fn replicate(cluster: &ClusterNodes, key: &str) -> usize {
+    let owner = cluster.owner_of(cluster.slot_of(key));
+    let mut connection = cluster.nodes[owner].connect().unwrap();
+    connection.command(&["SET", &format!("{{{key}}}replicated"), "1"]);
+    assert_eq!(connection.command(&["WAIT", "1", "30000"]), Reply::Int(1));
+    owner
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_replica_goes_on_with_the_queue() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (first, second, third) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
+    granted(&one, &first).await;
+    queued(&one, &second, 0).await;
+    queued(&other, &third, 1).await;
+    let owner = replicate(&cluster, "k");
+    cluster.fail_over(cluster.replica_of(owner).unwrap());
+    assert!(matches!(renew(&one, &first).await, Ok(Renew::Renewed { .. })));
+    // Nobody has subscribed at the new master yet.
+    release(&other, &first).await;
+    tokens(&poll(&one, &second).await);
+    release(&one, &second).await;
+    tokens(&poll(&other, &third).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_master_is_replaced() {
+    let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    let place = place(&cluster).await;
+    let first = held("k", Mode::Exclusive);
+    granted(&place, &first).await;
+    let owner = replicate(&cluster, "k");
+    cluster.nodes[owner].kill();
+    let begun = tokio::time::Instant::now();
+    granted(&place, &held("{k}2", Mode::Exclusive)).await;
+    println!("{:?} from the end of the master to a grant of its replica", begun.elapsed());
+    assert!(matches!(renew(&place, &first).await, Ok(Renew::Renewed { .. })));
+    // The master that returns is a replica.
+    cluster.nodes[owner].restart().unwrap();
+    cluster.wait_until_settled();
+    release(&place, &first).await;
+    granted(&connect(&cluster.url("")).await.unwrap(), &held("k", Mode::Exclusive)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_counts_when_the_replica_has_it() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
+    let place = connect(&cluster.url("acks=1")).await.unwrap();
+    for number in 0..20 {
+        let key = format!("k{number}");
+        let claim = held(&key, Mode::Exclusive);
+        granted(&place, &claim).await;
+        let owner = cluster.owner_of(cluster.slot_of(&key));
+        let copy = cluster.get_at(cluster.replica_of(owner).unwrap(), &key);
+        assert!(copy.is_some(), "{key}");
+        assert!(matches!(renew(&place, &claim).await, Ok(Renew::Renewed { .. })));
+        release(&place, &claim).await;
+    }
+}

@@ -1,0 +1,67 @@
+use fencelock::backends::connect;
+use fencelock_core::{Acquire, Backend, Claim, Intent, Mode, Renew, Renewal, TokenBlock, Unknown};
+use fencelock_testkit::{ClusterNodes, claim};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+pub(crate) const TTL: Duration = Duration::from_secs(300);
+const PAUSE: Duration = Duration::from_millis(20);
+/// Far beyond what a fail-over takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn place(cluster: &ClusterNodes) -> Arc<dyn Backend> {
+    connect(&cluster.url("")).await.unwrap()
+}
+
+pub(crate) fn held(key: &str, mode: Mode) -> Claim {
+    claim(key, TTL).with_mode(mode)
+}
+
+pub(crate) fn waiting(key: &str) -> Claim {
+    claim(key, TTL).with_intent(Intent::Enqueue)
+}
+
+pub(crate) fn tokens(answer: &Acquire) -> TokenBlock {
+    let Acquire::Granted { tokens } = answer else { panic!("{answer:?}") };
+    *tokens
+}
+
+/// Claims until it is granted, in spite of errors.
+pub(crate) async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> TokenBlock {
+    let begun = Instant::now();
+    loop {
+        let answer = place.acquire(claim).await;
+        if let Ok(Acquire::Granted { tokens }) = answer {
+            return tokens;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{answer:?}");
+        sleep(PAUSE).await;
+    }
+}
+
+pub(crate) async fn queued(place: &Arc<dyn Backend>, claim: &Claim, ahead: u32) {
+    match place.acquire(claim).await.unwrap() {
+        Acquire::Queued { ahead: found, .. } => assert_eq!(found, ahead),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+pub(crate) async fn poll(place: &Arc<dyn Backend>, claim: &Claim) -> Acquire {
+    place.acquire(&claim.with_intent(Intent::Poll)).await.unwrap()
+}
+
+pub(crate) async fn renew(place: &Arc<dyn Backend>, claim: &Claim) -> Result<Renew, Unknown> {
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(TTL);
+    place.renew(&[renewal]).await.remove(0)
+}
+
+pub(crate) async fn release(place: &Arc<dyn Backend>, claim: &Claim) {
+    place.release(&claim.key, &claim.holder.id).await.unwrap();
+}
+
+/// Another master than the one of this slot.
+pub(crate) fn elsewhere(cluster: &ClusterNodes, slot: u16) -> usize {
+    let owner = cluster.owner_of(slot);
+    cluster.masters().into_iter().find(|master| *master != owner).unwrap()
+}

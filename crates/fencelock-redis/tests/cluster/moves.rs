@@ -1,0 +1,160 @@
+use crate::kit::{elsewhere, granted, held, place, poll, queued, release, renew, tokens, waiting};
+use fencelock_core::{Acquire, Backend, Fault, Holding, Intent, Mode, Renew};
+use fencelock_testkit::{ClusterNodes, claim};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moved_slot_keeps_its_holder_its_queue_and_its_tokens() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (first, second, third) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
+    let slot = cluster.slot_of("k");
+    let before = granted(&one, &first).await;
+    queued(&one, &second, 0).await;
+    queued(&other, &third, 1).await;
+    cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
+    assert!(matches!(renew(&one, &first).await, Ok(Renew::Renewed { waiters: 2 })));
+    // Nobody has subscribed at the new node yet.
+    release(&other, &first).await;
+    let next = tokens(&poll(&one, &second).await);
+    assert!(next.last() > before.last());
+    assert!(matches!(poll(&other, &third).await, Acquire::Queued { ahead: 0, .. }));
+    cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
+    release(&one, &second).await;
+    assert!(tokens(&poll(&other, &third).await).last() > next.last());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_slot_can_be_moved_with_its_locks() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let place = place(&cluster).await;
+    let claims: Vec<_> = (0..200).map(|number| held(&format!("k{number}"), Mode::Exclusive)).collect();
+    for claim in &claims {
+        granted(&place, claim).await;
+    }
+    cluster.move_all_slots().unwrap();
+    for claim in &claims {
+        assert!(matches!(renew(&place, claim).await, Ok(Renew::Renewed { .. })), "{}", claim.key);
+    }
+    assert_eq!(place.list().await.unwrap().len(), claims.len());
+    for claim in &claims {
+        release(&place, claim).await;
+    }
+    assert!(place.list().await.unwrap().is_empty());
+}
+
+/// In one request: two of the keys are moved after the client has learnt where they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_renewals_follows_its_keys() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let place = place(&cluster).await;
+    let claims: Vec<_> = (0..20).map(|number| held(&format!("k{number}"), Mode::Exclusive)).collect();
+    for claim in &claims {
+        granted(&place, claim).await;
+    }
+    let groups: std::collections::BTreeSet<u32> = claims.iter().map(|claim| place.renewal_group(&claim.key)).collect();
+    assert_eq!(groups.len(), 3, "each node has a group");
+    for claim in &claims[..2] {
+        let slot = cluster.slot_of(claim.key.as_str());
+        cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
+    }
+    let renewals: Vec<_> = claims
+        .iter()
+        .map(|claim| fencelock_core::Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl))
+        .collect();
+    let answers = place.renew(&renewals).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Renew::Renewed { .. }))), "{answers:?}");
+}
+
+async fn is_moving(place: &Arc<dyn Backend>, slot: u16) {
+    let unknown = place.acquire(&held("other{k}", Mode::Exclusive)).await.unwrap_err();
+    let fault = &unknown.nodes()[0];
+    assert_eq!(fault.fault, Fault::Moved);
+    assert!(unknown.changed_nothing() && !unknown.is_permanent());
+    assert!(fault.detail.contains(&format!("hash slot {slot} is being moved")), "{unknown}");
+}
+
+/// The parts of a lock are on both nodes, however many keys have arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_keep_their_locks_in_a_slot_that_is_half_moved() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    let (slot, ttl) = (cluster.slot_of("k"), Duration::from_secs(100));
+    for keys in 0..10 {
+        let place = place(&cluster).await;
+        let to = elsewhere(&cluster, slot);
+        let mode = match keys % 3 {
+            0 => Mode::Exclusive,
+            1 => Mode::Shared,
+            _ => Mode::permits(1, 2).unwrap(),
+        };
+        let first = claim("k", ttl).with_mode(mode);
+        let waiter = waiting("k");
+        granted(&place, &first).await;
+        queued(&place, &waiter, 0).await;
+        cluster.begin_move(slot, to, keys).unwrap();
+        is_moving(&place, slot).await;
+        // A longer lease, which can be seen after the move.
+        let renewal = fencelock_core::Renewal::new(first.key.clone(), first.holder.id, waiter.ttl).with_assumed(ttl);
+        let renewed = place.renew(&[renewal]).await.remove(0);
+        assert!(matches!(renewed, Ok(Renew::Renewed { .. })), "{mode:?} with {keys} keys moved: {renewed:?}");
+        // Of a holder that has no lock.
+        let stranger = held("k", mode);
+        assert!(renew(&place, &stranger).await.is_err(), "{mode:?}: a lost lock cannot be told from a moved one");
+        cluster.end_move(slot, to).unwrap();
+        let seen = place.inspect(&first.key).await.unwrap().unwrap();
+        assert!(rest(&seen) > ttl, "{mode:?} with {keys} keys moved: {seen:?}");
+        assert!(matches!(renew(&place, &stranger).await, Ok(Renew::Absent | Renew::TakenBy(_))));
+        release(&place, &first).await;
+        tokens(&poll(&place, &waiter).await);
+        release(&place, &waiter).await;
+    }
+}
+
+fn rest(holding: &Holding) -> Duration {
+    holding.holders.first().expiry.span().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_waits_for_the_end_of_a_short_move() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let first = held("k", Mode::Exclusive);
+    granted(&place, &first).await;
+    let to = elsewhere(&cluster, slot);
+    cluster.begin_move(slot, to, 1).unwrap();
+    let released = tokio::spawn(async move { place.release(&first.key, &first.holder.id).await });
+    cluster.end_move(slot, to).unwrap();
+    // A slow machine may need longer for the move than a request waits.
+    if let Err(unknown) = released.await.unwrap() {
+        assert!(unknown.changed_nothing(), "{unknown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_a_slot_that_is_half_moved_are_not_listed_as_free() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    granted(&place, &held("k", Mode::Exclusive)).await;
+    granted(&place, &held("j", Mode::Exclusive)).await;
+    let to = elsewhere(&cluster, slot);
+    cluster.begin_move(slot, to, 1).unwrap();
+    assert_eq!(place.list().await.unwrap_err().nodes()[0].fault, Fault::Moved);
+    cluster.end_move(slot, to).unwrap();
+    let mut keys: Vec<_> = place.list().await.unwrap().into_iter().map(|holding| holding.key.to_string()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["j", "k"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_of_a_waiter_that_left_is_gone_at_the_new_node_too() {
+    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
+    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
+    granted(&place, &first).await;
+    queued(&place, &waiter, 0).await;
+    cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
+    release(&place, &waiter).await;
+    let gone = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
+    assert!(matches!(gone, Acquire::Gone), "{gone:?}");
+}

@@ -1,0 +1,153 @@
+use crate::kit::{PATIENCE, elsewhere, granted, held, place, poll, queued, release, tokens, waiting};
+use fencelock::backends::connect;
+use fencelock_core::{Acquire, Backend, Claim, Event, Listener, Mode};
+use fencelock_testkit::{ClusterNodes, Reply};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+#[derive(Debug, Default)]
+struct Heard {
+    events: Mutex<Vec<Event>>,
+    more: Notify,
+}
+
+impl Listener for Heard {
+    fn event(&self, event: &Event) {
+        self.events.lock().unwrap().push(event.clone());
+        self.more.notify_one();
+    }
+}
+
+impl Heard {
+    async fn until(&self, wanted: impl Fn(&Event) -> bool) {
+        let heard = async {
+            while !self.events.lock().unwrap().iter().any(&wanted) {
+                self.more.notified().await;
+            }
+        };
+        timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{:?}", self.events));
+    }
+}
+
+async fn listening(url: &str) -> (Arc<dyn Backend>, Arc<Heard>) {
+    let (place, heard) = (connect(url).await.unwrap(), Arc::new(Heard::default()));
+    place.listen(Arc::<Heard>::clone(&heard));
+    (place, heard)
+}
+
+/// A hand-off message that the waiter can use without asking.
+fn is_handed(event: &Event, claim: &Claim) -> bool {
+    matches!(event, Event::Handed { holder, claim_ttl, .. } if *holder == claim.holder.id && !claim_ttl.is_zero())
+}
+
+async fn is_woken(cluster: &ClusterNodes, waiting_url: &str) {
+    let (other, (place, heard)) = (place(cluster).await, listening(waiting_url).await);
+    for key in ["a", "b", "c", "d"] {
+        let (first, waiter) = (held(key, Mode::Exclusive), waiting(key));
+        granted(&other, &first).await;
+        queued(&place, &waiter, 0).await;
+        release(&other, &first).await;
+        heard.until(|event| is_handed(event, &waiter)).await;
+        release(&place, &waiter).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_is_woken_by_the_node_of_its_key() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    is_woken(&cluster, &cluster.url("")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_with_resp2_is_woken_too() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    is_woken(&cluster, &cluster.url("protocol=resp2")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_sharded_channels_is_woken_on_a_channel_of_the_cluster() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    for node in &cluster.nodes {
+        let allowed = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"];
+        assert_eq!(node.command(&allowed).text(), Some("OK"));
+        // Redis 6.2 has no such command.
+        node.command(&["ACL", "SETUSER", "app", "-ssubscribe"]);
+    }
+    is_woken(&cluster, &cluster.url("").replace("://", "://app:pw@")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_subscribe_polls() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (one, other) = (place(&cluster).await, connect(&cluster.url("push=off")).await.unwrap());
+    let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
+    granted(&one, &first).await;
+    queued(&other, &waiter, 0).await;
+    release(&one, &first).await;
+    tokens(&poll(&other, &waiter).await);
+}
+
+/// On the node where it has subscribed, a waiter whose client is gone is passed over at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_waiter_does_not_delay_the_next_one() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let has_shards = has_shards(&cluster);
+    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (first, dead, next) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
+    granted(&one, &first).await;
+    queued(&other, &dead, 0).await;
+    drop(other);
+    queued(&one, &next, 1).await;
+    wait_for_no_subscriber(&cluster, has_shards).await;
+    release(&one, &first).await;
+    let answer = poll(&one, &next).await;
+    if has_shards {
+        tokens(&answer);
+    } else {
+        // Nobody can count the subscribers of a whole cluster. The lease of a hand-off has to end.
+        assert!(matches!(answer, Acquire::Queued { .. }), "{answer:?}");
+        granted(&one, &next).await;
+    }
+}
+
+/// Since Redis 7.0.
+fn has_shards(cluster: &ClusterNodes) -> bool {
+    let found = cluster.nodes[0].command(&["COMMAND", "INFO", "SSUBSCRIBE"]);
+    matches!(found, Reply::Array(found) if matches!(found.first(), Some(Reply::Array(_))))
+}
+
+/// The connection of a dropped client is closed later.
+async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
+    let owner = &cluster.nodes[cluster.owner_of(cluster.slot_of("k"))];
+    let subscribers = || match owner.command(&["PUBSUB", "SHARDCHANNELS"]) {
+        Reply::Array(channels) => channels.len(),
+        answer => panic!("{answer:?}"),
+    };
+    let waited = async {
+        // That of the other waiter is left.
+        while has_shards && subscribers() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waited).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_waiters_of_a_moved_slot_are_told_to_look_again() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (other, (place, heard)) = (place(&cluster).await, listening(&cluster.url("")).await);
+    let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
+    granted(&other, &first).await;
+    queued(&place, &waiter, 0).await;
+    let slot = cluster.slot_of("k");
+    cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
+    if has_shards(&cluster) {
+        heard.until(|event| matches!(event, Event::Changed { key } if *key == waiter.key)).await;
+    }
+    // The poll subscribes at the new node.
+    assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));
+    release(&other, &first).await;
+    heard.until(|event| is_handed(event, &waiter)).await;
+}
