@@ -4,7 +4,9 @@
 //! channel, which belongs to the hash slot of its key: the node that serves the slot is the only one that delivers its messages, and
 //! its answer counts all subscribers. The name is `<channel of the client>:<node>:{<a number in the slot>}`, where the node is the
 //! beginning of its run id. Another node that serves the slot later can tell from it that the subscription was not made there, and
-//! so does not mistake the waiter for a dead one: see `advance` in the scripts.
+//! so does not mistake the waiter for a dead one: see `tell` in the scripts. When the slot leaves a node, the subscription ends, also if
+//! the slot returns. So the connection is subscribed to a channel that belongs to no slot too, `<channel of the client>:<node>`, to which
+//! nothing is published: as long as a node counts this subscriber, no waiter of the client is dead.
 //!
 //! A client subscribes when it first waits in a slot. A node that does not know sharded channels, before Redis 7.0, publishes on one
 //! channel of the client, `<channel of the client>:cluster`, and does not conclude anything from the number of subscribers.
@@ -44,12 +46,13 @@ pub(crate) struct ShardChannels {
 /// How a node wakes this client.
 #[derive(Debug)]
 enum Wake {
-    Sharded(MultiplexedConnection),
-    /// On one channel for all slots.
-    Global {
-        channel: String,
-        _connection: GlobalConnection,
+    Sharded {
+        connection: MultiplexedConnection,
+        /// Whether the node can tell from its subscribers that the client is gone.
+        counts: bool,
     },
+    /// On one channel for all slots.
+    Global { channel: String, _connection: GlobalConnection },
     /// Waiters poll.
     Never,
 }
@@ -93,9 +96,9 @@ impl ShardChannels {
     /// The channel on which this client hears of a lock, if it is subscribed.
     pub(crate) fn channel(&self, wire: &str) -> Option<String> {
         match self.connection.get()? {
-            Wake::Sharded(_) => {
+            Wake::Sharded { counts, .. } => {
                 let slot = hash_slot(wire);
-                self.subscribed.has(slot).then(|| self.name(slot))
+                self.subscribed.has(slot).then(|| self.name(slot, *counts))
             }
             Wake::Global { channel, .. } => Some(channel.clone()),
             Wake::Never => None,
@@ -109,7 +112,7 @@ impl ShardChannels {
         }
         let slot = hash_slot(wire);
         match self.connection.get_or_try_init(|| self.open(slot)).await {
-            Ok(Wake::Sharded(connection)) => self.subscribe_shard(connection, slot, key).await,
+            Ok(Wake::Sharded { connection, counts }) => self.subscribe_shard(connection, slot, *counts, key).await,
             Ok(Wake::Global { .. }) => true,
             Ok(Wake::Never) => false,
             Err(error) => {
@@ -119,9 +122,9 @@ impl ShardChannels {
         }
     }
 
-    async fn subscribe_shard(&self, connection: &MultiplexedConnection, slot: u16, key: &Key) -> bool {
+    async fn subscribe_shard(&self, connection: &MultiplexedConnection, slot: u16, counts: bool, key: &Key) -> bool {
         if !self.subscribed.has(slot) {
-            let answer = self.send_subscribe(connection, slot).await;
+            let answer = self.send_subscribe(connection, slot, counts).await;
             let confirmed = tokio::time::timeout(self.target.limit, self.subscribed.wait_for(slot));
             // After an error only if it was the answer of another request.
             if answer.is_err() && !self.subscribed.has(slot) || confirmed.await.is_err() {
@@ -132,16 +135,30 @@ impl ShardChannels {
         true
     }
 
-    async fn send_subscribe(&self, connection: &MultiplexedConnection, slot: u16) -> RedisResult<Value> {
+    async fn send_subscribe(&self, connection: &MultiplexedConnection, slot: u16, counts: bool) -> RedisResult<Value> {
         let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(self.name(slot));
+        subscribe.arg(self.name(slot, counts));
         connection.clone().send_packed_command(&subscribe).await.and_then(Value::extract_error)
     }
 
-    fn name(&self, slot: u16) -> String {
-        // An unknown node counts nothing.
-        let node = self.run_id.get(..NODE_LEN).unwrap_or("unknown");
+    fn name(&self, slot: u16, counts: bool) -> String {
+        // No node has this name, so none counts its subscribers.
+        let node = self.node().filter(|_| counts).unwrap_or("unknown");
         format!("{}:{node}:{{{}}}", self.client, number_in_slot(slot))
+    }
+
+    fn node(&self) -> Option<&str> {
+        self.run_id.get(..NODE_LEN)
+    }
+
+    /// Subscribes to the channel that belongs to no slot. Returns whether there is one.
+    async fn subscribe_as_present(&self, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+        let Some(node) = self.node() else { return Ok(false) };
+        match connection.subscribe(format!("{}:{node}", self.client)).await {
+            Ok(()) => Ok(true),
+            Err(error) if fault_of(&error) == Fault::Denied => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn open(&self, slot: u16) -> RedisResult<Wake> {
@@ -162,7 +179,8 @@ impl ShardChannels {
                 return Err((redis::ErrorKind::Io, "the address leads to another server").into());
             }
         }
-        match self.send_subscribe(&connection, slot).await {
+        let counts = self.subscribe_as_present(&mut connection).await?;
+        match self.send_subscribe(&connection, slot, counts).await {
             Err(error) if is_unknown_command(&error) || fault_of(&error) == Fault::Denied => {
                 let channel = self.global_name();
                 match connection.subscribe(&channel).await {
@@ -171,7 +189,7 @@ impl ShardChannels {
                 }
             }
             // Also if another node serves this slot now.
-            _ => Ok(Wake::Sharded(connection)),
+            _ => Ok(Wake::Sharded { connection, counts }),
         }
     }
 
