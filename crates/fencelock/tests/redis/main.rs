@@ -10,6 +10,7 @@ const SHARING: bool = false;
 mod acks;
 mod blocking;
 mod child;
+mod cluster;
 mod config;
 mod foreign;
 mod line;
