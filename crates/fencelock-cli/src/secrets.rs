@@ -26,9 +26,11 @@ fn with_password(url: &str, password: &str) -> String {
         _ if query.is_some_and(|query| query.split(['?', '&']).any(|option| option.starts_with("password_file="))) => {
             None
         }
-        Some(("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel", server)) => {
-            Some(with(server, password))
-        }
+        Some((
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+            | "rediss+cluster",
+            server,
+        )) => Some(with(server, password)),
         Some(("redlock" | "redlock+tls", list)) => {
             Some(list.split(',').map(|server| with(server, password)).collect::<Vec<_>>().join(","))
         }
@@ -73,6 +75,7 @@ mod tests {
             ("redis+unix:///run/s", "redis+unix://:s%2F3%40t@/run/s"),
             // The password of the master, not of the sentinels.
             ("redis+sentinel://u@a,b/m?acks=1", "redis+sentinel://u:s%2F3%40t@a,b/m?acks=1"),
+            ("redis+cluster://a,b", "redis+cluster://:s%2F3%40t@a,b"),
             ("redis://h?x=1&password_file=/p", "redis://h?x=1&password_file=/p"),
             ("file:/tmp/x", "file:/tmp/x"),
             ("memory:", "memory:"),

@@ -44,7 +44,8 @@ async fn a_node_of_the_url_may_be_away() {
 
 /// A master dies after that.
 async fn refresh_works(place: &Arc<dyn Backend>, cluster: &mut ClusterNodes) {
-    let master = cluster.masters().into_iter().find(|master| cluster.replica_of(*master).is_some_and(|r| r != 3)).unwrap();
+    let master =
+        cluster.masters().into_iter().find(|master| cluster.replica_of(*master).is_some_and(|r| r != 3)).unwrap();
     cluster.nodes[master].kill();
     for key in ["f", "g", "h", "i", "j", "k", "l", "m"] {
         granted(place, &held(key, Mode::Exclusive)).await;
@@ -89,7 +90,11 @@ async fn doctor_reports_each_master_and_slots_without_one() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let place = place(&cluster).await;
     let failures = |findings: &[fencelock_core::Finding]| {
-        findings.iter().filter(|f| f.level == fencelock_core::Level::Failure).map(|f| f.text.clone()).collect::<Vec<_>>()
+        findings
+            .iter()
+            .filter(|f| f.level == fencelock_core::Level::Failure)
+            .map(|f| f.text.clone())
+            .collect::<Vec<_>>()
     };
     let findings = place.diagnose().await;
     assert_eq!(failures(&findings), [""; 0]);

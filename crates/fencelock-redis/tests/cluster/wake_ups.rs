@@ -1,7 +1,7 @@
 use crate::kit::{PATIENCE, elsewhere, granted, held, place, poll, queued, release, tokens, waiting};
 use fencelock::backends::connect;
 use fencelock_core::{Acquire, Backend, Claim, Event, Listener, Mode};
-use fencelock_testkit::{ClusterNodes, Reply};
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -168,4 +168,47 @@ async fn a_waiter_whose_slot_returns_keeps_its_position() {
     release(&one, &first).await;
     tokens(&poll(&other, &waiter).await);
     assert!(matches!(poll(&one, &next).await, Acquire::Queued { ahead: 0, .. }));
+}
+
+/// What a node has to do: the commands of clients, and the messages that other nodes publish.
+fn work(node: &RedisServer) -> (u64, u64) {
+    let number = |reply: &Reply, field: &str| -> u64 {
+        let text = reply.text().unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or("0");
+        value.trim().parse().unwrap()
+    };
+    let commands = number(&node.command(&["INFO", "stats"]), "total_commands_processed:");
+    let info = node.command(&["CLUSTER", "INFO"]);
+    let published =
+        ["publish", "publishshard"].map(|kind| number(&info, &format!("cluster_stats_messages_{kind}_received:")));
+    (commands, published.iter().sum())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hand_offs_are_work_for_the_node_of_the_key_alone() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let mut holder = held("k", Mode::Exclusive);
+    granted(&one, &holder).await;
+    let owner = cluster.owner_of(cluster.slot_of("k"));
+    let others: Vec<&RedisServer> = (0..3).filter(|node| *node != owner).map(|node| &cluster.nodes[node]).collect();
+    let before: Vec<_> = others.iter().map(|node| work(node)).collect();
+    for number in 0..100 {
+        let waiter = waiting("k");
+        let place = if number % 2 == 0 { &other } else { &one };
+        queued(place, &waiter, 0).await;
+        release(&one, &holder).await;
+        tokens(&poll(place, &waiter).await);
+        holder = waiter;
+    }
+    for (node, (commands, published)) in others.iter().zip(before) {
+        let now = work(node);
+        // Those of this test.
+        assert!(now.0 - commands < 10, "{} commands", now.0 - commands);
+        if has_shards(&cluster) {
+            assert_eq!(now.1, published, "messages from other nodes");
+        } else {
+            assert!(now.1 > published, "Redis 6.2 has no other way");
+        }
+    }
 }
