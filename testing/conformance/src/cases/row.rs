@@ -52,11 +52,16 @@ fn only(seen: &Holding, client: &TestClient) -> Holding {
 
 async fn each_holder_has_its_own_grant_however_often_it_asks(fixture: &dyn Fixture) {
     let [a, b] = readers(fixture).await;
-    let fences = [a.takes().await, b.takes().await];
+    let mut fences = [a.takes().await, b.takes().await];
+    // A late node of a quorum may have granted the first claims in another order, and so other tokens. The next claim raises them.
+    let may_raise = a.backend.capabilities().fresh_holders;
     for _ in 0..3 {
         for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
-            for (reader, fence) in [&a, &b].into_iter().zip(fences) {
-                assert_eq!(reader.claims(intent).await, Acquire::Granted { tokens: fence.into() }, "{intent:?}");
+            for (reader, fence) in [&a, &b].into_iter().zip(&mut fences) {
+                let answer = reader.claims(intent).await;
+                let Acquire::Granted { tokens } = answer else { panic!("{intent:?}: {answer:?}") };
+                assert!(tokens == (*fence).into() || may_raise && tokens.last() > *fence, "{intent:?}: {answer:?}");
+                *fence = tokens.last();
             }
         }
     }
