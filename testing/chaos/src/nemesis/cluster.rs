@@ -164,24 +164,40 @@ impl ClusterNemesis {
             self.cluster.begin_move(slot, to, turns / 2 % 2 * KEYS_AHEAD)?;
             std::thread::sleep(step.lasts);
             self.cluster.end_move(slot, to)?;
+            self.demand_pulse(std::slice::from_ref(key), step.fault);
+            line.serve()?;
         } else {
-            let until = now() + micros(step.lasts);
-            for turn in turns.. {
-                self.cluster.move_slots([slot], self.another_master(self.cluster.owner_of(slot), turn))?;
-                if now() >= until {
-                    break;
-                }
-                std::thread::sleep(SLICE);
-            }
+            // The clients in line are served meanwhile.
+            std::thread::scope(|scope| {
+                let served = scope.spawn(|| line.serve());
+                self.move_back_and_forth(slot, turns, step.lasts)?;
+                self.demand_pulse(std::slice::from_ref(key), step.fault);
+                served.join().map_err(|_| "the clients in line panicked")?
+            })?;
         }
-        self.demand_pulse(std::slice::from_ref(key), step.fault);
-        line.serve()?;
         let refusals: &[&str] = if step.fault == Fault::MoveSlot { &["MOVED"] } else { REFUSALS };
         let has_refused = |master: &usize| refusals.iter().any(|name| errors(&self.cluster.nodes[*master], name) > 0);
         if self.masters.iter().any(has_refused) {
             step.fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
         }
         Ok((format!("slot {slot}"), vec![key.clone()]))
+    }
+
+    fn move_back_and_forth(&self, slot: u16, turns: usize, lasts: Duration) -> Result<(), Failure> {
+        let until = now() + micros(lasts);
+        for turn in turns.. {
+            let from = self.cluster.owner_of(slot);
+            self.cluster.move_slots([slot], self.another_master(from, turn))?;
+            // It stays, or returns before clients have noticed that it has left.
+            if turn % 2 == 0 {
+                self.cluster.move_slots([slot], from)?;
+            }
+            if now() >= until {
+                break;
+            }
+            std::thread::sleep(SLICE);
+        }
+        Ok(())
     }
 
     fn another_master(&self, than: usize, turn: usize) -> usize {
