@@ -2,9 +2,11 @@
 //!
 //! Each control has its own key, which no worker uses.
 
+mod cluster;
 mod holds;
 mod sentinels;
 
+pub(crate) use cluster::{moved_without_its_keys, promoted_by_the_cluster};
 pub(crate) use holds::ControlHolds;
 pub(crate) use sentinels::promoted_by_sentinels;
 

@@ -22,16 +22,22 @@ pub enum Fault {
     Switchover,
     /// The sentinels promote a replica. The old master does not know it, and goes on for seconds.
     SentinelFailover,
-    /// A master is killed, the sentinels promote a replica, which lags, and the old master returns with its disk.
+    /// A master is killed, a replica, which lags, is promoted, and the old master returns, with its disk if it has one.
     KillMaster,
     /// The same, and the old master returns without data.
     WipeMaster,
-    /// A master is stopped until the sentinels have promoted a replica, and then continues.
+    /// A master is stopped until a replica is promoted, and then continues.
     FreezeMaster,
     /// A sentinel is stopped while the others promote a replica.
     FreezeSentinel,
     /// The process of a client is stopped while it holds a lock and the sentinels promote a replica.
     FreezeClientInFailover,
+    /// A slot with keys in use moves from master to master.
+    MoveSlot,
+    /// A slot stays between two masters for a while, with its keys at both.
+    HalfMoveSlot,
+    /// A cluster swaps the roles of a master and its replica.
+    ClusterFailover,
     /// The network is slow in both directions.
     Slow,
     /// All connections are closed, and new ones are refused.
@@ -66,7 +72,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::RestartFromDisk,
         Self::RestartEmpty,
         Self::FreezeServer,
@@ -80,6 +86,9 @@ impl Fault {
         Self::FreezeMaster,
         Self::FreezeSentinel,
         Self::FreezeClientInFailover,
+        Self::MoveSlot,
+        Self::HalfMoveSlot,
+        Self::ClusterFailover,
         Self::Slow,
         Self::Cut,
         Self::BlackHole,
@@ -113,6 +122,9 @@ impl Fault {
             Self::FreezeMaster => "freeze master",
             Self::FreezeSentinel => "freeze sentinel",
             Self::FreezeClientInFailover => "freeze client in failover",
+            Self::MoveSlot => "move slot",
+            Self::HalfMoveSlot => "half-moved slot",
+            Self::ClusterFailover => "cluster failover",
             Self::Slow => "slow network",
             Self::Cut => "cut network",
             Self::BlackHole => "black hole",
@@ -136,9 +148,11 @@ impl Fault {
     /// Exclusion is violated by a Redis server without quarantine that loses its data; by a clock that ends leases early, if it
     /// belongs to one of exactly as many nodes as needed; and by a plain `DEL` of another program. After a fail-over by sentinels, there
     /// are two masters for seconds: without a quarantine, the old one also renews locks that the new one has granted to others.
+    /// The same is true of a cluster that replaces a master; a slot that moves, and `CLUSTER FAILOVER`, for which the master waits, lose
+    /// nothing.
     pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
-            _ if self.is_for_sentinels() => {
+            _ if self.replaces_a_master() => {
                 if topology.has_quarantine() {
                     &[]
                 } else {
@@ -156,8 +170,8 @@ impl Fault {
         matches!(self, Self::Failover | Self::Switchover)
     }
 
-    /// Whether sentinels promote a replica.
-    pub const fn is_for_sentinels(self) -> bool {
+    /// Whether a replica becomes the master, while the old one may still believe to be it.
+    pub const fn replaces_a_master(self) -> bool {
         matches!(
             self,
             Self::SentinelFailover
@@ -167,6 +181,11 @@ impl Fault {
                 | Self::FreezeSentinel
                 | Self::FreezeClientInFailover
         )
+    }
+
+    /// Whether a slot of a cluster moves.
+    pub const fn moves_a_slot(self) -> bool {
+        matches!(self, Self::MoveSlot | Self::HalfMoveSlot)
     }
 
     /// Whether the victim is a worker process.
@@ -189,6 +208,8 @@ impl Fault {
             Self::Switchover => "a client that stayed with a replica",
             Self::Failover | Self::KillMaster | Self::WipeMaster => "a promotion that lost a lock",
             Self::SentinelFailover => "a replaced master that does not know it",
+            Self::MoveSlot => "a request for a slot that was moved",
+            Self::HalfMoveSlot => "a request for a half-moved slot",
             Self::Repeat => "a request that was repeated",
             Self::LoseReplies => "a reply that was lost",
             Self::FlushScripts => "NOSCRIPT",
@@ -203,7 +224,8 @@ impl Fault {
             | Self::ClockFast
             | Self::ClockSlow
             | Self::FreezeSentinel
-            | Self::FreezeClientInFailover => return None,
+            | Self::FreezeClientInFailover
+            | Self::ClusterFailover => return None,
         })
     }
 }
@@ -211,14 +233,29 @@ impl Fault {
 impl Topology {
     /// The faults of this topology.
     pub fn faults(self) -> Vec<Fault> {
-        let plays = |fault: &Fault| {
-            if self.has_sentinels() {
-                // The sentinels name the ports of the servers, so there are no proxies, and no other program knows them.
-                return fault.is_for_sentinels()
-                    || fault.is_for_clients()
-                    || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk);
+        let is_of_cluster = |fault: &Fault| fault.moves_a_slot() || *fault == Fault::ClusterFailover;
+        let plays = |fault: &Fault| match self {
+            Self::ClusterMoves => fault.moves_a_slot(),
+            Self::Cluster => {
+                is_of_cluster(fault)
+                    || matches!(
+                        fault,
+                        Fault::KillMaster
+                            | Fault::FreezeMaster
+                            | Fault::FreezeServer
+                            | Fault::FreezeClient
+                            | Fault::KillClient
+                    )
             }
-            !fault.is_for_sentinels() && (self.has_replica() || !fault.needs_a_replica())
+            // There are no proxies, and no other program knows sentinels.
+            Self::Sentinels | Self::BareSentinels => {
+                fault.replaces_a_master()
+                    || fault.is_for_clients()
+                    || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk)
+            }
+            _ => {
+                !fault.replaces_a_master() && !is_of_cluster(fault) && (self.has_replica() || !fault.needs_a_replica())
+            }
         };
         Fault::ALL.into_iter().filter(plays).collect()
     }

@@ -10,15 +10,19 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+mod cluster_run;
 mod control;
 mod fault;
 mod foreign;
 pub mod history;
+mod line_probe;
 mod machine;
 mod nemesis;
 mod nodes;
+mod outage;
 mod plan;
 mod pressure;
+mod pulse;
 mod recorder;
 mod recovery;
 pub mod report;
@@ -35,6 +39,7 @@ mod workers;
 mod workload;
 
 pub use fault::Fault;
+pub use outage::{Outages, outages};
 pub use plan::{Plan, Step};
 pub use resumption::{resumption_summary, resumptions};
 pub use run::{Run, Settings, run};

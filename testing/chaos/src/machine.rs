@@ -22,9 +22,14 @@ impl Machine {
 
     /// How often the server has returned this error since its statistics were reset.
     pub(crate) fn errors(&self, name: &str) -> u64 {
-        let info = self.server.command(&["INFO", "errorstats"]);
-        let prefix = format!("errorstat_{name}:count=");
-        let count = info.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok()));
-        count.unwrap_or(0)
+        errors(&self.server, name)
     }
+}
+
+/// How often a server has returned this error since its statistics were reset.
+pub(crate) fn errors(server: &RedisServer, name: &str) -> u64 {
+    let info = server.command(&["INFO", "errorstats"]);
+    let prefix = format!("errorstat_{name}:count=");
+    let count = info.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok()));
+    count.unwrap_or(0)
 }

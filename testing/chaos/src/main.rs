@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use fencelock_chaos::{Failure, Settings, Topology, report, resumption_summary, run, run_if_asked, sim};
+use fencelock_chaos::{Failure, Settings, Topology, outages, report, resumption_summary, run, run_if_asked, sim};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ struct Arguments {
     /// A Redis master with two replicas and three sentinels
     #[arg(long, conflicts_with_all = ["nodes", "replica"])]
     sentinel: bool,
+    #[command(flatten)]
+    of_cluster: OfCluster,
     /// With --replica or --sentinel: no quarantine, so a promotion may admit a second holder
     #[arg(long)]
     bare: bool,
@@ -39,6 +41,17 @@ struct Arguments {
     /// The directory of the history and the report
     #[arg(long, default_value = "target/chaos")]
     out: PathBuf,
+}
+
+/// Arguments of runs on a cluster.
+#[derive(Debug, clap::Args)]
+struct OfCluster {
+    /// A Redis Cluster of three masters with a replica each
+    #[arg(long, conflicts_with_all = ["nodes", "replica", "sentinel", "bare"])]
+    cluster: bool,
+    /// With --cluster: slots move, and no master is replaced, so no lock may be lost
+    #[arg(long, requires = "cluster")]
+    moves_only: bool,
 }
 
 /// Commands without servers.
@@ -70,15 +83,7 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
         None => getrandom::u32()?.into(),
     };
     println!("seed {seed}");
-    let mut settings = Settings::new(seed, &std::env::current_exe()?);
-    settings.topology = match (arguments.replica, arguments.sentinel, arguments.bare) {
-        (true, _, false) => Topology::Replica,
-        (true, _, true) => Topology::BareReplica,
-        (_, true, false) => Topology::Sentinels,
-        (_, true, true) => Topology::BareSentinels,
-        (false, false, true) => return Err("--bare needs --replica or --sentinel".into()),
-        (false, false, false) => Topology::of(arguments.nodes.into()),
-    };
+    let mut settings = Settings::new(seed, topology(arguments)?, &std::env::current_exe()?);
     settings.workers = arguments.workers.into();
     settings.length = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;
     let run = run(&settings)?;
@@ -89,8 +94,24 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(summary) = resumption_summary(&run.history) {
         println!("{summary}");
     }
+    for outages in outages(&run.history) {
+        println!("{outages}");
+    }
     let page = arguments.out.join("report.html");
     fs::write(&page, report::html(&settings, &run))?;
     println!("history: {}\nreport: {}", history.display(), page.display());
     Ok(if run.results.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn topology(arguments: &Arguments) -> Result<Topology, Failure> {
+    Ok(match (arguments.replica, arguments.sentinel, arguments.bare) {
+        _ if arguments.of_cluster.moves_only => Topology::ClusterMoves,
+        _ if arguments.of_cluster.cluster => Topology::Cluster,
+        (true, _, false) => Topology::Replica,
+        (true, _, true) => Topology::BareReplica,
+        (_, true, false) => Topology::Sentinels,
+        (_, true, true) => Topology::BareSentinels,
+        (false, false, true) => return Err("--bare needs --replica or --sentinel".into()),
+        (false, false, false) => Topology::of(arguments.nodes.into()),
+    })
 }

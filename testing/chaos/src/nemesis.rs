@@ -1,10 +1,12 @@
 //! Injects a fault, and ends it.
 
 mod clients;
+mod cluster;
 mod fail_over;
 mod sentinels;
 mod servers;
 
+pub(crate) use cluster::ClusterNemesis;
 pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
 
 use crate::Failure;

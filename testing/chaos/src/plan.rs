@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// The number of sentinels.
 const SENTINELS: usize = 3;
+/// Enough to choose a key and a node.
+const SLOT_MOVES: usize = 1 << 16;
 
 /// A step of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +66,14 @@ impl Iterator for Plan {
             | Fault::RestartFromDisk
             | Fault::Failover
             | Fault::SentinelFailover
+            | Fault::ClusterFailover
             | Fault::ForeignDelete
             | Fault::KillClient => Duration::ZERO,
             // Shorter and longer than the time in which sentinels demote a replaced master, and than the window of a quarantine.
             Fault::KillMaster | Fault::WipeMaster | Fault::FreezeMaster => self.rng.millis(100, 7000),
             Fault::FreezeSentinel => self.rng.millis(100, 3000),
+            // Shorter than the time after which a waiter that is not heard of leaves the queue.
+            Fault::HalfMoveSlot => self.rng.millis(50, 1000),
             // Longer than the timeout of the client.
             Fault::FreezeServer | Fault::PauseServer | Fault::Cut | Fault::BlackHole => self.rng.millis(500, 900),
             // About as long as a lease.
@@ -80,6 +85,7 @@ impl Iterator for Plan {
         let peace = self.rng.millis(100, 400);
         let victims = match fault {
             Fault::FreezeSentinel => SENTINELS,
+            fault if fault.moves_a_slot() => SLOT_MOVES,
             fault if fault.is_for_clients() => self.workers,
             _ => self.topology.nodes(),
         };
@@ -108,7 +114,10 @@ mod tests {
 
     #[test]
     fn every_round_has_every_fault() {
-        for topology in [Topology::Single, Topology::Replica, Topology::Sentinels, Topology::Quorum(3)] {
+        let sentinels_and_cluster = [Topology::Sentinels, Topology::Cluster, Topology::ClusterMoves];
+        for topology in
+            [Topology::Single, Topology::Replica, Topology::Quorum(3)].into_iter().chain(sentinels_and_cluster)
+        {
             let round = topology.faults().len();
             for steps in steps(1, topology, 3 * round).chunks(round) {
                 let faults: BTreeSet<_> = steps.iter().map(|step| step.fault).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Only the run uses this key, so nobody else delays a grant.
 pub(crate) const KEY: &str = "resumed";
 /// How long grants may take after a fail-over, in addition to the quarantine.
-const PROMISE: Duration = Duration::from_secs(2);
+pub(crate) const PROMISE: Duration = Duration::from_secs(2);
 /// The old master may grant the key first.
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::checker::{CheckResults, check};
+use crate::cluster_run;
 use crate::control::{self, Control, ControlHolds};
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
@@ -48,12 +49,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The default run with this seed and program.
-    pub fn new(seed: u64, program: &Path) -> Self {
-        let ttl = Duration::from_secs(1);
+    /// The default run with this seed, these servers and this program.
+    pub fn new(seed: u64, topology: Topology, program: &Path) -> Self {
+        // Without fail-overs no lock may be lost, however busy the machine is.
+        let ttl = Duration::from_secs(if topology == Topology::ClusterMoves { 3 } else { 1 });
+        // Each master of a cluster has some.
+        let keys = if topology.is_cluster() { 6 } else { 3 };
         let program = program.to_owned();
-        let (topology, only, length) = (Topology::Single, None, Duration::ZERO);
-        Self { seed, topology, only, length, workers: 3, tasks: 6, keys: 3, ttl, program }
+        let (only, length) = (None, Duration::ZERO);
+        Self { seed, topology, only, length, workers: 3, tasks: 6, keys, ttl, program }
     }
 
     /// The faults of a round.
@@ -88,6 +92,8 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let resource = resource::serve()?;
     if settings.topology.has_sentinels() {
         sentinel_run::perform(settings, resource, &histories, recorder)?;
+    } else if settings.topology.is_cluster() {
+        cluster_run::perform(settings, resource, &histories, &recorder)?;
     } else {
         let mut nodes = Nodes::start(dir.path(), settings.topology)?;
         let trusting = nodes.url(settings.topology.trusting());
@@ -193,9 +199,9 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     let Settings { topology, .. } = settings;
     let always = ["busy", "renewed by the watchdog", "a hold past its lease", "a write was refused"];
     let always = always.into_iter().chain(["a late write was refused", "a lease passed on within a process"]);
-    // Programs that do not know sentinels are not started with them, and neither is the control of eviction.
+    // Programs that know neither sentinels nor clusters are not started with them, and neither is the control of eviction.
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
-    let always = always.chain(of_proxies.filter(|_| !topology.has_sentinels()));
+    let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
     let of_modes = ["holders of a key together", "a downgrade"].into_iter();
     let always = always.chain(of_modes.filter(|_| topology.has_modes()));
     let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));

@@ -19,6 +19,10 @@ pub enum Topology {
     Sentinels,
     /// The same without a quarantine.
     BareSentinels,
+    /// A cluster of three masters with a replica each. Slots move, and masters are replaced.
+    Cluster,
+    /// The same, and no master is replaced.
+    ClusterMoves,
     /// A quorum of this size.
     Quorum(usize),
 }
@@ -33,6 +37,7 @@ impl Topology {
     pub const fn nodes(self) -> usize {
         match self {
             Self::Single | Self::Replica | Self::BareReplica | Self::Sentinels | Self::BareSentinels => 1,
+            Self::Cluster | Self::ClusterMoves => 3,
             Self::Quorum(nodes) => nodes,
         }
     }
@@ -57,6 +62,16 @@ impl Topology {
         matches!(self, Self::Sentinels | Self::BareSentinels)
     }
 
+    /// Whether locks are spread over the masters of a cluster.
+    pub const fn is_cluster(self) -> bool {
+        matches!(self, Self::Cluster | Self::ClusterMoves)
+    }
+
+    /// Whether each node is behind a proxy and has a clock of its own. Sentinels and clusters tell clients the ports of the servers.
+    pub const fn has_proxies(self) -> bool {
+        !self.has_sentinels() && !self.is_cluster()
+    }
+
     /// Whether a server that may have lost data grants nothing until all its leases have ended. A single Redis server
     /// runs without a quarantine, and has excuses.
     pub const fn has_quarantine(self) -> bool {
@@ -74,7 +89,9 @@ impl Topology {
         // The timeout of a claim is shorter than a lease.
         let (max_ttl, timeout) = (max_ttl.as_millis(), (max_ttl * 2 / 5).as_millis());
         match self {
-            Self::Single | Self::BareReplica | Self::BareSentinels => format!("timeout={timeout}"),
+            Self::Single | Self::BareReplica | Self::BareSentinels | Self::Cluster | Self::ClusterMoves => {
+                format!("timeout={timeout}")
+            }
             Self::Replica | Self::Sentinels => format!("timeout={timeout}&quarantine=on&max_ttl={max_ttl}"),
             Self::Quorum(_) => format!("max_ttl={max_ttl}"),
         }
@@ -83,9 +100,9 @@ impl Topology {
     /// The options of the URL of the controls: it trusts servers without data.
     pub(crate) const fn trusting(self) -> &'static str {
         match self {
-            Self::Single | Self::BareReplica | Self::Sentinels | Self::BareSentinels => "timeout=400",
             Self::Replica => "timeout=400&quarantine=on&trust_empty=true",
             Self::Quorum(_) => "trust_empty=true",
+            _ => "timeout=400",
         }
     }
 }
@@ -98,6 +115,8 @@ impl fmt::Display for Topology {
             Self::BareReplica => f.write_str("one Redis with a replica"),
             Self::Sentinels => f.write_str("a master with sentinels and a quarantine"),
             Self::BareSentinels => f.write_str("a master with sentinels"),
+            Self::Cluster => f.write_str("a cluster"),
+            Self::ClusterMoves => f.write_str("a cluster without fail-overs"),
             Self::Quorum(nodes) => write!(f, "a quorum of {nodes}"),
         }
     }

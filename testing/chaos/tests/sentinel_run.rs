@@ -17,8 +17,8 @@ fn seed() -> u64 {
 /// Runs one round, and checks that the result is good and meaningful.
 fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
     redis_or_skip()?;
-    let mut settings = Settings::new(seed(), Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
-    (settings.topology, settings.only) = (topology, only);
+    let mut settings = Settings::new(seed(), topology, Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
+    settings.only = only;
     (settings.workers, settings.tasks) = (2, 4);
     let seed = settings.seed;
     println!("seed {seed}");

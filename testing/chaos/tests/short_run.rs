@@ -16,8 +16,7 @@ fn seed() -> u64 {
 
 /// The topologies run in parallel, so each has few clients.
 fn settings(topology: Topology) -> Settings {
-    let mut settings = Settings::new(seed(), Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
-    settings.topology = topology;
+    let mut settings = Settings::new(seed(), topology, Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
     // Most of a run waits for leases to end. Half the default TTL is still long compared to a request.
     settings.ttl = Duration::from_millis(500);
     if topology != Topology::Single {

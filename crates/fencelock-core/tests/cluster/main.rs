@@ -12,6 +12,8 @@ enum Rule {
     Production,
     /// A channel without a subscriber means a dead waiter, wherever it has subscribed.
     NoNode,
+    /// The client does not subscribe to the channel that belongs to no slot.
+    NoPresence,
     /// `PUBLISH` of one node counts its own subscribers, and clients subscribe at any node.
     OneChannel,
     /// A waiter is told about its channel before it has subscribed.
@@ -22,8 +24,6 @@ enum Rule {
 struct Setting {
     rule: Rule,
     moves: u8,
-    /// Clients look again as soon as their slot has left a node, before it can return.
-    prompt: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +53,8 @@ struct World {
     line: Vec<Entry>,
     /// At each node, by client.
     subscribed: [[bool; CLIENTS]; 2],
+    /// The same for the channel that belongs to no slot.
+    present: [[bool; CLIENTS]; 2],
     crashed: [bool; CLIENTS],
     /// Was in the line and was granted the lock, in this order.
     granted: Vec<usize>,
@@ -92,8 +94,9 @@ impl World {
         match (entry.channel, rule) {
             (None, _) => false,
             (Some(node), Rule::OneChannel) => self.crashed[entry.client] || node != self.owner,
-            (Some(node), Rule::Production | Rule::EntryFirst) if node != self.owner => false,
-            (Some(_), _) => !self.subscribed[here][entry.client],
+            (Some(node), Rule::Production | Rule::NoPresence | Rule::EntryFirst) if node != self.owner => false,
+            (Some(_), Rule::NoNode | Rule::NoPresence) => !self.subscribed[here][entry.client],
+            (Some(_), _) => !self.subscribed[here][entry.client] && !self.present[here][entry.client],
         }
     }
 
@@ -132,9 +135,7 @@ impl System for Setting {
                 into.push(Act::Enqueue(client));
             }
         }
-        let stale =
-            |entry: &Entry| entry.channel.is_some_and(|node| node != world.owner) && !world.crashed[entry.client];
-        if world.moves < self.moves && !(self.prompt && world.line.iter().any(stale)) {
+        if world.moves < self.moves {
             into.push(Act::Move);
         }
         if !world.line.is_empty() {
@@ -150,14 +151,17 @@ impl System for Setting {
                 let channel = world.channel(client, self.rule);
                 next.line.push(Entry { client, channel });
             }
-            Act::Subscribe(client) => next.subscribed[usize::from(world.owner)][client] = true,
+            Act::Subscribe(client) => {
+                next.subscribed[usize::from(world.owner)][client] = true;
+                next.present[usize::from(world.owner)][client] = true;
+            }
             Act::Poll(client) => {
                 let channel = world.channel(client, self.rule);
                 next.line.iter_mut().filter(|entry| entry.client == client).for_each(|entry| entry.channel = channel);
             }
             Act::Crash(client) => {
                 next.crashed[client] = true;
-                next.subscribed.iter_mut().for_each(|node| node[client] = false);
+                next.subscribed.iter_mut().chain(&mut next.present).for_each(|node| node[client] = false);
             }
             Act::Move => {
                 next.subscribed[usize::from(world.owner)] = [false; CLIENTS];
@@ -193,33 +197,33 @@ fn is_found(setting: Setting, steps: usize) {
 
 #[test]
 fn no_live_waiter_leaves_the_line_when_its_slot_is_moved() {
-    let setting = Setting { rule: Rule::Production, moves: 1, prompt: false };
-    holds(setting, World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD);
+    holds(Setting { rule: Rule::Production, moves: 1 }, World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD);
 }
 
 #[test]
-fn a_slot_may_return_after_its_waiters_have_looked_again() {
-    let setting = Setting { rule: Rule::Production, moves: 2, prompt: true };
-    holds(setting, World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD | World::MOVED_TWICE);
+fn no_live_waiter_leaves_the_line_when_its_slot_returns() {
+    let landmarks = World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD | World::MOVED_TWICE;
+    holds(Setting { rule: Rule::Production, moves: 3 }, landmarks);
 }
 
-/// The known limit: the entry names the node to which the slot has returned, and the subscription there has ended.
+/// The entry names the node to which the slot has returned, and the subscription there has ended.
 #[test]
-fn a_slot_that_returns_at_once_takes_a_waiter_along() {
-    is_found(Setting { rule: Rule::Production, moves: 2, prompt: false }, 6);
+fn without_a_second_channel_a_slot_that_returns_drops_the_waiter() {
+    holds(Setting { rule: Rule::NoPresence, moves: 1 }, World::GRANTED_AFTER_A_MOVE);
+    is_found(Setting { rule: Rule::NoPresence, moves: 2 }, 6);
 }
 
 #[test]
 fn without_the_node_in_the_channel_a_move_drops_the_waiter() {
-    is_found(Setting { rule: Rule::NoNode, moves: 1, prompt: true }, 5);
+    is_found(Setting { rule: Rule::NoNode, moves: 1 }, 5);
 }
 
 #[test]
 fn one_node_does_not_count_the_subscribers_of_the_others() {
-    is_found(Setting { rule: Rule::OneChannel, moves: 0, prompt: true }, 2);
+    is_found(Setting { rule: Rule::OneChannel, moves: 0 }, 2);
 }
 
 #[test]
 fn an_entry_must_not_name_a_channel_before_the_subscription() {
-    is_found(Setting { rule: Rule::EntryFirst, moves: 0, prompt: true }, 2);
+    is_found(Setting { rule: Rule::EntryFirst, moves: 0 }, 2);
 }

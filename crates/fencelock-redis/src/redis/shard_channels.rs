@@ -4,7 +4,9 @@
 //! channel, which belongs to the hash slot of its key: the node that serves the slot is the only one that delivers its messages, and
 //! its answer counts all subscribers. The name is `<channel of the client>:<node>:{<a number in the slot>}`, where the node is the
 //! beginning of its run id. Another node that serves the slot later can tell from it that the subscription was not made there, and
-//! so does not mistake the waiter for a dead one: see `advance` in the scripts.
+//! so does not mistake the waiter for a dead one: see `tell` in the scripts. When the slot leaves a node, the subscription ends, also if
+//! the slot returns. So the connection is subscribed to a channel that belongs to no slot too, `<channel of the client>:<node>`, to which
+//! nothing is published: as long as a node counts this subscriber, no waiter of the client is dead.
 //!
 //! A client subscribes when it first waits in a slot, on a connection of its own: see [`Subscribed`]. A node that does not know sharded channels, before Redis 7.0, publishes on one
 //! channel of the client, `<channel of the client>:cluster`, and does not conclude anything from the number of subscribers.
@@ -26,6 +28,8 @@ use tokio::time::{Instant, timeout};
 
 /// The part of a run id that tells nodes apart. The scripts compare it.
 const NODE_LEN: usize = 8;
+/// No node has this name, so none counts the subscribers of its channels.
+const NO_NODE: &str = "unknown";
 /// A claim does not wait longer for its subscription: the server forgets a waiter that does not poll for three seconds. It is also the
 /// time between two attempts, and between two checks of the connection.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -55,7 +59,11 @@ struct Wake {
 
 #[derive(Debug)]
 enum WakeKind {
-    Sharded(MultiplexedConnection),
+    Sharded {
+        connection: MultiplexedConnection,
+        /// Whether the node can tell from its subscribers that the client is gone.
+        counts: bool,
+    },
     /// On one channel for all slots.
     Global(String, MultiplexedConnection),
     GlobalResp2(String, #[expect(dead_code, reason = "it is subscribed as long as it lives")] Subscription),
@@ -87,9 +95,9 @@ impl ShardChannels {
     pub(crate) fn channel(&self, wire: &str) -> Option<String> {
         let wake = self.wake()?;
         match &wake.kind {
-            WakeKind::Sharded(_) => {
+            WakeKind::Sharded { counts, .. } => {
                 let slot = hash_slot(wire);
-                wake.subscribed.has(slot).then(|| self.name(slot))
+                wake.subscribed.has(slot).then(|| self.name(slot, *counts))
             }
             WakeKind::Global(channel, _) | WakeKind::GlobalResp2(channel, _) => Some(channel.clone()),
             WakeKind::Never => None,
@@ -112,7 +120,10 @@ impl ShardChannels {
         let slot = hash_slot(wire);
         let Some(wake) = self.open(slot).await else { return false };
         match &wake.kind {
-            WakeKind::Sharded(connection) => self.subscribe_shard(connection, &wake.subscribed, slot, key).await,
+            WakeKind::Sharded { connection, counts } => {
+                let name = self.name(slot, *counts);
+                self.subscribe_shard(connection, &wake.subscribed, (slot, &name), key).await
+            }
             WakeKind::Global(..) | WakeKind::GlobalResp2(..) => true,
             WakeKind::Never => false,
         }
@@ -122,13 +133,13 @@ impl ShardChannels {
         &self,
         connection: &MultiplexedConnection,
         subscribed: &Subscribed,
-        slot: u16,
+        (slot, name): (u16, &str),
         key: &Key,
     ) -> bool {
         if !subscribed.has(slot) {
-            self.give_up_idle(connection, subscribed);
+            self.give_up_idle(connection, subscribed, name);
             let confirmed = async {
-                let answer = self.send_subscribe(connection, slot).await;
+                let answer = send_subscribe(connection, name).await;
                 // After an error only if it was the answer of another request.
                 if answer.is_ok() || subscribed.has(slot) {
                     subscribed.wait_for(slot).await;
@@ -145,7 +156,7 @@ impl ShardChannels {
     }
 
     /// Each subscription costs the server some hundred bytes.
-    fn give_up_idle(&self, connection: &MultiplexedConnection, subscribed: &Subscribed) {
+    fn give_up_idle(&self, connection: &MultiplexedConnection, subscribed: &Subscribed, like: &str) {
         let idle = subscribed.idle();
         if idle.is_empty() {
             return;
@@ -153,28 +164,35 @@ impl ShardChannels {
         // One command for each, because a command has channels of one slot.
         let mut commands = redis::pipe();
         for slot in idle {
-            commands.cmd("SUNSUBSCRIBE").arg(self.name(slot));
+            commands.cmd("SUNSUBSCRIBE").arg(self.name(slot, !like.contains(NO_NODE)));
         }
         let (mut connection, count) = (connection.clone(), commands.len());
         tokio::spawn(async move { drop(connection.send_packed_commands(&commands, 0, count).await) });
     }
 
-    async fn send_subscribe(&self, connection: &MultiplexedConnection, slot: u16) -> RedisResult<Value> {
-        let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(self.name(slot));
-        connection.clone().send_packed_command(&subscribe).await.and_then(Value::extract_error)
+    fn name(&self, slot: u16, counts: bool) -> String {
+        let node = self.node().filter(|_| counts).unwrap_or(NO_NODE);
+        format!("{}:{node}:{{{}}}", self.client, number_in_slot(slot))
     }
 
-    fn name(&self, slot: u16) -> String {
-        // An unknown node counts nothing.
-        let node = self.run_id.get(..NODE_LEN).unwrap_or("unknown");
-        format!("{}:{node}:{{{}}}", self.client, number_in_slot(slot))
+    fn node(&self) -> Option<&str> {
+        self.run_id.get(..NODE_LEN)
+    }
+
+    /// Subscribes to the channel that belongs to no slot. Returns whether there is one.
+    async fn subscribe_as_present(&self, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+        let Some(node) = self.node() else { return Ok(false) };
+        match connection.subscribe(format!("{}:{node}", self.client)).await {
+            Ok(()) => Ok(true),
+            Err(error) if fault_of(&error) == Fault::Denied => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// A connection that was lost without a word would let every hand-off pass over its waiters. So it has to answer once a second while
     /// somebody waits.
     fn check(&self, wake: &Arc<Wake>) {
-        let (WakeKind::Sharded(connection) | WakeKind::Global(_, connection)) = &wake.kind else { return };
+        let (WakeKind::Sharded { connection, .. } | WakeKind::Global(_, connection)) = &wake.kind else { return };
         let now = Instant::now();
         {
             let mut checked = wake.checked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,7 +261,8 @@ impl ShardChannels {
                 return Err((redis::ErrorKind::Io, "the address leads to another server").into());
             }
         }
-        match self.send_subscribe(&connection, slot).await {
+        let counts = self.subscribe_as_present(&mut connection).await?;
+        match send_subscribe(&connection, &self.name(slot, counts)).await {
             Err(error) if is_unknown_command(&error) || fault_of(&error) == Fault::Denied => {
                 match connection.subscribe(&channel).await {
                     Ok(()) => Ok(WakeKind::Global(channel, connection)),
@@ -251,7 +270,7 @@ impl ShardChannels {
                 }
             }
             // Also if another node serves this slot now.
-            _ => Ok(WakeKind::Sharded(connection)),
+            _ => Ok(WakeKind::Sharded { connection, counts }),
         }
     }
 
@@ -273,4 +292,10 @@ impl ShardChannels {
         let _ = origin.run_id.set(self.run_id.clone());
         Arc::new(origin)
     }
+}
+
+async fn send_subscribe(connection: &MultiplexedConnection, name: &str) -> RedisResult<Value> {
+    let mut subscribe = redis::cmd("SSUBSCRIBE");
+    subscribe.arg(name);
+    connection.clone().send_packed_command(&subscribe).await.and_then(Value::extract_error)
 }

@@ -152,6 +152,24 @@ async fn the_waiters_of_a_moved_slot_are_told_to_look_again() {
     heard.until(|event| is_handed(event, &waiter)).await;
 }
 
+/// The channel of a slot ends when the slot leaves a node, and is not there when it returns. The client still is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_slot_returns_keeps_its_position() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (first, waiter, next) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
+    granted(&one, &first).await;
+    queued(&other, &waiter, 0).await;
+    queued(&one, &next, 1).await;
+    let slot = cluster.slot_of("k");
+    let owner = cluster.owner_of(slot);
+    cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
+    cluster.move_slots([slot], owner).unwrap();
+    release(&one, &first).await;
+    tokens(&poll(&other, &waiter).await);
+    assert!(matches!(poll(&one, &next).await, Acquire::Queued { ahead: 0, .. }));
+}
+
 /// What a node has to do: the commands of clients, and the messages that other nodes publish.
 fn work(node: &RedisServer) -> (u64, u64) {
     let number = |reply: &Reply, field: &str| -> u64 {

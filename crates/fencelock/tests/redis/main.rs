@@ -11,6 +11,7 @@ mod acks;
 mod blocking;
 mod capabilities;
 mod child;
+mod cluster;
 mod config;
 mod foreign;
 mod line;

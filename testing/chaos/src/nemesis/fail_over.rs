@@ -125,7 +125,7 @@ impl SentinelNemesis {
 }
 
 /// A client that starts after the fail-over never used the old master: its holds overlap those of clients that go on there.
-fn probe_anew(url: &str, keys: &[String], ttl: Duration, recorder: &Recorder, bound: Duration) {
+pub(super) fn probe_anew(url: &str, keys: &[String], ttl: Duration, recorder: &Recorder, bound: Duration) {
     let until = now() + micros(bound);
     while now() < until {
         if let Ok(client) = Client::connect(url) {

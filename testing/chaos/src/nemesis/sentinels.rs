@@ -108,7 +108,7 @@ impl SentinelNemesis {
         }
         self.settle();
         let mut excuses = step.fault.excuses(self.topology);
-        if self.advance() && !step.fault.is_for_sentinels() {
+        if self.advance() && !step.fault.replaces_a_master() {
             // A server that restarts slowly is replaced.
             excuses = Fault::SentinelFailover.excuses(self.topology);
             self.expect_quarantine();

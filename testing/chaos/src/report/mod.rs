@@ -26,7 +26,7 @@ pub fn html(settings: &Settings, run: &Run) -> String {
         "<b class=\"bad\">Guarantees were violated.</b>"
     };
     let Settings { seed, topology, workers, tasks, keys, ttl, .. } = settings;
-    let foreign = if topology.has_sentinels() { "" } else { ", one foreign client" };
+    let foreign = if topology.has_proxies() { ", one foreign client" } else { "" };
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>fencelock chaos, seed {seed}</title>\
          <style>{STYLE}</style>\n<h1>Chaos, seed {seed}</h1>\n<p>{word}</p>\n<p>Locks on {topology}; {workers} processes with {tasks} \

@@ -4,6 +4,7 @@ use crate::checker::{Check, CheckResults, Violation};
 use crate::fault::Fault;
 use crate::history::{History, Op, Outcome};
 use fencelock_lab::svg::escape;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 fn row(cells: &[String]) -> String {
@@ -52,7 +53,9 @@ pub(super) fn faults(history: &History) -> String {
         let mine: Vec<_> = mine.collect();
         let Some(first) = mine.first() else { continue };
         let excuses = first.excuses.join(", ");
-        rows += &row(&[fault.name().to_owned(), mine.len().to_string(), excuses]);
+        // A fault of a cluster has a line for each key.
+        let times: BTreeSet<u64> = mine.iter().map(|line| line.invoke_us).collect();
+        rows += &row(&[fault.name().to_owned(), times.len().to_string(), excuses]);
     }
     table(&["fault", "times", "may violate"], &rows)
 }

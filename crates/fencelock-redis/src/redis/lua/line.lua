@@ -11,12 +11,16 @@ end
 
 -- Publishes a message for a waiter, and returns the number of subscribers as far as it shows whether the waiter is alive. In a
 -- cluster, a channel ends with its hash slot, ":<node>:{<number>}", and only the node on which the waiter subscribed counts its
--- subscribers: the slot can have been moved since. A channel that ends with ":cluster" is published to all nodes, and none of them
--- counts all subscribers.
+-- subscribers: the slot can have been moved since. If it has returned, its channel has ended there too, but not the channel of the
+-- client, "<client>:<node>". A channel that ends with ":cluster" is published to all nodes, and none of them counts all subscribers.
 local function tell(channel, message, run_id)
-  local node, slot = string.match(channel, ':(%w+):({%d+})$')
+  local client, node, slot = string.match(channel, '^(.*:(%w+)):({%d+})$')
   local readers = redis.pcall(slot and 'SPUBLISH' or 'PUBLISH', channel, message)
   if string.sub(channel, -8) == ':cluster' or slot and node ~= string.sub(run_id, 1, 8) then return 1 end
+  if slot and readers == 0 then
+    local there = redis.pcall('PUBSUB', 'NUMSUB', client)
+    return there.err and 1 or there[2]
+  end
   return readers
 end
 

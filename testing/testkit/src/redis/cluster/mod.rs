@@ -192,18 +192,21 @@ impl ClusterNodes {
 
 /// Fail-overs.
 impl ClusterNodes {
-    /// Waits until all nodes run, agree about the owner of every slot, and every replica is connected to its master.
+    /// Waits until all nodes run, agree about the owner of every slot and the master of every replica, and every replica is connected
+    /// to its master.
     ///
     /// # Panics
     /// If this takes longer than a minute.
     pub fn wait_until_settled(&self) {
         until("the nodes agree, and the replicas are connected", || {
-            let owners = self.owners();
-            owners.iter().all(Option::is_some) && (0..self.nodes.len()).all(|index| self.is_settled(index, &owners))
+            let own: Vec<NodeLine> = (0..self.nodes.len()).filter_map(|index| self.own_line(index)).collect();
+            let owners = view::owners(&own, &self.ids);
+            owners.iter().all(Option::is_some)
+                && (0..self.nodes.len()).all(|index| self.is_settled(index, &own, &owners))
         });
     }
 
-    fn is_settled(&self, index: usize, owners: &[Option<usize>]) -> bool {
+    fn is_settled(&self, index: usize, own: &[NodeLine], owners: &[Option<usize>]) -> bool {
         let node = &self.nodes[index];
         let has = |command: &[&str], line: &str| node.command(command).text().is_some_and(|text| text.contains(line));
         let Some(view) = self.view(index) else { return false };
@@ -220,7 +223,12 @@ impl ClusterNodes {
             }
             None => false,
         };
-        linked && view::owners(&view, &self.ids) == owners && has(&["CLUSTER", "INFO"], "cluster_state:ok")
+        // A master ignores the request of a replica of which it does not know that it is one.
+        let knows = |line: &NodeLine| view.iter().any(|of| of.id == line.id && of.master == line.master);
+        linked
+            && own.iter().all(knows)
+            && view::owners(&view, &self.ids) == owners
+            && has(&["CLUSTER", "INFO"], "cluster_state:ok")
     }
 
     /// Promotes a replica by `CLUSTER FAILOVER`, for which its master waits, and returns when it owns the slots.

@@ -1,0 +1,97 @@
+//! A run on a cluster.
+
+use crate::Failure;
+use crate::control::{ControlHolds, moved_without_its_keys, promoted_by_the_cluster};
+use crate::history::{History, HoldMode, Line, Op};
+use crate::nemesis::ClusterNemesis;
+use crate::nodes::held_at;
+use crate::pulse::{self, Pulse};
+use crate::recorder::{self, Recorder, now};
+use crate::run::{self, Settings};
+use crate::topology::Topology;
+use crate::workload;
+use fencelock::blocking::Client;
+use fencelock_testkit::{ClusterNodes, RedisServer};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MASTERS: usize = 3;
+/// Long for a busy machine, and still short.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Nothing keeps a node from answering for so long, so no master is replaced.
+const PATIENT_NODE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Expected of a run whose faults are no reason to lose a lock.
+const NOTHING_LOST: &str = "a run in which no client lost a lock";
+
+pub(crate) fn perform(
+    settings: &Settings,
+    resource: u16,
+    histories: &Path,
+    recorder: &Arc<Recorder>,
+) -> Result<(), Failure> {
+    let loses_nothing = settings.topology == Topology::ClusterMoves;
+    let timeout = if loses_nothing { PATIENT_NODE_TIMEOUT } else { NODE_TIMEOUT };
+    let mut cluster = ClusterNodes::start_with_timeout(&RedisServer::options(), MASTERS, 1, timeout)?;
+    let url = cluster.url(settings.topology.trusting());
+    let holds = ControlHolds { url: &url, recorder, resource };
+    moved_without_its_keys(&holds, &cluster)?;
+    if !loses_nothing {
+        promoted_by_the_cluster(&holds, &mut cluster)?;
+    }
+    holds.unguarded()?;
+
+    let url = cluster.url(&settings.topology.options(settings.ttl));
+    run::trust(settings, &url)?;
+    run::expect(settings, recorder);
+    let keys = workload::keys(settings.keys, settings.topology);
+    let client = Client::connect(&url)?;
+    let pulse = Pulse::start(&client, &keys, settings.ttl, recorder);
+    let workers = run::spawn_workers(settings, &url, resource, histories)?;
+    let mut nemesis = ClusterNemesis::new(settings, cluster, workers, keys, client, Arc::clone(recorder))?;
+    run::play(settings, |step| {
+        nemesis.inject(step)?;
+        nemesis.recover(step);
+        Ok(())
+    })?;
+    run::await_expected(settings, &nemesis.workers)?;
+    drop(pulse);
+    let ClusterNemesis { cluster, workers, client, keys, .. } = nemesis;
+    let keys: Vec<_> = keys.iter().cloned().chain(keys.iter().map(|key| pulse::key_beside(key))).collect();
+    let look = |key: &str| {
+        let owner = cluster.owner_of(cluster.slot_of(key));
+        held_at(&cluster.nodes[owner], key).into_iter().collect()
+    };
+    run::finish(settings, workers, client, &keys, recorder, &look)?;
+    if loses_nothing {
+        demand_no_loss(histories, recorder)?;
+    }
+    Ok(())
+}
+
+/// The checker reports what was expected and was not seen.
+fn demand_no_loss(histories: &Path, recorder: &Recorder) -> Result<(), Failure> {
+    let at = now();
+    recorder.note(&Line::new("", "", Op::Expect, at, at).what(NOTHING_LOST));
+    let history = recorder::collect(histories)?;
+    let lost: Vec<&Line> = history.lines.iter().filter(|line| line.op == Op::Lost).collect();
+    let unexplained = lost.iter().filter(|lost| !is_taken_by_a_reader_of_its_process(&history, lost));
+    match unexplained.count() {
+        0 => recorder.seen(NOTHING_LOST),
+        count => eprintln!("{count} locks were lost without a reason"),
+    }
+    Ok(())
+}
+
+/// Tasks of a process that read together share a hold, and lose it if one of them keeps it by hand, beyond the guard.
+fn is_taken_by_a_reader_of_its_process(history: &History, lost: &Line) -> bool {
+    let process = lost.client.split('.').next().unwrap_or_default();
+    let names_it = lost.what.as_deref().is_some_and(|why| why.contains(&format!("({process})")));
+    let is_shared = |line: &Line| {
+        line.is(Op::Acquire)
+            && line.holder == lost.holder
+            && line.client != lost.client
+            && line.mode == HoldMode::Shared
+    };
+    names_it && history.lines.iter().any(is_shared)
+}

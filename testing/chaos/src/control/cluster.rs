@@ -1,0 +1,37 @@
+use super::holds::{ControlHolds, LEASE, SHORT_LEASE};
+use crate::Failure;
+use fencelock::blocking::Client;
+use fencelock_testkit::ClusterNodes;
+
+/// A slot gets another owner, and its keys are lost.
+pub(crate) fn moved_without_its_keys(holds: &ControlHolds<'_>, cluster: &ClusterNodes) -> Result<(), Failure> {
+    let key = "control-forgotten";
+    holds.announce(key, "C3");
+    let client = Client::connect(holds.url)?;
+    holds.take(&client, "sleeper", key, LEASE)?;
+    let slot = cluster.slot_of(key);
+    let owner = cluster.owner_of(slot);
+    cluster.nodes[owner].command(&["FLUSHALL"]);
+    let target = cluster.masters().into_iter().find(|master| *master != owner);
+    cluster.move_slots([slot], target.ok_or("there is one master only")?)?;
+    holds.take(&client, "successor", key, SHORT_LEASE)?;
+    cluster.wait_until_settled();
+    Ok(())
+}
+
+/// A replica that has not received a lock is promoted.
+pub(crate) fn promoted_by_the_cluster(holds: &ControlHolds<'_>, cluster: &mut ClusterNodes) -> Result<(), Failure> {
+    let key = "control-promoted";
+    holds.announce(key, "C3");
+    let master = cluster.owner_of(cluster.slot_of(key));
+    let replica = cluster.replica_of(master).ok_or("a master without a replica")?;
+    cluster.stop_replication(replica);
+    holds.take(&Client::connect(holds.url)?, "sleeper", key, LEASE)?;
+    cluster.nodes[master].kill();
+    cluster.wait_for_another_than(master);
+    cluster.resume_replication(replica);
+    cluster.nodes[master].restart()?;
+    cluster.wait_until_settled();
+    holds.take(&Client::connect(holds.url)?, "successor", key, SHORT_LEASE)?;
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Clients that wait in the queue of a key while its slot moves.
+
+use crate::Failure;
+use crate::recorder::{micros, now};
+use fencelock::blocking::{Client, Guard};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The number of waiters, each with a connection of its own.
+const WAITERS: usize = 4;
+/// Much longer than every fault.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The clients.
+#[derive(Debug)]
+pub(crate) struct LineProbe {
+    clients: Vec<Client>,
+    ttl: Duration,
+}
+
+/// Clients in line, behind a holder.
+#[derive(Debug)]
+pub(crate) struct WaitingLine {
+    key: String,
+    held: Guard,
+    order: Arc<Mutex<Vec<usize>>>,
+    waiters: Vec<JoinHandle<Result<(), fencelock::Error>>>,
+}
+
+impl LineProbe {
+    pub(crate) fn connect(url: &str, ttl: Duration) -> Result<Self, Failure> {
+        let connect = |_| Client::connect(url);
+        Ok(Self { clients: (0..=WAITERS).map(connect).collect::<Result<_, _>>()?, ttl })
+    }
+
+    /// Lets the clients queue up for a key in the slot of another one, in a known order.
+    pub(crate) fn line_up(&self, beside: &str) -> Result<WaitingLine, Failure> {
+        let key = format!("{{{beside}}}:line");
+        let holder = &self.clients[WAITERS];
+        let held = holder.lock(&key).ttl(self.ttl).wait(PATIENCE).acquire()?;
+        let mut line = WaitingLine { key, held, order: Arc::default(), waiters: Vec::new() };
+        for (number, client) in self.clients[..WAITERS].iter().enumerate() {
+            let lock = client.lock(&line.key).ttl(self.ttl).wait(PATIENCE);
+            let order = Arc::clone(&line.order);
+            line.waiters.push(std::thread::spawn(move || {
+                let guard = lock.acquire()?;
+                order.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+                guard.release().map(drop)
+            }));
+            line.await_length(holder)?;
+        }
+        Ok(line)
+    }
+}
+
+impl WaitingLine {
+    /// Waits until the server knows all waiters.
+    fn await_length(&self, client: &Client) -> Result<(), Failure> {
+        let until = now() + micros(PATIENCE);
+        loop {
+            let waiters = client.inspect(&self.key)?.map_or(0, |holding| holding.waiters);
+            if usize::try_from(waiters) == Ok(self.waiters.len()) {
+                return Ok(());
+            }
+            if now() > until {
+                return Err(format!("{waiters} of {} waiters are in line", self.waiters.len()).into());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Releases the lock: all waiters must be served, in their order.
+    pub(crate) fn serve(self) -> Result<(), Failure> {
+        // Its holder may have lost it, and then the first waiter has it.
+        let _ = self.held.release();
+        for waiter in self.waiters {
+            waiter.join().map_err(|_| "a waiter panicked")??;
+        }
+        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if order.iter().copied().eq(0..WAITERS) {
+            return Ok(());
+        }
+        Err(format!("the waiters of {} were served in the order {order:?}", self.key).into())
+    }
+}

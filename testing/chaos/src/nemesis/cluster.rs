@@ -1,0 +1,274 @@
+//! Faults of a cluster: slots move, and masters are replaced.
+
+use super::clients::ClientNemesis;
+use super::fail_over::probe_anew;
+use super::{POLLS, SLICE};
+use crate::Failure;
+use crate::fault::Fault;
+use crate::history::{Line, Op};
+use crate::line_probe::LineProbe;
+use crate::machine::errors;
+use crate::nodes::held_at;
+use crate::plan::Step;
+use crate::pulse;
+use crate::recorder::{Recorder, micros, now};
+use crate::recovery::{self, Recovery};
+use crate::resumption::PROMISE;
+use crate::run::Settings;
+use crate::topology::Topology;
+use crate::workers::Workers;
+use fencelock::blocking::Client;
+use fencelock_testkit::ClusterNodes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first keys of a slot stay behind or go ahead, the others do the opposite.
+const KEYS_AHEAD: usize = 3;
+/// What a node answers that does not have all keys of a lock; Redis 6.2 differs from later versions.
+const REFUSALS: &[&str] = &["TRYAGAIN", "ASK"];
+/// A fail-over without a fault of the schedule.
+const UNPLANNED: &str = "unplanned failover";
+
+/// The nodes and clients of a run.
+#[derive(Debug)]
+pub(crate) struct ClusterNemesis {
+    topology: Topology,
+    ttl: Duration,
+    pub(crate) cluster: ClusterNodes,
+    /// The masters, outside of fail-overs.
+    masters: Vec<usize>,
+    settled_us: u64,
+    pub(crate) workers: Workers,
+    pub(crate) keys: Vec<String>,
+    line: LineProbe,
+    pub(crate) client: Client,
+    recorder: Arc<Recorder>,
+}
+
+impl ClusterNemesis {
+    pub(crate) fn new(
+        settings: &Settings,
+        cluster: ClusterNodes,
+        workers: Workers,
+        keys: Vec<String>,
+        client: Client,
+        recorder: Arc<Recorder>,
+    ) -> Result<Self, Failure> {
+        let Settings { topology, ttl, .. } = *settings;
+        let line = LineProbe::connect(&cluster.url(&topology.options(ttl)), ttl)?;
+        let (masters, settled_us) = (cluster.masters(), now());
+        Ok(Self { topology, ttl, cluster, masters, settled_us, workers, keys, line, client, recorder })
+    }
+
+    /// Injects a fault. When this returns, the nodes agree about all slots.
+    pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+        self.note_unplanned()?;
+        let began = now();
+        let (victim, keys) = match step.fault {
+            Fault::FreezeClient | Fault::KillClient => {
+                self.with_clients(step)?;
+                (format!("worker {}", step.victim), Vec::new())
+            }
+            fault if fault.moves_a_slot() => self.move_slot(step)?,
+            _ => self.with_master(step)?,
+        };
+        self.settle();
+        self.note(began, &victim, step.fault.name(), &keys, step.fault.excuses(self.topology));
+        if step.fault.replaces_a_master() || step.fault == Fault::ClusterFailover {
+            self.masters = self.cluster.masters();
+        }
+        self.note_unplanned()
+    }
+
+    /// A line for each key that is affected: the others have no excuse.
+    fn note(&self, began: u64, victim: &str, what: &str, keys: &[String], excuses: &[&str]) {
+        let none = [String::new()];
+        for key in if keys.is_empty() { &none } else { keys } {
+            let mut line = Line::new(victim, key, Op::Fault, began, now()).what(what);
+            line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
+            self.recorder.note(&line);
+        }
+    }
+
+    fn settle(&mut self) {
+        self.cluster.wait_until_settled();
+        self.settled_us = now();
+    }
+
+    /// On a busy machine, the nodes may replace a master because it is slow.
+    fn note_unplanned(&mut self) -> Result<(), Failure> {
+        let masters = self.cluster.masters();
+        if masters == self.masters {
+            return Ok(());
+        }
+        if self.topology == Topology::ClusterMoves {
+            return Err(
+                format!("the masters were {:?} and are {masters:?} in a run without fail-overs", self.masters).into()
+            );
+        }
+        let began = self.settled_us;
+        self.settle();
+        self.masters = self.cluster.masters();
+        self.note(began, "cluster", UNPLANNED, &[], Fault::FreezeMaster.excuses(self.topology));
+        Ok(())
+    }
+
+    fn owner_of(&self, key: &str) -> usize {
+        self.cluster.owner_of(self.cluster.slot_of(key))
+    }
+
+    /// Each key must be granted soon.
+    pub(crate) fn recover(&self, step: &Step) {
+        let healed = now();
+        let bound = recovery::bound(self.ttl, healed, healed);
+        let recovery = Recovery { client: &self.client, recorder: &self.recorder, keys: &self.keys, ttl: self.ttl };
+        recovery.demand(step.fault.name(), healed, bound);
+        recovery.probe(bound);
+    }
+
+    /// The keys that nobody waits for are granted at once, or when a lease ends whose holder got no answer to its release.
+    fn demand_pulse(&self, keys: &[String], fault: Fault) {
+        let at = now();
+        for key in keys {
+            let mut line = Line::new("run", &pulse::key_beside(key), Op::Heal, at, at).what(fault.name());
+            line.bound_us = Some(micros(PROMISE + self.ttl));
+            self.recorder.note(&line);
+        }
+    }
+
+    fn with_clients(&mut self, step: &Step) -> Result<(), Failure> {
+        let owners: Vec<(String, usize)> = self.keys.iter().map(|key| (key.clone(), self.owner_of(key))).collect();
+        let Self { cluster, workers, recorder, keys, ttl, .. } = self;
+        let look = |key: &str| {
+            let owner = owners.iter().find(|(of, _)| of == key);
+            owner.and_then(|(_, owner)| held_at(&cluster.nodes[*owner], key)).into_iter().collect()
+        };
+        ClientNemesis { workers, recorder, keys, ttl: *ttl, look: &look, quorum: 1 }.inject(step)
+    }
+}
+
+/// Moves of slots.
+impl ClusterNemesis {
+    /// Moves the slot of a key, which clients use, while others wait in line for a key of the same slot.
+    fn move_slot(&self, step: &Step) -> Result<(String, Vec<String>), Failure> {
+        let key = &self.keys[step.victim % self.keys.len()];
+        let slot = self.cluster.slot_of(key);
+        let line = self.line.line_up(key)?;
+        for master in &self.masters {
+            self.cluster.nodes[*master].command(&["CONFIG", "RESETSTAT"]);
+        }
+        let turns = step.victim / self.keys.len();
+        if step.fault == Fault::HalfMoveSlot {
+            let to = self.another_master(self.cluster.owner_of(slot), turns);
+            // None of the keys, or the first few.
+            self.cluster.begin_move(slot, to, turns / 2 % 2 * KEYS_AHEAD)?;
+            std::thread::sleep(step.lasts);
+            self.cluster.end_move(slot, to)?;
+            self.demand_pulse(std::slice::from_ref(key), step.fault);
+            line.serve()?;
+        } else {
+            // The clients in line are served meanwhile.
+            std::thread::scope(|scope| {
+                let served = scope.spawn(|| line.serve());
+                self.move_back_and_forth(slot, turns, step.lasts)?;
+                self.demand_pulse(std::slice::from_ref(key), step.fault);
+                served.join().map_err(|_| "the clients in line panicked")?
+            })?;
+        }
+        let refusals: &[&str] = if step.fault == Fault::MoveSlot { &["MOVED"] } else { REFUSALS };
+        let has_refused = |master: &usize| refusals.iter().any(|name| errors(&self.cluster.nodes[*master], name) > 0);
+        if self.masters.iter().any(has_refused) {
+            step.fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
+        }
+        Ok((format!("slot {slot}"), vec![key.clone()]))
+    }
+
+    fn move_back_and_forth(&self, slot: u16, turns: usize, lasts: Duration) -> Result<(), Failure> {
+        let until = now() + micros(lasts);
+        for turn in turns.. {
+            let from = self.cluster.owner_of(slot);
+            self.cluster.move_slots([slot], self.another_master(from, turn))?;
+            // It stays, or returns before clients have noticed that it has left.
+            if turn % 2 == 0 {
+                self.cluster.move_slots([slot], from)?;
+            }
+            if now() >= until {
+                break;
+            }
+            std::thread::sleep(SLICE);
+        }
+        Ok(())
+    }
+
+    fn another_master(&self, than: usize, turn: usize) -> usize {
+        let others: Vec<usize> = self.masters.iter().copied().filter(|master| *master != than).collect();
+        others[turn % others.len()]
+    }
+}
+
+/// Faults of masters.
+impl ClusterNemesis {
+    /// Chooses a master that owns keys of the workload.
+    fn with_master(&mut self, step: &Step) -> Result<(String, Vec<String>), Failure> {
+        let owners: Vec<usize> = self.keys.iter().map(|key| self.owner_of(key)).collect();
+        let owning: Vec<usize> = self.masters.iter().copied().filter(|master| owners.contains(master)).collect();
+        let master = owning[step.victim % owning.len()];
+        let with_owner = self.keys.iter().zip(&owners);
+        let keys: Vec<String> = with_owner.filter(|(_, owner)| **owner == master).map(|(key, _)| key.clone()).collect();
+        match step.fault {
+            Fault::FreezeServer => {
+                self.cluster.nodes[master].freeze();
+                std::thread::sleep(step.lasts);
+                self.cluster.nodes[master].thaw();
+                self.demand_pulse(&keys, step.fault);
+            }
+            Fault::ClusterFailover => {
+                self.cluster.fail_over(self.replica_of(master)?);
+                self.demand_pulse(&keys, step.fault);
+            }
+            _ => self.replace(step, master, &keys)?,
+        }
+        Ok((format!("node {master}"), keys))
+    }
+
+    fn replica_of(&self, master: usize) -> Result<usize, Failure> {
+        Ok(self.cluster.replica_of(master).ok_or("a master without a replica")?)
+    }
+
+    /// The other masters promote a replica. Then the old master returns.
+    fn replace(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<(), Failure> {
+        let replica = self.replica_of(master)?;
+        if step.fault == Fault::KillMaster {
+            self.cluster.stop_replication(replica);
+            self.await_lock_of(master, replica, keys);
+            self.cluster.nodes[master].kill();
+        } else {
+            self.cluster.nodes[master].freeze();
+        }
+        self.cluster.wait_for_another_than(master);
+        self.demand_pulse(keys, step.fault);
+        let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
+        let (all, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        std::thread::scope(|scope| {
+            scope.spawn(|| probe_anew(&url, &all, ttl, &recorder, bound));
+            std::thread::sleep(step.lasts);
+            if step.fault == Fault::KillMaster {
+                self.cluster.resume_replication(replica);
+                return Ok(self.cluster.nodes[master].restart()?);
+            }
+            self.cluster.nodes[master].thaw();
+            Ok(())
+        })
+    }
+
+    /// Waits until a lock is held that the replica does not know.
+    fn await_lock_of(&self, master: usize, replica: usize, keys: &[String]) {
+        let is_unknown = |key: &String| {
+            let held = held_at(&self.cluster.nodes[master], key);
+            held.is_some_and(|(value, _)| self.cluster.get_at(replica, key).as_ref() != Some(&value))
+        };
+        if (0..POLLS).any(|_| keys.iter().any(is_unknown)) {
+            self.recorder.seen("a promotion that lost a lock");
+        }
+    }
+}

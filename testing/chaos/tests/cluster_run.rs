@@ -1,0 +1,66 @@
+//! Slots of a real cluster that move, and masters that are replaced, with clients in several processes.
+//!
+//! `FENCELOCK_CHAOS_SEED=N` runs another schedule.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use fencelock_chaos::checker::Check;
+use fencelock_chaos::history::{Line, Op};
+use fencelock_chaos::{Fault, Run, Settings, Topology, outages, run};
+use fencelock_testkit::redis_or_skip;
+use std::path::Path;
+
+fn seed() -> u64 {
+    std::env::var("FENCELOCK_CHAOS_SEED").map_or(1, |seed| seed.parse().expect("FENCELOCK_CHAOS_SEED is a number"))
+}
+
+/// Runs one round, and checks that the result is good and meaningful.
+fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
+    redis_or_skip()?;
+    let mut settings = Settings::new(seed(), topology, Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
+    settings.only = only;
+    (settings.workers, settings.tasks) = (2, 6);
+    let seed = settings.seed;
+    println!("seed {seed}");
+    let run = run(&settings).unwrap();
+    println!("{}", run.results);
+    for outages in outages(&run.history) {
+        println!("{outages}");
+    }
+    assert!(run.results.is_good(), "seed {seed} on {topology}: {}", run.results);
+    for flagged in [(Check::C3, "control-forgotten"), (Check::C5, "control-unguarded")] {
+        let (check, key) = flagged;
+        assert!(
+            run.results.flagged.contains(&(check, key.to_owned())),
+            "no {flagged:?}, only {:?}",
+            run.results.flagged
+        );
+    }
+    for fault in settings.faults() {
+        let is_it = |line: &Line| line.op == Op::Fault && line.what.as_deref() == Some(fault.name());
+        assert!(run.history.lines.iter().any(is_it), "seed {seed}: {} was injected", fault.name());
+    }
+    Some(run)
+}
+
+#[test]
+fn slots_that_move_lose_no_lock_and_keep_the_order_of_the_waiters() {
+    let Some(run) = good_run(Topology::ClusterMoves, None) else { return };
+    assert!(run.results.excused.is_empty(), "nothing excuses {:?}", run.results.excused);
+}
+
+#[test]
+fn fail_overs_and_moves_violate_exclusion_only_where_writes_were_lost() {
+    let faults = vec![Fault::MoveSlot, Fault::HalfMoveSlot, Fault::ClusterFailover, Fault::KillMaster];
+    let Some(run) = good_run(Topology::Cluster, Some(faults)) else { return };
+    assert!(run.results.flagged.contains(&(Check::C3, "control-promoted".to_owned())));
+    let excusing = run.history.lines.iter().filter(|line| line.op == Op::Fault && !line.excuses.is_empty());
+    for fault in excusing.filter_map(|line| line.what.as_deref()) {
+        assert!(["kill master", "unplanned failover"].contains(&fault), "{fault} excuses something");
+    }
+}
+
+#[test]
+#[ignore = "a round of all faults takes two minutes; use longer runs instead"]
+fn all_faults_violate_exclusion_only_where_writes_were_lost() {
+    good_run(Topology::Cluster, None);
+}
