@@ -1,7 +1,7 @@
 //! Runs the examples of the documentation.
 #![allow(missing_docs)]
 
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redis_or_skip};
 use rusqlite::{Connection, named_params};
 use std::path::Path;
 use std::process::Command;
@@ -86,17 +86,45 @@ fn the_lua_recipe_of_shared_locks_orders_writers_and_readers() {
     assert_eq!(server.command(&["HGET", "stock:a", "pieces"]), Reply::Text("9".into()));
 }
 
-#[test]
-fn the_documented_permissions_are_sufficient() {
-    let rules = block("docs/en/operations.md", "acl", "+evalsha");
-    // The lock of the shop has a different name.
-    let rules = rules.replace("app:", "sku:");
-    let Some(server) = redis_or_skip() else { return };
-    let user: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules.split_whitespace()).collect();
-    assert_eq!(server.command(&user), Reply::Simple("OK".into()));
-    let url = format!("redis://locks:secret@127.0.0.1:{}?prefix=sku:", server.port());
-    let sale = Command::new(env!("CARGO_BIN_EXE_flash_sale")).args(["--buyers", "40", "--lock", &url]).output();
+/// Runs a sale whose locks belong to the user of this URL.
+fn sells(url: &str) {
+    let sale = Command::new(env!("CARGO_BIN_EXE_flash_sale")).args(["--buyers", "40", "--lock", url]).output();
     let sale = sale.expect("a program that can be started");
     assert!(sale.status.success(), "{}", String::from_utf8_lossy(&sale.stderr));
+}
+
+/// Creates the user `locks`.
+fn allow(server: &RedisServer, rules: &str) {
+    let user: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules.split_whitespace()).collect();
+    assert_eq!(server.command(&user), Reply::Simple("OK".into()));
+}
+
+fn denied_nothing(server: &RedisServer) {
     assert_eq!(server.command(&["ACL", "LOG"]), Reply::Array(vec![]), "the server denied no command");
+}
+
+#[test]
+fn the_documented_permissions_are_sufficient() {
+    // The lock of the shop has a different name.
+    let rules = block("docs/en/operations.md", "acl", "+evalsha").replace("app:", "sku:");
+    let Some(server) = redis_or_skip() else { return };
+    allow(&server, &rules);
+    sells(&format!("redis://locks:secret@127.0.0.1:{}?prefix=sku:", server.port()));
+    denied_nothing(&server);
+}
+
+#[test]
+fn the_documented_permissions_are_sufficient_on_a_cluster() {
+    let rules = block("docs/en/operations.md", "acl", "+evalsha").replace("app:", "sku:");
+    let more = block("docs/en/cluster.md", "cluster", "ssubscribe");
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    for node in &cluster.nodes {
+        // Since Redis 7.0.
+        let has_shards =
+            matches!(node.command(&["COMMAND", "INFO", "SPUBLISH"]), Reply::Array(found) if found != [Reply::Nil]);
+        let more = if has_shards { more.clone() } else { more.replace("+ssubscribe +spublish", "") };
+        allow(node, &format!("{rules} {more}"));
+    }
+    sells(&cluster.url("prefix=sku:").replace("://", "://locks:secret@"));
+    cluster.nodes.iter().for_each(denied_nothing);
 }
