@@ -241,3 +241,37 @@ async fn sentinels_have_a_login_of_their_own() {
     let url = sentinels.url(&format!("sentinel_password_file={}", file.display()));
     granted(&connect(&url).await.unwrap(), &claim("k", Duration::from_secs(1))).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_and_their_master_are_used_over_tls() {
+    let Some(sentinels) = Sentinels::with_tls_or_skip() else { return };
+    let ca = format!("ca={}", sentinels.servers[0].tls_files().ca.display());
+    for options in ["", "&quarantine=on&max_ttl=1000&trust_empty=true"] {
+        let place = connect(&sentinels.url(&format!("{ca}{options}"))).await.unwrap();
+        let claim = claim("k", Duration::from_secs(1));
+        granted(&place, &claim).await;
+        place.release(&claim.key, &claim.holder.id).await.unwrap();
+    }
+    let untrusted = connect(&sentinels.url("")).await.unwrap_err().to_string();
+    assert!(untrusted.contains("certificate is not trusted"), "{untrusted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_counts_when_replicas_of_the_named_master_have_it() {
+    let Some(sentinels) = Sentinels::start_or_skip() else { return };
+    let place = connect(&sentinels.url("acks=2")).await.unwrap();
+    let first = claim("k", Duration::from_secs(300));
+    granted(&place, &first).await;
+    for replica in (0..3).filter(|server| *server != sentinels.master()) {
+        assert!(sentinels.servers[replica].command(&["GET", "k"]).text().is_some());
+    }
+    // So a fail-over keeps it, whichever replica takes over.
+    sentinels.fail_over();
+    let other = connect(&sentinels.url("")).await.unwrap();
+    assert!(matches!(other.acquire(&claim("k", Duration::from_secs(1))).await, Ok(Acquire::Busy(_))));
+    let begun = Instant::now();
+    while !matches!(renew(&place, &renewal(&first, Duration::from_secs(200))).await, Ok(Renew::Renewed { .. })) {
+        assert!(begun.elapsed() < PATIENCE, "it is renewed at the new master");
+        sleep(PAUSE).await;
+    }
+}

@@ -41,13 +41,15 @@ impl Redis {
             shards.waits(&wire, &claim.key);
             return answer;
         }
-        if !shards.subscribe(&wire, &claim.key).await {
-            return answer;
-        }
+        // Boxed, because it is rare and large: every claim would allocate and move its size.
+        let subscribed = Box::pin(async {
+            if !shards.subscribe(&wire, &claim.key).await {
+                return None;
+            }
+            self.ask(session, &claim.with_intent(Intent::Poll)).await.ok()
+        });
         // The claim was executed and is in the queue. If this fails, the next poll is as good.
-        self.ask(session, &claim.with_intent(Intent::Poll))
-            .await
-            .map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
+        subscribed.await.map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
     }
 
     /// `None` if the claim already holds the key and a poll must confirm it.

@@ -31,7 +31,8 @@ impl Redis {
         match answer {
             Err(error) if refuses_others(&session.server_info.derives_keys, &error) => {
                 tracing::debug!(node = self.link.node(), %error, "scripts may only use the keys that a call names");
-                self.link.call(session, &call(self.epoch_check(session))).await
+                // Boxed, because it is rare and large.
+                Box::pin(self.link.call(session, &call(self.epoch_check(session)))).await
             }
             answer => answer,
         }

@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_script_of_a_completion_checks_its_own_marker() {
         let source = READ_COMPLETION.source();
-        assert!(source.contains("if not KEYS[3] then return nil end") && !source.contains("KEYS[8]"), "{source}");
+        assert!(source.contains("if not KEYS[3] or not quorum") && !source.contains("KEYS[8]"), "{source}");
     }
 
     /// Each argument costs the server time.

@@ -1,4 +1,4 @@
-use crate::kit::{granted, held, place, release};
+use crate::kit::{granted, held, place, poll, queued, release, tokens, waiting};
 use fencelock::backends::{ConnectError, connect};
 use fencelock_core::{Backend, Fault, Mode, Unknown};
 use fencelock_testkit::{ClusterNodes, RedisServer, redis_or_skip};
@@ -135,4 +135,22 @@ async fn a_node_that_serves_nothing_is_not_believed() {
     let alone = connect(&format!("redis+cluster://127.0.0.1:{}", lonely.port())).await;
     let Err(ConnectError::Unknown(unknown)) = alone else { panic!("{alone:?}") };
     assert!(unknown.to_string().contains("serve no slots"), "{unknown}");
+}
+
+/// Each node of the kit has an authority of its own, so there is one node.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_used_over_tls() {
+    let Some(cluster) = ClusterNodes::start_with_or_skip(&RedisServer::options().tls(), 1, 0) else { return };
+    let node = &cluster.nodes[0];
+    let tls = node.tls_url().replace("rediss://", "rediss+cluster://");
+    let place = connect(&format!("{tls}?ca={}", node.tls_files().ca.display())).await.unwrap();
+    assert_eq!(place.name(), tls);
+    // The node names its port for TLS. Clients without TLS would be refused there.
+    let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
+    granted(&place, &first).await;
+    queued(&place, &waiter, 0).await;
+    release(&place, &first).await;
+    tokens(&poll(&place, &waiter).await);
+    assert!(connect(&tls).await.unwrap_err().to_string().contains("certificate is not trusted"));
+    assert!(connect(&tls.replace("rediss", "redis")).await.unwrap_err().to_string().contains("speaks TLS"));
 }

@@ -11,20 +11,23 @@ mod readers;
 mod several_keys;
 mod slots;
 
-/// One test for each fact at each place, both ways.
+/// One test for each fact at each place, both ways. Some have an attribute.
 macro_rules! everywhere {
     ($($fact:path => $name:ident),+ $(,)?) => {
-        everywhere!(@at memory, $($fact => $name),+);
-        everywhere!(@at leases, $($fact => $name),+);
-        everywhere!(@at file, $($fact => $name),+);
-        everywhere!(@at redis, $($fact => $name),+);
-        everywhere!(@at quorum, $($fact => $name),+);
-        everywhere!(@at quorum_of_redis, $($fact => $name),+);
+        everywhere!(@at cfg(all()), memory, $($fact => $name),+);
+        everywhere!(@at cfg(all()), leases, $($fact => $name),+);
+        everywhere!(@at cfg(all()), file, $($fact => $name),+);
+        everywhere!(@at cfg(all()), redis, $($fact => $name),+);
+        everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", sentinel, $($fact => $name),+);
+        everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", cluster, $($fact => $name),+);
+        everywhere!(@at cfg(all()), quorum, $($fact => $name),+);
+        everywhere!(@at cfg(all()), quorum_of_redis, $($fact => $name),+);
     };
-    (@at $place:ident, $($fact:path => $name:ident),+) => {
+    (@at $attribute:meta, $place:ident, $($fact:path => $name:ident),+) => {
         mod $place {
             mod sharing {
                 $(#[tokio::test]
+                #[$attribute]
                 async fn $name() {
                     let Some(place) = crate::places::$place() else { return };
                     $fact(&place, true).await;
@@ -32,6 +35,7 @@ macro_rules! everywhere {
             }
             mod alone {
                 $(#[tokio::test]
+                #[$attribute]
                 async fn $name() {
                     let Some(place) = crate::places::$place() else { return };
                     $fact(&place, false).await;

@@ -1,7 +1,7 @@
 use fencelock::backends::{BootClock, File, Memory, Quorum};
 use fencelock::contract::QuorumNode;
 use fencelock::{Builder, Client, Drift};
-use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
+use fencelock_testkit::{ClusterNodes, RedisServer, Sentinels, redis_or_skip, redlock_url, servers_or_skip};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -11,6 +11,8 @@ pub(crate) enum Place {
     File(TempDir),
     Quorum(Vec<Arc<dyn QuorumNode>>),
     Servers(Vec<RedisServer>),
+    Sentinels(Sentinels),
+    Cluster(ClusterNodes),
 }
 
 impl Place {
@@ -23,6 +25,8 @@ impl Place {
                 settings.backend(Arc::new(quorum.unwrap()))
             }
             Self::Servers(servers) => settings.connect(&url(servers)).await,
+            Self::Sentinels(sentinels) => settings.connect(&sentinels.url("")).await,
+            Self::Cluster(cluster) => settings.connect(&cluster.url("")).await,
         }
         .unwrap()
     }
@@ -31,10 +35,15 @@ impl Place {
 impl Place {
     /// Removes what an eviction without a reply from every node may have left. One node is enough to write a completion there.
     pub(crate) fn clear(&self, key: &str) {
-        if let Self::Servers(servers) = self {
-            for server in servers {
-                server.command(&["DEL", key]);
-            }
+        let servers = match self {
+            Self::Servers(servers) => &servers[..],
+            Self::Sentinels(sentinels) => &sentinels.servers[..1],
+            // The other nodes refuse it.
+            Self::Cluster(cluster) => &cluster.nodes[..],
+            _ => &[],
+        };
+        for server in servers {
+            server.command(&["DEL", key]);
         }
     }
 }
@@ -60,6 +69,16 @@ pub(crate) fn file() -> Option<Place> {
 
 pub(crate) fn redis() -> Option<Place> {
     Some(Place::Servers(vec![redis_or_skip()?]))
+}
+
+/// Nothing fails over here.
+pub(crate) fn sentinel() -> Option<Place> {
+    let sentinels = Sentinels::of(vec![redis_or_skip()?]);
+    Some(Place::Sentinels(sentinels.unwrap()))
+}
+
+pub(crate) fn cluster() -> Option<Place> {
+    Some(Place::Cluster(ClusterNodes::start_or_skip(2, 0)?))
 }
 
 pub(crate) fn quorum() -> Option<Place> {

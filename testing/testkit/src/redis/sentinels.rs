@@ -2,6 +2,7 @@ use super::foreign::RedisForeign;
 use super::quorum::servers_or_skip;
 use super::server::program;
 use super::spawner;
+use super::tls::TlsFiles;
 use crate::{RedisServer, Reply, freezing, port};
 use std::fs::{self, File};
 use std::io;
@@ -36,6 +37,8 @@ pub struct Sentinels {
 struct Sentinel {
     _dir: TempDir,
     port: u16,
+    /// Its port for TLS, if its servers have one.
+    tls_port: Option<u16>,
     password: Option<String>,
     child: Child,
     is_frozen: AtomicBool,
@@ -50,7 +53,7 @@ impl Drop for Sentinel {
 
 impl Sentinel {
     /// Another process may take the port before the sentinel binds it.
-    fn start(master: u16, password: Option<&str>) -> io::Result<Self> {
+    fn start(master: &RedisServer, password: Option<&str>) -> io::Result<Self> {
         for _ in 0..8 {
             let mut sentinel = Self::launch(master, password)?;
             let begun = Instant::now();
@@ -64,23 +67,26 @@ impl Sentinel {
         Err(io::Error::other("no sentinel started"))
     }
 
-    fn launch(master: u16, password: Option<&str>) -> io::Result<Self> {
+    fn launch(master: &RedisServer, password: Option<&str>) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("fencelock-sentinel-").tempdir()?;
         let (port, file) = (port::free()?, dir.path().join("sentinel.conf"));
+        let tls_port = if master.has_tls() { Some(port::free()?) } else { None };
+        let monitored = if master.has_tls() { master.tls_port() } else { master.port() };
         // A sentinel writes what it learns into its own file.
         let config = format!(
-            "port {port}\nbind 127.0.0.1\nprotected-mode no\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} {QUORUM}\n\
+            "port {port}\nbind 127.0.0.1\nprotected-mode no\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {monitored} {QUORUM}\n\
              sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}\nsentinel failover-timeout {MASTER} 4000\n\
-             sentinel parallel-syncs {MASTER} 4\n{}",
+             sentinel parallel-syncs {MASTER} 4\n{}{}",
             dir.path().display(),
-            password.map_or_else(String::new, |password| format!("requirepass {password}\n"))
+            password.map_or_else(String::new, |password| format!("requirepass {password}\n")),
+            tls_port.map_or_else(String::new, |port| tls_lines(port, master.tls_files()))
         );
         fs::write(&file, config)?;
         let log = File::create(dir.path().join("log"))?;
         let mut command = spawner::mortal(&program());
         command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
         let (child, password) = (spawner::spawn(command)?, password.map(str::to_owned));
-        Ok(Self { port, password, child, is_frozen: AtomicBool::new(false), _dir: dir })
+        Ok(Self { port, tls_port, password, child, is_frozen: AtomicBool::new(false), _dir: dir })
     }
 
     fn command(&self, words: &[&str]) -> Reply {
@@ -105,6 +111,16 @@ impl Sentinel {
     }
 }
 
+/// A sentinel uses TLS for its servers, and for other sentinels, if it replicates over TLS.
+fn tls_lines(port: u16, files: &TlsFiles) -> String {
+    let TlsFiles { certificate, key, ca, .. } = files;
+    let (certificate, key, ca) = (certificate.display(), key.display(), ca.display());
+    format!(
+        "tls-port {port}\ntls-auth-clients no\ntls-replication yes\ntls-cert-file {certificate}\ntls-key-file {key}\n\
+         tls-ca-cert-file {ca}\n"
+    )
+}
+
 impl Sentinels {
     /// A master with two replicas and three sentinels that know each other; `None` without a Redis server, like
     /// [`servers_or_skip`].
@@ -125,6 +141,16 @@ impl Sentinels {
         Some(Self::of_servers(servers, Some(password)).expect("three sentinels"))
     }
 
+    /// A master without replicas. Clients use TLS for it and for its sentinels: [`RedisServer::tls_files`]. `None` without a server that
+    /// has TLS.
+    ///
+    /// # Panics
+    /// If a sentinel does not start.
+    pub fn with_tls_or_skip() -> Option<Self> {
+        let master = super::start_error::start_or_skip(RedisServer::options().tls())?;
+        Some(Self::of(vec![master]).expect("three sentinels"))
+    }
+
     /// Three sentinels of these servers. The first server is the master, the others become its replicas.
     ///
     /// # Errors
@@ -137,7 +163,7 @@ impl Sentinels {
         for replica in &servers[1..] {
             replica.follow(servers[0].port());
         }
-        let sentinels = (0..3).map(|_| Sentinel::start(servers[0].port(), password)).collect::<io::Result<_>>()?;
+        let sentinels = (0..3).map(|_| Sentinel::start(&servers[0], password)).collect::<io::Result<_>>()?;
         let this = Self { servers, sentinels };
         this.wait_until_settled();
         Ok(this)
@@ -160,9 +186,9 @@ impl Sentinels {
             }) && self.servers.iter().all(|server| {
                 let info = server.command(&["INFO", "replication"]);
                 let has = |line: String| info.text().is_some_and(|info| info.contains(&line));
-                let port = server.port().to_string();
+                let port = if server.has_tls() { server.tls_port() } else { server.port() };
                 let Some(master) = &master else { return false };
-                if port == *master {
+                if port.to_string() == *master {
                     has("role:master".to_owned())
                 } else {
                     has(format!("master_port:{master}\r")) && has("master_link_status:up".to_owned())
@@ -179,9 +205,11 @@ impl Sentinels {
 
     /// The URL of the master. `options` has the form `name=value&...` and may be empty.
     pub fn url(&self, options: &str) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        let port = |sentinel: &Sentinel| sentinel.tls_port.unwrap_or(sentinel.port);
+        let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", port(sentinel))).collect();
         let separator = if options.is_empty() { "" } else { "?" };
-        format!("redis+sentinel://{}/{MASTER}{separator}{options}", hosts.join(","))
+        let scheme = if self.servers[0].has_tls() { "rediss" } else { "redis" };
+        format!("{scheme}+sentinel://{}/{MASTER}{separator}{options}", hosts.join(","))
     }
 
     /// The index of the server that most sentinels name as the master.

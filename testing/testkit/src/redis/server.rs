@@ -164,6 +164,14 @@ impl RedisServer {
         self.child.as_ref().map(Child::id)
     }
 
+    pub(super) const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub(super) fn tls_port(&self) -> u16 {
+        self.tls_parts().0
+    }
+
     fn tls_parts(&self) -> &(u16, TlsFiles) {
         self.tls.as_ref().expect("a server started with RedisServer::tls")
     }

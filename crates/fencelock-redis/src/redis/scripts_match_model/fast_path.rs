@@ -94,7 +94,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "a quarantine ends a millisecond early",
         Mutant { from: "till <= math.floor(now / 1000)", to: "till <= math.floor(now / 1000) + 1" },
     ),
-    ("a marker needs no end", Mutant { from: "open = till and till <=", to: "open = (till or 0) <=" }),
+    (
+        "a marker needs no end",
+        Mutant { from: "open = not found or till and till <=", to: "open = not found or (till or 0) <=" },
+    ),
 ];
 
 /// A script on a key in some state, without a right.

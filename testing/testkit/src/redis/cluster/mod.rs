@@ -38,7 +38,15 @@ impl ClusterNodes {
     /// # Panics
     /// If a node does not start, or the nodes do not become a cluster.
     pub fn start_or_skip(masters: usize, replicas: usize) -> Option<Self> {
-        match Self::start(&RedisServer::options(), masters, replicas) {
+        Self::start_with_or_skip(&RedisServer::options(), masters, replicas)
+    }
+
+    /// The same with these options.
+    ///
+    /// # Panics
+    /// If a node does not start, or the nodes do not become a cluster.
+    pub fn start_with_or_skip(options: &RedisOptions, masters: usize, replicas: usize) -> Option<Self> {
+        match Self::start(options, masters, replicas) {
             Ok(cluster) => Some(cluster),
             Err(error) => {
                 say_skipped(&error.reason_to_skip());
