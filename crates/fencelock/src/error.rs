@@ -186,8 +186,8 @@ struct Unreached<'a> {
 impl fmt::Display for Unreached<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key {
-            Some(key) => write!(f, "the home of the lock on {key}")?,
-            None => f.write_str("the home of the locks")?,
+            Some(key) => write!(f, "the backend of the lock on {key}")?,
+            None => f.write_str("the backend of the locks")?,
         }
         f.write_str(if self.cause.is_refusal() { " grants nothing" } else { " cannot be reached" })?;
         if self.attempts > 1 {
@@ -285,10 +285,10 @@ mod tests {
         let of = |key| Error::Unreachable { key, cause: cause.clone(), waited: Duration::from_secs(5), attempts: 7 };
         assert_eq!(
             of(key).to_string(),
-            "the home of the lock on nightly-report cannot be reached after 5 s and 7 tries"
+            "the backend of the lock on nightly-report cannot be reached after 5 s and 7 tries"
         );
-        assert!(of(None).to_string().starts_with("the home of the locks cannot be reached after 5 s"));
-        assert_eq!(Error::unreachable(cause.clone()).to_string(), "the home of the locks cannot be reached");
+        assert!(of(None).to_string().starts_with("the backend of the locks cannot be reached after 5 s"));
+        assert_eq!(Error::unreachable(cause.clone()).to_string(), "the backend of the locks cannot be reached");
     }
 
     /// One of each variant. The match fails to compile when a variant is added.

@@ -149,8 +149,8 @@ mod tests {
         let away = Error::unreachable(Unknown::new("a:1", Fault::Timeout, ""));
         let body = io::Error::other(Error::unreachable(Unknown::new("b:2", Fault::Timeout, "")));
         for (error, chain) in [
-            (Run::from(away), vec!["the home of the locks cannot be reached", "a:1: no answer in time"]),
-            (Run::Body(body), vec!["the home of the locks cannot be reached", "b:2: no answer in time"]),
+            (Run::from(away), vec!["the backend of the locks cannot be reached", "a:1: no answer in time"]),
+            (Run::Body(body), vec!["the backend of the locks cannot be reached", "b:2: no answer in time"]),
             (
                 lost_after(),
                 vec![

@@ -76,7 +76,7 @@ mod tests {
         let texts: Vec<String> = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
             .map(ToString::to_string)
             .collect();
-        let first = "the work is done, but its success is not recorded: the home of the locks cannot be reached";
+        let first = "the work is done, but its success is not recorded: the backend of the locks cannot be reached";
         assert_eq!(texts, [first, "a:1: no answer in time"]);
         assert_eq!(format!("{error:#}"), texts.join(": "));
     }
