@@ -113,7 +113,11 @@ fn a_server_that_does_not_answer_is_69() {
     // No server listens on port 1 of this machine, so the connection is refused immediately.
     let output = Test::new(&Place::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(output.stderr.starts_with("fencelock: the backend of the lock on k cannot be reached"), "{}", output.stderr);
+    assert!(
+        output.stderr.starts_with("fencelock: the backend of the lock on k cannot be reached"),
+        "{}",
+        output.stderr
+    );
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
 

@@ -28,7 +28,10 @@ pub(super) async fn session_of(
     origin: &Arc<Origin>,
     unknown: Unknown,
 ) -> Result<(MultiplexedConnection, ServerInfo), Unknown> {
-    let Some(connection) = connect(target, push_handler, origin).await else {
+    // Sentinels and the nodes of a cluster are asked more than such a proxy answers.
+    let is_alone = target.sentinels.is_none() && target.cluster.is_none();
+    let connection = if is_alone { connect(target, push_handler, origin).await } else { None };
+    let Some(connection) = connection else {
         return Err(protocol::mismatch(target).await.unwrap_or(unknown));
     };
     check(target)?;

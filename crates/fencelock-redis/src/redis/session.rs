@@ -119,7 +119,7 @@ impl Session {
             ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref());
         let (connection, server_info) = match learned.await {
             Ok(server_info) => (connection, server_info),
-            Err(unknown) if !resp3 && is_alone(target) && is_unreachable(&unknown) => {
+            Err(unknown) if !resp3 && is_unreachable(&unknown) => {
                 plain_proxy::session_of(target, push_handler, &origin, unknown).await?
             }
             Err(unknown) => return Err(unknown),
@@ -236,11 +236,6 @@ fn is_final(error: &RedisError) -> bool {
     let is_closed = plain_proxy::is_closed(error);
     error.kind() == ErrorKind::Parse
         || !is_closed && matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
-}
-
-/// Whether the URL names the server itself.
-fn is_alone(target: &Target) -> bool {
-    target.sentinels.is_none() && target.cluster.is_none()
 }
 
 fn is_unreachable(unknown: &Unknown) -> bool {
