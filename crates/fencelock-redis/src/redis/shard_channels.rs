@@ -121,8 +121,7 @@ impl ShardChannels {
         let Some(wake) = self.open(slot).await else { return false };
         match &wake.kind {
             WakeKind::Sharded { connection, counts } => {
-                let name = self.name(slot, *counts);
-                self.subscribe_shard(connection, &wake.subscribed, (slot, &name), key).await
+                self.subscribe_shard(connection, *counts, &wake.subscribed, slot, key).await
             }
             WakeKind::Global(..) | WakeKind::GlobalResp2(..) => true,
             WakeKind::Never => false,
@@ -132,14 +131,15 @@ impl ShardChannels {
     async fn subscribe_shard(
         &self,
         connection: &MultiplexedConnection,
+        counts: bool,
         subscribed: &Subscribed,
-        (slot, name): (u16, &str),
+        slot: u16,
         key: &Key,
     ) -> bool {
         if !subscribed.has(slot) {
-            self.give_up_idle(connection, subscribed, name);
+            self.give_up_idle(connection, counts, subscribed);
             let confirmed = async {
-                let answer = send_subscribe(connection, name).await;
+                let answer = send_subscribe(connection, &self.name(slot, counts)).await;
                 // After an error only if it was the answer of another request.
                 if answer.is_ok() || subscribed.has(slot) {
                     subscribed.wait_for(slot).await;
@@ -156,7 +156,7 @@ impl ShardChannels {
     }
 
     /// Each subscription costs the server some hundred bytes.
-    fn give_up_idle(&self, connection: &MultiplexedConnection, subscribed: &Subscribed, like: &str) {
+    fn give_up_idle(&self, connection: &MultiplexedConnection, counts: bool, subscribed: &Subscribed) {
         let idle = subscribed.idle();
         if idle.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl ShardChannels {
         // One command for each, because a command has channels of one slot.
         let mut commands = redis::pipe();
         for slot in idle {
-            commands.cmd("SUNSUBSCRIBE").arg(self.name(slot, !like.contains(NO_NODE)));
+            commands.cmd("SUNSUBSCRIBE").arg(self.name(slot, counts));
         }
         let (mut connection, count) = (connection.clone(), commands.len());
         tokio::spawn(async move { drop(connection.send_packed_commands(&commands, 0, count).await) });
