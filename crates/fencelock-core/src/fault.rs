@@ -233,6 +233,11 @@ impl Unknown {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault.changed_nothing())
     }
 
+    /// Whether every failed node answered that it does not serve the key, or not yet. Nothing was executed.
+    pub fn is_moved(&self) -> bool {
+        !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault == Fault::Moved)
+    }
+
     /// Whether a node is in quarantine, so that the client may wait for its end.
     pub fn is_quarantine(&self) -> bool {
         self.nodes.iter().any(|node| node.fault == Fault::Quarantined)

@@ -1,11 +1,10 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::Cluster;
-use crate::quorum::{NodeReport, PATIENCE, clocks, merge, place_report};
+use crate::quorum::{NodeReport, clocks, merge, place_report};
 use crate::redis::shown;
-use fencelock_core::{Backend, Finding, HASH_SLOTS, Level, PlaceReport, QuorumNode, ServerReport};
+use fencelock_core::{Finding, HASH_SLOTS, Level, PlaceReport, ServerReport};
 use futures_util::future::join_all;
-use tokio::time::timeout;
 
 /// What a difference of the clocks means here.
 const SKEW: &str = "shared locks and permits end earlier by as much when their slot moves to a node that is ahead, and tokens allow for 1 s";
@@ -33,7 +32,7 @@ impl Cluster {
         }
         let (mut nodes, mut failed) = (Vec::new(), Vec::new());
         for address in self.view.masters() {
-            match self.nodes.unused(&address, &self.url, &self.view) {
+            match self.unused_node(&address) {
                 Ok(node) => nodes.push((shown(&address), node)),
                 Err(unknown) => failed.push(ServerReport::failed(shown(&address), unknown.to_string())),
             }
@@ -62,20 +61,10 @@ impl Cluster {
     async fn reports(&self) -> Vec<NodeReport> {
         let reports = self.view.masters().into_iter().map(|address| async move {
             let name = shown(&address);
-            let look = async {
-                let node = self.nodes.at(&address, &self.url, &self.view)?;
-                let health = node.health().await;
-                Ok::<_, fencelock_core::Unknown>((health, node.diagnose().await))
-            };
-            let silent =
-                |text: String| Finding::new(Level::Failure, "connection", text, "check the address and the server");
-            let (health, findings) = match timeout(PATIENCE, look).await {
-                Ok(Ok(looked)) => looked,
-                Ok(Err(unknown)) => return NodeReport::silent(name, silent(unknown.to_string())),
-                Err(_) => return NodeReport::silent(name, silent("no answer in time".to_owned())),
-            };
-            let answers = health.is_ok();
-            NodeReport { name, answers, health: health.unwrap_or_default(), findings }
+            match self.node(&address) {
+                Ok(node) => NodeReport::of(name, &*node).await,
+                Err(unknown) => NodeReport::silent(name, unknown.to_string()),
+            }
         });
         join_all(reports).await
     }

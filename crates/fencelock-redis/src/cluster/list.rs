@@ -29,8 +29,7 @@ impl Cluster {
     }
 
     async fn list_at(&self, masters: &[Address]) -> Result<BTreeMap<Key, Holding>, Unknown> {
-        let nodes: Vec<_> =
-            masters.iter().map(|address| self.nodes.at(address, &self.url, &self.view)).collect::<Result<_, _>>()?;
+        let nodes: Vec<_> = masters.iter().map(|address| self.node(address)).collect::<Result<_, _>>()?;
         let (mut held, mut moved, mut causes) = (BTreeMap::new(), Vec::new(), Vec::new());
         for list in join_all(nodes.iter().map(|node| node.list_served())).await {
             match list {

@@ -27,10 +27,10 @@ use crate::redis::{ClusterView, Redis, Server};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead,
     ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, PlaceReport,
-    Release, Renew, Renewal, Resize, Unknown, WriteCompletion, hash_slot,
+    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use nodes::Nodes;
-use routing::{Refresh, is_moved};
+use routing::Refresh;
 pub use scheme::ClusterScheme;
 use std::sync::Arc;
 use suspects::Suspects;
@@ -60,7 +60,7 @@ impl Cluster {
         cluster.refresh().await?;
         // Its capabilities are those of all nodes, and the URL may list replicas only.
         if let Some(master) = cluster.view.masters().first() {
-            cluster.nodes.at(master, &cluster.url, &cluster.view)?.ready().await?;
+            cluster.node(master)?.ready().await?;
         }
         Ok(cluster)
     }
@@ -101,7 +101,7 @@ impl Cluster {
 impl Cluster {
     /// A poll keeps a waiter alive, also if its slot is being moved and nothing can be granted.
     async fn keep_position(&self, claim: &Claim) {
-        let slot = hash_slot(&self.url.target.wire(&claim.key));
+        let slot = self.slot(&claim.key);
         let wait = move |node: Arc<Redis>, importing: Option<Arc<Redis>>| async move {
             node.wait_singly(claim, importing.as_deref()).await
         };
@@ -138,7 +138,7 @@ impl Backend for Cluster {
         Box::pin(async move {
             let answer = self.at_owner(&claim.key, move |node| async move { node.acquire(claim).await }).await;
             match &answer {
-                Err(moved) if is_moved(moved) && claim.intent != Intent::Try => self.keep_position(claim).await,
+                Err(moved) if moved.is_moved() && claim.intent != Intent::Try => self.keep_position(claim).await,
                 _ => {}
             }
             answer

@@ -1,5 +1,5 @@
-use super::url::ClusterUrl;
-use crate::redis::{Address, ClusterView, Redis};
+use super::Cluster;
+use crate::redis::{Address, Redis};
 use fencelock_core::{Backend, Event, Fault, Listener, Listeners, Unknown};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,38 +12,27 @@ pub(super) struct Nodes {
     pub(super) listeners: Arc<Listeners>,
 }
 
-impl Nodes {
+impl Cluster {
     /// The node at this address, from now on in use.
-    pub(super) fn at(
-        &self,
-        address: &Address,
-        url: &ClusterUrl,
-        view: &Arc<ClusterView>,
-    ) -> Result<Arc<Redis>, Unknown> {
-        if let Some(node) = self.known(address) {
-            return Ok(node);
-        }
-        let node = self.unused(address, url, view)?;
-        Ok(Arc::clone(self.used().entry(address.clone()).or_insert(node)))
+    pub(super) fn node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
+        let node = self.unused_node(address)?;
+        Ok(Arc::clone(self.nodes.used().entry(address.clone()).or_insert(node)))
     }
 
     /// A node to ask a question. It is not in use after that unless it was before.
-    pub(super) fn unused(
-        &self,
-        address: &Address,
-        url: &ClusterUrl,
-        view: &Arc<ClusterView>,
-    ) -> Result<Arc<Redis>, Unknown> {
-        if let Some(node) = self.known(address) {
+    pub(super) fn unused_node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
+        if let Some(node) = self.nodes.known(address) {
             return Ok(node);
         }
-        let node = url.node(view, address).and_then(Redis::at);
-        let node = node.map_err(|error| Unknown::new(&url.name, Fault::Other, error.to_string()).unsent())?;
-        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.listeners);
+        let node = self.url.node(&self.view, address).and_then(Redis::at);
+        let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()).unsent())?;
+        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.nodes.listeners);
         node.listen(listener);
         Ok(Arc::new(node))
     }
+}
 
+impl Nodes {
     /// Uses the nodes of a new map: those that it does not name are disconnected, and one that was asked and serves slots is kept.
     pub(super) fn keep(&self, masters: &[Address], named: &[Address], asked: Vec<(Address, Arc<Redis>)>) {
         let is_dropped = {

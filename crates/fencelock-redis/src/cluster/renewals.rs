@@ -5,9 +5,8 @@
 //! a node serves if it has the key, or names the node that has it. Such a renewal only prolongs: it cannot tell that a lock was lost.
 
 use super::Cluster;
-use super::routing::is_moved;
 use crate::redis::{Address, Redis};
-use fencelock_core::{Backend, Fault, Renew, Renewal, Unknown, hash_slot};
+use fencelock_core::{Backend, Fault, Renew, Renewal, Unknown};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -61,7 +60,7 @@ impl Cluster {
     /// Ends without an answer as soon as another node serves the slot: there may be no time to wait for a node that is gone. A renewal
     /// can be repeated, whether it was executed or not.
     async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> Answers {
-        let slot = part.numbers.first().map(|number| self.slot(&all[*number]));
+        let slot = part.numbers.first().map(|number| self.slot(&all[*number].key));
         let mut request = pin!(self.watched(&part.address, part.node.renew_all(batch)));
         loop {
             if let Ok(answers) = timeout(SILENT, request.as_mut()).await {
@@ -87,7 +86,7 @@ impl Cluster {
     ) -> Vec<Part> {
         let mut parts: BTreeMap<Address, Part> = BTreeMap::new();
         for number in numbers {
-            match self.owner(self.slot(&renewals[*number])).await {
+            match self.owner(self.slot(&renewals[*number].key)).await {
                 Ok((address, node)) => {
                     let part = parts.entry(address.clone()).or_insert(Part { address, node, numbers: Vec::new() });
                     part.numbers.push(*number);
@@ -100,7 +99,7 @@ impl Cluster {
 
     /// Whether another node serves the key by now.
     async fn is_elsewhere(&self, renewal: &Renewal, asked: &Address, answer: &Result<Renew, Unknown>) -> bool {
-        let (Err(cause), slot) = (answer, self.slot(renewal)) else { return false };
+        let (Err(cause), slot) = (answer, self.slot(&renewal.key)) else { return false };
         self.helps_to_repeat(slot, asked, cause).await && self.view.owner(slot).is_some_and(|owner| owner != *asked)
     }
 
@@ -112,15 +111,15 @@ impl Cluster {
     ) -> Result<Renew, Unknown> {
         let no_answer = || Err(Unknown::new(&self.url.name, Fault::Other, "no answer"));
         let cause = match answer.unwrap_or_else(no_answer) {
-            Err(cause) if is_moved(&cause) => cause,
+            Err(cause) if cause.is_moved() => cause,
             answer => return answer,
         };
-        let slot = self.slot(renewal);
+        let slot = self.slot(&renewal.key);
         let renew = move |node: Arc<Redis>, importing: Option<Arc<Redis>>| async move {
             node.renew_singly(renewal, importing.as_deref()).await
         };
         match self.singly(slot, renew).await {
-            Err(moved) if is_moved(&moved) => Err(self.explained(slot, cause)),
+            Err(moved) if moved.is_moved() => Err(self.explained(slot, cause)),
             answer => answer,
         }
     }
@@ -135,20 +134,16 @@ impl Cluster {
         loop {
             let (_, node) = self.owner(slot).await?;
             let other = match &importing {
-                Some(address) => Some(self.nodes.at(address, &self.url, &self.view)?),
+                Some(address) => Some(self.node(address)?),
                 None => None,
             };
             let answer = request(node, other).await;
             // The first answer names the node to which the slot is moved.
             let named = self.view.importing(slot);
             match &answer {
-                Err(moved) if is_moved(moved) && named.is_some() && named != importing => importing = named,
+                Err(moved) if moved.is_moved() && named.is_some() && named != importing => importing = named,
                 _ => return answer,
             }
         }
-    }
-
-    fn slot(&self, renewal: &Renewal) -> u16 {
-        hash_slot(&self.url.target.wire(&renewal.key))
     }
 }

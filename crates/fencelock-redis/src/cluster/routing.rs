@@ -39,7 +39,7 @@ impl Cluster {
         key: &Key,
         request: impl Fn(Arc<Redis>) -> F + Send,
     ) -> Result<T, Unknown> {
-        let slot = hash_slot(&self.url.target.wire(key));
+        let slot = self.slot(key);
         let mut tries = 0;
         loop {
             let (address, node) = self.owner(slot).await?;
@@ -55,6 +55,11 @@ impl Cluster {
                 tokio::time::sleep(jittered(FIRST_PAUSE * 2_u32.pow(tries - 1))).await;
             }
         }
+    }
+
+    /// The hash slot of a lock.
+    pub(super) fn slot(&self, key: &Key) -> u16 {
+        hash_slot(&self.url.target.wire(key))
     }
 
     /// A request that is cancelled before its answer may have waited for a node that is gone. So the node is suspect until it answers.
@@ -77,14 +82,14 @@ impl Cluster {
         let unassigned =
             || Unknown::new(&self.url.name, Fault::Busy, format!("no node serves hash slot {slot}")).unsent();
         let address = owner.ok_or_else(unassigned)?;
-        let node = self.nodes.at(&address, &self.url, &self.view)?;
+        let node = self.node(&address)?;
         Ok((address, node))
     }
 
     /// Whether the request was not executed and another try may succeed. A failure makes the next request for this node ask for a new
     /// map.
     pub(super) async fn helps_to_repeat(&self, slot: u16, address: &Address, cause: &Unknown) -> bool {
-        if is_moved(cause) {
+        if cause.is_moved() {
             return true;
         }
         if cause.is_permanent() {
@@ -100,7 +105,7 @@ impl Cluster {
 
     /// What a node says about a slot that is being moved names no slot.
     pub(super) fn explained(&self, slot: u16, cause: Unknown) -> Unknown {
-        if !is_moved(&cause) {
+        if !cause.is_moved() {
             return cause;
         }
         let to = self.view.importing(slot).map(|to| format!(" to {}", shown(&to))).unwrap_or_default();
@@ -160,7 +165,7 @@ impl Cluster {
         let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(ASKED));
         loop {
             for address in more.next().unwrap_or_default() {
-                let node = self.nodes.unused(address, &self.url, &self.view)?;
+                let node = self.unused_node(address)?;
                 asked.push((address.clone(), Arc::clone(&node)));
                 questions.spawn(async move { node.cluster_map().await });
             }
@@ -204,10 +209,6 @@ async fn next(
             return Some(answer);
         }
     }
-}
-
-pub(super) fn is_moved(cause: &Unknown) -> bool {
-    !cause.nodes().is_empty() && cause.nodes().iter().all(|node| node.fault == Fault::Moved)
 }
 
 /// From half to one and a half of a time, so that clients do not ask together.

@@ -3,10 +3,9 @@
 use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
 use super::findings::merge;
-use super::report::{NodeReport, PATIENCE};
+use super::report::NodeReport;
 use fencelock_core::{Finding, Level};
 use std::sync::Arc;
-use tokio::time::timeout;
 
 impl Quorum {
     pub(super) async fn findings(&self) -> Vec<Finding> {
@@ -26,15 +25,10 @@ impl Quorum {
             tasks.push(tokio::spawn(async move {
                 let name = node.backend.name();
                 let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
-                let look = async { (node.backend.health().await, node.backend.diagnose().await) };
-                match timeout(PATIENCE, look).await {
-                    Ok((health, mut findings)) => {
-                        // A quorum does not use all features of its nodes.
-                        findings.retain(|finding| finding.subject != "features");
-                        NodeReport { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
-                    }
-                    Err(_) => NodeReport::silent(name, silent()),
-                }
+                let mut report = NodeReport::of(name, &*node.backend).await;
+                // A quorum does not use all features of its nodes.
+                report.findings.retain(|finding| finding.subject != "features");
+                report
             }));
         }
         let mut reports = Vec::new();
@@ -84,8 +78,4 @@ impl Quorum {
         let level = if answering < self.settings.size.majority() { Level::Failure } else { Level::Warning };
         Finding::new(level, "quorum", text, "check the other nodes")
     }
-}
-
-fn silent() -> Finding {
-    Finding::new(Level::Failure, "connection", "no answer in time", "check the address and the server")
 }

@@ -48,7 +48,7 @@ use fencelock_core::{
 };
 pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
-pub(crate) use report::{NodeReport, PATIENCE, place_report};
+pub(crate) use report::{NodeReport, place_report};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! The reports of the nodes, before they are compared.
 
 use super::Quorum;
-use fencelock_core::{Backend, Finding, Health, PlaceReport, ServerReport};
+use fencelock_core::{Backend, Finding, Health, Level, PlaceReport, QuorumNode, ServerReport};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// A node needs a few round trips for its report.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The known facts about one node.
 #[derive(Debug)]
@@ -21,8 +21,20 @@ pub(crate) struct NodeReport {
 }
 
 impl NodeReport {
+    /// What a node reports of itself.
+    pub(crate) async fn of<N: QuorumNode + ?Sized>(name: String, node: &N) -> Self {
+        let look = async { (node.health().await, node.diagnose().await) };
+        match timeout(PATIENCE, look).await {
+            Ok((health, findings)) => {
+                Self { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
+            }
+            Err(_) => Self::silent(name, "no answer in time"),
+        }
+    }
+
     /// Of a node that does not answer.
-    pub(crate) fn silent(name: String, finding: Finding) -> Self {
+    pub(crate) fn silent(name: String, why: impl Into<String>) -> Self {
+        let finding = Finding::new(Level::Failure, "connection", why, "check the address and the server");
         Self { name, answers: false, health: Health::default(), findings: vec![finding] }
     }
 }

@@ -94,7 +94,7 @@ impl Redis {
         let batch = send_batch(session, calls, None).await.map_err(|error| self.unknown(&error))?;
         for (key, answer) in keys.into_iter().zip(batch.answers) {
             let answer = match answer.map_err(|error| self.unknown(&error)) {
-                Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Moved) => {
+                Err(cause) if cause.is_moved() => {
                     found.moved.insert(key);
                     continue;
                 }
